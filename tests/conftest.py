@@ -1,0 +1,17 @@
+"""What all tests share: how long and how repeatably Hypothesis searches."""
+
+from hypothesis import HealthCheck, settings
+
+# Derandomized: the same commit gives the same verdict on every machine; a wider search is a
+# profile, not luck. No deadline: a busy machine is not a failure.
+_REPEATABLE = settings(
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("quick", _REPEATABLE, max_examples=25)
+settings.register_profile("default", _REPEATABLE, max_examples=100)
+settings.register_profile("thorough", _REPEATABLE, max_examples=5000)
+settings.load_profile("default")
