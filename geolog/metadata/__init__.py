@@ -1,0 +1,1 @@
+"""The metadata seam, its in-memory store, and ZooKeeper behind it."""

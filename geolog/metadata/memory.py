@@ -1,0 +1,386 @@
+"""The metadata store in memory: one tree for a whole world, with sessions that can be cut off.
+
+Theory of operation. `MemoryStore` holds the newest tree and alone changes it. Each
+`MemoryMetadata` is a session and, at once, the server that it is connected to: it reads from
+its own view of the tree, which a test may let fall behind. Time is trio's clock, so that under
+the mock clock a history is deterministic. A session that is cut off notices `noticed_after_s`
+later. The store expires it when the time-out since the cut is over; the holder takes it for
+LOST when the time-out since it noticed is over: never before the others, as in life.
+"""
+
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import attrs
+import trio
+
+from geolog.metadata.rules import check_operations, check_path, ensure_path_by_creates
+from geolog.metadata.seam import (
+    Create,
+    Delete,
+    Operation,
+    Put,
+    SessionLostError,
+    SessionState,
+    Stored,
+)
+from geolog.metadata.tree import Answer, Change, SessionId, Tree
+from geolog.metadata.view import View
+from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S = 10.0
+
+
+@attrs.frozen
+class StoreStatistics:
+    """How much the store holds now."""
+
+    nodes_count: int
+    sessions_count: int
+
+
+class _NoAnswerError(GeologError):
+    """A request was sent, and no answer came back. Never leaves this file."""
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+@attrs.define(eq=False)
+class MemoryStore:
+    """The world's one tree, and its sessions. Got by `open_memory_store`."""
+
+    round_trip_s: Callable[[], float] = _no_time
+    """Draws how long the next request and its answer travel."""
+
+    tree: Tree = attrs.field(factory=Tree, init=False)
+    _holders: "list[MemoryMetadata]" = attrs.field(factory=list, init=False)
+    _sessions_alive: set[SessionId] = attrs.field(factory=set, init=False)
+    _sessions_begun_count: int = attrs.field(default=0, init=False)
+    _deadlines_moved: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @asynccontextmanager
+    async def open_session(self, timeout_s: float = 6.0) -> "AsyncIterator[MemoryMetadata]":
+        """Begin a session. At the end it is closed, or left to expire if it is cut off then."""
+        metadata = MemoryMetadata(self, timeout_s)
+        self._holders.append(metadata)
+        try:
+            yield metadata
+        finally:
+            metadata.leave()
+
+    def statistics(self) -> StoreStatistics:
+        """A snapshot of the store's size."""
+        return StoreStatistics(len(self.tree.nodes), len(self._sessions_alive))
+
+    def begin_session(self) -> SessionId:
+        """Mint a session."""
+        self._sessions_begun_count += 1
+        session = SessionId(self._sessions_begun_count)
+        self._sessions_alive.add(session)
+        return session
+
+    def is_alive(self, session: SessionId) -> bool:
+        """Whether the session has neither expired nor been closed."""
+        return session in self._sessions_alive
+
+    def end_session(self, session: SessionId) -> None:
+        """Delete the session's ephemeral nodes."""
+        self._sessions_alive.discard(session)
+        self.tree, changes = self.tree.without_session(session)
+        self._show(changes)
+
+    def write(self, operations: list[Operation], session: SessionId) -> list[Answer]:
+        """Carry out a request of a session, and show it to all views."""
+        self.tree, answers, changes = self.tree.apply(operations, session)
+        self._show(changes)
+        return answers
+
+    def forget(self, metadata: "MemoryMetadata") -> None:
+        """Drop a holder that is gone and whose session is over."""
+        self._holders.remove(metadata)
+
+    def watch_deadlines(self) -> None:
+        """Have the clock look at the holders' deadlines again."""
+        self._deadlines_moved.set()
+
+    async def run_clock(self) -> None:
+        """Carry out what is due, for ever."""
+        while True:
+            self._deadlines_moved = trio.Event()
+            with trio.move_on_at(min((each.due_s for each in self._holders), default=math.inf)):
+                await self._deadlines_moved.wait()
+            for metadata in list(self._holders):
+                metadata.pass_time(trio.current_time())
+
+    def _show(self, changes: list[Change]) -> None:
+        for metadata in list(self._holders):
+            metadata.view.show(self.tree, changes)
+
+
+@asynccontextmanager
+async def open_memory_store(
+    round_trip_s: Callable[[], float] = _no_time,
+) -> AsyncIterator[MemoryStore]:
+    """A store, empty, whose sessions expire by trio's clock while the block runs."""
+    store = MemoryStore(round_trip_s)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.run_clock, name="metadata clock")
+        yield store
+        nursery.cancel_scope.cancel(reason="metadata store closed")
+
+
+@attrs.define(eq=False)
+class MemoryMetadata:
+    """`Metadata` over a `MemoryStore`: a session, its connection, and its view of the tree.
+
+    Invariants:
+    1. A request issued in one session is never carried out in another.
+    2. While cut off, the store ends the session no later than the holder takes it for LOST.
+    """
+
+    _store: MemoryStore
+    session_timeout_s: float
+    session_id: SessionId = attrs.field(init=False)
+    session_state: SessionState = attrs.field(default=SessionState.CONNECTED, init=False)
+    view: View = attrs.field(init=False)
+    _connection: int = attrs.field(default=0, init=False)
+    """Rises when the holder notices that its connection broke."""
+    _is_cut: bool = attrs.field(default=False, init=False)
+    _is_left: bool = attrs.field(default=False, init=False)
+    _answers_to_lose_count: int = attrs.field(default=0, init=False)
+    _moved: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _notices_s: float = attrs.field(default=math.inf, init=False)
+    _expires_s: float = attrs.field(default=math.inf, init=False)
+    _lost_s: float = attrs.field(default=math.inf, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.session_id = self._store.begin_session()
+        self.view = View(self._store.tree)
+
+    # What a test or a simulator does to the session.
+
+    def cut_off(self, *, noticed_after_s: float = 0.0) -> None:
+        """Nothing reaches the store from now on. With `math.inf` the holder does not notice."""
+        now_s = trio.current_time()
+        self._is_cut = True
+        self._notices_s = now_s + noticed_after_s
+        self._expires_s = now_s + self.session_timeout_s
+        self.pass_time(now_s)
+        self._store.watch_deadlines()
+
+    def restore(self) -> None:
+        """End the cut. The session goes on, or a new one begins if it is over for either."""
+        self._is_cut = False
+        self._notices_s = self._expires_s = self._lost_s = math.inf
+        is_over = self.session_state is SessionState.LOST
+        if is_over or not self._store.is_alive(self.session_id):
+            self._lose()
+            self._store.end_session(self.session_id)
+            self.session_id = self._store.begin_session()
+            self.view.is_lagging = False
+            self.view.catch_up()
+        self._move(SessionState.CONNECTED)
+
+    def expire(self) -> None:
+        """The store ends the session now; the holder learns it and begins a new one."""
+        self._store.end_session(self.session_id)
+        self.restore()
+
+    def lag(self) -> None:
+        """Let reads show this moment's tree until `sync`, a write of its own or `catch_up`."""
+        self.view.is_lagging = True
+
+    def catch_up(self) -> None:
+        """See the newest tree, now and from now on."""
+        self.view.is_lagging = False
+        self.view.catch_up()
+
+    def lose_next_answer(self) -> None:
+        """The next write is carried out, but its answer never comes."""
+        self._answers_to_lose_count += 1
+
+    # The session's life, told by the store.
+
+    @property
+    def due_s(self) -> float:
+        """When `pass_time` has something to do."""
+        return min(self._notices_s, self._expires_s, self._lost_s)
+
+    def pass_time(self, now_s: float) -> None:
+        """Notice, expire and lose what is due, in this order."""
+        if self._notices_s <= now_s:
+            self._notices_s = math.inf
+            self._lost_s = now_s + self.session_timeout_s
+            self._connection += 1
+            self.view.fire_all()
+            self._move(SessionState.SUSPENDED)
+        if self._expires_s <= now_s:
+            self._expires_s = math.inf
+            self._store.end_session(self.session_id)
+            if self._is_left:
+                self._store.forget(self)
+        if self._lost_s <= now_s:
+            self._lost_s = math.inf
+            self._lose()
+
+    def leave(self) -> None:
+        """The holder goes: the session is closed if the store can be told, else it expires."""
+        self._is_left = True
+        self._notices_s = self._lost_s = math.inf
+        self._lose()
+        if self._is_cut and self._store.is_alive(self.session_id):
+            return
+        self._store.end_session(self.session_id)
+        self._store.forget(self)
+
+    # The seam.
+
+    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
+        """Read a node of the view."""
+        check_path(path)
+        return await self._read(lambda: self._seen(path, changed))
+
+    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
+        """Read a node of the view, or None."""
+        check_path(path)
+        return await self._read(lambda: self._found(path, changed))
+
+    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
+        """List the children that a node has in the view."""
+        check_path(path)
+        return await self._read(lambda: self._listed(path, changed))
+
+    async def multi(self, operations: list[Operation]) -> list[Answer]:
+        """Do all or none."""
+        check_operations(operations)
+        return await self._write(list(operations))
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequential: bool = False,
+    ) -> str:
+        """Make one node."""
+        [made] = await self.multi([Create(path, data, is_ephemeral, is_sequential)])
+        assert isinstance(made, str)
+        return made
+
+    async def put(self, path: str, data: bytes, version: int) -> int:
+        """Replace a content by compare-and-set."""
+        [version_new] = await self.multi([Put(path, data, version)])
+        assert isinstance(version_new, int)
+        return version_new
+
+    async def delete(self, path: str, version: int | None = None) -> None:
+        """Delete one node."""
+        await self.multi([Delete(path, version)])
+
+    async def ensure_path(self, path: str) -> None:
+        """Make a node and its missing parents."""
+        check_path(path)
+        await ensure_path_by_creates(self, path)
+
+    async def sync(self, path: str) -> None:
+        """Catch the view up with the store."""
+        check_path(path)
+        await self._read(self.view.catch_up)
+
+    async def wait_state_change(self, seen: SessionState) -> SessionState:
+        """Wait for another state than `seen`."""
+        while self.session_state is seen:
+            await self._moved.wait()
+        return self.session_state
+
+    def _seen(self, path: str, changed: trio.Event | None) -> Stored:
+        stored = self.view.tree.get(path)
+        if changed is not None:
+            self.view.watch_node(path, changed.set)
+        return stored
+
+    def _found(self, path: str, changed: trio.Event | None) -> Stored | None:
+        if changed is not None:
+            self.view.watch_node(path, changed.set)
+        return self.view.tree.find(path)
+
+    def _listed(self, path: str, changed: trio.Event | None) -> list[str]:
+        names = self.view.tree.children(path)
+        if changed is not None:
+            self.view.watch_children(path, changed.set)
+        return names
+
+    # How a request travels.
+
+    async def _read(self, look: Callable[[], T]) -> T:
+        try:
+            return await self._ask(look)
+        except _NoAnswerError as error:
+            raise UnavailableError(f"{error}; reading again can help") from None
+
+    async def _write(self, operations: list[Operation]) -> list[Answer]:
+        try:
+            return await self._ask(lambda: self._carry_out(operations))
+        except _NoAnswerError as error:
+            raise OutcomeUnknownError(f"{error}: the write may have been done") from None
+
+    async def _ask(self, act: Callable[[], T]) -> T:
+        is_sent = False
+        with trio.move_on_after(REQUEST_TIMEOUT_S):
+            await self._wait_connected()
+            is_sent = True
+            connection = self._connection
+            await self._travel(connection)
+            try:
+                return act()
+            finally:  # A refusal travels like any answer.
+                await self._travel(connection)
+        if is_sent:
+            raise _NoAnswerError(
+                f"the metadata store did not answer in {REQUEST_TIMEOUT_S:g} s"
+            )
+        raise UnavailableError(f"no metadata server was reached in {REQUEST_TIMEOUT_S:g} s")
+
+    async def _wait_connected(self) -> None:
+        issued_in = None if self.session_state is SessionState.LOST else self.session_id
+        while self.session_state is not SessionState.CONNECTED and not self._is_left:
+            await self._moved.wait()
+        if self._is_left or issued_in not in (None, self.session_id):
+            raise SessionLostError(f"metadata session {issued_in} is over; nothing was asked")
+
+    async def _travel(self, connection: int) -> None:
+        trip_s = self._store.round_trip_s() / 2
+        if trip_s:
+            await trio.sleep(trip_s)
+        else:
+            await trio.lowlevel.checkpoint()
+        while self._is_cut and self._connection == connection:
+            await self._moved.wait()
+        if self._connection != connection:
+            raise _NoAnswerError("the connection to the metadata store broke")
+
+    def _carry_out(self, operations: list[Operation]) -> list[Answer]:
+        answers = self._store.write(operations, self.session_id)
+        # A server answers a write when it has seen it itself, with all that came before.
+        self.view.catch_up()
+        if self._answers_to_lose_count:
+            self._answers_to_lose_count -= 1
+            raise _NoAnswerError("the answer of the metadata store was lost")
+        return answers
+
+    def _lose(self) -> None:
+        self._connection += 1
+        self.view.fire_all()
+        self._move(SessionState.LOST)
+
+    def _move(self, state: SessionState) -> None:
+        self.session_state = state
+        self._moved.set()
+        self._moved = trio.Event()

@@ -1,0 +1,85 @@
+"""What every metadata store refuses unasked, and what it builds from plainer requests."""
+
+import re
+
+from geolog.metadata.seam import (
+    Check,
+    Create,
+    Delete,
+    Metadata,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Put,
+)
+from topology.errors import InvalidArgumentError, TooLargeError
+
+REQUEST_BYTES_MAX = (1 << 20) - (16 << 10)
+"""ZooKeeper closes the connection on 1 MiB; the margin is for its headers."""
+
+_OPERATION_OVERHEAD_BYTES = 64
+_VERSION_MAX = (1 << 31) - 1
+_NOT_ALLOWED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+
+def check_path(path: str) -> None:
+    """Refuse what is not an absolute, normalised path that ZooKeeper would take."""
+    if path == "/":
+        return
+    names = path.split("/")
+    if names[0] or any(name in ("", ".", "..") for name in names[1:]) or len(names) < 2:
+        raise InvalidArgumentError(f"{path!r} is not a metadata path: it reads /a/b")
+    if _NOT_ALLOWED.search(path):
+        raise InvalidArgumentError(f"{path!r} has a character that no metadata path may have")
+
+
+def check_operations(operations: list[Operation]) -> None:
+    """Refuse operations that no store would carry out, whatever its content."""
+    size_bytes = 0
+    for operation in operations:
+        check_path(operation.path)
+        size_bytes += _OPERATION_OVERHEAD_BYTES + len(operation.path.encode())
+        match operation:
+            case Create(path=path, data=data):
+                if path == "/":
+                    raise NodeExistsError("/ exists always")
+                size_bytes += len(data)
+            case Put(version=version, data=data):
+                _check_version(operation.path, version)
+                size_bytes += len(data)
+            case Check(version=version):
+                _check_version(operation.path, version)
+            case Delete(path=path, version=version):
+                if path == "/":
+                    raise InvalidArgumentError("/ cannot be deleted")
+                if version is not None:
+                    _check_version(path, version)
+    if size_bytes > REQUEST_BYTES_MAX:
+        raise TooLargeError(
+            f"a metadata request of {size_bytes} bytes is over the limit of {REQUEST_BYTES_MAX}"
+        )
+
+
+async def ensure_path_by_creates(metadata: Metadata, path: str) -> None:
+    """Make the node and its missing parents, from the leaf up: mostly one request."""
+    if path == "/":
+        return
+    try:
+        await metadata.create(path)
+    except NodeExistsError:
+        return
+    except NoNodeError:
+        await ensure_path_by_creates(metadata, parent_of(path))
+        # Another process may have deleted the parent again: then we begin again.
+        await ensure_path_by_creates(metadata, path)
+
+
+def parent_of(path: str) -> str:
+    """The path of the parent; `/` is its own."""
+    return path.rpartition("/")[0] or "/"
+
+
+def _check_version(path: str, version: int) -> None:
+    # ZooKeeper takes -1 as "whatever it is": a compare-and-set that compares nothing.
+    if not 0 <= version <= _VERSION_MAX:
+        raise InvalidArgumentError(f"{version} is not a version that {path} could have")

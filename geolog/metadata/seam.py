@@ -1,0 +1,167 @@
+"""The metadata seam: a small tree of versioned nodes that every process of a cluster shares.
+
+Writes are linearizable. Reads come from one server and may be stale until `sync`. A watch
+fires once, some time after the change, and also when the connection or the session is lost,
+since a change may have been missed then: whoever waits looks again. Ephemeral nodes vanish when
+the session that made them expires, which its holder may learn later than the others. A write
+whose answer does not come in time raises `OutcomeUnknownError`: it may have been carried out
+(read again, and compare: reads of one session stand behind its earlier writes).
+"""
+
+import enum
+from typing import Protocol
+
+import attrs
+import trio
+
+from topology.errors import ConflictError, NotFoundError
+
+
+class NoNodeError(NotFoundError):
+    """The metadata node, or the parent that it needs, does not exist."""
+
+
+class NodeExistsError(ConflictError):
+    """A metadata node of that path exists already."""
+
+
+class BadVersionError(ConflictError):
+    """The metadata node was changed by somebody else since it was read: read it again."""
+
+
+class NotEmptyError(ConflictError):
+    """A metadata node with children cannot be deleted."""
+
+
+class SessionLostError(ConflictError):
+    """The session with the metadata store is over, and so are the ephemerals made in it."""
+
+
+class SessionState(enum.Enum):
+    """What this process knows of its session.
+
+    SUSPENDED: no server answers now. LOST: expired, or SUSPENDED for longer than the session
+    time-out by this process's own clock, whichever it learns first. LOST is final for the
+    session; a new one begins, with a new `session_id`, as soon as a server can be reached.
+    """
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+@attrs.frozen
+class Stored:
+    """A node's content as read, with the version that a compare-and-set names."""
+
+    data: bytes
+    version: int
+    is_ephemeral: bool = False
+    children_count: int = 0
+
+
+@attrs.frozen
+class Create:
+    """Make a node under a parent that exists. Sequential: a rising 10-digit number is added."""
+
+    path: str
+    data: bytes = b""
+    is_ephemeral: bool = False
+    is_sequential: bool = False
+
+
+@attrs.frozen
+class Put:
+    """Replace a node's content if its version is still `version`."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@attrs.frozen
+class Delete:
+    """Delete a childless node if its version is still `version` (None: whatever it is)."""
+
+    path: str
+    version: int | None = None
+
+
+@attrs.frozen
+class Check:
+    """Do nothing, but fail the whole multi unless the node is at `version`."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Put | Delete | Check
+
+
+class Metadata(Protocol):
+    """The seam. Paths are absolute and normalised, as /a/b; data is under 1 MiB by a margin."""
+
+    @property
+    def session_state(self) -> SessionState:
+        """What is known of the session now, without asking."""
+        ...
+
+    @property
+    def session_id(self) -> int:
+        """Names the session. When it has changed, the ephemerals made before are gone."""
+        ...
+
+    @property
+    def session_timeout_s(self) -> float:
+        """The time-out that was agreed for the session."""
+        ...
+
+    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
+        """Read a node; `changed` is set once, after it changes or goes. NoNodeError."""
+        ...
+
+    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
+        """As `get`, but None if absent; `changed` is then set once, after it is made."""
+        ...
+
+    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
+        """Names of the children, sorted; `changed` is set once, after one comes or goes."""
+        ...
+
+    async def multi(self, operations: list[Operation]) -> list[str | int | None]:
+        """Do all or none. For each operation: Create its path, Put the new version, else None.
+
+        Raises what the first operation that failed would raise alone; nothing was done then.
+        """
+        ...
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequential: bool = False,
+    ) -> str:
+        """Make one node and return its path. NodeExistsError, NoNodeError (no parent)."""
+        ...
+
+    async def put(self, path: str, data: bytes, version: int) -> int:
+        """Replace the content by compare-and-set, return the new version. BadVersionError."""
+        ...
+
+    async def delete(self, path: str, version: int | None = None) -> None:
+        """Delete one node. NoNodeError, BadVersionError, NotEmptyError."""
+        ...
+
+    async def ensure_path(self, path: str) -> None:
+        """Make the node, empty, and its missing parents; nothing if it exists."""
+        ...
+
+    async def sync(self, path: str) -> None:
+        """After this, reads of this session see all that was written before the call."""
+        ...
+
+    async def wait_state_change(self, seen: SessionState) -> SessionState:
+        """Wait until the session's state is not `seen`, and return it."""
+        ...
