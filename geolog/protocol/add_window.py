@@ -1,0 +1,143 @@
+"""The writer's window of entries in flight; it decides when the LAC may advance.
+
+Theory of operation. Entries are pushed in order. Each has a write set; a member (a slot of the
+ensemble) confirms an entry when it has synced it. The LAC moves over the longest prefix of
+which each entry has an ack set. A member may be lost (its connection broke, or it fell too far
+behind) and may come back; what it confirmed before stays confirmed, because it stands for an
+instance whose disk holds it. While members are missing the window says for which entries no ack
+set can be reached any more: then the ledger must be closed at the LAC, and the rest written
+elsewhere.
+
+Invariants.
+1. An entry is released only when the slots that confirmed it are an ack set of its write set.
+2. The LAC never decreases, and passes an entry only together with all before it.
+3. Only slots of an entry's write set count for it.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+import attrs
+
+from geolog.protocol.ids import NO_ENTRY, EntryId
+from topology.quorum import AckRule
+
+
+@attrs.frozen
+class AdvanceLac:
+    """Every entry up to here is acknowledged: tell those who wait."""
+
+    lac: EntryId
+
+
+@attrs.frozen
+class SendAdd:
+    """Send this entry to the member at this slot."""
+
+    slot: int
+    entry: EntryId
+
+
+@attrs.frozen
+class WindowStatistics:
+    """How full the window is."""
+
+    in_flight_count: int
+    lac: EntryId
+    slots_lost: tuple[int, ...]
+
+
+class AddWindow:
+    """The core of a ledger's writer: see the theory of operation above."""
+
+    def __init__(self, rule: AckRule, *, lac: EntryId = NO_ENTRY) -> None:
+        self._rule = rule
+        self._lac = lac
+        self._confirmed: deque[int] = deque()  # For entries lac + 1 and on: slots, as a mask.
+        self._lost = 0
+
+    @property
+    def lac(self) -> EntryId:
+        """Last add confirmed."""
+        return self._lac
+
+    @property
+    def entry_next(self) -> EntryId:
+        """The number that the next push gets."""
+        return EntryId(self._lac + 1 + len(self._confirmed))
+
+    def push(self) -> list[SendAdd]:
+        """Take the next entry in; it goes to the members of its write set that are not lost."""
+        entry = self.entry_next
+        self._confirmed.append(0)
+        return [
+            SendAdd(slot, entry)
+            for slot in self._rule.write_set(entry)
+            if not self._lost >> slot & 1
+        ]
+
+    def on_synced(self, slot: int, entry: EntryId) -> list[AdvanceLac]:
+        """The member at `slot` has the entry on disk."""
+        place = entry - self._lac - 1
+        if place < 0:
+            return []  # Late or repeated: the entry is acknowledged already.
+        assert place < len(self._confirmed), f"entry {entry} was never pushed"
+        self._confirmed[place] |= 1 << slot
+        return self._release_acked_prefix() if place == 0 else []
+
+    def on_slot_lost(self, slot: int) -> None:
+        """The member does not answer now; nothing more is sent to it."""
+        self._lost |= 1 << slot
+
+    def on_slot_back(self, slot: int) -> list[SendAdd]:
+        """The member answers again: what it has not confirmed is sent once more."""
+        self._lost &= ~(1 << slot)
+        return [
+            SendAdd(slot, entry)
+            for entry, confirmed in self._unacknowledged()
+            if not confirmed >> slot & 1 and self._rule.write_mask(entry) >> slot & 1
+        ]
+
+    def first_stuck(self) -> EntryId | None:
+        """The first entry that cannot reach an ack set unless a lost member comes back."""
+        present = ~self._lost
+        for entry, confirmed in self._unacknowledged():
+            if not self._rule.is_ack(entry, confirmed | present & self._rule.write_mask(entry)):
+                return entry
+        return None
+
+    def can_go_on(self) -> bool:
+        """Whether every write set still holds an ack set of members that are not lost."""
+        return self._rule.acks_all(~self._lost & ((1 << self._rule.config.ensemble_size) - 1))
+
+    def slots_late(self) -> tuple[int, ...]:
+        """Members of the oldest entry's write set that have not confirmed it."""
+        if not self._confirmed:
+            return ()
+        entry = EntryId(self._lac + 1)
+        return tuple(
+            slot for slot in self._rule.write_set(entry) if not self._confirmed[0] >> slot & 1
+        )
+
+    def statistics(self) -> WindowStatistics:
+        """A snapshot."""
+        return WindowStatistics(
+            in_flight_count=len(self._confirmed),
+            lac=self._lac,
+            slots_lost=tuple(
+                slot
+                for slot in range(self._rule.config.ensemble_size)
+                if self._lost >> slot & 1
+            ),
+        )
+
+    def _unacknowledged(self) -> Iterable[tuple[EntryId, int]]:
+        for place, confirmed in enumerate(self._confirmed):
+            yield EntryId(self._lac + 1 + place), confirmed
+
+    def _release_acked_prefix(self) -> list[AdvanceLac]:
+        before = self._lac
+        while self._confirmed and self._rule.is_ack(self._lac + 1, self._confirmed[0]):
+            self._confirmed.popleft()
+            self._lac = EntryId(self._lac + 1)
+        return [AdvanceLac(self._lac)] if self._lac > before else []

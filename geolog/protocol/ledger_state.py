@@ -1,0 +1,98 @@
+"""A ledger as metadata knows it: its states, epoch, quorums and fragments, as values.
+
+A ledger is ALLOCATED (made ahead, unlisted, accepts no entry that is answered), OPEN,
+IN_RECOVERY or CLOSED. Every change is one compare-and-set from a state that was read to its
+successor, which the methods here give. The quorums and the members' regions are frozen with it:
+no switch at run time changes what an acknowledgement meant.
+"""
+
+import enum
+
+import attrs
+
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
+from topology.errors import ConflictError
+from topology.location import Location
+from topology.quorum import AckRule, QuorumConfig
+
+
+class LedgerStateError(ConflictError):
+    """The ledger is not in the state that this change starts from: somebody else changed it."""
+
+
+class LedgerState(enum.Enum):
+    """Where a ledger is in its life."""
+
+    ALLOCATED = "allocated"
+    OPEN = "open"
+    IN_RECOVERY = "in_recovery"
+    CLOSED = "closed"
+
+
+@attrs.frozen
+class Member:
+    """A node of an ensemble, by its durable identity, and where it stood when it was chosen."""
+
+    instance: InstanceId
+    node_id: str
+    location: Location
+
+
+@attrs.frozen
+class Fragment:
+    """A run of entries, from `first_entry` on, with one ensemble in ring order."""
+
+    first_entry: EntryId
+    ensemble: tuple[Member, ...]
+
+    def rule(self, quorum: QuorumConfig) -> AckRule:
+        """The ack rule of this ensemble."""
+        return AckRule(quorum, [member.location.region for member in self.ensemble])
+
+
+@attrs.frozen(kw_only=True)
+class LedgerRecord:
+    """What metadata holds of one ledger.
+
+    Invariants: fragments rise by `first_entry`, the first starts at 0; `last_entry` is given
+    exactly when the ledger is CLOSED (-1 when it is empty); the epoch never decreases.
+    """
+
+    ledger: LedgerId
+    state: LedgerState
+    epoch: Epoch
+    quorum: QuorumConfig
+    fragments: tuple[Fragment, ...]
+    last_entry: EntryId | None = None
+    stream: str = ""
+    segment: int = 0
+
+    def opened(self) -> "LedgerRecord":
+        """ALLOCATED becomes OPEN: it is listed, and its entries count."""
+        self._expect(LedgerState.ALLOCATED)
+        return attrs.evolve(self, state=LedgerState.OPEN)
+
+    def taken_over(self) -> "LedgerRecord":
+        """Whoever recovers takes the next epoch, also from another who is recovering."""
+        self._expect(LedgerState.ALLOCATED, LedgerState.OPEN, LedgerState.IN_RECOVERY)
+        return attrs.evolve(self, state=LedgerState.IN_RECOVERY, epoch=Epoch(self.epoch + 1))
+
+    def closed(self, last_entry: EntryId) -> "LedgerRecord":
+        """The ledger ends at `last_entry`, for good."""
+        self._expect(LedgerState.OPEN, LedgerState.IN_RECOVERY)
+        assert last_entry >= NO_ENTRY
+        return attrs.evolve(self, state=LedgerState.CLOSED, last_entry=last_entry)
+
+    def fragment_of(self, entry: EntryId) -> Fragment:
+        """The fragment that holds, or would hold, the entry."""
+        assert entry >= 0, f"{entry} is no entry"
+        return next(
+            fragment for fragment in reversed(self.fragments) if fragment.first_entry <= entry
+        )
+
+    def _expect(self, *states: LedgerState) -> None:
+        if self.state not in states:
+            raise LedgerStateError(
+                f"ledger {self.ledger} is {self.state.value}, at epoch {self.epoch};"
+                f" this change starts from {' or '.join(state.value for state in states)}"
+            )

@@ -1,0 +1,170 @@
+"""Agreeing on a ledger's last entry after its writer is gone.
+
+Theory of operation. The fence is taken and gave the highest LAC that its members saw. Recovery
+starts at max(LAC + 1, first entry of the last fragment): entries below are acknowledged. It
+asks the write set of each further entry, a batch at a time, with reads that fence too, so that
+an ABSENT stays true. For each entry in order:
+
+- one intact HAVE is enough: the entry is written again to its write set and must reach an ack
+  set;
+- a blocking set of ABSENT proves that it was never acknowledged: the ledger ends before it;
+- CORRUPT, UNKNOWN and silence say nothing. When all have spoken and neither holds, recovery
+  gives up for now (`CannotDecide`); it is tried again when more members answer.
+
+The end is said only after every entry before it has reached an ack set, so the ledger that is
+closed there can be read in full. Rewrites carry the LAC that recovery started from (planted bug
+35: an add of recovery must not move the LAC).
+
+Invariants.
+1. `CloseAt(last)` is said once, and last >= start - 1.
+2. An entry is rewritten at most once a round, from a member that has it intact.
+"""
+
+import attrs
+
+from geolog.protocol.ids import EntryId
+from geolog.protocol.messages import Answer
+from topology.quorum import AckRule
+
+
+@attrs.frozen
+class ReadBatch:
+    """Ask the member at `slot` for entries `first` to `first + count - 1`, fencing."""
+
+    slot: int
+    first: EntryId
+    count: int
+
+
+@attrs.frozen
+class Rewrite:
+    """Write the entry again, to its whole write set: the member at `slot` has it intact."""
+
+    entry: EntryId
+    slot: int
+
+
+@attrs.frozen
+class CloseAt:
+    """Close the ledger: `last` is its last entry (one before the first if it is empty)."""
+
+    last: EntryId
+
+
+@attrs.frozen
+class CannotDecide:
+    """All spoke, and neither presence nor absence of this entry is proven. Try later."""
+
+    entry: EntryId
+    have_count: int
+    absent_count: int
+    silent_count: int
+
+
+RecoveryEffect = ReadBatch | Rewrite | CloseAt | CannotDecide
+
+
+class Recovery:
+    """The core of recovering one ledger, from the first entry that may not be acknowledged."""
+
+    def __init__(self, rule: AckRule, *, first: EntryId, batch_entries: int = 64) -> None:
+        self._rule = rule
+        self._first = first  # First entry of the batch that is being decided.
+        self._batch_entries = batch_entries
+        self._answers: list[dict[int, Answer]] = []
+        self._silent = 0  # Members that failed to answer this batch.
+        self._decided = first  # First entry that is not decided yet.
+        self._to_ack: set[EntryId] = set()
+        self._end: EntryId | None = None
+        self._is_over = False
+
+    def start(self) -> list[RecoveryEffect]:
+        """Ask for the first batch."""
+        return self._ask()
+
+    def on_answer(self, slot: int, entry: EntryId, answer: Answer) -> list[RecoveryEffect]:
+        """A member spoke of one entry of the batch."""
+        place = entry - self._first
+        if self._is_over or not 0 <= place < len(self._answers):
+            return []
+        if not self._rule.write_mask(entry) >> slot & 1:
+            return []  # Not of this entry's write set: it says nothing of it.
+        self._answers[place][slot] = answer
+        return self._decide()
+
+    def on_silence(self, slot: int) -> list[RecoveryEffect]:
+        """A member failed, or will not answer, for what it has not spoken of in this batch."""
+        self._silent |= 1 << slot
+        return [] if self._is_over else self._decide()
+
+    def on_acked(self, entry: EntryId) -> list[RecoveryEffect]:
+        """A rewritten entry has reached an ack set."""
+        self._to_ack.discard(entry)
+        return [] if self._is_over else self._decide()
+
+    def on_cannot_ack(self, entry: EntryId) -> list[RecoveryEffect]:
+        """A rewritten entry cannot reach an ack set with the members that answer now."""
+        return [] if self._is_over else self._give_up(entry)
+
+    def _ask(self) -> list[RecoveryEffect]:
+        self._answers = [{} for _ in range(self._batch_entries)]
+        self._silent = 0
+        return [
+            ReadBatch(slot, self._first, self._batch_entries)
+            for slot in range(self._rule.config.ensemble_size)
+        ]
+
+    def _decide(self) -> list[RecoveryEffect]:
+        effects: list[RecoveryEffect] = []
+        while self._end is None and self._decided < self._first + self._batch_entries:
+            effect = self._decide_entry(self._decided)
+            if effect is None:
+                break
+            match effect:
+                case CloseAt():
+                    pass  # Said when all before it has reached an ack set.
+                case CannotDecide():
+                    return [*effects, effect]
+                case _:
+                    effects.append(effect)
+        return effects + self._finish_batch()
+
+    def _decide_entry(self, entry: EntryId) -> RecoveryEffect | None:
+        answers = self._answers[entry - self._first]
+        absent = sum(1 << slot for slot, answer in answers.items() if answer is Answer.ABSENT)
+        have = sorted(slot for slot, answer in answers.items() if answer is Answer.HAVE)
+        if have:
+            self._decided = EntryId(entry + 1)
+            self._to_ack.add(entry)
+            return Rewrite(entry, have[0])
+        if self._rule.is_block(entry, absent):
+            self._end = EntryId(entry - 1)
+            return CloseAt(self._end)
+        spoken = self._silent | sum(1 << slot for slot in answers)
+        if self._rule.write_mask(entry) & ~spoken:
+            return None
+        return self._give_up(entry)[0]
+
+    def _finish_batch(self) -> list[RecoveryEffect]:
+        if self._to_ack:
+            return []
+        if self._end is not None:
+            self._is_over = True
+            return [CloseAt(self._end)]
+        if self._decided < self._first + self._batch_entries:
+            return []
+        self._first = self._decided
+        return self._ask()
+
+    def _give_up(self, entry: EntryId) -> list[RecoveryEffect]:
+        self._is_over = True
+        place = entry - self._first
+        answers = list(self._answers[place].values()) if 0 <= place < len(self._answers) else []
+        return [
+            CannotDecide(
+                entry,
+                have_count=answers.count(Answer.HAVE),
+                absent_count=answers.count(Answer.ABSENT),
+                silent_count=self._rule.config.write_quorum - len(answers),
+            )
+        ]

@@ -1,0 +1,127 @@
+"""A stream as metadata knows it: its settings, its owner, and its list of log segments.
+
+Each partition has one owner record. Whoever takes the partition over raises its epoch by
+compare-and-set; every later change of the list is made together with a check of the version
+that this gave, so that a deposed owner can change nothing (design section 7).
+"""
+
+import enum
+import re
+
+import attrs
+
+from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, LedgerId, Sequence
+from topology.errors import InvalidArgumentError
+from topology.quorum import QuorumConfig
+
+_NAME_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+
+
+@attrs.frozen(order=True)
+class StreamName:
+    """`NAMESPACE/NAME`."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> "StreamName":
+        """Read NAMESPACE/NAME; InvalidArgumentError says which part is wrong, and why."""
+        parts = text.split("/")
+        if len(parts) != 2:
+            raise InvalidArgumentError(
+                f"stream {text!r} is not named NAMESPACE/NAME, as shop/orders"
+            )
+        for part in parts:
+            if _NAME_PART.fullmatch(part) is None:
+                raise InvalidArgumentError(
+                    f"stream {text!r}: {part!r} is not a name: 1 to 128 of a-z, 0-9, '.', '_'"
+                    f" and '-', the first a letter or digit{_nearest_name(part)}"
+                )
+        return cls(*parts)
+
+
+def _nearest_name(part: str) -> str:
+    nearest = re.sub(r"[^a-z0-9._-]+", "-", part.lower()).lstrip("._-")[:128]
+    return f"; the nearest is {nearest!r}" if nearest else ""
+
+
+class StreamMode(enum.Enum):
+    """How records reach other regions: as replicas of each append, or relayed after it."""
+
+    GLOBAL = "global"
+    REGIONAL = "regional"
+
+
+@attrs.frozen(kw_only=True)
+class StreamRecord:
+    """A stream's settings."""
+
+    name: StreamName
+    mode: StreamMode
+    quorum: QuorumConfig
+    segment_bytes: int
+    created_us: int
+    partitions: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class OwnerRecord:
+    """Who owns a partition now.
+
+    `session` names the ephemeral node that lives as long as the owner does. `segment_highest`
+    is the highest segment number ever activated: no DLSN is used twice.
+    """
+
+    epoch: Epoch = NO_EPOCH
+    owner: str = ""
+    session: str = ""
+    segment_highest: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class SegmentRecord:
+    """One ledger in a partition's list.
+
+    While it is the last and not completed, `last_…` are None. A completed segment is CLOSED at
+    `last_entry`; an empty one has `last_sequence` = `first_sequence` - 1.
+    """
+
+    segment: int
+    ledger: LedgerId
+    home_epoch: int
+    first_sequence: Sequence
+    owner_epoch: Epoch
+    activated_us: int
+    append_time_us_before: int = 0
+    last_entry: EntryId | None = None
+    last_sequence: Sequence | None = None
+    last_append_time_us: int | None = None
+    size_bytes: int | None = None
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether its end is known and final."""
+        return self.last_entry is not None
+
+    def completed(
+        self,
+        *,
+        last_entry: EntryId,
+        last_sequence: Sequence,
+        last_append_time_us: int,
+        size_bytes: int | None,
+    ) -> "SegmentRecord":
+        """The successor whose end is known."""
+        assert not self.is_completed, f"segment {self.segment} is completed already"
+        assert last_sequence >= self.first_sequence - 1
+        return attrs.evolve(
+            self,
+            last_entry=last_entry,
+            last_sequence=last_sequence,
+            last_append_time_us=last_append_time_us,
+            size_bytes=size_bytes,
+        )
