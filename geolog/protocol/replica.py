@@ -1,0 +1,321 @@
+"""One ledger at one storage node: what the node promises about it, and so what it refuses.
+
+Theory of operation. A message comes in, effects go out, to be done in order. A `Persist…`
+effect hands a record to the journal; a `ReplySynced`, an `AcknowledgeAdd` or a synced answer may
+leave the node only after a sync that covers everything persisted before it, by this list or an
+earlier one. So a repeated request is answered no earlier than its first, also while that is still
+in flight. State moves when the record is handed over, not when it is synced: what is decided next
+follows it in the journal, and a node whose journal fails answers nobody.
+
+The replica does not hold the ledger's entries. It asks `held` what the node has of one.
+
+Invariants.
+1. `epoch_highest` and `lac` never fall; `is_fenced` never turns false (laws 6, 7, 12).
+2. No add below `epoch_highest` is persisted; once fenced, none but recovery's, at any epoch.
+3. What was persisted, replayed in journal order by `restore_…`, gives the same state, but for a
+   LAC that only `PushLac` told.
+4. A recovery add never moves the LAC.
+"""
+
+from collections.abc import Callable
+from typing import assert_never
+
+import attrs
+
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.messages import (
+    Add,
+    AddRefused,
+    Answer,
+    Fence,
+    Fenced,
+    LedgerOpened,
+    Message,
+    OpenLedger,
+    Probe,
+    PushLac,
+    Read,
+    Reason,
+    Refused,
+)
+
+NO_EPOCH = Epoch(0)
+"""Below the first epoch: of a ledger that the node does not know."""
+
+
+@attrs.frozen
+class Held:
+    """What the node holds of one entry; length and checksum say which bytes, if it has any."""
+
+    answer: Answer
+    body_length: int = 0
+    body_crc: int = 0
+
+
+NOTHING_HELD = Held(Answer.ABSENT)
+
+
+@attrs.frozen
+class PersistOpen:
+    """Journal that the ledger is known under this epoch; `is_first`: it surely was unknown."""
+
+    ledger: LedgerId
+    epoch: Epoch
+    is_first: bool
+
+
+@attrs.frozen
+class PersistFence:
+    """Journal that the ledger is fenced under this epoch; `is_first`: it surely was unknown."""
+
+    ledger: LedgerId
+    epoch: Epoch
+    is_first: bool
+
+
+@attrs.frozen
+class PersistEntry:
+    """Journal the entry of this add, under its epoch and with the LAC it carried."""
+
+    add: Add
+
+
+@attrs.frozen
+class Reply:
+    """Answer at once: nothing of it depends on the disk."""
+
+    message: Message
+
+
+@attrs.frozen
+class ReplySynced:
+    """Answer when all that was persisted so far is on disk."""
+
+    message: Message
+
+
+@attrs.frozen
+class AcknowledgeAdd:
+    """Count the add as stored when all that was persisted so far is on disk."""
+
+    ordinal: int
+
+
+@attrs.frozen
+class AnswerRead:
+    """Look the entries up and answer; `is_synced`: when all persisted so far is on disk."""
+
+    read: Read
+    is_synced: bool
+
+
+@attrs.frozen
+class AnswerProbe:
+    """Look the answers up and give them at once."""
+
+    probe: Probe
+
+
+Effect = (
+    PersistOpen
+    | PersistFence
+    | PersistEntry
+    | Reply
+    | ReplySynced
+    | AcknowledgeAdd
+    | AnswerRead
+    | AnswerProbe
+)
+
+LedgerRequest = OpenLedger | Fence | Add | Read | Probe | PushLac
+"""What a client may ask of one ledger."""
+
+
+@attrs.frozen
+class NodeLimits:
+    """What the node as a whole allows now."""
+
+    is_read_only: bool = False
+    """The disk is nearly full: no new entry and no new ledger; fences and reads go on."""
+
+
+NO_LIMITS = NodeLimits()
+
+
+@attrs.define
+class LedgerReplica:
+    """The core: what one node knows of one ledger; at first nothing, until an open or a fence."""
+
+    ledger: LedgerId
+    instance: InstanceId
+    epoch_highest: Epoch = NO_EPOCH
+    is_fenced: bool = False
+    lac: EntryId = NO_ENTRY
+    entry_highest: EntryId = NO_ENTRY
+    is_in_doubt: bool = False
+    """Damage may have taken records of this ledger: a higher epoch, a fence, or entries."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an open or a fence ever named the ledger here."""
+        return self.epoch_highest > NO_EPOCH
+
+    def on(
+        self,
+        request: LedgerRequest,
+        held: Callable[[LedgerId, EntryId], Held],
+        limits: NodeLimits = NO_LIMITS,
+    ) -> list[Effect]:
+        """Take one request. The instance is checked before anything else (planted bug 11)."""
+        if request.instance != self.instance:
+            return self._refuse(request, Reason.WRONG_INSTANCE)
+        if isinstance(request, OpenLedger | Fence) and request.epoch <= NO_EPOCH:
+            return self._refuse(request, Reason.UNSUPPORTED)
+        match request:
+            case Add():
+                return self._on_add(request, held, limits)
+            case OpenLedger():
+                return self._on_open(request, limits)
+            case Fence():
+                return self._on_fence(request)
+            case Read():
+                return self._on_read(request)
+            case Probe():
+                return [AnswerProbe(request)]
+            case PushLac():
+                return self._on_push_lac(request)
+            case _:
+                assert_never(request)
+
+    def restore_open(self, epoch: Epoch) -> None:
+        """Replay a `PersistOpen` from the journal."""
+        self._raise_epoch(epoch)
+
+    def restore_fence(self, epoch: Epoch) -> None:
+        """Replay a `PersistFence` from the journal."""
+        self._raise_epoch(epoch)
+        self.is_fenced = True
+
+    def restore_entry(
+        self, entry: EntryId, epoch: Epoch, lac: EntryId, *, is_recovery: bool
+    ) -> None:
+        """Replay a `PersistEntry` from the journal."""
+        self._raise_epoch(epoch)
+        self.entry_highest = max(self.entry_highest, entry)
+        if is_recovery:
+            self.is_fenced = True
+        else:
+            self.lac = max(self.lac, lac)
+
+    def _on_open(self, request: OpenLedger, limits: NodeLimits) -> list[Effect]:
+        if self.is_fenced or request.epoch < self.epoch_highest:
+            return self._refuse(request, Reason.FENCED)
+        if request.epoch == self.epoch_highest and not self.is_in_doubt:
+            return [ReplySynced(LedgerOpened(request.request))]
+        if self._must_not_store(limits):
+            return self._refuse(request, Reason.READ_ONLY)
+        return [
+            *self._persist_open(request.epoch),
+            ReplySynced(LedgerOpened(request.request)),
+        ]
+
+    def _on_fence(self, request: Fence) -> list[Effect]:
+        if request.epoch < self.epoch_highest:
+            return self._refuse(request, Reason.FENCED)
+        fenced = Fenced(request.request, self.lac, self.entry_highest)
+        return [*self._persist_fence(request.epoch), ReplySynced(fenced)]
+
+    def _on_read(self, request: Read) -> list[Effect]:
+        if request.fence_epoch == NO_EPOCH:
+            return [AnswerRead(request, is_synced=False)]
+        if request.fence_epoch < self.epoch_highest:
+            return self._refuse(request, Reason.FENCED)
+        # Synced also when this epoch's fence was persisted before: it may still be in flight.
+        return [
+            *self._persist_fence(request.fence_epoch),
+            AnswerRead(request, is_synced=True),
+        ]
+
+    def _persist_open(self, epoch: Epoch) -> list[Effect]:
+        is_first = self._is_surely_unknown()
+        self.restore_open(epoch)
+        return [PersistOpen(self.ledger, epoch, is_first)]
+
+    def _persist_fence(self, epoch: Epoch) -> list[Effect]:
+        if self.is_fenced and epoch == self.epoch_highest:
+            return []  # The same recoverer asks again.
+        is_first = self._is_surely_unknown()
+        self.restore_fence(epoch)
+        return [PersistFence(self.ledger, epoch, is_first)]
+
+    def _is_surely_unknown(self) -> bool:
+        return not self.is_known and not self.is_in_doubt
+
+    def _on_add(
+        self, add: Add, held: Callable[[LedgerId, EntryId], Held], limits: NodeLimits
+    ) -> list[Effect]:
+        if not self.is_known:
+            return self._refuse(add, Reason.NO_SUCH_LEDGER)
+        if add.epoch < self.epoch_highest or (self.is_fenced and not add.is_recovery):
+            return self._refuse(add, Reason.FENCED)
+        if add.entry <= self.entry_highest or self.is_in_doubt:
+            already = held(self.ledger, add.entry)
+        else:
+            already = NOTHING_HELD  # Above all that was ever stored: no need to look.
+        if already.answer is Answer.HAVE:
+            return self._on_repeated_add(add, already)
+        if self._must_not_store(limits, is_recovery=add.is_recovery):
+            return self._refuse(add, Reason.READ_ONLY)
+        return self._store(add)
+
+    def _on_repeated_add(self, add: Add, already: Held) -> list[Effect]:
+        # Equal length and CRC32C stand for equal bytes: no writer offers others on purpose.
+        if (len(add.body), add.body_crc) != (already.body_length, already.body_crc):
+            return self._refuse(add, Reason.CONFLICT)
+        # The bytes are here; what the add implies beside them may not be.
+        promise: list[Effect] = []
+        if add.is_recovery:
+            promise = self._persist_fence(add.epoch)
+        elif add.epoch > self.epoch_highest:
+            promise = self._persist_open(add.epoch)
+        if not add.is_recovery:
+            self.lac = max(self.lac, add.lac)
+        return [*promise, AcknowledgeAdd(add.ordinal)]
+
+    def _store(self, add: Add) -> list[Effect]:
+        self.restore_entry(add.entry, add.epoch, add.lac, is_recovery=add.is_recovery)
+        return [PersistEntry(add), AcknowledgeAdd(add.ordinal)]
+
+    def _on_push_lac(self, request: PushLac) -> list[Effect]:
+        if self.is_known and not self.is_fenced and request.epoch == self.epoch_highest:
+            self.lac = max(self.lac, request.lac)
+        return []
+
+    def _must_not_store(self, limits: NodeLimits, *, is_recovery: bool = False) -> bool:
+        # A ledger in doubt may be fenced by a record that is lost. Recovery's adds are safe.
+        return limits.is_read_only or (self.is_in_doubt and not is_recovery)
+
+    def _raise_epoch(self, epoch: Epoch) -> None:
+        self.epoch_highest = max(self.epoch_highest, epoch)
+
+    def _refuse(self, request: LedgerRequest, reason: Reason) -> list[Effect]:
+        match request:
+            case Add(ordinal=ordinal):
+                return [Reply(AddRefused(ordinal, reason, self.epoch_highest))]
+            case PushLac():
+                return []
+            case _:
+                message = self._explain(reason)
+                return [Reply(Refused(request.request, reason, self.epoch_highest, message))]
+
+    def _explain(self, reason: Reason) -> str:
+        match reason:
+            case Reason.WRONG_INSTANCE:
+                return f"this node is {self.instance}, not the one that the request names"
+            case Reason.READ_ONLY:
+                return f"ledger {self.ledger}: this node stores nothing new at present"
+            case Reason.UNSUPPORTED:
+                return f"ledger {self.ledger}: epochs begin at 1"
+            case _:
+                fenced = " and is fenced" if self.is_fenced else ""
+                return f"ledger {self.ledger} is at epoch {self.epoch_highest}{fenced} here"
