@@ -1,0 +1,153 @@
+"""What the documentation tells a reader to type does what it says."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tests.docs.console_blocks import Command, commands_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+DEMO_READY_S = 45.0
+DEMO_GONE_S = 10.0
+COMMAND_S = 30.0
+
+
+@attrs.frozen
+class Place:
+    """Where a page's commands run: a directory, and what the environment holds besides."""
+
+    directory: Path
+    environment: dict[str, str] = attrs.field(factory=dict)
+
+    def run(self, command: Command) -> subprocess.CompletedProcess[str]:
+        bin_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command.text],
+            cwd=self.directory,
+            env={**os.environ, "PATH": bin_path, "COLUMNS": "100", **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Place:
+    """An empty directory."""
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def checkout() -> Place:
+    """The checkout, where make only says what it would do: no test runs all the tests."""
+    return Place(ROOT, {"MAKEFLAGS": "n"})
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """An empty directory, and a demo cluster that every geolog command finds by itself."""
+    home = tmp_path_factory.mktemp("demo")
+    ready = home / "ready.json"
+    log = home / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [
+                *(Path(sys.executable).parent / "geolog", "demo", "--stay", "--no-workload"),
+                *("--data-dir", home / "data", "--ready-file", ready),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline_s = time.monotonic() + DEMO_READY_S
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                pytest.fail(f"the demo did not get ready:\n{log.read_text()}", pytrace=False)
+            time.sleep(0.1)
+        directory = home / "reader"
+        directory.mkdir()
+        yield Place(directory, {"GEOLOG_CONFIG": str(home / "data" / "geolog.toml")})
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(DEMO_GONE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+PLACES = {"checkout", "demo", "scratch"}
+
+
+def runnable_pages() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        commands = commands_of(page.read_text(encoding="utf-8"))
+        for place in sorted({command.place for command in commands}):
+            yield page, place
+
+
+@pytest.mark.parametrize(
+    ("page", "place_name"),
+    [
+        pytest.param(page, place, id=f"{page.relative_to(ROOT)}-{place}")
+        for page, place in runnable_pages()
+    ],
+)
+def test_the_commands_of_a_page_do_what_it_says(
+    page: Path, place_name: str, request: pytest.FixtureRequest
+) -> None:
+    assert place_name in PLACES, f"{page.name} names the place {place_name!r}"
+    place = request.getfixturevalue(place_name)
+    assert isinstance(place, Place)
+
+    for command in commands_of(page.read_text(encoding="utf-8")):
+        if command.place == place_name:
+            done = place.run(command)
+            if done.returncode != command.exit_code or not command.agrees_with(done.stdout):
+                pytest.fail(
+                    f"{page.relative_to(ROOT)}:{command.line_number}\n$ {command.text}\n"
+                    f"{done.stdout}exit code {done.returncode}",
+                    pytrace=False,
+                )
+
+
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    targets = [link["target"] for link in LINK.finditer(page.read_text(encoding="utf-8"))]
+
+    dead = [
+        target
+        for target in targets
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+
+    assert dead == []
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+
+    missing = [
+        page.name
+        for page in PAGES
+        if page.parent.name == "docs" and f"({page.name})" not in index
+    ]
+
+    assert missing == ["README.md"]
