@@ -1,0 +1,1 @@
+"""The transport seam, and TCP behind it."""

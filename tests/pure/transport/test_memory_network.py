@@ -1,0 +1,111 @@
+"""What a test can do to the network in memory: delay, cut, mend, reset, kill."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
+from sim.memory_transport import MemoryNetwork
+
+
+@asynccontextmanager
+async def linked(network: MemoryNetwork) -> AsyncIterator[tuple[ByteStream, ByteStream]]:
+    listener = await network.transport("b").listen(Address("b", 0))
+    near = await network.transport("a").connect(listener.address)
+    far = await listener.accept()
+    yield near, far
+
+
+async def receive(stream: ByteStream) -> bytes:
+    buffer = bytearray(100)
+    count = await stream.receive_into(buffer)
+    return bytes(buffer[:count])
+
+
+async def test_a_piece_arrives_after_the_latency(autojump_clock: MockClock) -> None:
+    async with linked(MemoryNetwork(lambda _one, _other: 0.04)) as (near, far):
+        assert trio.current_time() == pytest.approx(0.08)
+        await near.send([b"x"])
+
+        assert await receive(far) == b"x"
+        assert trio.current_time() == pytest.approx(0.12)
+
+
+async def test_no_piece_overtakes_another(autojump_clock: MockClock) -> None:
+    latencies_s = iter([0.0, 0.0, 0.5, 0.1, 0.1])
+    async with linked(MemoryNetwork(lambda _one, _other: next(latencies_s))) as (near, far):
+        await near.send([b"slow "])
+        await near.send([b"fast"])
+        near.close()
+
+        assert await receive(far) == b"slow fast"
+        assert await receive(far) == b""
+        assert trio.current_time() == pytest.approx(0.5)
+
+
+async def test_a_cut_holds_bytes_back_until_it_is_mended(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    async with linked(network) as (near, far):
+        network.cut("a", "b")
+        await near.send([b"x"])
+        with trio.move_on_after(60) as waited:
+            await receive(far)
+        assert waited.cancelled_caught
+        network.mend("b", "a")
+
+        assert await receive(far) == b"x"
+
+
+async def test_connecting_through_a_cut_waits_for_its_end(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    listener = await network.transport("b").listen(Address("b", 7))
+    network.cut("a", "b")
+
+    with trio.move_on_after(60) as waited:
+        await network.transport("a").connect(listener.address)
+    assert waited.cancelled_caught
+    network.mend("a", "b")
+    await network.transport("a").connect(listener.address)
+
+
+async def test_a_killed_host_resets_its_connections_and_listens_no_more(
+    autojump_clock: MockClock,
+) -> None:
+    network = MemoryNetwork()
+    async with linked(network) as (near, _far):
+        network.kill("b")
+
+        with pytest.raises(ConnectionFailedError, match="reset"):
+            await receive(near)
+        with pytest.raises(ConnectionFailedError, match="refused"):
+            await network.transport("a").connect(Address("b", 40_000))
+        await network.transport("b").listen(Address("b", 40_000))
+
+
+async def test_news_of_a_death_does_not_pass_a_cut(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    async with linked(network) as (near, _far):
+        network.cut("a", "b")
+        network.kill("b")
+        with trio.move_on_after(60) as waited:
+            await receive(near)
+        assert waited.cancelled_caught
+        network.mend("a", "b")
+
+        with pytest.raises(ConnectionFailedError, match="reset"):
+            await receive(near)
+
+
+async def test_a_reset_breaks_one_link_only(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    async with linked(network) as (near, far):
+        network.reset("a", "c")
+        await near.send([b"x"])
+        assert await receive(far) == b"x"
+        network.reset("a", "b")
+
+        with pytest.raises(ConnectionFailedError):
+            await near.send([b"y"])

@@ -1,0 +1,226 @@
+"""What every transport promises: the same tests run over TCP and in memory."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from geolog.transport.seam import (
+    Address,
+    AddressInUseError,
+    ByteStream,
+    ConnectionFailedError,
+    Transport,
+)
+from geolog.transport.tcp import TcpTransport
+from sim.memory_transport import MemoryNetwork
+
+HOST = "127.0.0.1"
+ANY_PORT = Address(HOST, 0)
+
+
+def tcp() -> Transport:
+    return TcpTransport()
+
+
+def memory() -> Transport:
+    return MemoryNetwork().transport(HOST)
+
+
+both = pytest.mark.parametrize("make", [tcp, memory])
+
+
+@asynccontextmanager
+async def connected(
+    make: Callable[[], Transport],
+) -> AsyncIterator[tuple[ByteStream, ByteStream]]:
+    transport = make()
+    listener = await transport.listen(ANY_PORT)
+    near = await transport.connect(listener.address)
+    far = await listener.accept()
+    yield near, far
+    near.close()
+    far.close()
+    listener.close()
+
+
+async def receive_all(stream: ByteStream, count: int | None = None) -> bytes:
+    received = bytearray()
+    buffer = bytearray(1 << 18)
+    while count is None or len(received) < count:
+        size = await stream.receive_into(buffer)
+        if not size:
+            break
+        received += memoryview(buffer)[:size]
+    return bytes(received)
+
+
+@both
+async def test_bytes_arrive_in_order_whatever_the_buffers_are(
+    make: Callable[[], Transport],
+) -> None:
+    sizes = [0, 1, 100, 9000, 0, 8191, 8192, 3_000_000, 5, *[20] * 3000, *[10_000] * 1500]
+    pattern = bytes(range(251)) * 12_000
+    sent = [pattern[index : index + size] for index, size in enumerate(sizes)]
+    views = [memoryview(piece) for piece in sent[50:]]
+    buffers: list[bytes | bytearray | memoryview] = [*sent[:50], bytearray(b"x"), *views]
+
+    async with connected(make) as (near, far), trio.open_nursery() as nursery:
+        nursery.start_soon(near.send, buffers)
+        received = await receive_all(far, sum(sizes) + 1)
+    assert received == b"".join([*sent[:50], b"x", *sent[50:]])
+
+
+@both
+async def test_after_a_close_what_was_sent_is_read_then_the_end(
+    make: Callable[[], Transport],
+) -> None:
+    async with connected(make) as (near, far):
+        await near.send([b"last", b" words"])
+        near.close()
+        near.close()
+
+        assert await receive_all(far) == b"last words"
+        assert await far.receive_into(bytearray(1)) == 0
+
+
+@both
+async def test_a_sender_waits_for_a_slow_receiver(make: Callable[[], Transport]) -> None:
+    async with connected(make) as (near, far), trio.open_nursery() as nursery:
+        taken = sum(iter(lambda: near.send_nowait([bytes(1 << 20)]), 0))
+        assert taken > 0
+        is_sent = False
+
+        async def send() -> None:
+            nonlocal is_sent
+            await near.send([b"x" * 100])
+            is_sent = True
+
+        nursery.start_soon(send)
+        await wait_all_tasks_blocked()
+        assert not is_sent
+        received = await receive_all(far, taken + 100)
+    assert received == bytes(taken) + b"x" * 100
+
+
+@both
+async def test_connecting_to_nothing_names_the_address(make: Callable[[], Transport]) -> None:
+    transport = make()
+    listener = await transport.listen(ANY_PORT)
+    listener.close()
+
+    with pytest.raises(ConnectionFailedError, match=f"{listener.address}.*refused"):
+        await transport.connect(listener.address)
+
+
+@both
+async def test_a_port_in_use_is_refused_by_name(make: Callable[[], Transport]) -> None:
+    transport = make()
+    listener = await transport.listen(ANY_PORT)
+
+    with pytest.raises(AddressInUseError, match=f"listens on {listener.address}"):
+        await transport.listen(listener.address)
+    listener.close()
+    again = await transport.listen(listener.address)
+    again.close()
+
+
+@both
+async def test_a_close_wakes_the_own_receiver_and_sender(make: Callable[[], Transport]) -> None:
+    async def wait_broken(waits: Callable[[], object]) -> None:
+        with pytest.raises(ConnectionFailedError, match="closed here"):
+            await waits()  # type: ignore[misc]
+
+    async with connected(make) as (near, _far), trio.open_nursery() as nursery:
+        while near.send_nowait([bytes(1 << 20)]):
+            pass
+        nursery.start_soon(wait_broken, lambda: near.receive_into(bytearray(10)))
+        nursery.start_soon(wait_broken, lambda: near.send([b"more"]))
+        await wait_all_tasks_blocked()
+        near.close()
+
+
+@both
+async def test_a_closed_stream_refuses_by_name(make: Callable[[], Transport]) -> None:
+    async with connected(make) as (near, _far):
+        near.close()
+
+        with pytest.raises(ConnectionFailedError, match="closed here"):
+            await near.send([b"x"])
+        with pytest.raises(ConnectionFailedError, match="closed here"):
+            near.send_nowait([b"x"])
+        with pytest.raises(ConnectionFailedError, match="closed here"):
+            await near.receive_into(bytearray(1))
+
+
+@both
+async def test_closing_a_listener_wakes_its_acceptor(make: Callable[[], Transport]) -> None:
+    listener = await make().listen(ANY_PORT)
+
+    async def accept() -> None:
+        with pytest.raises(ConnectionFailedError, match="no longer listening"):
+            await listener.accept()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept)
+        await wait_all_tasks_blocked()
+        listener.close()
+        listener.close()
+
+
+@both
+async def test_sending_to_a_peer_that_went_away_fails(make: Callable[[], Transport]) -> None:
+    async with connected(make) as (near, far):
+        far.close()
+
+        async def send_for_ever() -> None:
+            while True:
+                await near.send([bytes(1000)])
+
+        with pytest.raises(ConnectionFailedError, match="broke"):
+            await send_for_ever()
+
+
+@both
+async def test_a_cancelled_wait_leaves_the_stream_usable_for_receiving(
+    make: Callable[[], Transport],
+) -> None:
+    async with connected(make) as (near, far):
+        with trio.move_on_after(0):
+            await far.receive_into(bytearray(1))
+        await near.send([b"x"])
+
+        assert await receive_all(far, 1) == b"x"
+
+
+@both
+async def test_each_side_names_the_other(make: Callable[[], Transport]) -> None:
+    async with connected(make) as (near, far):
+        assert near.peer.startswith(f"{HOST}:")
+        assert far.peer.startswith(HOST)
+
+
+async def test_a_busy_tcp_stream_lets_others_take_turns() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with connected(tcp) as (near, far), trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        buffer = bytearray(1 << 16)
+        for _ in range(5000):  # Never blocks: each piece is there when it is asked for.
+            assert near.send_nowait([bytes(100)]) == 100
+            await far.receive_into(buffer)
+        nursery.cancel_scope.cancel()
+    assert turns >= 2
+
+
+async def test_an_unknown_host_is_a_failed_connection() -> None:
+    with pytest.raises(ConnectionFailedError, match=r"no-such-host\.invalid:1 is not known"):
+        await TcpTransport().connect(Address("no-such-host.invalid", 1))
