@@ -19,11 +19,10 @@ ENSEMBLE_SIZE_MAX = 64
 
 
 class Durability(enum.Enum):
-    """What an ack set must be.
+    """Who sees to it that an ack set, which is at least A nodes, spans at least m regions.
 
-    REGIONS: at least A nodes, in at least m regions. COUNT: at least A nodes, where A is so
-    large that no A nodes of a write set lie in fewer than m regions when regions hold equal
-    shares.
+    REGIONS: the writer waits for it. COUNT: A is so large, and nodes are so placed, that no A
+    nodes of a write set lie in fewer than m regions. (The regions are counted all the same.)
     """
 
     REGIONS = "regions"
@@ -87,8 +86,7 @@ class QuorumConfig:
 class AckRule:
     """`ack` and `block` for one ensemble: the quorums, and the region of each slot.
 
-    Slots that a write set lacks count for nothing in it. Results are remembered by mask,
-    because the data path asks the same few questions for every entry.
+    Slots that a write set lacks count for nothing in it.
     """
 
     def __init__(self, config: QuorumConfig, regions: Sequence[str]) -> None:
@@ -102,7 +100,10 @@ class AckRule:
             sum(1 << slot for slot in self._slots_from(offset))
             for offset in range(len(regions))
         )
-        self._acked: dict[tuple[int, int], bool] = {}
+        self._region_masks = tuple(
+            sum(1 << slot for slot, name in enumerate(regions) if name == region)
+            for region in sorted(set(regions))
+        )
 
     def _slots_from(self, offset: int) -> list[int]:
         size = self.config.ensemble_size
@@ -122,15 +123,15 @@ class AckRule:
 
     def is_ack(self, entry: int, mask: int) -> bool:
         """Whether these slots, as far as they are in the write set, make the entry durable."""
-        return self._is_ack_within(self._write_masks[entry % len(self._write_masks)], mask)
+        return self._is_ack_set(self.write_mask(entry) & mask)
 
     def is_block(self, entry: int, mask: int) -> bool:
         """Whether the entry cannot become durable without one of these slots."""
-        return self.is_block_within(self._write_masks[entry % len(self._write_masks)], mask)
+        return self.is_block_within(self.write_mask(entry), mask)
 
     def is_block_within(self, write_mask: int, mask: int) -> bool:
         """As `is_block`, for a write set given as a mask."""
-        return not self._is_ack_within(write_mask, write_mask & ~mask)
+        return not self._is_ack_set(write_mask & ~mask)
 
     def blocks_all(self, mask: int) -> bool:
         """Whether they block every write set: nothing new can become durable past them."""
@@ -138,19 +139,15 @@ class AckRule:
 
     def acks_all(self, mask: int) -> bool:
         """Whether every write set can become durable on these slots alone."""
-        return all(self._is_ack_within(write_mask, mask) for write_mask in self._write_masks)
+        return all(self._is_ack_set(write_mask & mask) for write_mask in self._write_masks)
 
-    def _is_ack_within(self, write_mask: int, mask: int) -> bool:
-        key = (write_mask, mask & write_mask)
-        known = self._acked.get(key)
-        if known is None:
-            known = self._acked[key] = self._count(key[1])
-        return known
-
-    def _count(self, mask: int) -> bool:
+    def _is_ack_set(self, mask: int) -> bool:
         if mask.bit_count() < self.config.ack_quorum:
             return False
-        if self.config.durability is Durability.COUNT:
-            return True
-        regions = {region for slot, region in enumerate(self.regions) if mask >> slot & 1}
-        return len(regions) >= self.config.min_regions
+        regions_count = 0
+        for (
+            region_mask
+        ) in self._region_masks:  # The data path: cheaper than a sum of a generator.
+            if mask & region_mask:
+                regions_count += 1
+        return regions_count >= self.config.min_regions
