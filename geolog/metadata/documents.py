@@ -31,7 +31,13 @@ def open_document(data: bytes, kind: type[T], *, path: str) -> T:
         if f"{crc32c(_canonical(body)):08x}" != envelope["crc32c"]:
             raise DamagedBytesError(f"metadata at {path} does not match its checksum")
         return _converter.structure(body, kind)
-    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,  # JSON that is nested without end.
+        cattrs.BaseValidationError,
+    ) as error:
         raise DamagedBytesError(
             f"metadata at {path} is not a {kind.__name__}: {error}"
         ) from error

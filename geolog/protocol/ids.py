@@ -28,7 +28,8 @@ NO_EPOCH = Epoch(0)
 NO_ENTRY = EntryId(-1)
 """Below the first entry: the LAC of a ledger of which nothing is confirmed."""
 
-_DLSN_TEXT = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})")
+_DLSN_TEXT = re.compile(r"([0-9]{1,19})-([0-9]{1,19})-([0-9]{1,19})")
+_DLSN_PART_MAX = 2**63 - 1
 
 
 @attrs.frozen(order=True)
@@ -49,14 +50,14 @@ class DLSN:
     @classmethod
     def parse(cls, text: str) -> "DLSN":
         """Read `segment-entry-slot`, plain or sortable; InvalidArgumentError otherwise."""
-        plain = "-".join(part.lstrip("0") or "0" for part in text.split("-"))
-        match = _DLSN_TEXT.fullmatch(plain)
-        if match is None or not match.group(1) != "0":
+        match = _DLSN_TEXT.fullmatch(text)
+        parts = [int(part) for part in match.groups()] if match else []
+        if not parts or parts[0] == 0 or max(parts) > _DLSN_PART_MAX:
             raise InvalidArgumentError(
                 f"{text!r} is not a DLSN: it reads SEGMENT-ENTRY-SLOT, segments from 1,"
                 " as 1-0-0"
             )
-        return cls(*(int(part) for part in match.groups()))
+        return cls(*parts)
 
 
 @attrs.frozen(order=True)

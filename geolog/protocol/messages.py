@@ -195,7 +195,7 @@ class Probe:
 
 @attrs.frozen
 class ProbeAnswer:
-    """Answers for `count_max` entries from `first` on, and what the node knows of the ledger."""
+    """Answers for `count_max` entries from `first`, and what the node knows of the ledger."""
 
     request: int
     lac: EntryId

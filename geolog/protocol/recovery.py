@@ -89,7 +89,8 @@ class Recovery:
             return []
         if not self._rule.write_mask(entry) >> slot & 1:
             return []  # Not of this entry's write set: it says nothing of it.
-        self._answers[place][slot] = answer
+        if self._answers[place].get(slot) is not Answer.HAVE:
+            self._answers[place][slot] = answer
         return self._decide()
 
     def on_silence(self, slot: int) -> list[RecoveryEffect]:
@@ -104,7 +105,9 @@ class Recovery:
 
     def on_cannot_ack(self, entry: EntryId) -> list[RecoveryEffect]:
         """A rewritten entry cannot reach an ack set with the members that answer now."""
-        return [] if self._is_over else self._give_up(entry)
+        if self._is_over or entry not in self._to_ack:
+            return []  # It has reached one meanwhile.
+        return [self._give_up(entry)]
 
     def _ask(self) -> list[RecoveryEffect]:
         self._answers = [{} for _ in range(self._batch_entries)]
@@ -143,7 +146,7 @@ class Recovery:
         spoken = self._silent | sum(1 << slot for slot in answers)
         if self._rule.write_mask(entry) & ~spoken:
             return None
-        return self._give_up(entry)[0]
+        return self._give_up(entry)
 
     def _finish_batch(self) -> list[RecoveryEffect]:
         if self._to_ack:
@@ -156,15 +159,12 @@ class Recovery:
         self._first = self._decided
         return self._ask()
 
-    def _give_up(self, entry: EntryId) -> list[RecoveryEffect]:
+    def _give_up(self, entry: EntryId) -> CannotDecide:
         self._is_over = True
-        place = entry - self._first
-        answers = list(self._answers[place].values()) if 0 <= place < len(self._answers) else []
-        return [
-            CannotDecide(
-                entry,
-                have_count=answers.count(Answer.HAVE),
-                absent_count=answers.count(Answer.ABSENT),
-                silent_count=self._rule.config.write_quorum - len(answers),
-            )
-        ]
+        answers = list(self._answers[entry - self._first].values())
+        return CannotDecide(
+            entry,
+            have_count=answers.count(Answer.HAVE),
+            absent_count=answers.count(Answer.ABSENT),
+            silent_count=self._rule.config.write_quorum - len(answers),
+        )
