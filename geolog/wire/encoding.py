@@ -1,0 +1,206 @@
+"""Messages into frames."""
+
+import struct
+from typing import assert_never
+
+from crc32c import crc32c
+
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.messages import (
+    Add,
+    AddRefused,
+    AddsSynced,
+    Fence,
+    Fenced,
+    Hello,
+    HelloAnswer,
+    LedgerOpened,
+    Message,
+    OpenLedger,
+    Probe,
+    ProbeAnswer,
+    PushLac,
+    Read,
+    ReadAnswer,
+    Refused,
+    Status,
+    StatusRequest,
+)
+from geolog.wire import layouts
+from geolog.wire.fields import instance_bytes, pack_text
+from geolog.wire.frame import encode_frame_front
+from geolog.wire.layouts import FrameType
+from geolog.wire.limits import (
+    DOCUMENT_BYTES_MAX,
+    ENTRIES_PER_ANSWER_MAX,
+    ENTRY_BYTES_MAX,
+    TEXT_BYTES_MAX,
+)
+from topology.errors import InvalidArgumentError, TooLargeError
+
+Buffers = list[bytes | memoryview]
+
+
+def encode(message: Message) -> Buffers:
+    """Give the buffers of the message's frame, in order; bodies are not copied.
+
+    InvalidArgumentError for a number or text that the format cannot hold, TooLargeError for
+    what is over its limit. Only the message of a `Refused` is cut to fit.
+    """
+    try:
+        return _encode(message)
+    except (struct.error, UnicodeEncodeError) as error:
+        raise InvalidArgumentError(f"{message} cannot be sent: {error}") from error
+
+
+def encode_add_front(
+    *,
+    ordinal: int,
+    ledger: LedgerId,
+    entry: EntryId,
+    epoch: Epoch,
+    lac: EntryId,
+    is_recovery: bool,
+    instance: InstanceId,
+    body_bytes: int,
+    body_crc: int,
+) -> bytes:
+    """Give what precedes the entry in the frame of an add; its own buffers follow."""
+    if not 0 < body_bytes <= ENTRY_BYTES_MAX:
+        raise TooLargeError(f"an entry of {body_bytes} bytes is not in 1 to {ENTRY_BYTES_MAX}")
+    fields = layouts.ADD.pack(
+        ordinal, ledger, entry, epoch, lac, is_recovery, instance_bytes(instance)
+    )
+    return encode_frame_front(FrameType.ADD, fields, body_bytes, body_crc)
+
+
+def encode_adds_synced(through: int) -> bytes:
+    """Give the whole frame of an `AddsSynced`."""
+    return encode_frame_front(FrameType.ADDS_SYNCED, layouts.ADDS_SYNCED.pack(through))
+
+
+def _encode(message: Message) -> Buffers:
+    match message:
+        case Add(ordinal, ledger, entry, epoch, lac, is_recovery, instance, body, body_crc):
+            front = encode_add_front(
+                ordinal=ordinal,
+                ledger=ledger,
+                entry=entry,
+                epoch=epoch,
+                lac=lac,
+                is_recovery=is_recovery,
+                instance=instance,
+                body_bytes=len(body),
+                body_crc=body_crc,
+            )
+            return [front, body]
+        case ReadAnswer():
+            return _encode_read_answer(message)
+        case ProbeAnswer(request, lac, entry_highest, is_fenced, epoch, answers):
+            fields = layouts.PROBE_ANSWER.pack(request, lac, entry_highest, is_fenced, epoch)
+            return _with_body(FrameType.PROBE_ANSWER, fields, bytes(answers))
+        case Status(request, document):
+            return _with_body(
+                FrameType.STATUS, layouts.REQUEST.pack(request), document.encode()
+            )
+        case _:
+            type_, fields = _bare_fields(message)
+            return [encode_frame_front(type_, fields)]
+
+
+_Bare = (
+    Hello
+    | HelloAnswer
+    | Refused
+    | AddsSynced
+    | AddRefused
+    | OpenLedger
+    | LedgerOpened
+    | Fence
+    | Fenced
+    | Read
+    | Probe
+    | PushLac
+    | StatusRequest
+)
+
+
+def _bare_fields(message: _Bare) -> tuple[FrameType, bytes]:
+    """Type and fields of a message that has no body."""
+    match message:
+        case AddsSynced(through):
+            return FrameType.ADDS_SYNCED, layouts.ADDS_SYNCED.pack(through)
+        case AddRefused(ordinal, reason, epoch):
+            return FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(ordinal, reason, epoch)
+        case Read(request, ledger, first, count, length, epoch, instance):
+            _check_count(count)
+            return FrameType.READ, layouts.READ.pack(
+                request, ledger, first, count, length, epoch, instance_bytes(instance)
+            )
+        case Probe(request, ledger, first, count, instance):
+            _check_count(count)
+            return FrameType.PROBE, layouts.PROBE.pack(
+                request, ledger, first, count, instance_bytes(instance)
+            )
+        case OpenLedger(request, ledger, epoch, instance):
+            return FrameType.OPEN_LEDGER, layouts.OPEN_LEDGER.pack(
+                request, ledger, epoch, instance_bytes(instance)
+            )
+        case LedgerOpened(request):
+            return FrameType.LEDGER_OPENED, layouts.REQUEST.pack(request)
+        case Fence(request, ledger, epoch, instance):
+            return FrameType.FENCE, layouts.FENCE.pack(
+                request, ledger, epoch, instance_bytes(instance)
+            )
+        case Fenced(request, lac, entry_highest):
+            return FrameType.FENCED, layouts.FENCED.pack(request, lac, entry_highest)
+        case PushLac(ledger, epoch, lac, instance):
+            return FrameType.PUSH_LAC, layouts.PUSH_LAC.pack(
+                ledger, epoch, lac, instance_bytes(instance)
+            )
+        case Hello(request, version, cluster):
+            return FrameType.HELLO, layouts.HELLO.pack(request, version) + pack_text(cluster)
+        case HelloAnswer(request, version, instance, location, length):
+            fixed = layouts.HELLO_ANSWER.pack(
+                request, version, instance_bytes(instance), length
+            )
+            return FrameType.HELLO_ANSWER, fixed + pack_text(location)
+        case Refused(request, reason, epoch, text):
+            cut = text.encode(errors="replace")[:TEXT_BYTES_MAX].decode(errors="ignore")
+            return FrameType.REFUSED, layouts.REFUSED.pack(request, reason, epoch) + pack_text(
+                cut
+            )
+        case StatusRequest(request):
+            return FrameType.STATUS_REQUEST, layouts.REQUEST.pack(request)
+        case _:
+            assert_never(message)
+
+
+def _encode_read_answer(message: ReadAnswer) -> Buffers:
+    _check_count(len(message.entries))
+    fixed = layouts.READ_ANSWER.pack(message.request, message.lac, message.first)
+    lines = [
+        layouts.ENTRY_ANSWER.pack(entry.answer, len(entry.body)) for entry in message.entries
+    ]
+    bodies = [entry.body for entry in message.entries if len(entry.body)]
+    body_crc = 0
+    for body in bodies:
+        body_crc = crc32c(body, body_crc)
+    fields = b"".join([fixed, *lines])
+    body_bytes = sum(map(len, bodies))
+    return [encode_frame_front(FrameType.READ_ANSWER, fields, body_bytes, body_crc), *bodies]
+
+
+def _with_body(type_: FrameType, fields: bytes, body: bytes) -> Buffers:
+    if len(body) > DOCUMENT_BYTES_MAX:
+        raise TooLargeError(
+            f"a body of {len(body)} bytes is over the limit of {DOCUMENT_BYTES_MAX}"
+        )
+    return [encode_frame_front(type_, fields, len(body), crc32c(body)), body]
+
+
+def _check_count(count: int) -> None:
+    if count > ENTRIES_PER_ANSWER_MAX:
+        raise InvalidArgumentError(
+            f"{count} entries are more than one answer holds: {ENTRIES_PER_ANSWER_MAX}"
+        )

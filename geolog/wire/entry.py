@@ -1,0 +1,350 @@
+"""The entry, the unit of replication: a header, and one or more sealed batches.
+
+The header holds what the log's owner assigns; its checksum covers that and the checksums of the
+batches. What varies per send (LAC, instance, ordinal, the number of the ledger) is never in it:
+a mirror stores the same bytes under a ledger of its own. Layout, little-endian:
+
+    0  magic "GLEN"         16 length of the body u32      40 segment u64
+    4  header CRC32C u32    20 record count u32            48 entry u64
+    8  version u8           24 batch count u32             56 first sequence u64
+    9  kind u8              28 zero u32                    64 append time i64, µs UTC
+    10 zero u16             32 home epoch u64              72 a line per batch
+    12 length of header u32                                   then the batches
+
+and each line, padded with zeros to 8 bytes:
+
+    0  length u32           8  header CRC32C u32           16 writer epoch u64
+    4  record count u32     12 body CRC32C u32             24 writer seq i64, -1 for none
+                                                           32 length of writer id u8, writer id
+
+The header's checksum covers it from byte 8 on.
+"""
+
+import enum
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+
+import attrs
+from crc32c import crc32c
+
+from geolog.wire.batch import Batch, SealedBatch, open_batch, peek_batch_header, verify_batch
+from geolog.wire.limits import (
+    BATCHES_PER_ENTRY_MAX,
+    ENTRY_BYTES_MAX,
+    INT64_MAX,
+    WRITER_ID_BYTES_MAX,
+)
+from topology.errors import DamagedBytesError, InvalidArgumentError, TooLargeError
+
+MAGIC = b"GLEN"
+VERSION = 1
+
+_FIXED = struct.Struct("<4sIBBHIIIIIQQQQq")
+_LINE = struct.Struct("<IIIIQqB")
+_CRC = struct.Struct("<I")
+_CHECKED_FROM = 8
+_LINE_BYTES_MAX = (_LINE.size + WRITER_ID_BYTES_MAX + 7) // 8 * 8
+_HEADER_BYTES_MAX = _FIXED.size + BATCHES_PER_ENTRY_MAX * _LINE_BYTES_MAX
+_NO_WRITER = (0, -1, b"")
+_ZEROS = bytes(8)
+
+
+class EntryKind(enum.IntEnum):
+    """DATA: records of the stream. CONTROL: the log's own notes, which take no sequence."""
+
+    DATA = 1
+    CONTROL = 2
+
+
+_KINDS = {int(kind): kind for kind in EntryKind}
+
+
+@attrs.frozen
+class WriterStamp:
+    """Who sealed a batch, for exactly-once: the writer, its epoch, and its first seq there."""
+
+    writer_id: bytes
+    epoch: int
+    seq: int
+
+
+@attrs.frozen
+class BatchLine:
+    """What an entry's header says of one of its batches."""
+
+    length_bytes: int
+    record_count: int
+    header_crc: int
+    body_crc: int
+    writer: WriterStamp | None
+
+
+@attrs.frozen
+class EntryHeader:
+    """What the owner assigned. The append time never decreases from entry to entry."""
+
+    kind: EntryKind
+    home_epoch: int
+    segment: int
+    entry: int
+    first_sequence: int
+    append_time_us: int
+    record_count: int
+    lines: tuple[BatchLine, ...]
+    header_bytes: int
+    body_bytes: int
+
+    @property
+    def length_bytes(self) -> int:
+        """Length of the whole entry."""
+        return self.header_bytes + self.body_bytes
+
+    @property
+    def next_sequence(self) -> int:
+        """The first sequence after this entry: control entries take none."""
+        taken = self.record_count if self.kind is EntryKind.DATA else 0
+        return self.first_sequence + taken
+
+
+@attrs.frozen(eq=False)
+class EncodedEntry:
+    """An entry ready to be sent: its bytes are `buffers` in order, `crc` their CRC32C."""
+
+    header: EntryHeader
+    buffers: tuple[bytes | memoryview, ...] = attrs.field(repr=False)
+    crc: int
+
+    @property
+    def length_bytes(self) -> int:
+        """Length of the whole entry."""
+        return self.header.length_bytes
+
+    def join(self) -> bytes:
+        """The entry in one piece."""
+        return b"".join(self.buffers)
+
+
+@attrs.frozen(eq=False)
+class Entry:
+    """A decoded entry: its header was checked, its batches are opened when asked for."""
+
+    header: EntryHeader
+    batch_views: tuple[memoryview, ...] = attrs.field(repr=False)
+
+    def open(self, index: int) -> Batch:
+        """Check and open one batch. DamagedBytesError."""
+        return open_batch(self.batch_views[index])
+
+    def verify(self) -> None:
+        """Check the bytes of all batches, without opening them. DamagedBytesError."""
+        for view in self.batch_views:
+            verify_batch(view)
+
+    def records(self) -> Iterator[tuple[int, Batch, int]]:
+        """All records in order, as (slot, batch, row): slots count through the whole entry."""
+        slot = 0
+        for index in range(len(self.batch_views)):
+            batch = self.open(index)
+            for row in range(len(batch)):
+                yield slot, batch, row
+                slot += 1
+
+
+def encode_entry(
+    batches: Sequence[SealedBatch],
+    *,
+    home_epoch: int,
+    segment: int,
+    entry: int,
+    first_sequence: int,
+    append_time_us: int,
+    kind: EntryKind = EntryKind.DATA,
+    writers: Sequence[WriterStamp | None] | None = None,
+) -> EncodedEntry:
+    """Put sealed batches, and who wrote each, into one entry; the batches are not copied.
+
+    TooLargeError for an entry over its limit, InvalidArgumentError for numbers out of range.
+    """
+    stamps = [None] * len(batches) if writers is None else writers
+    lines = [_encode_line(batch, writer) for batch, writer in zip(batches, stamps, strict=True)]
+    header = EntryHeader(
+        kind,
+        home_epoch,
+        segment,
+        entry,
+        first_sequence,
+        append_time_us,
+        record_count=sum(batch.record_count for batch in batches),
+        lines=tuple(line for line, _ in lines),
+        header_bytes=_FIXED.size + sum(len(data) for _, data in lines),
+        body_bytes=sum(batch.length_bytes for batch in batches),
+    )
+    fault = _fault_of(header)
+    if fault:
+        raise InvalidArgumentError(fault)
+    if header.length_bytes > ENTRY_BYTES_MAX:
+        raise TooLargeError(
+            f"an entry of {header.length_bytes} bytes is over the limit of {ENTRY_BYTES_MAX}"
+        )
+    front = _encode_header(header, [data for _, data in lines])
+    crc = crc32c(front)
+    for batch in batches:
+        crc = crc32c(batch.data, crc)
+    return EncodedEntry(header, (front, *(batch.data for batch in batches)), crc)
+
+
+def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
+    """Read the header at the front of `data`; what follows it is not looked at.
+
+    DamagedBytesError. No length is believed before the header's checksum has been compared.
+    """
+    if len(data) < _FIXED.size:
+        raise DamagedBytesError(f"an entry is cut off after {len(data)} bytes, in its header")
+    (
+        magic, header_crc, version, kind, reserved, header_bytes, body_bytes,
+        record_count, batch_count, reserved_too,
+        home_epoch, segment, entry, first_sequence, append_time_us,
+    ) = _FIXED.unpack_from(data)  # fmt: skip
+    if magic != MAGIC:
+        raise DamagedBytesError(f"an entry begins with {magic!r} instead of {MAGIC!r}")
+    if not _FIXED.size < header_bytes <= min(len(data), _HEADER_BYTES_MAX):
+        raise DamagedBytesError(f"an entry's header of {header_bytes} bytes cannot be")
+    if crc32c(data[_CHECKED_FROM:header_bytes]) != header_crc:
+        raise DamagedBytesError("the header of an entry does not match its checksum")
+    if version != VERSION:
+        raise DamagedBytesError(f"version {version} of the entry format is not known here")
+    if kind not in _KINDS or reserved or reserved_too:
+        raise DamagedBytesError(f"an entry of kind {kind} is not known here")
+    header = EntryHeader(
+        _KINDS[kind],
+        home_epoch,
+        segment,
+        entry,
+        first_sequence,
+        append_time_us,
+        record_count,
+        _decode_lines(bytes(data[_FIXED.size : header_bytes]), batch_count),
+        header_bytes,
+        body_bytes,
+    )
+    fault = _fault_of(header) or _fault_of_sums(header)
+    if fault:
+        raise DamagedBytesError(fault)
+    return header
+
+
+def decode_entry(data: bytes | memoryview) -> Entry:
+    """Read an entry: its header, and the header of each batch, must be as they were written.
+
+    The bodies are checked by `Entry.verify`, and when a batch is opened. DamagedBytesError.
+    """
+    view = memoryview(data)
+    header = decode_entry_header(view)
+    if len(view) != header.length_bytes:
+        raise DamagedBytesError(f"an entry of {header.length_bytes} bytes has {len(view)}")
+    lengths = (line.length_bytes for line in header.lines)
+    ends = pairwise(accumulate(lengths, initial=header.header_bytes))
+    views = tuple(view[start:end] for start, end in ends)
+    for line, batch_view in zip(header.lines, views, strict=True):
+        _check_batch(line, batch_view)
+    return Entry(header, views)
+
+
+def _check_batch(line: BatchLine, view: memoryview) -> None:
+    batch = peek_batch_header(view)
+    found = (batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc)
+    if found != (line.length_bytes, line.record_count, line.header_crc, line.body_crc):
+        raise DamagedBytesError("a batch is not the one that its entry's header names")
+
+
+def _encode_line(batch: SealedBatch, writer: WriterStamp | None) -> tuple[BatchLine, bytes]:
+    line = BatchLine(
+        batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc, writer
+    )
+    epoch, seq, writer_id = _NO_WRITER
+    if writer is not None:
+        epoch, seq, writer_id = writer.epoch, writer.seq, writer.writer_id
+        is_possible = 0 <= epoch <= INT64_MAX and 0 <= seq <= INT64_MAX
+        if not is_possible or not 0 < len(writer_id) <= WRITER_ID_BYTES_MAX:
+            raise InvalidArgumentError(f"{writer} cannot be the stamp of a writer")
+    data = _LINE.pack(
+        batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc,
+        epoch, seq, len(writer_id),
+    ) + writer_id  # fmt: skip
+    return line, data + _ZEROS[: -len(data) % 8]
+
+
+def _decode_lines(data: bytes, batch_count: int) -> tuple[BatchLine, ...]:
+    lines = []
+    position = 0
+    while position < len(data):
+        line, position = _decode_line(data, position)
+        lines.append(line)
+    if len(lines) != batch_count:
+        raise DamagedBytesError(f"an entry of {batch_count} batches describes {len(lines)}")
+    return tuple(lines)
+
+
+def _decode_line(data: bytes, start: int) -> tuple[BatchLine, int]:
+    id_start = start + _LINE.size
+    if id_start > len(data):
+        raise DamagedBytesError("a line of an entry's header is cut off")
+    length_bytes, record_count, header_crc, body_crc, epoch, seq, id_length = _LINE.unpack_from(
+        data, start
+    )
+    id_end = id_start + id_length
+    end = id_end + -id_end % 8  # The lines begin at a multiple of 8.
+    if end > len(data) or any(data[id_end:end]):
+        raise DamagedBytesError("a line of an entry's header is not padded as it should be")
+    writer_id = data[id_start:id_end]
+    writer = None
+    if (epoch, seq, writer_id) != _NO_WRITER:
+        if not writer_id or seq < 0 or epoch > INT64_MAX:
+            raise DamagedBytesError(
+                f"id {writer_id!r}, epoch {epoch}, seq {seq} cannot be the stamp of a writer"
+            )
+        writer = WriterStamp(writer_id, epoch, seq)
+    return BatchLine(length_bytes, record_count, header_crc, body_crc, writer), end
+
+
+def _encode_header(header: EntryHeader, lines: list[bytes]) -> bytes:
+    fixed = _FIXED.pack(
+        MAGIC, 0, VERSION, header.kind, 0, header.header_bytes, header.body_bytes,
+        header.record_count, len(lines), 0,
+        header.home_epoch, header.segment, header.entry,
+        header.first_sequence, header.append_time_us,
+    )  # fmt: skip
+    checked = b"".join([fixed[_CHECKED_FROM:], *lines])
+    return b"".join([MAGIC, _CRC.pack(crc32c(checked)), checked])
+
+
+def _fault_of(header: EntryHeader) -> str | None:
+    """Why these numbers cannot be those of an entry, if they cannot."""
+    if not 0 < len(header.lines) <= BATCHES_PER_ENTRY_MAX:
+        return f"an entry of {len(header.lines)} batches cannot be"
+    numbers = (
+        header.home_epoch,
+        header.segment - 1,  # Segments count from 1.
+        header.entry,
+        header.first_sequence,
+    )
+    if min(numbers) < 0 or max(numbers) > INT64_MAX - header.record_count:
+        return (
+            f"home epoch {header.home_epoch}, segment {header.segment}, entry {header.entry}, "
+            f"first sequence {header.first_sequence} cannot be those of an entry"
+        )
+    if not -INT64_MAX <= header.append_time_us <= INT64_MAX:
+        return f"{header.append_time_us} cannot be the append time of an entry"
+    return None
+
+
+def _fault_of_sums(header: EntryHeader) -> str | None:
+    """Why the header and its lines cannot belong together, if they cannot."""
+    if header.length_bytes > ENTRY_BYTES_MAX:
+        return f"an entry of {header.length_bytes} bytes is over the limit of {ENTRY_BYTES_MAX}"
+    if sum(line.length_bytes for line in header.lines) != header.body_bytes:
+        return "the batches of an entry are not as long as its body"
+    if sum(line.record_count for line in header.lines) != header.record_count:
+        return "the batches of an entry do not have the records that it counts"
+    return None

@@ -1,0 +1,156 @@
+"""The frame: how messages follow each other on a byte stream.
+
+A frame is a header, fields (what varies per message) and a body (bytes that are carried as they
+are, such as an entry). Layout, little-endian:
+
+    0  magic "GLF" and version u8     12 length of the body u32
+    4  CRC32C of bytes 8 on,          16 CRC32C of the body u32
+       to the end of the fields u32   20 fields
+    8  type u16                          body
+    10 length of the fields u16
+
+`FrameReader` takes bytes as they come and gives whole frames, whose bodies lie where they were
+received: each byte is received once, checked once, and copied only when its frame straddles two
+receive buffers. A buffer is handed over with the frames in it and never written again.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from geolog.wire.limits import FRAME_BYTES_MAX
+from topology.errors import DamagedBytesError, TooLargeError
+
+MAGIC = b"GLF\x01"
+HEADER_BYTES = 20
+
+_HEADER = struct.Struct("<4sIHHII")
+_FRONT = struct.Struct("<4sI")
+_CHECKED = struct.Struct("<HHII")
+_CHECKED_FROM = 8
+
+_BUFFER_BYTES_MIN = 16 << 10
+_BUFFER_BYTES_MAX = 1 << 20
+_ROOM_BYTES_MIN = 4 << 10
+"""With less room left, a new buffer costs less than another call to receive."""
+_EMPTY = memoryview(b"")
+
+
+class FrameTooLargeError(TooLargeError, DamagedBytesError):
+    """A frame is over the limit. Nothing was allocated for it; its stream is of no more use."""
+
+
+class Frame(NamedTuple):
+    """One frame; `body_crc` was compared with the body."""
+
+    type: int
+    fields: memoryview
+    body: memoryview
+    body_crc: int
+
+
+def encode_frame_front(
+    type_: int, fields: bytes, body_bytes: int = 0, body_crc: int = 0
+) -> bytes:
+    """Header and fields of a frame; the body is to follow, as it is."""
+    if HEADER_BYTES + len(fields) + body_bytes > FRAME_BYTES_MAX:
+        raise FrameTooLargeError(
+            f"a frame of {HEADER_BYTES + len(fields) + body_bytes} bytes is over the limit of "
+            f"{FRAME_BYTES_MAX}"
+        )
+    checked = _CHECKED.pack(type_, len(fields), body_bytes, body_crc) + fields
+    return _FRONT.pack(MAGIC, crc32c(checked)) + checked
+
+
+class FrameReader:
+    """Cuts a byte stream into frames.
+
+    Receive into `buffer()`, say how much by `received(n)`, then take all of `frames()`. After a
+    DamagedBytesError or FrameTooLargeError the stream cannot be followed any further.
+
+    Memory: one buffer of 16 KiB to 1 MiB, larger where the stream has filled the one before, or
+    one of exactly the size of a larger frame; and what the taker of frames keeps. A frame that
+    is kept keeps its whole buffer: copy the body if it is small and is to be kept long.
+    """
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer_bytes = _BUFFER_BYTES_MIN
+        self._view = _EMPTY
+        self._start = 0  # Of the first frame that was not given out.
+        self._end = 0  # Of what was received.
+        self._frame_bytes = HEADER_BYTES  # Of the first frame, as far as is known.
+
+    def __repr__(self) -> str:
+        return (
+            f"FrameReader({self._end - self._start} of {self._frame_bytes} bytes of a frame, "
+            f"buffer of {len(self._view)})"
+        )
+
+    def buffer(self) -> memoryview:
+        """Where to receive next; never empty. Valid until the next call of any method."""
+        room_bytes = len(self._view) - self._end
+        wanted_bytes = self._start + self._frame_bytes - self._end
+        is_known = self._frame_bytes > HEADER_BYTES
+        if room_bytes < wanted_bytes or (room_bytes < _ROOM_BYTES_MIN and not is_known):
+            self._replace_buffer()
+        return self._view[self._end :]
+
+    def received(self, count: int) -> None:
+        """So many bytes were received into the front of `buffer()`."""
+        room_bytes = len(self._view) - self._end
+        assert 0 < count <= room_bytes
+        if count == room_bytes >= len(self._view) // 2:  # More is waiting, probably.
+            self._buffer_bytes = min(2 * self._buffer_bytes, _BUFFER_BYTES_MAX)
+        self._end += count
+
+    def frames(self) -> Iterator[Frame]:
+        """Give the frames that are whole. Damage is raised after the intact ones before it."""
+        view = self._view
+        end = self._end
+        while end - self._start >= HEADER_BYTES:
+            start = self._start
+            magic, front_crc, type_, fields_bytes, body_bytes, body_crc = _HEADER.unpack_from(
+                view, start
+            )
+            fields_end = start + HEADER_BYTES + fields_bytes
+            frame_end = fields_end + body_bytes
+            if magic != MAGIC:
+                raise DamagedBytesError(f"a frame begins with {magic!r} instead of {MAGIC!r}")
+            if frame_end - start > self._frame_bytes_max:
+                raise FrameTooLargeError(
+                    f"a frame of {frame_end - start} bytes is over the limit of "
+                    f"{self._frame_bytes_max}"
+                )
+            if fields_end > end:
+                self._frame_bytes = fields_end - start  # The body's length is not proven yet.
+                return
+            if crc32c(view[start + _CHECKED_FROM : fields_end]) != front_crc:
+                raise DamagedBytesError("the header of a frame does not match its checksum")
+            if frame_end > end:
+                self._frame_bytes = frame_end - start
+                return
+            body = view[fields_end:frame_end] if body_bytes else _EMPTY
+            if crc32c(body) != body_crc:
+                raise DamagedBytesError("the body of a frame does not match its checksum")
+            self._start = frame_end
+            self._frame_bytes = HEADER_BYTES
+            yield Frame(type_, view[start + HEADER_BYTES : fields_end], body, body_crc)
+
+    def end(self) -> None:
+        """The stream has ended. DamagedBytesError if that was in the middle of a frame."""
+        left_bytes = self._end - self._start
+        if left_bytes:
+            raise DamagedBytesError(f"the stream ended {left_bytes} bytes into a frame")
+
+    def _replace_buffer(self) -> None:
+        """Leave the old buffer to the frames in it, but for the part of a frame at its end."""
+        left = self._view[self._start : self._end]
+        self._view = memoryview(
+            bytearray(max(self._buffer_bytes, self._frame_bytes, len(left) + 1))
+        )
+        self._view[: len(left)] = left
+        self._start = 0
+        self._end = len(left)

@@ -1,0 +1,50 @@
+"""How each message stands in a frame: its type number, and the struct of its fixed fields.
+
+Fields stand in the order of the message's class. One text, where there is one, follows them.
+"""
+
+import enum
+import struct
+
+PROTOCOL_VERSION = 1
+"""Changes when the meaning of a message does; the layouts of the formats have their own."""
+
+
+class FrameType(enum.IntEnum):
+    """The type number of each message. A number is never used for another message."""
+
+    HELLO = 1
+    HELLO_ANSWER = 2
+    REFUSED = 3
+    ADD = 4
+    ADDS_SYNCED = 5
+    ADD_REFUSED = 6
+    OPEN_LEDGER = 7
+    LEDGER_OPENED = 8
+    FENCE = 9
+    FENCED = 10
+    READ = 11
+    READ_ANSWER = 12
+    PROBE = 13
+    PROBE_ANSWER = 14
+    PUSH_LAC = 15
+    STATUS_REQUEST = 16
+    STATUS = 17
+
+
+REQUEST = struct.Struct("<Q")
+HELLO = struct.Struct("<QI")
+HELLO_ANSWER = struct.Struct("<QI16sQ")
+REFUSED = struct.Struct("<QBQ")
+ADD = struct.Struct("<QQQQqB16s")
+ADDS_SYNCED = struct.Struct("<Q")
+ADD_REFUSED = struct.Struct("<QBQ")
+OPEN_LEDGER = struct.Struct("<QQQ16s")
+FENCE = struct.Struct("<QQQ16s")
+FENCED = struct.Struct("<Qqq")
+READ = struct.Struct("<QQQIIQ16s")
+READ_ANSWER = struct.Struct("<QqQ")
+ENTRY_ANSWER = struct.Struct("<BI")
+PROBE = struct.Struct("<QQQI16s")
+PROBE_ANSWER = struct.Struct("<QqqBQ")
+PUSH_LAC = struct.Struct("<QQq16s")
