@@ -141,6 +141,16 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     assert dead == []
 
 
+SOURCE = re.compile(r"`(?P<path>[a-z_]+(?:/[a-z_]+)*/[a-z_]*(?:\.py|/))`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
+    named = [found["path"] for found in SOURCE.finditer(page.read_text(encoding="utf-8"))]
+
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_the_index_names_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 
