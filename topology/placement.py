@@ -23,7 +23,7 @@ from topology.quorum import ENSEMBLE_SIZE_MAX, AckRule, Durability, QuorumConfig
 _T = TypeVar("_T")
 
 SEARCH_STEPS_MAX = 5_000
-"""Slots filled by one search before it gives up: some tens of milliseconds."""
+"""Slots filled by one search before it gives up: at most about 0.1 s."""
 
 
 class PlacementUndecidedError(NotEnoughNodesError):
@@ -181,9 +181,11 @@ class _RingSearch:
         self._config = config
         self._left = dict(counts)
         self._is_strict = wanted is Adherence.STRICT
-        # All a region may hold of one write set, and how many regions a write set must span.
-        self._share_max = config.write_quorum - (config.ack_quorum if self._is_strict else 0)
+        # How many regions a write set must span, and all that one may hold of it.
         self._regions_min = config.min_regions + (1 if self._is_strict else 0)
+        self._share_max = config.write_quorum - (
+            config.ack_quorum if self._is_strict else self._regions_min - 1
+        )
         self._ring: list[str] = []
         self._steps = 0
         self.is_cut_off = False
@@ -218,10 +220,10 @@ class _RingSearch:
         return False
 
     def _next_regions(self) -> list[str]:
-        """Regions with nodes left: rarest among the last W - 1 slots first, then fullest."""
+        """Regions with nodes left, the fullest first: it is the hardest to place later."""
         recent = Counter(self._ring[-(self._config.write_quorum - 1) :])
         regions = [region for region, count in self._left.items() if count]
-        return sorted(regions, key=lambda region: (recent[region], -self._left[region]))
+        return sorted(regions, key=lambda region: (-self._left[region], recent[region]))
 
     def _can_adhere(self) -> bool:
         """Whether the write set that ends at the last slot, full or not yet, can adhere."""

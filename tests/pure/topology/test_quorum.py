@@ -7,21 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pure.topology.notation import quorum_of
 from topology.errors import InvalidArgumentError
 from topology.quorum import AckRule, Durability, QuorumConfig, ack_quorum_smallest
-
-
-def quorum_of(text: str) -> QuorumConfig:
-    """`E/W/A m2`, or `E/W/A m2 count`."""
-    sizes, regions, *kind = text.split()
-    ensemble, write, ack = (int(size) for size in sizes.split("/"))
-    return QuorumConfig(
-        ensemble_size=ensemble,
-        write_quorum=write,
-        ack_quorum=ack,
-        min_regions=int(regions[1:]),
-        durability=Durability(kind[0]) if kind else Durability.REGIONS,
-    )
 
 
 def slots_in(mask: int) -> set[int]:
@@ -194,7 +182,9 @@ def test_the_smallest_ack_quorum_is_taken_and_one_less_is_not(
     write, regions = min(write, ensemble), min(regions, write, ensemble)
     smallest = ack_quorum_smallest(write, regions, kind)
 
-    assert quorum_of(f"{ensemble}/{write}/{smallest} m{regions} {kind.value}")
+    taken = quorum_of(f"{ensemble}/{write}/{smallest} m{regions} {kind.value}")
+
+    assert taken.ack_quorum == smallest
     with pytest.raises(InvalidArgumentError):
         quorum_of(f"{ensemble}/{write}/{smallest - 1} m{regions} {kind.value}")
 

@@ -1,0 +1,277 @@
+"""Where a new ledger stands, against a naive enumeration of every ring of regions."""
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.pure.topology.notation import quorum_of
+from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.location import Location
+from topology.placement import (
+    Adherence,
+    Candidate,
+    Placement,
+    PlacementUndecidedError,
+    adherence_of,
+    arrange_regions,
+    choose_ensemble,
+    quorums_to_survive,
+)
+from topology.quorum import AckRule, Durability, QuorumConfig, ack_quorum_smallest
+
+
+def up(text: str) -> list[Candidate]:
+    """`a3 b2`: nodes 0a 1a 2a 0b 1b; each region has racks r0 and r1 in turn."""
+    return [
+        Candidate(f"{number}{word[0]}", Location(word[0], f"r{number % 2}"))
+        for word in text.split()
+        for number in range(int(word[1:]))
+    ]
+
+
+def counts_of(text: str) -> dict[str, int]:
+    return {word[0]: int(word[1:]) for word in text.split()}
+
+
+def chosen(
+    config: QuorumConfig, text: str, *, local: str | None = None, seed: int = 0
+) -> Placement:
+    return choose_ensemble(config, up(text), local_region=local, rng=random.Random(seed))
+
+
+def regions_of(placement: Placement) -> str:
+    return "".join(node[-1] for node in placement.nodes)
+
+
+def naive_is_ack(config: QuorumConfig, regions: list[str]) -> bool:
+    return len(regions) >= config.ack_quorum and len(set(regions)) >= config.min_regions
+
+
+def naive_adherence(config: QuorumConfig, ring: tuple[str, ...]) -> Adherence:
+    """Design section 6, word by word."""
+    write_sets = [
+        [ring[(first + turn) % len(ring)] for turn in range(config.write_quorum)]
+        for first in range(len(ring))
+    ]
+    if not all(naive_is_ack(config, write_set) for write_set in write_sets):
+        return Adherence.FAIL
+    if config.durability is Durability.COUNT and any(
+        not naive_is_ack(config, list(answers))
+        for write_set in write_sets
+        for answers in itertools.combinations(write_set, config.ack_quorum)
+    ):
+        return Adherence.FAIL
+    for lost in set(ring):
+        for write_set in write_sets:
+            if not naive_is_ack(config, [region for region in write_set if region != lost]):
+                return Adherence.SOFT
+    return Adherence.STRICT
+
+
+def naive_best(config: QuorumConfig, counts: dict[str, int]) -> Adherence:
+    best = Adherence.FAIL
+    for ring in itertools.product(counts, repeat=config.ensemble_size):
+        shares = Counter(ring)
+        if all(shares[region] <= count for region, count in counts.items()):
+            match naive_adherence(config, ring):
+                case Adherence.STRICT:
+                    return Adherence.STRICT
+                case Adherence.SOFT:
+                    best = Adherence.SOFT
+                case Adherence.FAIL:
+                    pass
+    return best
+
+
+@st.composite
+def configs(draw: st.DrawFn, ensemble_max: int = 6) -> QuorumConfig:
+    ensemble = draw(st.integers(1, ensemble_max))
+    write = draw(st.integers(1, ensemble))
+    regions = draw(st.integers(1, min(write, 3)))
+    kind = draw(st.sampled_from(Durability))
+    ack = draw(st.integers(ack_quorum_smallest(write, regions, kind), write))
+    return quorum_of(f"{ensemble}/{write}/{ack} m{regions} {kind.value}")
+
+
+@st.composite
+def trees(draw: st.DrawFn, regions_max: int = 4, nodes_max: int = 5) -> str:
+    sizes = draw(st.lists(st.integers(1, nodes_max), min_size=1, max_size=regions_max))
+    return " ".join(f"{name}{size}" for name, size in zip("abcd", sizes, strict=False))
+
+
+@given(configs(), st.text("abc", min_size=6, max_size=6))
+def test_adherence_agrees_with_the_naive_reading_of_its_definition(
+    config: QuorumConfig, letters: str
+) -> None:
+    ring = tuple(letters[: config.ensemble_size])
+
+    assert adherence_of(config, ring) is naive_adherence(config, ring)
+
+
+@given(configs(), trees(regions_max=3))
+def test_the_best_ring_that_exists_is_found(config: QuorumConfig, tree: str) -> None:
+    ring = arrange_regions(config, counts_of(tree))
+    found = Adherence.FAIL if ring is None else adherence_of(config, ring)
+
+    assert found is naive_best(config, counts_of(tree))
+
+
+@given(configs(), trees(), st.integers(0, 99), st.sampled_from([None, "a", "b", "z"]))
+def test_an_ensemble_is_of_distinct_nodes_that_are_up_and_adheres_as_it_says(
+    config: QuorumConfig, tree: str, seed: int, local: str | None
+) -> None:
+    try:
+        placement = chosen(config, tree, local=local, seed=seed)
+    except PlacementUndecidedError:
+        raise  # Trees as small as these are searched to the end.
+    except NotEnoughNodesError:
+        return
+
+    assert len(placement.nodes) == config.ensemble_size
+    assert len(set(placement.nodes)) == config.ensemble_size
+    assert set(placement.nodes) <= {one.node for one in up(tree)}
+    assert placement.adherence is adherence_of(config, regions_of(placement))
+    assert placement.adherence is not Adherence.FAIL
+
+
+@given(configs(), st.integers(1, 4), st.integers(1, 6), st.integers(0, 99))
+def test_balanced_regions_give_a_strict_ensemble_wherever_one_fits(
+    config: QuorumConfig, regions_count: int, per_region: int, seed: int
+) -> None:
+    tree = " ".join(f"{name}{per_region}" for name in "abcd"[:regions_count])
+    best = naive_best(config, counts_of(tree))
+
+    if best is not Adherence.FAIL:
+        assert chosen(config, tree, seed=seed).adherence is best
+
+
+def test_the_same_nodes_in_another_order_and_the_same_seed_give_the_same_ensemble() -> None:
+    config = quorum_of("4/3/2 m2")
+    there, back = up("a3 b3 c3"), list(reversed(up("a3 b3 c3")))
+
+    assert choose_ensemble(
+        config, there, local_region="b", rng=random.Random(7)
+    ) == choose_ensemble(config, back, local_region="b", rng=random.Random(7))
+
+
+def test_other_seeds_give_other_ensembles() -> None:
+    ensembles = {
+        chosen(quorum_of("3/3/2 m2"), "a3 b3 c3", seed=seed).nodes for seed in range(20)
+    }
+
+    assert len(ensembles) > 10
+
+
+def test_nodes_count_for_their_region_wherever_their_names_sort() -> None:
+    # 0a 0b 1a 1b …: in the order of names no region's nodes lie together.
+    assert chosen(quorum_of("6/6/4 m2"), "a2 b2 c2").adherence is Adherence.STRICT
+
+
+def test_regions_take_turns_and_the_local_one_comes_first() -> None:
+    placement = chosen(quorum_of("6/6/4 m2"), "a3 b3 c3", local="b")
+    regions = regions_of(placement)
+
+    assert regions[0] == "b"
+    assert regions[:3] == regions[3:]
+    assert len(set(regions)) == 3
+
+
+def test_two_nodes_of_a_region_stand_in_two_racks() -> None:
+    racks = {one.node: str(one.location) for one in up("a4 b4 c4")}
+
+    for seed in range(20):
+        placement = chosen(quorum_of("6/6/4 m2"), "a4 b4 c4", seed=seed)
+
+        assert len({racks[node] for node in placement.nodes}) == 6
+
+
+def test_a_ring_is_found_where_turns_alone_would_leave_a_write_set_to_one_region() -> None:
+    # In turns: a b a b b b, whose last write sets are of b alone.
+    ring = arrange_regions(quorum_of("6/3/2 m2"), counts_of("a2 b4"))
+
+    assert "".join(ring or []) in {"abbabb", "babbab", "bbabba"}
+
+
+def test_a_search_that_is_cut_off_says_so_and_not_that_there_is_none() -> None:
+    with pytest.raises(PlacementUndecidedError, match="though there may be one"):
+        arrange_regions(quorum_of("27/6/6 m4 count"), counts_of("a16 b1 c4 d22"))
+
+
+def test_too_few_nodes_are_refused_with_how_many_are_up_and_where() -> None:
+    with pytest.raises(
+        NotEnoughNodesError, match=r"of 4 is asked for, 3 nodes are up \(a: 2, b: 1\)"
+    ):
+        chosen(quorum_of("4/3/2 m2"), "a2 b1")
+
+
+def test_too_few_regions_are_refused_with_how_many_are_up() -> None:
+    with pytest.raises(NotEnoughNodesError, match="2 regions are asked for, nodes are up in 1"):
+        chosen(quorum_of("3/3/2 m2"), "a5")
+
+
+def test_nodes_that_hold_no_ack_set_are_refused_with_the_quorums() -> None:
+    with pytest.raises(NotEnoughNodesError, match=r"no ack set \(E 4 W 4 A 3 m 2 \(count\)\)"):
+        chosen(quorum_of("4/4/3 m2 count"), "a4 b1")
+
+
+# ---------------------------------------------------------------- survive = "1 region"
+
+
+@pytest.mark.parametrize(
+    ("tree", "quorums"),
+    [
+        ("a2 b2 c2", "3/3/2 m2"),
+        ("a3 b3 c3", "6/6/4 m2"),
+        ("a9 b2 c2", "3/3/2 m2"),
+        ("a1 b1 c1 d1", "3/3/2 m2"),
+        ("a2 b2 c2 d2", "4/4/3 m2"),
+        ("a3 b3 c3 d3", "8/8/5 m2"),
+    ],
+)
+def test_surviving_a_region_gives_quorums(tree: str, quorums: str) -> None:
+    assert quorums_to_survive("1 region", up(tree)) == quorum_of(quorums)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ("a1 b1 c1", "3 nodes must be left in at least 2 regions .* up are a: 1, b: 1, c: 1"),
+        ("a5 b1 c1", "3 nodes must be left in at least 2 regions .* up are a: 5, b: 1, c: 1"),
+        ("a5 b5", r"at least 3 regions, they are up in 2 \(a, b\)"),
+        ("", r"at least 3 regions, they are up in 0 \(none\)"),
+    ],
+)
+def test_surviving_a_region_is_refused_where_nothing_could_be_written_after_it(
+    tree: str, message: str
+) -> None:
+    with pytest.raises(NotEnoughNodesError, match=message):
+        quorums_to_survive("1 region", up(tree))
+
+
+def test_what_cannot_be_promised_is_refused_with_what_can() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'2 regions' is not known.*'1 region'"):
+        quorums_to_survive("2 regions", up("a3 b3 c3"))
+
+
+@given(st.lists(st.integers(1, 4), min_size=3, max_size=5), st.integers(0, 99))
+def test_a_promise_to_survive_a_region_is_kept(sizes: list[int], seed: int) -> None:
+    tree = " ".join(f"{name}{size}" for name, size in zip("abcde", sizes, strict=False))
+    try:
+        config = quorums_to_survive("1 region", up(tree))
+    except NotEnoughNodesError:
+        assert sum(sizes) - max(sizes) < 3
+        return
+    regions = regions_of(chosen(config, tree, seed=seed))
+    rule = AckRule(config, regions)
+
+    for lost in set(regions):
+        left = sum(1 << slot for slot, region in enumerate(regions) if region != lost)
+        assert rule.acks_all(left)
+        assert rule.blocks_all(left)
+    for lost in counts_of(tree):
+        rest = " ".join(word for word in tree.split() if word[0] != lost)
+        assert chosen(config, rest, seed=seed).adherence is not Adherence.FAIL
