@@ -217,11 +217,7 @@ def peek_batch_header(data: bytes | memoryview) -> BatchHeader:
 
 def verify_batch(data: bytes | memoryview) -> SealedBatch:
     """Check header, length and body checksum of a sealed batch, without opening it."""
-    header = peek_batch_header(data)
-    if len(data) != header.length_bytes:
-        raise DamagedBytesError(f"a batch of {header.length_bytes} bytes has {len(data)}")
-    if crc32c(data[HEADER_BYTES:]) != header.body_crc:
-        raise DamagedBytesError("the body of a batch does not match its checksum")
+    header = _verified_header(memoryview(data))
     return SealedBatch(data, header.record_count, header.header_crc, header.body_crc)
 
 
@@ -231,8 +227,7 @@ def open_batch(data: bytes | memoryview) -> Batch:
     The batch refers to `data` where that is not compressed.
     """
     view = memoryview(data)
-    verify_batch(view)
-    header = peek_batch_header(view)
+    header = _verified_header(view)
     body = _raw_body(header, view[HEADER_BYTES:])
     count = header.record_count
     reader = ColumnReader(body)
@@ -312,7 +307,10 @@ def _check_record_lengths(
 
 
 def _header_bytes(headers: Mapping[str, bytes]) -> int:
-    return sum(len(name.encode()) + len(value) for name, value in headers.items())
+    try:
+        return sum(len(name.encode()) + len(value) for name, value in headers.items())
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"a header's name is not text: {error}") from error
 
 
 def _finished(
@@ -329,6 +327,15 @@ def _finished(
     header_crc = crc32c(view[_CHECKED_FROM:HEADER_BYTES])
     _HEADER_CRC.pack_into(sealed, len(MAGIC), header_crc)
     return SealedBatch(view.toreadonly(), record_count, header_crc, body_crc)
+
+
+def _verified_header(view: memoryview) -> BatchHeader:
+    header = peek_batch_header(view)
+    if len(view) != header.length_bytes:
+        raise DamagedBytesError(f"a batch of {header.length_bytes} bytes has {len(view)}")
+    if crc32c(view[HEADER_BYTES:]) != header.body_crc:
+        raise DamagedBytesError("the body of a batch does not match its checksum")
+    return header
 
 
 def _check_lengths(header: BatchHeader) -> None:

@@ -31,7 +31,7 @@ class Int64Column:
     numbers: memoryview
 
     def __getitem__(self, row: int) -> int | None:
-        if row < 0:
+        if not 0 <= row < len(self.numbers):
             raise IndexError(row)
         if self.validity is not None and not _is_valid(self.validity, row):
             return None
@@ -48,7 +48,7 @@ class BinaryColumn:
     data: memoryview
 
     def __getitem__(self, row: int) -> bytes | None:
-        if row < 0:
+        if not 0 <= row < len(self.offsets) - 1:
             raise IndexError(row)
         if self.validity is not None and not _is_valid(self.validity, row):
             return None
@@ -73,7 +73,7 @@ class MapColumn:
     values: BinaryColumn
 
     def __getitem__(self, row: int) -> dict[str, bytes]:
-        if row < 0:
+        if not 0 <= row < len(self.offsets) - 1:
             raise IndexError(row)
         items = range(self.offsets[row], self.offsets[row + 1])
         return {self.keys.raw(item).decode(): self.values.raw(item) for item in items}

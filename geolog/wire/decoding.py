@@ -147,11 +147,13 @@ def _read(fields: memoryview) -> Read:
 def _read_answer(fields: memoryview, body: memoryview) -> ReadAnswer:
     fixed = layouts.READ_ANSWER
     line = layouts.ENTRY_ANSWER
+    if len(fields) < fixed.size:
+        raise DamagedBytesError(f"fields of {len(fields)} bytes are cut off")
+    request, lac, first, count = fixed.unpack_from(fields)
     table = fields[fixed.size :]
-    if len(fields) <= fixed.size or len(table) % line.size:
-        raise DamagedBytesError(f"fields of {len(fields)} bytes cannot be those of an answer")
-    _check_count(len(table) // line.size)
-    request, lac, first = fixed.unpack_from(fields)
+    if not count or len(table) != count * line.size:
+        raise DamagedBytesError(f"{count} answers do not stand in {len(table)} bytes")
+    _check_count(count)
     check_numbers(request, first)
     check_positions(lac)
     entries = []

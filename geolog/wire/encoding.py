@@ -10,6 +10,7 @@ from geolog.protocol.messages import (
     Add,
     AddRefused,
     AddsSynced,
+    Answer,
     Fence,
     Fenced,
     Hello,
@@ -177,8 +178,13 @@ def _bare_fields(message: _Bare) -> tuple[FrameType, bytes]:
 
 
 def _encode_read_answer(message: ReadAnswer) -> Buffers:
-    _check_count(len(message.entries))
-    fixed = layouts.READ_ANSWER.pack(message.request, message.lac, message.first)
+    count = len(message.entries)
+    _check_count(count)
+    if not count or any(
+        (one.answer is Answer.HAVE) != (len(one.body) > 0) for one in message.entries
+    ):
+        raise InvalidArgumentError(f"{message} holds no entries, or others than it says")
+    fixed = layouts.READ_ANSWER.pack(message.request, message.lac, message.first, count)
     lines = [
         layouts.ENTRY_ANSWER.pack(entry.answer, len(entry.body)) for entry in message.entries
     ]

@@ -71,8 +71,8 @@ class FrameReader:
     DamagedBytesError or FrameTooLargeError the stream cannot be followed any further.
 
     Memory: one buffer of 16 KiB to 1 MiB, larger where the stream has filled the one before, or
-    one of exactly the size of a larger frame; and what the taker of frames keeps. A frame that
-    is kept keeps its whole buffer: copy the body if it is small and is to be kept long.
+    as large as a larger frame (in steps, as it comes); and what the taker of frames keeps. A
+    frame that is kept keeps its whole buffer: copy a small body that is to be kept long.
     """
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -92,9 +92,12 @@ class FrameReader:
     def buffer(self) -> memoryview:
         """Where to receive next; never empty. Valid until the next call of any method."""
         room_bytes = len(self._view) - self._end
-        wanted_bytes = self._start + self._frame_bytes - self._end
-        is_known = self._frame_bytes > HEADER_BYTES
-        if room_bytes < wanted_bytes or (room_bytes < _ROOM_BYTES_MIN and not is_known):
+        if self._start + self._frame_bytes <= len(self._view):
+            is_known = self._frame_bytes > HEADER_BYTES
+            is_good = is_known or room_bytes >= _ROOM_BYTES_MIN
+        else:
+            is_good = self._start == 0 and room_bytes > 0
+        if not is_good:
             self._replace_buffer()
         return self._view[self._end :]
 
@@ -148,9 +151,10 @@ class FrameReader:
     def _replace_buffer(self) -> None:
         """Leave the old buffer to the frames in it, but for the part of a frame at its end."""
         left = self._view[self._start : self._end]
-        self._view = memoryview(
-            bytearray(max(self._buffer_bytes, self._frame_bytes, len(left) + 1))
-        )
+        # A length is believed in proportion to what has come: a header alone pins little.
+        believed_bytes = 4 * max(self._buffer_bytes, len(left))
+        frame_bytes = min(max(self._frame_bytes, len(left) + 1), believed_bytes)
+        self._view = memoryview(bytearray(max(self._buffer_bytes, frame_bytes)))
         self._view[: len(left)] = left
         self._start = 0
         self._end = len(left)
