@@ -1,0 +1,156 @@
+"""The command's root: it knows the nouns, imports the one in use, and ends in an exit code."""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+
+import attrs
+import click
+
+from geolog.cli.exits import Exit, exit_of
+from geolog.cli.invocation import Invocation, Noun, global_options, tell
+from topology.errors import GeologError
+
+
+@attrs.frozen
+class NounPlace:
+    """Where a noun's commands are, and its line in `geolog --help`."""
+
+    module: str
+    line: str
+
+
+NOUNS = {
+    "demo": NounPlace("geolog.cli.demo", "A whole multi-region cluster on this machine."),
+    "serve": NounPlace("geolog.cli.serve", "Run one server: storage or zookeeper."),
+    "stream": NounPlace("geolog.cli.stream", "Create, list, describe and delete streams."),
+    "append": NounPlace("geolog.cli.append", "Append records from stdin to a stream."),
+    "read": NounPlace("geolog.cli.read", "Read a stream's records to stdout."),
+    "verify": NounPlace("geolog.cli.verify", "Read and compare every copy of every entry."),
+    "segment": NounPlace("geolog.cli.segment", "List the segments a stream consists of."),
+    "node": NounPlace("geolog.cli.node", "List the storage nodes."),
+    "cluster": NounPlace(
+        "geolog.cli.cluster", "Whether the cluster is well, and what it can lose."
+    ),
+    "bench": NounPlace("geolog.cli.bench", "Measure appends beside the disk's own floor."),
+    "drill": NounPlace("geolog.cli.drill", "Break a cluster on purpose and judge it."),
+    "config": NounPlace("geolog.cli.config", "Show and check the settings."),
+}
+
+
+class Root(Noun):
+    """`geolog` itself: each noun is imported when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's shape.
+        """The nouns, in the order in which one meets them."""
+        return list(NOUNS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's shape.
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Import the noun's file and take its command."""
+        if cmd_name not in NOUNS:
+            return None
+        found = importlib.import_module(NOUNS[cmd_name].module).command
+        assert isinstance(found, click.Command)
+        return found
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The global options, then --version and --help."""
+        return [*global_options(), *super().get_params(ctx)]
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's shape.
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """The nouns, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.line) for name, place in NOUNS.items()])
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
+    epilog="Start with: geolog demo",
+)
+@click.version_option(package_name="geolog")
+def root() -> None:
+    """A log that spans regions: losing a whole region loses no acknowledged record."""
+
+
+def main() -> None:
+    """Run the command of this process and end the process with its exit code."""
+    if not __debug__:
+        sys.exit("geolog: refuses to run under python -O: its assertions guard your data")
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Carry one command out; every error becomes one message on stderr and an exit code."""
+    invocation = Invocation()
+    try:
+        answer = root.main(
+            args=arguments, prog_name="geolog", obj=invocation, standalone_mode=False
+        )
+        return answer if isinstance(answer, int) else Exit.DONE
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except BaseException as error:  # noqa: BLE001 - The border: nothing passes it as a traceback.
+        if invocation.is_debug and not isinstance(error, click.ClickException):
+            traceback.print_exc()
+        return _explain(error)
+
+
+def _explain(error: BaseException) -> int:
+    """Say what went wrong, in one message, and give its exit code."""
+    leaves = sorted(_leaves(error), key=_weight)
+    match leaves[0]:
+        case KeyboardInterrupt() | click.Abort():
+            return Exit.INTERRUPTED
+        case BrokenPipeError():
+            # Whoever read our output has seen enough (`geolog read … | head`).
+            _forget_stdout()
+            return Exit.DONE
+        case click.ClickException() as usage:
+            usage.show()
+            return usage.exit_code
+        case GeologError() as ours:
+            tell(f"geolog: {ours}")
+            return exit_of(ours)
+        case SystemExit() as exit_:
+            return exit_.code if isinstance(exit_.code, int) else Exit.ERROR
+        case other:
+            tell(
+                f"geolog: unexpected {type(other).__name__}: {other} "
+                "(a fault of geolog itself; --debug shows where)"
+            )
+            return Exit.ERROR
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
+
+
+def _weight(error: BaseException) -> int:
+    """Of several errors at once, which is the cause: an interrupt first, a surprise last."""
+    order = (KeyboardInterrupt, click.ClickException, BrokenPipeError, GeologError)
+    return next((i for i, kind in enumerate(order) if isinstance(error, kind)), len(order))
+
+
+def _forget_stdout() -> None:
+    """Let nothing be written to a closed pipe, also not by the interpreter as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

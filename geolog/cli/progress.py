@@ -1,0 +1,59 @@
+"""A progress line on stderr, for work of over two seconds, when a person is watching."""
+
+from types import TracebackType
+from typing import TextIO
+
+import trio
+
+_SHOWN_AFTER_S = 2.0
+_SHOWN_EVERY_S = 0.2
+_BAR_CELLS = 24
+
+
+class Progress:
+    """One line, drawn over and over; nothing at all where stderr is no terminal."""
+
+    def __init__(self, noun: str, stream: TextIO, *, is_forced: bool = False) -> None:
+        self._noun = noun
+        self._stream = stream
+        self._is_watched = is_forced or stream.isatty()
+        self._started_s = 0.0
+        self._shown_s = 0.0
+        self._is_shown = False
+        self._is_forced = is_forced
+
+    def __enter__(self) -> "Progress":
+        self._started_s = self._shown_s = trio.current_time()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_shown:
+            self._stream.write("\n" if self._is_forced else "\r\x1b[K")
+            self._stream.flush()
+
+    def at(self, done: int, total: int | None = None) -> None:
+        """So much is done, of `total` where that is known."""
+        if not self._is_watched:
+            return
+        now_s = trio.current_time()
+        if now_s - self._shown_s < _SHOWN_EVERY_S:
+            return
+        if not self._is_forced and now_s - self._started_s < _SHOWN_AFTER_S:
+            return
+        self._shown_s = now_s
+        self._is_shown = True
+        rate = done / max(now_s - self._started_s, 1e-9)
+        self._stream.write(f"\r\x1b[K{_bar(done, total)}{done:,} {self._noun}, {rate:,.0f}/s")
+        self._stream.flush()
+
+
+def _bar(done: int, total: int | None) -> str:
+    if not total:
+        return ""
+    filled = min(_BAR_CELLS, _BAR_CELLS * done // total)
+    return f"[{'█' * filled}{'░' * (_BAR_CELLS - filled)}] {100 * done // total}% "

@@ -1,0 +1,90 @@
+"""Reads quantities as people write them: a number and a unit, `80ms`, `7d`, `64MiB`, `20MB/s`.
+
+Inside geolog there is one unit per dimension, seconds and bytes; other units exist only here. A
+number alone is refused, because what it means is a guess.
+"""
+
+import re
+
+from topology.errors import InvalidArgumentError
+
+_SECONDS_PER = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+}
+_BYTES_PER = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z%/]*)")
+
+
+def parse_seconds(text: str) -> float:
+    """`80ms`, `30s`, `5m`, `1h`, `7d` as seconds."""
+    number, unit = _split(text, example="80ms, 30s, 5m, 1h or 7d")
+    if unit not in _SECONDS_PER:
+        raise _unknown_unit(text, unit, list(_SECONDS_PER))
+    return number * _SECONDS_PER[unit]
+
+
+def parse_bytes(text: str) -> int:
+    """`512B`, `64KiB`, `64MiB`, `1GB` as bytes."""
+    number, unit = _split(text, example="512B, 64KiB, 64MiB or 1GB")
+    if unit not in _BYTES_PER:
+        raise _unknown_unit(text, unit, list(_BYTES_PER))
+    size_bytes = number * _BYTES_PER[unit]
+    if size_bytes != int(size_bytes):
+        raise InvalidArgumentError(f"{text!r} is not a whole number of bytes")
+    return int(size_bytes)
+
+
+def parse_bytes_per_second(text: str) -> float:
+    """`20MB/s` as bytes per second."""
+    number, unit = _split(text, example="512KiB/s or 20MB/s")
+    if not unit.endswith("/s") or unit.removesuffix("/s") not in _BYTES_PER:
+        raise _unknown_unit(text, unit, [f"{name}/s" for name in _BYTES_PER])
+    return number * _BYTES_PER[unit.removesuffix("/s")]
+
+
+def format_seconds(seconds: float) -> str:
+    """The shortest text that `parse_seconds` reads back, for files and tables."""
+    for unit in ("w", "d", "h", "m", "s", "ms"):
+        count = seconds / _SECONDS_PER[unit]
+        if count >= 1 and count == round(count):
+            return f"{count:.0f}{unit}"
+    return f"{seconds / 1e-3:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
+
+
+def format_bytes(size_bytes: int) -> str:
+    """The shortest text that `parse_bytes` reads back, for files and tables."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size_bytes and size_bytes % _BYTES_PER[unit] == 0:
+            return f"{size_bytes // _BYTES_PER[unit]}{unit}"
+    return f"{size_bytes}B"
+
+
+def _split(text: str, *, example: str) -> tuple[float, str]:
+    match = _NUMBER_AND_UNIT.fullmatch(text.strip())
+    if match is None:
+        raise InvalidArgumentError(f"{text!r} is not a quantity: write it as {example}")
+    if not match.group(2):
+        raise InvalidArgumentError(f"{text!r} has no unit: write it as {example}")
+    return float(match.group(1)), match.group(2)
+
+
+def _unknown_unit(text: str, unit: str, known: list[str]) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{text!r} has the unknown unit {unit!r}: known are {', '.join(known)}"
+    )

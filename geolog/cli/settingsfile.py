@@ -1,0 +1,77 @@
+"""The TOML file of settings: read whole, its keys flattened, each with its line."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from topology.errors import InvalidConfigError, NotFoundError
+
+_TABLE_LINE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?")
+_KEY_LINE = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
+
+
+@attrs.frozen
+class SettingsFile:
+    """A settings file as read."""
+
+    path: Path
+    values: Mapping[str, object]
+    """Each value under its dotted key, as `profile.test.zookeeper`."""
+    lines: Mapping[str, int]
+
+    @classmethod
+    def read(cls, path: Path) -> "SettingsFile":
+        """Read a file. InvalidConfigError names the line that is no TOML."""
+        try:
+            text = path.read_text(encoding="utf-8")
+            table = tomllib.loads(text)
+        except FileNotFoundError as error:
+            raise NotFoundError(f"there is no settings file {path}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidConfigError(f"{path} cannot be read: {error}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidConfigError(f"{path}: {error}") from error
+        return cls(path, dict(_flattened(table, "")), dict(_numbered(text)))
+
+    def place(self, key: str) -> str:
+        """Where a key stands, as `geolog.toml:3`; without the line where that is not known."""
+        return f"{self.path}:{self.lines[key]}" if key in self.lines else str(self.path)
+
+    def text(self, key: str) -> str:
+        """A value as the text that an environment variable would hold."""
+        match self.values[key]:
+            case bool() as flag:
+                return "true" if flag else "false"
+            case str() | int() | float() as value:
+                return str(value)
+            case other:
+                raise InvalidConfigError(
+                    f"{self.place(key)}: {key} is {other!r}, where one text or number is due"
+                )
+
+    @property
+    def profiles(self) -> list[str]:
+        """Names of the profiles that the file defines."""
+        parts = (key.split(".") for key in self.values)
+        return sorted({part[1] for part in parts if part[0] == "profile" and len(part) > 2})
+
+
+def _flattened(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _numbered(text: str) -> Iterator[tuple[str, int]]:
+    """Keys with their lines, for messages only: odd spellings of TOML may escape it."""
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := _TABLE_LINE.fullmatch(line):
+            table = match.group(1).replace('"', "") + "."
+        elif match := _KEY_LINE.match(line):
+            yield table + match.group(1).replace('"', ""), number
