@@ -1,11 +1,12 @@
 """One ledger at one storage node: what the node promises about it, and so what it refuses.
 
-Theory of operation. A message comes in, effects go out, to be done in order. A `Persist…`
-effect hands a record to the journal; a `ReplySynced`, an `AcknowledgeAdd` or a synced answer may
-leave the node only after a sync that covers everything persisted before it, by this list or an
-earlier one. So a repeated request is answered no earlier than its first, also while that is still
-in flight. State moves when the record is handed over, not when it is synced: what is decided next
-follows it in the journal, and a node whose journal fails answers nobody.
+Theory of operation. A message comes in, effects go out, to be done in order. `PersistOpen`,
+`PersistFence` and `PersistEntry` hand a record to the journal. What is to be answered when
+synced may leave the node only after a sync that covers all that was persisted before it, by
+this list or an earlier one; so a repeated request is answered no earlier than its first, also
+while that is still in flight. State moves when the record is handed over, not when it is
+synced: what is decided next follows it in the journal, and a node whose journal fails answers
+nobody.
 
 The replica does not hold the ledger's entries. It asks `held` what the node has of one.
 
@@ -144,7 +145,7 @@ NO_LIMITS = NodeLimits()
 
 @attrs.define
 class LedgerReplica:
-    """The core: what one node knows of one ledger; at first nothing, until an open or a fence."""
+    """What one node knows of one ledger; at first nothing, until an open or a fence."""
 
     ledger: LedgerId
     instance: InstanceId

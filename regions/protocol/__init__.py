@@ -1,0 +1,1 @@
+"""The storage node's formats and decisions: pure, no I/O, no clock, no chance."""

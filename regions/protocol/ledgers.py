@@ -1,0 +1,105 @@
+"""All ledgers that a node knows, rebuilt from its journal; and which damage puts in doubt.
+
+Theory of operation. Replay goes through the files in order: a table replaces nothing but adds
+what its file knew of all ledgers, a record adds itself. When bytes that once were proven
+cannot be read, the file may have held a record of any ledger, but for those whose surely first
+record is in a later file. The others are in doubt: what is not found of them is UNKNOWN, not
+ABSENT, and they take no adds of a writer, because the lost record may have been a fence.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.replica import LedgerReplica
+from regions.protocol.records import FLAG_FIRST, FLAG_RECOVERY, Kind, Record
+from regions.protocol.tables import LedgerRow
+
+
+class Ledgers:
+    """The node's ledgers. Invariant: the replica of a ledger in doubt says so."""
+
+    def __init__(self, instance: InstanceId) -> None:
+        self._instance = instance
+        self._replicas: dict[LedgerId, LedgerReplica] = {}
+        self._first_file_ids: dict[LedgerId, int] = {}
+        self._damaged_file_id_highest = 0
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def __iter__(self) -> Iterator[LedgerReplica]:
+        return iter(self._replicas.values())
+
+    @property
+    def is_any_in_doubt(self) -> bool:
+        """Whether some file is damaged so that records of it are lost."""
+        return self._damaged_file_id_highest > 0
+
+    def replica_of(self, ledger: LedgerId) -> LedgerReplica:
+        """The ledger's replica; of an unknown one a new replica, not kept until `keep`."""
+        replica = self._replicas.get(ledger)
+        if replica is None:
+            return LedgerReplica(ledger, self._instance, is_in_doubt=self.is_any_in_doubt)
+        return replica
+
+    def keep(self, replica: LedgerReplica, *, first_file_id: int) -> None:
+        """Keep a ledger that became known; its first record is surely in that file (0: no)."""
+        is_new = self._replicas.setdefault(replica.ledger, replica) is replica
+        assert is_new, f"ledger {replica.ledger} has two replicas"
+        if first_file_id:
+            self._first_file_ids.setdefault(replica.ledger, first_file_id)
+        replica.is_in_doubt = self._is_in_doubt(replica.ledger)
+
+    def on_record(self, file_id: int, record: Record) -> None:
+        """Replay one record of the file."""
+        replica = self.replica_of(record.ledger)
+        match record.kind:
+            case Kind.OPEN:
+                replica.restore_open(record.epoch)
+            case Kind.FENCE:
+                replica.restore_fence(record.epoch)
+            case Kind.ENTRY:
+                is_recovery = bool(record.flags & FLAG_RECOVERY)
+                replica.restore_entry(
+                    record.entry, record.epoch, record.lac, is_recovery=is_recovery
+                )
+            case Kind.MARK | Kind.TABLE:
+                return
+            case _:
+                assert_never(record.kind)
+        self.keep(replica, first_file_id=file_id if record.flags & FLAG_FIRST else 0)
+
+    def on_table(self, rows: Iterable[LedgerRow]) -> None:
+        """Replay what a file's table says of all ledgers known when it was sealed."""
+        for row in rows:
+            replica = self.replica_of(row.ledger)
+            replica.restore_open(row.epoch_highest)
+            replica.restore_entry(
+                row.entry_highest, row.epoch_highest, row.lac, is_recovery=False
+            )
+            replica.is_fenced |= row.is_fenced
+            self.keep(replica, first_file_id=row.first_file_id)
+
+    def on_damage(self, file_id: int) -> None:
+        """Bytes of the file that once were proven cannot be read."""
+        self._damaged_file_id_highest = max(self._damaged_file_id_highest, file_id)
+        for replica in self._replicas.values():
+            replica.is_in_doubt = self._is_in_doubt(replica.ledger)
+
+    def rows(self) -> Iterator[LedgerRow]:
+        """What a table says of all ledgers, in order of their ids."""
+        for ledger in sorted(self._replicas):
+            replica = self._replicas[ledger]
+            yield LedgerRow(
+                ledger,
+                replica.epoch_highest,
+                replica.lac,
+                replica.entry_highest,
+                self._first_file_ids.get(ledger, 0),
+                replica.is_fenced,
+            )
+
+    def _is_in_doubt(self, ledger: LedgerId) -> bool:
+        damaged = self._damaged_file_id_highest
+        return damaged > 0 and self._first_file_ids.get(ledger, 0) <= damaged

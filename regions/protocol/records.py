@@ -1,0 +1,236 @@
+"""The layout of a journal file: its header, and the records in it (docs/FORMATS_JOURNAL.md).
+
+All integers are little-endian. A file begins with two copies of its header, in different
+sectors, so that one damaged sector does not make the file unreadable; records follow from
+`DATA_OFFSET` on.
+
+A record's header checksum is seeded with the file's salt and id and the record's own offset,
+which are not stored in it: a block that lies at the wrong place, or was left there by an older
+file, does not pass. It covers the body's checksum, which came with the entry and is never made
+anew.
+"""
+
+import enum
+import struct
+from collections.abc import Iterable
+
+import attrs
+from crc32c import crc32c
+
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from topology.errors import DamagedBytesError
+
+Body = bytes | memoryview
+
+FORMAT_VERSION = 1
+DATA_OFFSET = 4096
+HEADER_COPY_OFFSETS = (0, 2048)
+
+_FILE_MAGIC = b"geologJF"
+_FILE_HEADER = struct.Struct("<8sHxxIQ16s16s8sQQI")
+FILE_HEADER_BYTES = _FILE_HEADER.size + 4
+
+RECORD_MAGIC = b"gJr\x01"
+"""Begins each record; its last byte is the version of the record's layout."""
+
+_RECORD_HEADER = struct.Struct("<4sBBxxqqqqII")
+_CHECKSUM = struct.Struct("<I")
+RECORD_HEADER_BYTES = _RECORD_HEADER.size + _CHECKSUM.size
+
+_SUFFIX = ".journal"
+_UNFINISHED_SUFFIX = ".journal.new"
+
+
+class Kind(enum.IntEnum):
+    """What a record says."""
+
+    OPEN = 1
+    """The ledger is known, under the epoch."""
+    FENCE = 2
+    """The ledger is fenced, under the epoch."""
+    ENTRY = 3
+    """An entry of the ledger, added under the epoch with the LAC; the body is its bytes."""
+    MARK = 4
+    """Everything below this record was synced before it was written; it has no body."""
+    TABLE = 5
+    """The body is the file's own table (`tables`); the footer follows, and nothing after it."""
+
+
+NO_FLAGS = 0
+FLAG_FIRST = 1
+"""With OPEN and FENCE: the ledger was surely unknown to the node before."""
+FLAG_RECOVERY = 2
+"""With ENTRY: recovery added it. It fences, and its LAC moves nothing."""
+FLAG_LAST = 4
+"""With MARK: nothing but the file's table follows."""
+
+
+@attrs.frozen
+class FileHeader:
+    """Who wrote a journal file, and where the file before it ends."""
+
+    file_id: int
+    instance: InstanceId
+    cluster_id: str
+    salt: bytes
+    """8 random bytes: what an older file of the same id left on the disk does not pass."""
+    predecessor_id: int = 0
+    """Id of the file before this one; 0 is none."""
+    predecessor_bytes: int = 0
+    """How much of the predecessor is on disk for sure: all of it, if the process that sealed it
+    with its table went on to this file; else what lies below its last mark."""
+    predecessor_table_crc: int = 0
+    """Checksum of the predecessor's table, if that is on disk for sure; else 0."""
+
+    def encode(self) -> bytes:
+        """All bytes of a new file before its first record."""
+        packed = _FILE_HEADER.pack(
+            _FILE_MAGIC,
+            FORMAT_VERSION,
+            DATA_OFFSET,
+            self.file_id,
+            bytes.fromhex(self.instance),
+            bytes.fromhex(self.cluster_id),
+            self.salt,
+            self.predecessor_id,
+            self.predecessor_bytes,
+            self.predecessor_table_crc,
+        )
+        copy = packed + _CHECKSUM.pack(crc32c(packed))
+        page = bytearray(DATA_OFFSET)
+        for offset in HEADER_COPY_OFFSETS:
+            page[offset : offset + len(copy)] = copy
+        return bytes(page)
+
+    @classmethod
+    def decode(cls, page: bytes) -> "FileHeader":
+        """Read the first intact copy. DamagedBytesError if both are damaged."""
+        for offset in HEADER_COPY_OFFSETS:
+            copy = page[offset : offset + FILE_HEADER_BYTES]
+            if len(copy) == FILE_HEADER_BYTES and _is_intact(copy):
+                return cls._unpack(copy)
+        raise DamagedBytesError("both copies of the journal file's header are damaged")
+
+    @classmethod
+    def _unpack(cls, copy: bytes) -> "FileHeader":
+        fields = _FILE_HEADER.unpack_from(copy)
+        magic, version, data_offset, file_id, instance, cluster_id, salt, *predecessor = fields
+        if (magic, version, data_offset) != (_FILE_MAGIC, FORMAT_VERSION, DATA_OFFSET):
+            raise DamagedBytesError(
+                f"a journal file of format {magic!r} version {version} is not known here"
+            )
+        return cls(file_id, InstanceId(instance.hex()), cluster_id.hex(), salt, *predecessor)
+
+
+@attrs.frozen
+class Record:
+    """A record's header, as written and as found."""
+
+    kind: Kind
+    flags: int
+    ledger: LedgerId
+    entry: EntryId
+    epoch: Epoch
+    lac: EntryId
+    body_length: int
+    body_crc: int
+
+
+MARK = Record(Kind.MARK, NO_FLAGS, LedgerId(0), EntryId(0), Epoch(0), EntryId(0), 0, 0)
+"""All marks are alike: what one says is the offset that it stands at."""
+
+MARK_LAST = attrs.evolve(MARK, flags=FLAG_LAST)
+"""The mark before a file's table."""
+
+
+def table_record(body: bytes) -> Record:
+    """The record that carries a file's table."""
+    return attrs.evolve(MARK, kind=Kind.TABLE, body_length=len(body), body_crc=crc32c(body))
+
+
+def file_name(file_id: int) -> str:
+    """Name of a journal file in the data directory."""
+    return f"{file_id:016x}{_SUFFIX}"
+
+
+def unfinished_name(file_id: int) -> str:
+    """Name of a journal file that is still being made; a restart removes it."""
+    return f"{file_id:016x}{_UNFINISHED_SUFFIX}"
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether the name is that of a journal file that was never finished."""
+    return name.endswith(_UNFINISHED_SUFFIX)
+
+
+def file_id_of(name: str) -> int | None:
+    """Which journal file has this name; None if the name is not one of a journal file."""
+    digits = name.removesuffix(_SUFFIX)
+    if digits == name or len(digits) != 16 or not all(c in "0123456789abcdef" for c in digits):
+        return None
+    return int(digits, 16)
+
+
+class RecordCodec:
+    """Packs and unpacks record headers of one file, whose salt and id seed the checksums."""
+
+    def __init__(self, file_id: int, salt: bytes) -> None:
+        self.file_id = file_id
+        self._seed = crc32c(salt + struct.pack("<Q", file_id))
+
+    def pack(self, offset: int, record: Record) -> bytes:
+        """The header of a record that stands at `offset`."""
+        packed = _RECORD_HEADER.pack(
+            RECORD_MAGIC,
+            record.kind,
+            record.flags,
+            record.ledger,
+            record.entry,
+            record.epoch,
+            record.lac,
+            record.body_length,
+            record.body_crc,
+        )
+        return packed + _CHECKSUM.pack(crc32c(packed, self._seed_at(offset)))
+
+    def pack_all(
+        self, start: int, records: Iterable[tuple[Record, Body]]
+    ) -> tuple[list[Body], list[int], int]:
+        """Records one after the other: their buffers, where each body begins, and their end."""
+        buffers: list[Body] = []
+        body_offsets: list[int] = []
+        at = start
+        for record, body in records:
+            buffers.append(self.pack(at, record))
+            at += RECORD_HEADER_BYTES
+            body_offsets.append(at)
+            if record.body_length:
+                buffers.append(body)
+                at += record.body_length
+        return buffers, body_offsets, at
+
+    def unpack(self, offset: int, header: bytes | bytearray) -> Record | None:
+        """The record whose header was found at `offset`; None if it is damaged or not there."""
+        if len(header) != RECORD_HEADER_BYTES:
+            return None
+        packed = header[: _RECORD_HEADER.size]
+        (checksum,) = _CHECKSUM.unpack_from(header, _RECORD_HEADER.size)
+        if crc32c(packed, self._seed_at(offset)) != checksum:
+            return None
+        magic, kind, flags, ledger, entry, epoch, lac, length, crc = _RECORD_HEADER.unpack(
+            packed
+        )
+        if magic != RECORD_MAGIC or kind not in _KIND_OF:
+            return None
+        return Record(_KIND_OF[kind], flags, ledger, entry, epoch, lac, length, crc)
+
+    def _seed_at(self, offset: int) -> int:
+        return self._seed ^ crc32c(offset.to_bytes(8, "little"))
+
+
+_KIND_OF = {int(kind): kind for kind in Kind}
+
+
+def _is_intact(checked: bytes) -> bool:
+    packed, checksum = checked[: -_CHECKSUM.size], checked[-_CHECKSUM.size :]
+    return _CHECKSUM.pack(crc32c(packed)) == checksum

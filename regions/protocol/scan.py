@@ -1,0 +1,114 @@
+"""Walking a journal file from record to record, also past damage.
+
+Theory of operation. The walk asks for windows of the file and is given their bytes. It goes
+from each header to the next by the body's length, without looking at bodies. Where no intact
+header stands it searches on for the next one; what it skipped is a gap. A record found behind
+a gap is real: its checksum is seeded with the file's random salt and with the very place it
+stands at.
+
+What a gap means depends on the highest mark, which is known at the end alone: below it, rot;
+above it, the tail that a crash tore.
+"""
+
+from array import array
+from collections.abc import Iterator
+
+import attrs
+
+from regions.protocol.records import (
+    FLAG_LAST,
+    RECORD_HEADER_BYTES,
+    RECORD_MAGIC,
+    Kind,
+    Record,
+    RecordCodec,
+)
+
+WINDOW_BYTES = 1 << 20
+
+
+@attrs.frozen
+class Gap:
+    """Bytes in which no intact record header stands."""
+
+    start: int
+    end: int
+
+
+class JournalWalk:
+    """The core. Ask for `window`, give its bytes to `take`, until there is none."""
+
+    def __init__(self, codec: RecordCodec, start: int, end: int) -> None:
+        self._codec = codec
+        self._at = start  # Where the next header should stand, or the search goes on.
+        self._end = end
+        self._gap_start: int | None = None
+        self._offsets = array("Q")
+        self._headers = bytearray()
+        self.gaps: list[Gap] = []
+        self.mark_offset = start
+        """Of the highest mark: all below it was synced. Without one, where the walk began."""
+        self.is_sealed = False
+        """Whether the highest mark says that nothing but the table follows."""
+
+    @property
+    def records_end(self) -> int:
+        """Where the last record ends by its own account; its body may be cut short."""
+        return self._at if self._gap_start is None else self._gap_start
+
+    def window(self) -> tuple[int, int] | None:
+        """Offset and length of the bytes to look at next; None at the end of the file."""
+        if self._end - self._at < RECORD_HEADER_BYTES:
+            self._close_gap(self._end)
+            return None
+        return self._at, min(WINDOW_BYTES, self._end - self._at)
+
+    def take(self, offset: int, found: bytes) -> None:
+        """Look at the bytes of the last `window`."""
+        assert offset == self._at
+        place = 0
+        while 0 <= place <= len(found) - RECORD_HEADER_BYTES:
+            header = found[place : place + RECORD_HEADER_BYTES]
+            record = self._codec.unpack(offset + place, header)
+            if record is None:
+                place = self._search(offset, found, place)
+                continue
+            self._close_gap(offset + place)
+            self._note(offset + place, record, header)
+            place += RECORD_HEADER_BYTES + record.body_length
+        if len(found) < RECORD_HEADER_BYTES:
+            self._end = offset + len(found)  # The file is shorter than it was said to be.
+        self._at = offset + place
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """All records found, each with its offset."""
+        for number, offset in enumerate(self._offsets):
+            at = number * RECORD_HEADER_BYTES
+            record = self._codec.unpack(offset, self._headers[at : at + RECORD_HEADER_BYTES])
+            assert record is not None
+            yield offset, record
+
+    def _note(self, offset: int, record: Record, header: bytes) -> None:
+        self._offsets.append(offset)
+        self._headers += header
+        if record.kind is Kind.MARK:
+            self.mark_offset = offset
+            self.is_sealed = bool(record.flags & FLAG_LAST)
+
+    def _search(self, offset: int, found: bytes, place: int) -> int:
+        """Where in the window the next header may stand."""
+        if self._gap_start is None:
+            self._gap_start = offset + place
+        following = found.find(RECORD_MAGIC, place + 1)
+        if following >= 0:
+            return following
+        # Keep what may be the first bytes of the magic, but always move on.
+        return max(place + 1, len(found) - len(RECORD_MAGIC) + 1)
+
+    def _close_gap(self, end: int) -> None:
+        start = self._gap_start
+        if start is None and end == self._end and self._at < end:
+            start = self._at  # Less than a header is left at the end.
+        if start is not None and start < end:
+            self.gaps.append(Gap(start, end))
+        self._gap_start = None

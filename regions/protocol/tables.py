@@ -1,0 +1,209 @@
+"""Where each entry lies: the open file's growing table, and the sorted table of a sealed file.
+
+A sealed file ends with its table, written once. It has two sections: what is known of *all*
+ledgers, so that epochs and fences outlive the files that first held them; and the place of each
+entry of this file, sorted. A footer of fixed size, at the very end, says where the table is.
+
+Rows stay bytes in memory, because an object for each entry would cost ten times as much.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+
+import attrs
+from crc32c import crc32c
+
+from geolog.protocol.ids import EntryId, Epoch, LedgerId
+from topology.errors import DamagedBytesError
+
+_COUNTS = struct.Struct("<QQ")
+_LEDGER_ROW = struct.Struct("<qqqqQB7x")
+_ENTRY_ROW = struct.Struct("<QQQII")
+_ENTRY_KEY = struct.Struct("<QQ")
+_ENTRY_PLACE = struct.Struct("<QII")
+
+_FOOTER_MAGIC = b"geologJT"
+_FOOTER = struct.Struct("<8sQQQI")
+_CHECKSUM = struct.Struct("<I")
+FOOTER_BYTES = _FOOTER.size + _CHECKSUM.size
+
+
+@attrs.frozen
+class Place:
+    """Where an entry's body lies in its file, and the checksum that it must have."""
+
+    offset: int
+    length: int
+    crc: int
+
+
+@attrs.frozen
+class LedgerRow:
+    """What the node has promised about a ledger."""
+
+    ledger: LedgerId
+    epoch_highest: Epoch
+    lac: EntryId
+    entry_highest: EntryId
+    first_file_id: int
+    """File of its first record; 0 when that is not known for sure."""
+    is_fenced: bool
+
+
+@attrs.frozen
+class Footer:
+    """The last bytes of a sealed file: where its table's body is, and its checksum."""
+
+    file_id: int
+    table_offset: int
+    table_length: int
+    table_crc: int
+
+    def encode(self) -> bytes:
+        """`FOOTER_BYTES` bytes."""
+        packed = _FOOTER.pack(_FOOTER_MAGIC, *attrs.astuple(self))
+        return packed + _CHECKSUM.pack(crc32c(packed))
+
+    @classmethod
+    def decode(cls, found: bytes, file_id: int) -> "Footer | None":
+        """The footer of that file; None if these bytes are not it, or damaged."""
+        if len(found) != FOOTER_BYTES:
+            return None
+        packed = found[: _FOOTER.size]
+        if crc32c(packed) != _CHECKSUM.unpack_from(found, _FOOTER.size)[0]:
+            return None
+        magic, *fields = _FOOTER.unpack(packed)
+        footer = cls(*fields)
+        return footer if magic == _FOOTER_MAGIC and footer.file_id == file_id else None
+
+
+class OpenTable:
+    """The entries of a file that grows; a later row of an entry replaces an earlier one."""
+
+    def __init__(self) -> None:
+        self._rows = bytearray()
+        self._row_of: dict[int, dict[int, int]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Roughly what the table takes in memory."""
+        return len(self._rows) + 100 * self._count
+
+    def add(self, ledger: int, entry: int, offset: int, length: int, crc: int) -> None:
+        """Note where an entry's body lies."""
+        rows_of_ledger = self._row_of.setdefault(ledger, {})
+        if entry not in rows_of_ledger:
+            self._count += 1
+        rows_of_ledger[entry] = len(self._rows)
+        self._rows += _ENTRY_ROW.pack(ledger, entry, offset, length, crc)
+
+    def find(self, ledger: int, entry: int) -> Place | None:
+        """Where the entry lies; None if it is not in this file."""
+        row = self._row_of.get(ledger, {}).get(entry)
+        if row is None:
+            return None
+        return Place(*_ENTRY_PLACE.unpack_from(self._rows, row + _ENTRY_KEY.size))
+
+    def sealed(self) -> "SealedTable":
+        """The same entries, sorted, for ever."""
+        rows = bytearray()
+        for ledger in sorted(self._row_of):
+            for _, at in sorted(self._row_of[ledger].items()):
+                rows += self._rows[at : at + _ENTRY_ROW.size]
+        return SealedTable(bytes(rows))
+
+
+class SealedTable:
+    """The entries of a sealed file, sorted by ledger and entry."""
+
+    def __init__(self, rows: bytes) -> None:
+        self._rows = rows
+        self._ledgers = array("q")
+        self._starts = array("Q")  # First row of each ledger; at the end the count of rows.
+        self._find_ledgers()
+
+    def __len__(self) -> int:
+        return len(self._rows) // _ENTRY_ROW.size
+
+    @property
+    def rows(self) -> bytes:
+        """The table's entry section."""
+        return self._rows
+
+    @property
+    def size_bytes(self) -> int:
+        """Roughly what the table takes in memory."""
+        return len(self._rows) + 16 * len(self._ledgers)
+
+    def find(self, ledger: int, entry: int) -> Place | None:
+        """Where the entry lies; None if it is not in this file."""
+        at = bisect_left(self._ledgers, ledger)
+        if at == len(self._ledgers) or self._ledgers[at] != ledger:
+            return None
+        low, high = self._starts[at], self._starts[at + 1]
+        while low < high:
+            middle = (low + high) // 2
+            if self._key(middle)[1] < entry:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self._starts[at + 1] or self._key(low)[1] != entry:
+            return None
+        return Place(*_ENTRY_PLACE.unpack_from(self._rows, low * _ENTRY_ROW.size + 16))
+
+    def _key(self, row: int) -> tuple[int, int]:
+        ledger, entry = _ENTRY_KEY.unpack_from(self._rows, row * _ENTRY_ROW.size)
+        return ledger, entry
+
+    def _find_ledgers(self) -> None:
+        row, count = 0, len(self)
+        while row < count:
+            ledger = self._key(row)[0]
+            self._ledgers.append(ledger)
+            self._starts.append(row)
+            row = self._end_of(ledger, row)
+        self._starts.append(count)
+
+    def _end_of(self, ledger: int, row: int) -> int:
+        """First row from `row` on that belongs to another ledger; by doubling, then halving."""
+        step, count = 1, len(self)
+        while row + step < count and self._key(row + step)[0] == ledger:
+            step *= 2
+        low, high = row + step // 2, min(row + step, count)
+        while low < high:
+            middle = (low + high) // 2
+            if self._key(middle)[0] == ledger:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def encode_table(ledgers: Iterable[LedgerRow], table: SealedTable) -> bytes:
+    """The body of a TABLE record."""
+    rows = [_LEDGER_ROW.pack(*attrs.astuple(row)) for row in ledgers]
+    return _COUNTS.pack(len(rows), len(table)) + b"".join(rows) + table.rows
+
+
+def decode_table(body: bytes) -> tuple[list[LedgerRow], SealedTable]:
+    """Read the body of a TABLE record, whose checksum the caller has proven."""
+    if len(body) < _COUNTS.size:
+        raise DamagedBytesError(f"a table of {len(body)} bytes is too short to be one")
+    ledgers_count, entries_count = _COUNTS.unpack_from(body)
+    entries_offset = _COUNTS.size + ledgers_count * _LEDGER_ROW.size
+    if len(body) != entries_offset + entries_count * _ENTRY_ROW.size:
+        raise DamagedBytesError(
+            f"a table of {ledgers_count} ledgers and {entries_count} entries is not {len(body)}"
+            " bytes long"
+        )
+    ledgers = [
+        LedgerRow(*numbers, bool(fenced))  # type: ignore[call-arg]  # Five numbers.
+        for *numbers, fenced in _LEDGER_ROW.iter_unpack(body[_COUNTS.size : entries_offset])
+    ]
+    return ledgers, SealedTable(body[entries_offset:])

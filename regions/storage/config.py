@@ -1,0 +1,100 @@
+"""Settings of a storage node."""
+
+import attrs
+
+from geolog.transport.seam import Address
+from geolog.wire.limits import ENTRY_BYTES_MAX
+from topology.errors import InvalidConfigError
+
+_JOURNAL_FILE_BYTES_MIN = 1 << 20
+
+
+_POSITIVE = (
+    "group_bytes_max",
+    "mark_idle_s",
+    "tail_cache_bytes_max",
+    "read_bytes_max",
+    "free_bytes_min",
+    "free_check_s",
+    "connections_max",
+    "handshake_timeout_s",
+    "outgoing_bytes_max",
+    "outgoing_stall_s",
+)
+
+
+@attrs.frozen(kw_only=True)
+class StorageConfig:
+    """Limits and place of one storage node. Seconds and bytes, always."""
+
+    location: str
+    """Where the node stands: `/region/rack`. Kept in its cookie; it cannot change."""
+
+    listen: Address
+    """Where it listens; port 0 takes a free one."""
+
+    cluster: str = "default"
+    """Name of the cluster that it belongs to; connections that name another are refused."""
+
+    advertise: Address | None = None
+    """Where others reach it; the address it listens on unless something stands between."""
+
+    node_id: str | None = None
+    """Its name in the cluster, for good; the advertised address unless given."""
+
+    journal_file_bytes: int = 256 << 20
+    """When a journal file is sealed and the next begun: small ones make a restart quicker and
+    give back space sooner, large ones cost fewer pauses of a few milliseconds."""
+
+    in_flight_bytes_max: int = 64 << 20
+    """Entries received but not yet on disk. At the bound connections with adds are not read on,
+    so that their senders wait; nothing is refused."""
+
+    group_bytes_max: int = 4 << 20
+    """Entries that share one sync. More waiting bytes go with the next: a larger group means
+    more throughput of a slow disk, and later answers for all in it."""
+
+    mark_idle_s: float = 0.05
+    """How long the journal rests before a mark says that all of it is synced."""
+
+    tail_cache_bytes_max: int = 32 << 20
+    """Entries kept in memory after they were written, for readers at the tail."""
+
+    read_bytes_max: int = 4 << 20
+    """Bytes of entries in one answer to a read, unless a single entry is larger."""
+
+    free_bytes_min: int = 64 << 20
+    """With less space left in the data directory the node is read-only: it still reads and
+    fences, and takes entries again when there is more."""
+
+    free_check_s: float = 1.0
+    """How often the space left is looked at."""
+
+    connections_max: int = 1024
+    """Connections at a time; more are closed at once."""
+
+    handshake_timeout_s: float = 5.0
+    """How long a new connection may take to say hello before it is closed."""
+
+    outgoing_bytes_max: int = 4 << 20
+    """Answers waiting for one slow connection. At the bound it is not read on until it takes
+    some of them, so at most one more answer is added."""
+
+    outgoing_stall_s: float = 30.0
+    """How long a connection may take nothing of what waits for it before it is closed."""
+
+    def __attrs_post_init__(self) -> None:
+        values = attrs.asdict(self, recurse=False)
+        for name in _POSITIVE:
+            if values[name] <= 0:
+                raise InvalidConfigError(f"{name} is {values[name]}; it must be above 0")
+        if self.journal_file_bytes < _JOURNAL_FILE_BYTES_MIN:
+            raise InvalidConfigError(
+                f"journal_file_bytes is {self.journal_file_bytes}; the least is "
+                f"{_JOURNAL_FILE_BYTES_MIN}"
+            )
+        if self.in_flight_bytes_max < ENTRY_BYTES_MAX:
+            raise InvalidConfigError(
+                f"in_flight_bytes_max is {self.in_flight_bytes_max}; it must hold one entry of "
+                f"{ENTRY_BYTES_MAX}"
+            )

@@ -1,0 +1,86 @@
+"""The disk seam: one directory of files, flat, written by one node alone.
+
+Completion is awaited. The thread that writes and syncs lives below this seam, so that the
+journal above it runs unchanged on the simulator's disk. After any error of `write_synced` the
+file must not be written or synced again: the kernel may have marked pages clean that never
+reached the disk.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from topology.errors import UnavailableError
+
+
+class DiskFailedError(UnavailableError):
+    """A read, write or sync failed. What was not confirmed may be gone; never try again."""
+
+
+class DiskFullError(UnavailableError):
+    """No space is left in the data directory: free some, or add a node."""
+
+
+class DiskFile(Protocol):
+    """One open file. One task writes at a time; any number read."""
+
+    @property
+    def name(self) -> str:
+        """Name within the directory."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Length, as last written or found when it was opened."""
+        ...
+
+    async def write_synced(
+        self, offset: int, buffers: Sequence[bytes | bytearray | memoryview]
+    ) -> None:
+        """Write all of it there and wait until it is on disk."""
+        ...
+
+    async def write(
+        self, offset: int, buffers: Sequence[bytes | bytearray | memoryview]
+    ) -> None:
+        """Write without waiting for the disk."""
+        ...
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Read; shorter only at the end of the file."""
+        ...
+
+    async def close(self) -> None:
+        """Close; nothing is synced by it."""
+        ...
+
+
+class Disk(Protocol):
+    """The seam."""
+
+    async def list(self) -> list[str]:
+        """Names of all files, sorted."""
+        ...
+
+    async def open(self, name: str) -> DiskFile:
+        """Open an existing file for reading and writing. NotFoundError."""
+        ...
+
+    async def create(self, name: str) -> DiskFile:
+        """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
+        ...
+
+    async def rename(self, name: str, to: str) -> None:
+        """Rename, replacing what is there; not durable until `sync_directory`."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Remove; not durable until `sync_directory`."""
+        ...
+
+    async def sync_directory(self) -> None:
+        """Wait until creations, renames and removals are on disk."""
+        ...
+
+    async def free_bytes(self) -> int:
+        """Space left for this node."""
+        ...

@@ -1,0 +1,222 @@
+"""Finding and reading the entries of a node, wherever they lie: in flight, cached, in a file.
+
+Bodies from disk are compared with the checksum that came with them when they were added. One
+that does not match is remembered as CORRUPT, and never given away (law 15).
+"""
+
+import logging
+from collections.abc import Iterator
+
+import attrs
+from crc32c import crc32c
+
+from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.messages import Answer, EntryAnswer
+from geolog.protocol.replica import NOTHING_HELD, Held
+from regions.protocol.ledgers import Ledgers
+from regions.protocol.records import Record
+from regions.protocol.tables import OpenTable, Place, SealedTable
+from regions.storage.disk import DiskFile
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES_MAX = 4 << 20
+"""One call to the disk; more would hold up others."""
+_READ_GAP_BYTES_MAX = 16 << 10
+"""Bytes between two entries that are rather read along than skipped by another call."""
+
+
+@attrs.frozen(eq=False)
+class JournalFile:
+    """One journal file and where its entries lie."""
+
+    file_id: int
+    file: DiskFile
+    table: OpenTable | SealedTable
+
+
+@attrs.frozen
+class _Found:
+    """Where the body of an entry is: in memory already, or at a place in a file; or nowhere."""
+
+    answer: Answer
+    length: int = 0
+    body: bytes | memoryview | None = None
+    source: JournalFile | None = None
+    place: Place | None = None
+
+
+_ABSENT = _Found(Answer.ABSENT)
+_UNKNOWN = _Found(Answer.UNKNOWN)
+_CORRUPT = _Found(Answer.CORRUPT)
+
+
+@attrs.frozen
+class EntryStatistics:
+    """How large the index and the cache are, and what was found damaged."""
+
+    files_count: int
+    entries_count: int
+    index_bytes: int
+    cached_bytes: int
+    corrupt_count: int
+
+
+class EntryStore:
+    """All entries of a node. The last of `files` is the open one."""
+
+    def __init__(self, ledgers: Ledgers, *, cached_bytes_max: int) -> None:
+        self._ledgers = ledgers
+        self._files: list[JournalFile] = []
+        self._in_flight: dict[tuple[int, int], tuple[Record, bytes | memoryview]] = {}
+        self._cache: dict[tuple[int, int], bytes] = {}  # By file and offset, oldest first.
+        self._cached_bytes = 0
+        self._cached_bytes_max = cached_bytes_max
+        self._corrupt: set[tuple[int, int]] = set()  # By file and offset.
+
+    def statistics(self) -> EntryStatistics:
+        """Counts of now."""
+        return EntryStatistics(
+            files_count=len(self._files),
+            entries_count=sum(len(each.table) for each in self._files),
+            index_bytes=sum(each.table.size_bytes for each in self._files),
+            cached_bytes=self._cached_bytes,
+            corrupt_count=len(self._corrupt),
+        )
+
+    @property
+    def files(self) -> tuple[JournalFile, ...]:
+        """All journal files, oldest first."""
+        return tuple(self._files)
+
+    @property
+    def open_table(self) -> OpenTable:
+        """Where the entries of the open file lie."""
+        table = self._files[-1].table
+        assert isinstance(table, OpenTable)
+        return table
+
+    def add_file(self, added: JournalFile) -> None:
+        """A newer file is there; what lies in it counts more than what older ones hold."""
+        self._files.append(added)
+
+    def seal_last(self, table: SealedTable) -> None:
+        """The open file is sealed, with this table."""
+        self._files[-1] = attrs.evolve(self._files[-1], table=table)
+
+    def on_persist(self, record: Record, body: bytes | memoryview) -> None:
+        """An entry was handed to the journal."""
+        self._in_flight[record.ledger, record.entry] = record, body
+
+    def on_synced(self, record: Record, body: bytes | memoryview, body_offset: int) -> None:
+        """The entry is on disk, in the open file."""
+        key = record.ledger, record.entry
+        self.open_table.add(*key, body_offset, record.body_length, record.body_crc)
+        if self._in_flight[key][0] is record:  # Not replaced meanwhile by another copy.
+            del self._in_flight[key]
+        # A copy, because the body is a piece of a receive buffer, which it would keep alive.
+        self._cache[self._files[-1].file_id, body_offset] = bytes(body)
+        self._cached_bytes += len(body)
+        while self._cached_bytes > self._cached_bytes_max:
+            self._cached_bytes -= len(self._cache.pop(next(iter(self._cache))))
+
+    def held(self, ledger: LedgerId, entry: EntryId) -> Held:
+        """What the node has of one entry, as far as it knows without reading it."""
+        in_flight = self._in_flight.get((ledger, entry))
+        if in_flight is not None:
+            return Held(Answer.HAVE, in_flight[0].body_length, in_flight[0].body_crc)
+        found = self._find(ledger, entry)
+        if found.place is not None:
+            return Held(Answer.HAVE, found.place.length, found.place.crc)
+        return NOTHING_HELD if found is _ABSENT else Held(found.answer)
+
+    def answers(self, ledger: LedgerId, first: EntryId, count: int) -> tuple[Answer, ...]:
+        """What the node says of each of these entries, without reading them."""
+        return tuple(self._find(ledger, first + step).answer for step in range(count))
+
+    async def read(
+        self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
+    ) -> tuple[EntryAnswer, ...]:
+        """Entries from `first` on, `bytes_max` of them or one; as `ReadAnswer` has them."""
+        wanted = self._within(ledger, first, count_max, bytes_max)
+        answers: list[EntryAnswer] = []
+        for run in _runs(wanted):
+            answers += await self._read_run(run)
+        return tuple(answers)
+
+    def _within(
+        self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
+    ) -> list[_Found]:
+        wanted: list[_Found] = []
+        bytes_left = bytes_max
+        for entry in range(first, first + count_max):
+            found = self._find(ledger, entry)
+            if wanted and found.length > bytes_left:
+                break
+            bytes_left -= found.length
+            wanted.append(found)
+        return wanted
+
+    def _find(self, ledger: int, entry: int) -> _Found:
+        in_flight = self._in_flight.get((ledger, entry))
+        if in_flight is not None:
+            record, body = in_flight
+            return _Found(Answer.HAVE, record.body_length, body)
+        for source in reversed(self._files):
+            place = source.table.find(ledger, entry)
+            if place is None:
+                continue
+            key = source.file_id, place.offset
+            if key in self._corrupt:
+                return _CORRUPT
+            return _Found(Answer.HAVE, place.length, self._cache.get(key), source, place)
+        is_in_doubt = self._ledgers.replica_of(LedgerId(ledger)).is_in_doubt
+        return _UNKNOWN if is_in_doubt else _ABSENT
+
+    async def _read_run(self, run: list[_Found]) -> list[EntryAnswer]:
+        source, first, last = run[0].source, run[0].place, run[-1].place
+        if source is None or first is None or last is None or run[0].body is not None:
+            return [EntryAnswer(found.answer, found.body or b"") for found in run]
+        length = last.offset + last.length - first.offset
+        content = memoryview(await source.file.read(first.offset, length))
+        answers = []
+        for found in run:
+            assert found.place is not None
+            start = found.place.offset - first.offset
+            body = content[start : start + found.place.length]
+            answers.append(self._checked(source, found.place, body))
+        return answers
+
+    def _checked(self, source: JournalFile, place: Place, body: memoryview) -> EntryAnswer:
+        if len(body) == place.length and crc32c(body) == place.crc:
+            return EntryAnswer(Answer.HAVE, body)
+        self._corrupt.add((source.file_id, place.offset))
+        _log.error(
+            "journal file %016x: the entry of %d bytes at %d does not match its checksum",
+            source.file_id,
+            place.length,
+            place.offset,
+        )
+        return EntryAnswer(Answer.CORRUPT)
+
+
+def _runs(wanted: list[_Found]) -> Iterator[list[_Found]]:
+    """The same in order, neighbours together that one call to the disk can read."""
+    run: list[_Found] = []
+    for found in wanted:
+        if run and not _is_one_call(run[0], run[-1], found):
+            yield run
+            run = []
+        run.append(found)
+    if run:
+        yield run
+
+
+def _is_one_call(first: _Found, last: _Found, found: _Found) -> bool:
+    if first.place is None or last.place is None or found.place is None:
+        return False
+    if first.body is not None or found.body is not None or found.source is not first.source:
+        return False
+    gap = found.place.offset - (last.place.offset + last.place.length)
+    length = found.place.offset + found.place.length - first.place.offset
+    return 0 <= gap <= _READ_GAP_BYTES_MAX and length <= _READ_BYTES_MAX

@@ -1,0 +1,281 @@
+"""The journal, which is the store: one write and one sync for all that waited.
+
+Theory of operation. Records gather in a group while the group before is being written. A group
+is written as one, behind a mark: since the group before was synced, the mark truly says that
+all below it is on disk. When nothing comes for a while a mark is written alone; the next group
+begins at the same place with the same mark.
+
+A file that is full is sealed with its table; the next file names its length and its table's
+checksum, and comes into being by a rename, whole and synced, so that no half-made file is
+found.
+
+Invariants.
+1. One write at a time; a callback of `when_synced` runs only after a sync that covers
+everything
+   appended before it (law 2, planted bug 13).
+2. After any error of a write or sync nothing is called back, written or synced again (planted
+   bug 14): `run` raises, and the node ends.
+3. A file's name is durable before the first answer that depends on it (planted bug 15).
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from geolog.protocol.ids import InstanceId
+from regions.protocol.ledgers import Ledgers
+from regions.protocol.records import (
+    DATA_OFFSET,
+    MARK,
+    MARK_LAST,
+    RECORD_HEADER_BYTES,
+    Body,
+    FileHeader,
+    Kind,
+    Record,
+    RecordCodec,
+    file_name,
+    table_record,
+    unfinished_name,
+)
+from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, encode_table
+from regions.storage.disk import Disk, DiskFile
+from regions.storage.entries import EntryStore, JournalFile
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class JournalIdentity:
+    """Whose journal it is."""
+
+    instance: InstanceId
+    cluster_id: str
+
+
+@attrs.define
+class _Group:
+    """Records that are written and synced together."""
+
+    records: list[tuple[Record, Body]] = attrs.field(factory=list)
+    bytes: int = 0
+    on_synced: list[Callable[[], None]] = attrs.field(factory=list)
+
+
+@attrs.frozen
+class JournalStatistics:
+    """What the journal has done, and what it holds back."""
+
+    groups_count: int
+    records_count: int
+    written_bytes: int
+    in_flight_bytes: int
+    file_id: int
+    file_bytes: int
+
+
+class OpenFile:
+    """The journal file that is being written, and where its next record goes."""
+
+    def __init__(self, file: DiskFile, codec: RecordCodec, end: int) -> None:
+        self.file = file
+        self.codec = codec
+        self.end = end
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record was written to it."""
+        return self.end == DATA_OFFSET
+
+
+class Journal:
+    """Takes records, and tells when they are on disk. `run` does the work."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        identity: JournalIdentity,
+        ledgers: Ledgers,
+        entries: EntryStore,
+        opened: OpenFile,
+        *,
+        file_bytes_max: int,
+        group_bytes_max: int,
+        in_flight_bytes_max: int,
+        mark_idle_s: float,
+        salt_source: Callable[[int], bytes],
+    ) -> None:
+        self._disk = disk
+        self._identity = identity
+        self._ledgers = ledgers
+        self._entries = entries
+        self._open = opened
+        self._file_bytes_max = file_bytes_max
+        self._group_bytes_max = group_bytes_max
+        self._in_flight_bytes_max = in_flight_bytes_max
+        self._mark_idle_s = mark_idle_s
+        self._salt_source = salt_source
+        self._waiting: deque[_Group] = deque()
+        self._writing: _Group | None = None
+        self._in_flight_bytes = 0
+        self._is_stopping = False
+        self._work = trio.Event()
+        self._room = trio.Event()
+        self._groups_count = self._records_count = self._written_bytes = 0
+
+    def statistics(self) -> JournalStatistics:
+        """Counts of now."""
+        return JournalStatistics(
+            groups_count=self._groups_count,
+            records_count=self._records_count,
+            written_bytes=self._written_bytes,
+            in_flight_bytes=self._in_flight_bytes,
+            file_id=self._open.codec.file_id,
+            file_bytes=self._open.end,
+        )
+
+    @property
+    def file_id(self) -> int:
+        """Of the open file. What is appended now may still go to the next one."""
+        return self._open.codec.file_id
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bound on bytes in flight is reached."""
+        return self._in_flight_bytes >= self._in_flight_bytes_max
+
+    def append_nowait(self, record: Record, body: Body = b"") -> None:
+        """Put one record in the group that goes next."""
+        if not self._waiting or self._waiting[-1].bytes >= self._group_bytes_max:
+            self._waiting.append(_Group())
+            self._work.set()
+        group = self._waiting[-1]
+        group.records.append((record, body))
+        group.bytes += RECORD_HEADER_BYTES + record.body_length
+        self._in_flight_bytes += record.body_length
+        if record.kind is Kind.ENTRY:
+            self._entries.on_persist(record, body)
+
+    def when_synced(self, call: Callable[[], None]) -> None:
+        """Call when all that was appended so far is on disk; at once if it is."""
+        if self._waiting:
+            self._waiting[-1].on_synced.append(call)
+        elif self._writing is not None:
+            self._writing.on_synced.append(call)
+        else:
+            call()
+
+    async def wait_synced(self) -> None:
+        """Wait until all that was appended so far is on disk."""
+        synced = trio.Event()
+        self.when_synced(synced.set)
+        await synced.wait()
+
+    async def wait_room(self) -> None:
+        """Wait until less than the bound is in flight."""
+        while self.is_full:
+            await self._room.wait()
+
+    async def run(self) -> None:
+        """Write and sync until `stop`, then seal. What the disk raises ends it for good."""
+        while await self._wait_work():
+            group = self._waiting.popleft()
+            self._writing = group
+            if self._open.end + group.bytes > self._file_bytes_max and not self._open.is_empty:
+                await self._roll()
+            await self._write(group)
+            self._writing = None
+            self._finish(group)
+        await self._seal()
+
+    def stop(self) -> None:
+        """Let `run` write what waits, seal the file and return."""
+        self._is_stopping = True
+        self._work.set()
+
+    async def _wait_work(self) -> bool:
+        """True when a group waits; False when none does and none will come."""
+        if not self._waiting and not self._is_stopping and not self._open.is_empty:
+            with trio.move_on_after(self._mark_idle_s):
+                await self._wait_appended()
+            if not self._waiting and not self._is_stopping:
+                mark = self._open.codec.pack(self._open.end, MARK)
+                await self._open.file.write(self._open.end, [mark])
+        if not self._waiting and not self._is_stopping:
+            await self._wait_appended()
+        return bool(self._waiting)
+
+    async def _wait_appended(self) -> None:
+        self._work = trio.Event()
+        await self._work.wait()
+
+    async def _write(self, group: _Group) -> None:
+        opened = self._open
+        records = [(MARK, b""), *group.records]
+        buffers, body_offsets, end = opened.codec.pack_all(opened.end, records)
+        await opened.file.write_synced(opened.end, buffers)
+        self._groups_count += 1
+        self._records_count += len(group.records)
+        self._written_bytes += end - opened.end
+        opened.end = end
+        for (record, body), body_offset in zip(records, body_offsets, strict=True):
+            self._in_flight_bytes -= record.body_length
+            if record.kind is Kind.ENTRY:
+                self._entries.on_synced(record, body, body_offset)
+
+    def _finish(self, group: _Group) -> None:
+        for call in group.on_synced:
+            call()
+        if not self.is_full:
+            self._room.set()
+            self._room = trio.Event()
+
+    async def _roll(self) -> None:
+        predecessor = self._open.codec.file_id
+        length, table_crc = await self._seal()
+        header = FileHeader(
+            predecessor + 1,
+            self._identity.instance,
+            self._identity.cluster_id,
+            self._salt_source(8),
+            predecessor,
+            length,
+            table_crc,
+        )
+        self._open = await create_file(self._disk, header)
+        self._entries.add_file(JournalFile(header.file_id, self._open.file, OpenTable()))
+        _log.info("journal file %016x begins", header.file_id)
+
+    async def _seal(self) -> tuple[int, int]:
+        """End the open file with its table. Its length, and the table's checksum."""
+        opened = self._open
+        table = self._entries.open_table.sealed()
+        body = encode_table(self._ledgers.rows(), table)
+        record = table_record(body)
+        buffers, (_, body_offset), end = opened.codec.pack_all(
+            opened.end, [(MARK_LAST, b""), (record, body)]
+        )
+        footer = Footer(opened.codec.file_id, body_offset, len(body), record.body_crc)
+        await opened.file.write_synced(opened.end, [*buffers, footer.encode()])
+        self._entries.seal_last(table)
+        return end + FOOTER_BYTES, record.body_crc
+
+
+async def create_file(
+    disk: Disk, header: FileHeader, records: Sequence[tuple[Record, Body]] = ()
+) -> OpenFile:
+    """Make a journal file that is on disk with its name and these records, proven by a mark."""
+    codec = RecordCodec(header.file_id, header.salt)
+    buffers, _, end = codec.pack_all(DATA_OFFSET, records)
+    name = unfinished_name(header.file_id)
+    unfinished = await disk.create(name)
+    await unfinished.write_synced(0, [header.encode(), *buffers])
+    if records:
+        await unfinished.write_synced(end, [codec.pack(end, MARK)])
+    await unfinished.close()
+    await disk.rename(name, file_name(header.file_id))
+    await disk.sync_directory()
+    return OpenFile(await disk.open(file_name(header.file_id)), codec, end)

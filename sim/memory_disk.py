@@ -1,0 +1,233 @@
+"""A disk in memory that forgets, on power loss, what was not synced; and fails when told to.
+
+Files are held twice: as the process sees them, and as they are on the disk. `crash` gives the
+disk that is found after power loss. Directory changes are durable only after `sync_directory`,
+and a file's bytes only after a synced write of that file, as on a real one.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+import attrs
+import trio
+
+from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError
+from topology.errors import NotFoundError
+
+Buffers = Sequence[bytes | bytearray | memoryview]
+
+SECTOR_BYTES = 512
+"""What a disk writes whole or not at all."""
+
+
+@attrs.define
+class _Inode:
+    """A file's bytes as seen, as synced, and the ranges in which they may differ."""
+
+    seen: bytearray = attrs.field(factory=bytearray)
+    synced: bytearray = attrs.field(factory=bytearray)
+    dirty: list[tuple[int, int]] = attrs.field(factory=list)
+
+    def write(self, offset: int, written: bytes) -> None:
+        _put(self.seen, offset, written)
+        self.dirty.append((offset, offset + len(written)))
+
+    def sync(self) -> None:
+        for start, end in self.dirty:
+            _put(self.synced, start, self.seen[start:end])
+        self.dirty.clear()
+
+    def after_power_loss(self, keeps: Callable[[], bool]) -> "_Inode":
+        """What is left: each sector that was not synced may have reached the disk, or not."""
+        left = bytearray(self.synced)
+        for start, end in self.dirty:
+            first_sector = start - start % SECTOR_BYTES
+            for sector in range(first_sector, end, SECTOR_BYTES):
+                if keeps():
+                    _put(left, sector, self.seen[sector : sector + SECTOR_BYTES])
+        return _Inode(bytearray(left), left)
+
+
+def _put(content: bytearray, offset: int, written: bytes | bytearray) -> None:
+    if len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(written)] = written
+
+
+@attrs.define
+class DiskFaults:
+    """Which call fails, counted from 1 over all of its kind; and how long a sync takes."""
+
+    write_failing: int | None = None
+    """This synced or unsynced write raises EIO; some of its bytes may be there."""
+    sync_failing: int | None = None
+    """The sync of this synced write raises EIO, after its bytes were written."""
+    full_at_bytes: int | None = None
+    """Writes that make the files longer than this in all raise ENOSPC."""
+    sync_s: float = 0.0
+    """How long a sync takes."""
+
+
+class MemoryFile:
+    """An open file of a `MemoryDisk`."""
+
+    def __init__(self, disk: "MemoryDisk", name: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._name = name
+        self._inode = inode
+        self._is_poisoned = False
+
+    @property
+    def name(self) -> str:
+        """Name within the directory."""
+        return self._name
+
+    @property
+    def size_bytes(self) -> int:
+        """Length as last written."""
+        return len(self._inode.seen)
+
+    async def write_synced(self, offset: int, buffers: Buffers) -> None:
+        """Write all of it there and wait until it is on disk."""
+        with self._poisoned_by_failure():
+            self._write(offset, buffers)
+            await trio.sleep(self._disk.faults.sync_s)
+            self._disk.count_sync(self._name)
+            self._inode.sync()
+
+    async def write(self, offset: int, buffers: Buffers) -> None:
+        """Write without waiting for the disk."""
+        await trio.lowlevel.checkpoint()
+        with self._poisoned_by_failure():
+            self._write(offset, buffers)
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Read; shorter only at the end of the file."""
+        await trio.lowlevel.checkpoint()
+        return bytes(self._inode.seen[offset : offset + length])
+
+    async def close(self) -> None:
+        """Close; nothing is synced by it."""
+        await trio.lowlevel.checkpoint()
+
+    def _write(self, offset: int, buffers: Buffers) -> None:
+        written = b"".join(buffers)
+        self._disk.count_write(self._name, offset + len(written) - self.size_bytes)
+        self._inode.write(offset, written)
+
+    @contextmanager
+    def _poisoned_by_failure(self) -> Iterator[None]:
+        assert not self._is_poisoned, f"{self._name} was used again after a failure"
+        try:
+            yield
+        except (DiskFailedError, DiskFullError):
+            self._is_poisoned = True
+            raise
+
+
+class MemoryDisk:
+    """A data directory in memory."""
+
+    def __init__(self, *, capacity_bytes: int = 1 << 40) -> None:
+        self.faults = DiskFaults()
+        self.capacity_bytes = capacity_bytes
+        self.writes_count = 0
+        self.syncs_count = 0
+        self._seen: dict[str, _Inode] = {}
+        self._synced: dict[str, _Inode] = {}
+
+    async def list(self) -> list[str]:
+        """Names of all files, sorted."""
+        await trio.lowlevel.checkpoint()
+        return sorted(self._seen)
+
+    async def open(self, name: str) -> DiskFile:
+        """Open an existing file for reading and writing. NotFoundError."""
+        await trio.lowlevel.checkpoint()
+        return MemoryFile(self, name, self._inode(name))
+
+    async def create(self, name: str) -> DiskFile:
+        """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
+        await trio.lowlevel.checkpoint()
+        self._seen[name] = _Inode()
+        return MemoryFile(self, name, self._seen[name])
+
+    async def rename(self, name: str, to: str) -> None:
+        """Rename, replacing what is there; not durable until `sync_directory`."""
+        await trio.lowlevel.checkpoint()
+        self._seen[to] = self._inode(name)
+        del self._seen[name]
+
+    async def remove(self, name: str) -> None:
+        """Remove; not durable until `sync_directory`."""
+        await trio.lowlevel.checkpoint()
+        self._inode(name)
+        del self._seen[name]
+
+    async def sync_directory(self) -> None:
+        """Wait until creations, renames and removals are on disk."""
+        await trio.lowlevel.checkpoint()
+        self._synced = dict(self._seen)
+
+    async def free_bytes(self) -> int:
+        """Space left for this node."""
+        await trio.lowlevel.checkpoint()
+        return self.capacity_bytes - self._used_bytes()
+
+    def crash(self, *, keep_unsynced: bool | Random = False) -> "MemoryDisk":
+        """The disk as found after power loss; this one stays as it is.
+
+        With `keep_unsynced` all that was written is there (as after a SIGKILL); with a random
+        source each sector that was not synced, and the directory's changes, may be there.
+        """
+        found = MemoryDisk(capacity_bytes=self.capacity_bytes)
+        if isinstance(keep_unsynced, Random):
+            chance = keep_unsynced
+
+            def keeps() -> bool:
+                return chance.random() < 0.5
+        else:
+
+            def keeps() -> bool:
+                return bool(keep_unsynced)
+
+        names = self._seen if keeps() else self._synced
+        found._seen = {name: inode.after_power_loss(keeps) for name, inode in names.items()}
+        found._synced = dict(found._seen)
+        return found
+
+    def content(self, name: str) -> bytes:
+        """A file's bytes, as a process would read them."""
+        return bytes(self._inode(name).seen)
+
+    def overwrite(self, name: str, content: bytes) -> None:
+        """Replace a file's bytes on the disk, as rot or a stray hand would."""
+        inode = self._inode(name)
+        inode.seen, inode.synced = bytearray(content), bytearray(content)
+        inode.dirty.clear()
+
+    def count_write(self, name: str, growth_bytes: int) -> None:
+        """One more write begins; it fails if `faults` say so."""
+        self.writes_count += 1
+        if self.writes_count == self.faults.write_failing:
+            raise DiskFailedError(f"cannot write {name}: {os.strerror(errno.EIO)}")
+        limit = self.faults.full_at_bytes
+        if limit is not None and self._used_bytes() + growth_bytes > limit:
+            raise DiskFullError(f"cannot write {name}: {os.strerror(errno.ENOSPC)}")
+
+    def count_sync(self, name: str) -> None:
+        """One more sync begins; it fails if `faults` say so."""
+        self.syncs_count += 1
+        if self.syncs_count == self.faults.sync_failing:
+            raise DiskFailedError(f"cannot sync {name}: {os.strerror(errno.EIO)}")
+
+    def _used_bytes(self) -> int:
+        return sum(len(inode.seen) for inode in self._seen.values())
+
+    def _inode(self, name: str) -> _Inode:
+        if name not in self._seen:
+            raise NotFoundError(f"no file {name} in this data directory")
+        return self._seen[name]

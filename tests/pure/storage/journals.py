@@ -1,0 +1,117 @@
+"""A journal over a disk in memory, started, written and looked at in a few words."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+from crc32c import crc32c
+
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.messages import Answer
+from regions.protocol.ledgers import Ledgers
+from regions.protocol.records import FLAG_FIRST, NO_FLAGS, Kind, Record
+from regions.storage.disk import Disk
+from regions.storage.entries import EntryStore
+from regions.storage.journal import Journal, JournalIdentity
+from regions.storage.restart import restart_journal
+
+IDENTITY = JournalIdentity(InstanceId("ab" * 16), "cd" * 16)
+
+
+@attrs.frozen
+class Running:
+    """A journal that runs, and all that stands on it."""
+
+    journal: Journal
+    ledgers: Ledgers
+    entries: EntryStore
+
+    def open_ledger(self, ledger: int, epoch: int = 1) -> None:
+        replica = self.ledgers.replica_of(LedgerId(ledger))
+        replica.restore_open(Epoch(epoch))
+        self.ledgers.keep(replica, first_file_id=self.journal.file_id)
+        self.journal.append_nowait(promise(Kind.OPEN, ledger, epoch))
+
+    def fence(self, ledger: int, epoch: int) -> None:
+        self.ledgers.replica_of(LedgerId(ledger)).restore_fence(Epoch(epoch))
+        self.journal.append_nowait(promise(Kind.FENCE, ledger, epoch, flags=NO_FLAGS))
+
+    def add(
+        self, ledger: int, entry: int, body: bytes, *, lac: int = -1, epoch: int = 1
+    ) -> None:
+        replica = self.ledgers.replica_of(LedgerId(ledger))
+        replica.restore_entry(EntryId(entry), Epoch(epoch), EntryId(lac), is_recovery=False)
+        self.journal.append_nowait(
+            entry_record(ledger, entry, body, lac=lac, epoch=epoch), body
+        )
+
+    async def read(self, ledger: int, entry: int) -> bytes | Answer:
+        (answer,) = await self.entries.read(LedgerId(ledger), EntryId(entry), 1, 1 << 20)
+        return bytes(answer.body) if answer.answer is Answer.HAVE else answer.answer
+
+
+def promise(kind: Kind, ledger: int, epoch: int, *, flags: int = FLAG_FIRST) -> Record:
+    return Record(kind, flags, LedgerId(ledger), EntryId(0), Epoch(epoch), EntryId(0), 0, 0)
+
+
+def entry_record(
+    ledger: int,
+    entry: int,
+    body: bytes,
+    *,
+    lac: int = -1,
+    epoch: int = 1,
+    flags: int = NO_FLAGS,
+) -> Record:
+    return Record(
+        Kind.ENTRY,
+        flags,
+        LedgerId(ledger),
+        EntryId(entry),
+        Epoch(epoch),
+        EntryId(lac),
+        len(body),
+        crc32c(body),
+    )
+
+
+async def restarted(
+    disk: Disk, *, file_bytes_max: int = 1 << 30, cached_bytes_max: int = 0
+) -> Running:
+    """Restart without running: what is on the disk can be looked at, nothing written."""
+
+    def salt_source(count: int) -> bytes:
+        return bytes(range(1, 1 + count))
+
+    found = await restart_journal(
+        disk, IDENTITY, cached_bytes_max=cached_bytes_max, salt_source=salt_source
+    )
+    journal = Journal(
+        disk,
+        IDENTITY,
+        found.ledgers,
+        found.entries,
+        found.opened,
+        file_bytes_max=file_bytes_max,
+        group_bytes_max=1 << 20,
+        in_flight_bytes_max=8 << 20,
+        mark_idle_s=0.05,
+        salt_source=salt_source,
+    )
+    return Running(journal, found.ledgers, found.entries)
+
+
+@asynccontextmanager
+async def running(
+    disk: Disk, *, file_bytes_max: int = 1 << 30, clean_stop: bool = True
+) -> AsyncIterator[Running]:
+    """Restart and run; at the end stop cleanly, or as a process that is killed."""
+    found = await restarted(disk, file_bytes_max=file_bytes_max)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(found.journal.run)
+        yield found
+        if clean_stop:
+            found.journal.stop()
+        else:
+            nursery.cancel_scope.cancel(reason="killed")
