@@ -85,6 +85,18 @@ def test_the_packages_come_from_where_the_wheel_was_installed(
     assert Path(printed.strip()).is_relative_to(installed.parent)
 
 
+def test_the_command_works_beside_files_that_bear_our_names(
+    installed: Path, beside_decoys: Path
+) -> None:
+    as_script = run_well(installed / "geolog", "--version", cwd=beside_decoys)
+    as_module = run_well(
+        installed / "python", "-P", "-m", "geolog", "--version", cwd=beside_decoys
+    )
+
+    assert as_script.startswith("geolog")
+    assert as_module == as_script
+
+
 def test_a_file_that_shadows_a_package_is_named(installed: Path, beside_decoys: Path) -> None:
     done = run(installed / "python", "-c", "import geolog", cwd=beside_decoys)
 
