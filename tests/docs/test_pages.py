@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -77,7 +78,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline_s:
                 pytest.fail(f"the demo did not get ready:\n{log.read_text()}", pytrace=False)
-            time.sleep(0.1)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
         directory = home / "reader"
         directory.mkdir()
         yield Place(directory, {"GEOLOG_CONFIG": str(home / "data" / "geolog.toml")})
