@@ -1,0 +1,375 @@
+"""Metadata in ZooKeeper: sessions that follow one another, deadlines, and our own errors.
+
+Theory of operation. `open_zookeeper` runs one task that opens a session, follows its state and
+opens the next when it is lost, for as long as the block runs. A session is lost when a server
+says so, or when it was SUSPENDED for its whole time-out by this process's clock: then the
+servers have most likely ended it, but there is nobody to ask. Whoever made ephemerals compares
+`session_id`.
+
+A request waits for a connection and for one of `requests_max` places, then it is sent. Until
+then a deadline or the end of the session refuses it for certain; after that the outcome of a
+write is unknown. ZooKeeper answers a session in order, so a read that follows an unknown write
+on the same session shows what became of it.
+"""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+from kazoo import exceptions as kazoo_errors
+
+from geolog.background import open_background
+from geolog.metadata.kazoo_session import (
+    KazooSession,
+    NoAnswerError,
+    Send,
+    open_kazoo_session,
+)
+from geolog.metadata.kazoo_words import (
+    CONNECTION_ERRORS,
+    refusal_of,
+    transaction,
+    unless_refused,
+)
+from geolog.metadata.rules import check_operations, check_path, ensure_path_by_creates
+from geolog.metadata.seam import (
+    Create,
+    Delete,
+    NoNodeError,
+    Operation,
+    Put,
+    SessionLostError,
+    SessionState,
+    Stored,
+)
+from topology.errors import (
+    InvalidConfigError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+
+_SERVERS_EXAMPLE = "10.0.0.1:2181,10.0.0.2:2181/geolog"
+
+_RENEWAL_PAUSE_S = 0.2
+"""Between a lost session and the next, so that a client that fails at once does not spin."""
+
+
+@attrs.frozen(kw_only=True)
+class ZooKeeperClientConfig:
+    """How a process speaks with ZooKeeper. Seconds, always."""
+
+    session_timeout_s: float = 6.0
+    """After such a silence the servers end the session. They may agree to less, or to more."""
+
+    request_timeout_s: float = 10.0
+    """How long a request waits for its answer; then the outcome of a write is unknown."""
+
+    connect_timeout_s: float = 10.0
+    """How long the first connection may take. Later ones are tried for ever."""
+
+    requests_max: int = 256
+    """Requests that may wait for an answer; more wait for a place. It bounds kazoo's memory."""
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(ZooKeeperClientConfig):
+            if not getattr(self, field.name) > 0:
+                raise InvalidConfigError(f"{field.name} must be above zero")
+
+
+@attrs.frozen
+class ZooKeeperStatistics:
+    """How near a client is to its bounds, and how often it lost something."""
+
+    questions_count: int
+    watches_count: int
+    sessions_lost_count: int
+    answers_missed_count: int
+
+
+@asynccontextmanager
+async def open_zookeeper(
+    servers: str,
+    *,
+    session_timeout_s: float = 6.0,
+    request_timeout_s: float = 10.0,
+    connect_timeout_s: float = 10.0,
+    requests_max: int = 256,
+) -> "AsyncIterator[ZooKeeperMetadata]":
+    """Connect to `HOST:PORT,…[/chroot]`; the chroot is made if it is missing.
+
+    InvalidConfigError if that cannot be read; UnavailableError if none of the servers answers.
+    """
+    config = ZooKeeperClientConfig(
+        session_timeout_s=session_timeout_s,
+        request_timeout_s=request_timeout_s,
+        connect_timeout_s=connect_timeout_s,
+        requests_max=requests_max,
+    )
+    hosts, chroot = parse_servers(servers)
+    metadata = ZooKeeperMetadata(hosts, config)
+    async with open_background() as nursery:
+        nursery.start_soon(metadata.run, name=f"zookeeper session {servers}")
+        with trio.move_on_after(config.connect_timeout_s):
+            await metadata.wait_state_change(SessionState.LOST)
+        if metadata.session_state is SessionState.LOST:
+            raise UnavailableError(
+                f"no ZooKeeper answers at {hosts} within {config.connect_timeout_s:g} s: "
+                "is one running? `geolog serve zookeeper` starts one, `geolog demo` a cluster"
+            )
+        if chroot:
+            await metadata.enter(chroot)
+        yield metadata
+
+
+def parse_servers(text: str) -> tuple[str, str]:
+    """The servers, and the chroot: empty, or a path."""
+    hosts, slash, rest = text.partition("/")
+    for where in hosts.split(","):
+        host, colon, port = where.strip().rpartition(":")
+        if not (host and colon and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise InvalidConfigError(
+                f"{where!r} in {text!r} is not a ZooKeeper server: the whole reads "
+                f"HOST:PORT,…[/chroot], as {_SERVERS_EXAMPLE}"
+            )
+    chroot = f"/{rest.rstrip('/')}" if slash and rest.rstrip("/") else ""
+    if chroot:
+        check_path(chroot)
+    return hosts, chroot
+
+
+@attrs.define(eq=False)
+class ZooKeeperMetadata:
+    """`Metadata` in ZooKeeper. Got by `open_zookeeper`.
+
+    Invariants:
+    1. A request issued in one session is never sent in another.
+    2. `session_state` is CONNECTED or SUSPENDED only if `session_id` names a session that was
+       not lost, as far as this process knows.
+    """
+
+    _hosts: str
+    _config: ZooKeeperClientConfig
+    _chroot: str = attrs.field(default="", init=False)
+    session_state: SessionState = attrs.field(default=SessionState.LOST, init=False)
+    session_id: int = attrs.field(default=0, init=False)
+    _session: KazooSession | None = attrs.field(default=None, init=False)
+    _moved: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _sessions_lost_count: int = attrs.field(default=0, init=False)
+    _answers_missed_count: int = attrs.field(default=0, init=False)
+
+    def __repr__(self) -> str:
+        state = self.session_state.value
+        return f"<ZooKeeperMetadata {self._hosts}{self._chroot} {state} {self.session_id:#x}>"
+
+    @property
+    def session_timeout_s(self) -> float:
+        """The time-out that the servers agreed to."""
+        session = self._session
+        return self._config.session_timeout_s if session is None else session.session_timeout_s
+
+    def statistics(self) -> ZooKeeperStatistics:
+        """A snapshot."""
+        session = self._session
+        return ZooKeeperStatistics(
+            questions_count=0 if session is None else session.questions_count,
+            watches_count=0 if session is None else session.watches_count,
+            sessions_lost_count=self._sessions_lost_count,
+            answers_missed_count=self._answers_missed_count,
+        )
+
+    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
+        """Read a node."""
+        stored = await self._get(path, changed)
+        if stored is None:
+            raise NoNodeError(f"{path} does not exist")
+        return stored
+
+    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
+        """Read a node, or None: then a second request sets the watch."""
+        stored = await self._get(path, changed)
+        if stored is None and changed is not None and await self._exists(path, changed):
+            stored = await self._get(path, None)  # Made in between: the watch stands on it.
+        return stored
+
+    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
+        """List the children of a node."""
+        full = self._full(path)
+        try:
+            names = await self._ask(
+                lambda client, watcher: client.get_children_async(full, watch=watcher), changed
+            )
+        except kazoo_errors.KazooException as error:
+            raise refusal_of(error, path) from error
+        assert isinstance(names, list)
+        return sorted(names)
+
+    async def multi(self, operations: list[Operation]) -> list[str | int | None]:
+        """Do all or none, in one request."""
+        check_operations(operations)
+        if not operations:
+            return []
+        requests = [attrs.evolve(each, path=self._full(each.path)) for each in operations]
+        try:
+            answers = await self._ask(
+                lambda client, _: transaction(client, requests).commit_async()
+            )
+        except NoAnswerError as error:
+            raise OutcomeUnknownError(f"{error}: the write may have been done") from error
+        except kazoo_errors.KazooException as error:
+            raise refusal_of(error, operations[0].path) from error
+        assert isinstance(answers, list)
+        assert len(answers) == len(operations), f"{answers} answers {operations}"
+        return [
+            self._done(operation, answer)
+            for operation, answer in zip(
+                operations, unless_refused(operations, answers), strict=True
+            )
+        ]
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequential: bool = False,
+    ) -> str:
+        """Make one node."""
+        [made] = await self.multi([Create(path, data, is_ephemeral, is_sequential)])
+        assert isinstance(made, str)
+        return made
+
+    async def put(self, path: str, data: bytes, version: int) -> int:
+        """Replace a content by compare-and-set."""
+        [version_new] = await self.multi([Put(path, data, version)])
+        assert isinstance(version_new, int)
+        return version_new
+
+    async def delete(self, path: str, version: int | None = None) -> None:
+        """Delete one node."""
+        await self.multi([Delete(path, version)])
+
+    async def ensure_path(self, path: str) -> None:
+        """Make a node and its missing parents."""
+        check_path(path)
+        await ensure_path_by_creates(self, path)
+
+    async def sync(self, path: str) -> None:
+        """Catch this session's server up with the leader."""
+        full = self._full(path)
+        try:
+            await self._ask(lambda client, _: client.sync_async(full))
+        except kazoo_errors.KazooException as error:
+            raise refusal_of(error, path) from error
+
+    async def wait_state_change(self, seen: SessionState) -> SessionState:
+        """Wait for another state than `seen`."""
+        while self.session_state is seen:
+            await self._moved.wait()
+        return self.session_state
+
+    async def enter(self, chroot: str) -> None:
+        """Make a node if it is missing; from now on all paths lie under it."""
+        await self.ensure_path(chroot)
+        self._chroot = chroot
+
+    async def run(self) -> None:
+        """Open one session after the other, for ever."""
+        while True:
+            async with open_kazoo_session(
+                self._hosts, self._config.session_timeout_s, self._config.requests_max
+            ) as session:
+                await self._follow(session)
+            await trio.sleep(_RENEWAL_PAUSE_S)
+
+    async def _follow(self, session: KazooSession) -> None:
+        """Show the state of a session until it is lost, by a server's word or by our clock."""
+        while session.state is not SessionState.LOST:
+            moved = session.moved
+            patience_s = math.inf
+            if session.state is not None:
+                self._session, self.session_id = session, session.session_id
+                self._show(session.state)
+            if session.state is SessionState.SUSPENDED:
+                patience_s = session.session_timeout_s
+            with trio.move_on_after(patience_s):
+                await moved.wait()
+                continue
+            break
+        session.lose()
+        self._sessions_lost_count += 1
+        self._show(SessionState.LOST)
+
+    async def _get(self, path: str, changed: trio.Event | None) -> Stored | None:
+        full = self._full(path)
+        try:
+            answer = await self._ask(
+                lambda client, watcher: client.get_async(full, watch=watcher), changed
+            )
+        except kazoo_errors.NoNodeError:
+            return None
+        except kazoo_errors.KazooException as error:
+            raise refusal_of(error, path) from error
+        assert isinstance(answer, tuple)
+        data, stat = answer
+        return Stored(data, stat.version, stat.ephemeralOwner != 0, stat.numChildren)
+
+    async def _exists(self, path: str, changed: trio.Event) -> bool:
+        full = self._full(path)
+        try:
+            stat = await self._ask(
+                lambda client, watcher: client.exists_async(full, watch=watcher), changed
+            )
+        except kazoo_errors.KazooException as error:
+            raise refusal_of(error, path) from error
+        return stat is not None
+
+    async def _ask(self, send: Send, changed: trio.Event | None = None) -> object:
+        is_sent = False
+        with trio.move_on_after(self._config.request_timeout_s):
+            session = await self._wait_connected()
+            await session.wait_room()
+            is_sent = True
+            try:
+                return await session.ask(send, changed)
+            except CONNECTION_ERRORS as error:
+                self._answers_missed_count += 1
+                raise NoAnswerError(f"the connection to {self._hosts} broke") from error
+        within = f"within {self._config.request_timeout_s:g} s"
+        if is_sent:
+            self._answers_missed_count += 1
+            raise NoAnswerError(f"ZooKeeper at {self._hosts} did not answer {within}")
+        raise UnavailableError(f"no ZooKeeper server at {self._hosts} was reached {within}")
+
+    async def _wait_connected(self) -> KazooSession:
+        issued_in = None if self.session_state is SessionState.LOST else self.session_id
+        while self.session_state is not SessionState.CONNECTED:
+            await self._moved.wait()
+        if issued_in not in (None, self.session_id):
+            raise SessionLostError(
+                f"metadata session {issued_in:#x} is over; nothing was asked"
+            )
+        assert self._session is not None
+        return self._session
+
+    def _show(self, state: SessionState) -> None:
+        self.session_state = state
+        self._moved.set()
+        self._moved = trio.Event()
+
+    def _full(self, path: str) -> str:
+        check_path(path)
+        return self._chroot + path if path != "/" else self._chroot or "/"
+
+    def _done(self, operation: Operation, answer: object) -> str | int | None:
+        """What we answer for an operation that ZooKeeper carried out."""
+        match operation:
+            case Create():
+                assert isinstance(answer, str)
+                return answer.removeprefix(self._chroot)
+            case Put(version=version):
+                return version + 1
+            case _:
+                return None
