@@ -28,7 +28,7 @@ from topology.errors import DamagedBytesError
 
 @attrs.frozen
 class Format:
-    """Bytes of a format, and what reads them: it raises unless they are as they were written."""
+    """Bytes of a format, and their reader: it raises unless they are as they were written."""
 
     name: str
     intact: bytes

@@ -1,0 +1,207 @@
+"""docs/FORMATS.md shows a batch, an entry and a frame byte by byte; they are made anew here.
+
+A format that changes its bytes fails here first. That is meant: bytes on disk outlive the code
+that wrote them, so a change of layout is a new version, not another page.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.messages import Add
+from geolog.wire import layouts, limits
+from geolog.wire.batch import SealedBatch, open_batch, seal_batch
+from geolog.wire.codec import FrameType, decode, encode
+from geolog.wire.entry import EncodedEntry, WriterStamp, decode_entry, encode_entry
+from geolog.wire.frame import FrameReader
+
+PAGE = (Path(__file__).parents[3] / "docs" / "FORMATS.md").read_text(encoding="utf-8")
+
+Parts = list[tuple[int, str]]
+"""How many bytes, and what they are; {} stands for the number that they hold."""
+
+BATCH: Parts = [
+    (4, 'magic "GLBA"'),
+    (4, "CRC32C of bytes 8 to 31"),
+    (1, "version {}"),
+    (1, "codec {}: stored as it is"),
+    (2, "column flags: {}, keys"),
+    (4, "{} records"),
+    (4, "stored length of the body: {}"),
+    (4, "raw length of the body: {}"),
+    (4, "CRC32C of the body as stored"),
+    (4, "zero"),
+    (16, "created: 2013-01-01T05:17:00Z, twice"),
+    (12, "offsets of the values: 0, 5, 11"),
+    (4, "padding"),
+    (11, 'values: "UA1545" has 6 bytes, after "AA725"'),
+    (5, "padding"),
+    (1, "keys, validity: row 0 has one, row 1 has none"),
+    (7, "padding"),
+    (12, "offsets of the keys: 0, 3, 3"),
+    (4, "padding"),
+    (3, 'keys: "JFK"'),
+    (5, "padding"),
+]
+ENTRY: Parts = [
+    (4, 'magic "GLEN"'),
+    (4, "CRC32C of bytes 8 to 111"),
+    (1, "version {}"),
+    (1, "kind {}: data"),
+    (2, "zero"),
+    (4, "length of the header: {}"),
+    (4, "length of the body: {}"),
+    (4, "{} records"),
+    (4, "{} batch"),
+    (4, "zero"),
+    (8, "home epoch {}"),
+    (8, "segment {}"),
+    (8, "entry {}"),
+    (8, "first sequence {}"),
+    (8, "append time: 2013-01-01T05:17:00.25Z"),
+    (4, "batch 0: its length, {}"),
+    (4, "its records, {}"),
+    (4, "its header's CRC32C, as above"),
+    (4, "its body's CRC32C, as above"),
+    (8, "writer epoch {}"),
+    (8, "writer seq {}"),
+    (1, "length of the writer's id: {}"),
+    (6, 'writer id "till-7"'),
+    (1, "padding"),
+]
+FRAME: Parts = [
+    (4, 'magic "GLF", version 1'),
+    (4, "CRC32C of bytes 8 to 76"),
+    (2, "type {}: add"),
+    (2, "length of the fields: {}"),
+    (4, "length of the body: {}"),
+    (4, "CRC32C of the body"),
+    (8, "ordinal {}"),
+    (8, "ledger {}"),
+    (8, "entry {} of that ledger"),
+    (8, "ledger epoch {}"),
+    (8, "LAC {}"),
+    (1, "{}: not by a recovery"),
+    (16, "the instance meant"),
+]
+
+
+def batch() -> SealedBatch:
+    return seal_batch(
+        [b"AA725", b"UA1545"],
+        created_us=1_357_017_420_000_000,
+        keys=[b"JFK", None],
+        compress=False,
+    )
+
+
+def entry() -> EncodedEntry:
+    return encode_entry(
+        [batch()],
+        home_epoch=1,
+        segment=3,
+        entry=4,
+        first_sequence=100,
+        append_time_us=1_357_017_420_250_000,
+        writers=[WriterStamp(b"till-7", 2, 40)],
+    )
+
+
+def add() -> Add:
+    return Add(
+        ordinal=9,
+        ledger=LedgerId(12),
+        entry=EntryId(4),
+        epoch=Epoch(2),
+        lac=EntryId(3),
+        is_recovery=False,
+        instance=InstanceId("00112233445566778899aabbccddeeff"),
+        body=entry().join(),
+        body_crc=entry().crc,
+    )
+
+
+def hexdump(data: bytes, parts: Parts, end: str = "") -> str:
+    """Each part on lines of its own, eight bytes a line, its meaning beside the first."""
+    assert sum(length for length, _ in parts) == len(data)
+    lines = []
+    start = 0
+    for length, meaning in parts:
+        part = data[start : start + length]
+        beside = meaning.format(int.from_bytes(part, "little"))
+        for offset in range(0, length, 8):
+            digits = part[offset : offset + 8].hex(" ")
+            lines.append(f"{start + offset:4d}  {digits:23}  {beside}".rstrip())
+            beside = ""
+        start += length
+    return "\n".join([*lines, *([f"{start:4d}  {end}"] if end else [])])
+
+
+def example(name: str) -> str:
+    """Find the example of that name on the page."""
+    found = re.search(
+        rf"^### Example: {name}\n.*?^```text\n(.*?)\n```", PAGE, re.MULTILINE | re.DOTALL
+    )
+    assert found is not None, f"docs/FORMATS.md has no example of {name}"
+    return found.group(1)
+
+
+def bytes_of_example(name: str) -> bytes:
+    """Read the page's hexadecimal digits back."""
+    rows = re.findall(r"^ *\d+  ((?:[0-9a-f]{2} ?)+?)(?:  .*)?$", example(name), re.MULTILINE)
+    return bytes.fromhex(" ".join(rows))
+
+
+def test_the_page_shows_a_batch_as_it_is() -> None:
+    assert example("a sealed batch") == hexdump(bytes(batch().data), BATCH)
+
+
+def test_the_page_shows_an_entry_as_it_is() -> None:
+    front = bytes(entry().buffers[0])
+
+    assert example("an entry") == hexdump(front, ENTRY, "the sealed batch above, 112 bytes")
+
+
+def test_the_page_shows_a_frame_as_it_is() -> None:
+    front = bytes(encode(add())[0])
+
+    assert example("a frame") == hexdump(front, FRAME, "the entry above, 224 bytes")
+
+
+def test_the_bytes_on_the_page_are_still_understood() -> None:
+    batch_bytes = bytes_of_example("a sealed batch")
+    entry_bytes = bytes_of_example("an entry") + batch_bytes
+    data = bytes_of_example("a frame") + entry_bytes
+    reader = FrameReader()
+    reader.buffer()[: len(data)] = data
+    reader.received(len(data))
+
+    (frame,) = reader.frames()
+
+    assert decode(frame) == add()
+    assert decode_entry(frame.body).header == entry().header
+    assert open_batch(batch_bytes).values() == [b"AA725", b"UA1545"]
+
+
+@pytest.mark.parametrize("type_", FrameType, ids=lambda type_: type_.name)
+def test_the_page_lists_each_message_with_its_struct(type_: FrameType) -> None:
+    rows = dict(re.findall(r"^\| (\d+) \| `\w+` \| `(\S+)`", PAGE, re.MULTILINE))
+    named = {"LEDGER_OPENED": "REQUEST", "STATUS_REQUEST": "REQUEST", "STATUS": "REQUEST"}
+    layout = getattr(layouts, named.get(type_.name, type_.name))
+
+    assert rows[str(int(type_))] == layout.format
+
+
+@pytest.mark.parametrize(
+    ("thing", "limit_bytes"),
+    [
+        ("record", limits.RECORD_BYTES_MAX),
+        ("batch", limits.BATCH_BYTES_MAX),
+        ("entry", limits.ENTRY_BYTES_MAX),
+        ("frame", limits.FRAME_BYTES_MAX),
+    ],
+)
+def test_the_page_states_each_limit(thing: str, limit_bytes: int) -> None:
+    assert f"| {thing} | {limit_bytes >> 20} MiB |" in PAGE
