@@ -1,0 +1,97 @@
+"""The storage nodes of a cluster as metadata knows them: who ever joined, and who is up.
+
+A node that joins is noted for good, by its node id, with the instance id of its disk: the next
+process that comes under that id must bring that disk. While it is up it holds an ephemeral
+record beside that, by instance id.
+"""
+
+import enum
+
+import attrs
+
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Metadata, NodeExistsError
+from geolog.protocol.ids import InstanceId
+from geolog.transport.seam import Address
+from topology.location import Location
+
+
+class NodeState(enum.Enum):
+    """What a node takes."""
+
+    WRITABLE = "writable"
+    READ_ONLY = "readonly"
+    """It reads and fences, but stores nothing new."""
+
+
+@attrs.frozen
+class ClusterRecord:
+    """A cluster's identity, made by whoever comes first."""
+
+    cluster_id: str
+    """32 hex digits."""
+    format: int = 1
+
+
+@attrs.frozen
+class NodeRecord:
+    """One storage node. `state` counts in its live record alone."""
+
+    node_id: str
+    instance: InstanceId
+    address: Address
+    location: Location
+    state: NodeState = NodeState.WRITABLE
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it stores new entries."""
+        return self.state is NodeState.WRITABLE
+
+
+async def find_or_create_cluster(
+    metadata: Metadata, cluster: str, *, new_cluster_id: str
+) -> ClusterRecord:
+    """The cluster's identity; whoever comes first gives it `new_cluster_id`."""
+    paths = ClusterPaths(cluster)
+    await metadata.ensure_path(paths.root)
+    found = await metadata.find(paths.cluster)
+    if found is None:
+        new = ClusterRecord(new_cluster_id)
+        try:
+            await metadata.create(paths.cluster, seal_document(new))
+        except NodeExistsError:
+            found = await metadata.get(paths.cluster)  # Somebody else came first.
+        else:
+            return new
+    return open_document(found.data, ClusterRecord, path=paths.cluster)
+
+
+async def find_known_node(metadata: Metadata, cluster: str, node_id: str) -> NodeRecord | None:
+    """The durable record of one node; None if it never joined."""
+    return await _find_node(metadata, ClusterPaths(cluster).node_known(node_id))
+
+
+async def list_known_nodes(metadata: Metadata, cluster: str) -> list[NodeRecord]:
+    """All nodes that ever joined, in order of their node ids."""
+    return await _list_nodes(metadata, ClusterPaths(cluster).nodes_known)
+
+
+async def list_live_nodes(metadata: Metadata, cluster: str) -> list[NodeRecord]:
+    """The nodes that are up, in order of their node ids."""
+    return await _list_nodes(metadata, ClusterPaths(cluster).nodes_live)
+
+
+async def _list_nodes(metadata: Metadata, parent: str) -> list[NodeRecord]:
+    if await metadata.find(parent) is None:
+        return []
+    found = [
+        await _find_node(metadata, f"{parent}/{n}") for n in await metadata.children(parent)
+    ]
+    return sorted(record for record in found if record is not None)
+
+
+async def _find_node(metadata: Metadata, path: str) -> NodeRecord | None:
+    found = await metadata.find(path)
+    return open_document(found.data, NodeRecord, path=path) if found else None
