@@ -1,0 +1,16 @@
+"""The flag that writes scenario files anew: `pytest tests/pure/protocol --rewrite`."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write what the cores say into the scenario files",
+    )
+
+
+@pytest.fixture
+def is_rewriting(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite", default=False))
