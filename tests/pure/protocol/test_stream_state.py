@@ -1,0 +1,86 @@
+"""Stream names, and segments that are completed once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
+from geolog.protocol.stream_state import SegmentRecord, StreamName
+from topology.errors import InvalidArgumentError
+
+
+def segment() -> SegmentRecord:
+    return SegmentRecord(
+        segment=3,
+        ledger=LedgerId(9),
+        home_epoch=1,
+        first_sequence=Sequence(100),
+        owner_epoch=Epoch(2),
+        activated_us=5,
+    )
+
+
+def completed(record: SegmentRecord, last_entry: int, last_sequence: int) -> SegmentRecord:
+    return record.completed(
+        last_entry=EntryId(last_entry),
+        last_sequence=Sequence(last_sequence),
+        last_append_time_us=7,
+        size_bytes=None,
+    )
+
+
+@pytest.mark.parametrize("text", ["shop/orders", "0/0", "a.b-c_d/e.f", f"{'n' * 128}/x"])
+def test_a_name_reads_back_as_it_was_written(text: str) -> None:
+    assert str(StreamName.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("shop/Orders", "the nearest is 'orders'"),
+        ("My Shop/orders", "'My Shop' is not a name.*the nearest is 'my-shop'"),
+        ("shop/.hidden", "the nearest is 'hidden'"),
+        ("shop/a+b=c", "the nearest is 'a-b-c'"),
+        ("shop/" + "x" * 129, "the nearest is '" + "x" * 128 + "'"),
+        ("shop/größe\n", "the nearest is 'gr-e-'"),
+    ],
+)
+def test_a_bad_name_is_refused_with_the_nearest_good_one(text: str, nearest: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=nearest):
+        StreamName.parse(text)
+
+
+@pytest.mark.parametrize("text", ["shop/", "/orders", "shop/..", "shop/é"])
+def test_where_nothing_of_a_name_can_be_kept_none_is_offered(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"the first a letter or digit$"):
+        StreamName.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "orders", "a/b/c", "shop/orders/"])
+def test_a_name_has_two_parts(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="is not named NAMESPACE/NAME"):
+        StreamName.parse(text)
+
+
+@given(st.text(min_size=1, max_size=150).filter(lambda part: "/" not in part))
+def test_what_is_offered_instead_is_always_taken(part: str) -> None:
+    try:
+        StreamName.parse(f"shop/{part}")
+    except InvalidArgumentError as refusal:
+        _rest, _nearest, offered = str(refusal).rpartition("the nearest is ")
+        if _nearest:
+            StreamName.parse(f"shop/{offered.strip(chr(39))}")
+
+
+def test_an_empty_segment_ends_below_its_first_sequence() -> None:
+    ended = completed(segment(), -1, 99)
+
+    assert ended.is_completed
+    assert ended.last_sequence == ended.first_sequence - 1
+
+
+def test_a_segment_is_completed_once_and_never_before_it_begins() -> None:
+    with pytest.raises(AssertionError, match="segment 3 is completed already"):
+        completed(completed(segment(), 4, 140), 4, 140)
+    with pytest.raises(AssertionError):
+        completed(segment(), 4, 98)
