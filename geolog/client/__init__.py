@@ -1,0 +1,1 @@
+"""Streams from the application's side: the log, its writers and its readers."""

@@ -1,0 +1,77 @@
+"""What the log tells of itself: streams, segments, nodes and health, as values to print."""
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class StreamDescription:
+    """A stream's settings, owner and extent."""
+
+    name: str
+    mode: str
+    partitions: int
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    min_regions: int
+    durability: str
+    segment_bytes: int
+    created_us: int
+    owner: str | None
+    owner_epoch: int
+    owner_is_alive: bool
+    segments_count: int
+    last_segment: int | None
+    """Number of the last segment; None while there is none."""
+    completed_sequence: int
+    """Records before this sequence lie in completed segments."""
+
+
+@attrs.frozen(kw_only=True)
+class SegmentDescription:
+    """One log segment and the ledger under it."""
+
+    segment: int
+    ledger: int
+    state: str
+    epoch: int
+    owner_epoch: int
+    first_sequence: int
+    last_sequence: int | None
+    last_entry: int | None
+    size_bytes: int | None
+    ensemble: list[str]
+    """Node ids in ring order."""
+    regions: list[str]
+    adherence: str
+
+
+@attrs.frozen(kw_only=True)
+class NodeDescription:
+    """One storage node."""
+
+    node_id: str
+    instance: str
+    address: str
+    location: str
+    region: str
+    rack: str
+    state: str
+    """writable, readonly or down."""
+
+
+@attrs.frozen(kw_only=True)
+class HealthReport:
+    """Whether the cluster is as it should be, and if not, why."""
+
+    is_healthy: bool
+    reasons: list[str]
+    regions_spare: int
+    """How many more regions can be lost with every stream still readable and writable."""
+    nodes_live: int
+    nodes_known: int
+    regions: dict[str, int]
+    """Nodes that are up, by region."""
+    streams: int
+    metadata: str
+    """State of the session with the metadata store."""

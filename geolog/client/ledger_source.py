@@ -1,0 +1,89 @@
+"""Where a partition's next ledger comes from: nodes chosen, record made, members ready."""
+
+import random
+from collections.abc import Collection
+
+import attrs
+import trio
+
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.ledger.ledger_writer import LedgerListener, LedgerWriter
+from geolog.ledger.node_pool import NodePool
+from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
+from geolog.protocol.ledger_state import Fragment, Member
+from geolog.protocol.stream_state import StreamRecord
+from topology.errors import NotEnoughNodesError
+from topology.placement import Adherence, Candidate, Placement, choose_ensemble
+
+
+@attrs.frozen
+class PreparedLedger:
+    """A ledger that is ALLOCATED and known to its members: one multi from being written."""
+
+    ledger: VersionedLedger
+    writer: LedgerWriter
+    adherence: Adherence
+
+
+class LedgerSource:
+    """Makes ledgers for one partition."""
+
+    def __init__(
+        self,
+        stream: StreamRecord,
+        *,
+        ledgers: LedgerMetadata,
+        pool: NodePool,
+        region: str | None,
+        rng: random.Random,
+        nursery: trio.Nursery,
+        member_patience_s: float,
+    ) -> None:
+        self._stream = stream
+        self._ledgers = ledgers
+        self._pool = pool
+        self._region = region
+        self._rng = rng
+        self._nursery = nursery
+        self._member_patience_s = member_patience_s
+
+    async def prepare(
+        self, listener: LedgerListener, *, avoid: Collection[InstanceId] = ()
+    ) -> PreparedLedger:
+        """Make the next ledger; members in `avoid` are taken only if there is no way without.
+
+        NotEnoughNodesError when no ensemble can be placed, or too few of it answer.
+        """
+        live = await self._pool.live_nodes()
+        nodes = {record.instance: record for record in live if record.is_writable}
+        candidates = [Candidate(node, record.location) for node, record in nodes.items()]
+        avoided = set(avoid)
+        preferred = [one for one in candidates if one.node not in avoided]
+        try:
+            placement = self._place(preferred)
+        except NotEnoughNodesError:
+            if len(preferred) == len(candidates):
+                raise
+            placement = self._place(candidates)
+        members = tuple(
+            Member(record.instance, record.node_id, record.location)
+            for record in (nodes[InstanceId(node)] for node in placement.nodes)
+        )
+        ledger = await self._ledgers.allocate(
+            self._stream.quorum, Fragment(EntryId(0), members), stream=str(self._stream.name)
+        )
+        writer = LedgerWriter(
+            self._pool,
+            ledger.record,
+            ledger.record.fragments[0],
+            listener,
+            nursery=self._nursery,
+            lac=NO_ENTRY,
+        )
+        await writer.open(patience_s=self._member_patience_s)
+        return PreparedLedger(ledger, writer, placement.adherence)
+
+    def _place(self, candidates: list[Candidate]) -> Placement:
+        return choose_ensemble(
+            self._stream.quorum, candidates, local_region=self._region, rng=self._rng
+        )

@@ -1,0 +1,561 @@
+"""The owner of a partition: gives sequences, writes ledgers one after the other, fails over.
+
+It takes sealed batches and answers each when it is durable. What it must keep true (design
+section 7):
+
+1. Sequences are dense, in the order in which batches were taken in.
+2. No entry of a ledger is answered before its predecessor is CLOSED: the next ledger is
+activated
+   by one multi that closes the old one, opens the new one, lists it, and checks the owner
+   epoch.
+3. When entries cannot be acknowledged, the ledger is closed at its LAC and those above it are
+   written again, with the same sequences, to the next.
+4. Ownership is a hint, the fence is the truth: with metadata away the open ledger goes on, past
+   its size and age if need be; the first FENCED ends it all.
+5. A batch ends as acknowledged, refused (it was never sent), or unknown.
+"""
+
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from geolog.client.ledger_source import LedgerSource, PreparedLedger
+from geolog.client.stream_metadata import (
+    ClosingSegment,
+    StreamMetadata,
+    VersionedOwner,
+    VersionedSegment,
+)
+from geolog.client.takeover import TakenOver, take_over
+from geolog.ledger.background import open_background
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.ledger.ledger_recovery import RecoveryConfig
+from geolog.ledger.ledger_writer import LedgerWriter
+from geolog.ledger.node_pool import NodePool
+from geolog.metadata.seam import Metadata, SessionState
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
+from geolog.protocol.roll import RollPolicy
+from geolog.protocol.sequencer import Assigned, Sequencer
+from geolog.protocol.stream_state import SegmentRecord, StreamRecord
+from geolog.wire.batch import SealedBatch
+from geolog.wire.entry import encode_entry
+from topology.errors import (
+    FencedError,
+    GeologError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+
+HOME_EPOCH = 1
+"""Of every `global` stream: it has no home to move."""
+
+
+@attrs.frozen(kw_only=True)
+class PartitionConfig:
+    """How an owner writes its partition."""
+
+    add_timeout_s: float = 2.0
+    """How long the oldest entry may wait for its ack set before another ledger is tried."""
+
+    append_timeout_s: float = 60.0
+    """How long entries may wait in all, over failovers; then their outcome is unknown and the
+    writer gives up. Longer than any region's restart is worth waiting for is wasted memory."""
+
+    member_patience_s: float = 1.0
+    """How long a new ledger waits for members that do not answer, before it goes without."""
+
+    retry_delay_s: float = 0.25
+    """Pause before a next ledger, or metadata, is tried again."""
+
+    close_timeout_s: float = 5.0
+    """How long leaving may take; then the next owner recovers what is left open."""
+
+    prepare_retry_s: float = 2.0
+    """Pause before a ledger is made ahead again after that failed; the open one goes on."""
+
+
+@attrs.define(eq=False)
+class BatchInFlight:
+    """A sealed batch on its way; `done` is set when `error` or its place is final."""
+
+    sealed: SealedBatch
+    assigned: Assigned
+    since_s: float
+    segment: int = 0
+    entry: int = 0
+    error: GeologError | None = None
+    done: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def first_sequence(self) -> Sequence:
+        """The sequence of its first record."""
+        return self.assigned.first_sequence
+
+    @property
+    def last_sequence(self) -> Sequence:
+        """The sequence of its last record."""
+        return Sequence(self.assigned.first_sequence + self.sealed.record_count - 1)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts for in the window."""
+        return self.sealed.length_bytes
+
+
+@attrs.define
+class Acknowledged:
+    """Up to where the partition is acknowledged, and how much of it in the open segment."""
+
+    last_sequence: Sequence
+    append_time_us: int
+    size_bytes: int = 0
+
+
+class PartitionWriter:
+    """Writes one partition under one owner epoch; `open_partition_writer` makes it.
+
+    Batches move, in order, from `_waiting` (sequence given) to `_sent` (in the open ledger, one
+    entry each) and out. While `_is_rolling` nothing moves from the one to the other.
+    """
+
+    def __init__(
+        self,
+        stream: StreamRecord,
+        taken: TakenOver,
+        *,
+        streams: StreamMetadata,
+        source: LedgerSource,
+        config: PartitionConfig,
+        now_us: Callable[[], int],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._stream = stream
+        self._streams = streams
+        self._source = source
+        self._config = config
+        self._now_us = now_us
+        self._on_progress = on_progress
+        self._owner: VersionedOwner = taken.owner
+        self._sequencer = Sequencer(Sequence(taken.last_sequence + 1), taken.append_time_us)
+        self._acknowledged = Acknowledged(taken.last_sequence, taken.append_time_us)
+        self._roll = RollPolicy(segment_bytes=stream.segment_bytes)
+        self._waiting: deque[BatchInFlight] = deque()
+        self._sent: deque[BatchInFlight] = deque()
+        self._in_flight_bytes = 0
+        self._ledger: VersionedLedger | None = None
+        self._segment: VersionedSegment | None = None
+        self._writer: LedgerWriter | None = None
+        self._written_bytes = 0
+        self._opened_s = 0.0
+        self._next: PreparedLedger | None = None
+        self._prepare_not_before_s = 0.0
+        self._is_rolling = True  # Until the first ledger is active.
+        self._wake = trio.Event()
+        self._failure: GeologError | None = None
+        self.failovers_count = 0
+        self.rolls_count = 0
+
+    @property
+    def epoch(self) -> Epoch:
+        """The owner epoch under which this writer writes."""
+        return self._owner.record.epoch
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of batches that are neither acknowledged nor failed."""
+        return self._in_flight_bytes
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self._sent and not self._waiting
+
+    @property
+    def failure(self) -> GeologError | None:
+        """Why nothing more can be appended, if so."""
+        return self._failure
+
+    def append_nowait(self, sealed: SealedBatch) -> BatchInFlight:
+        """Take a batch in; it is answered through `done`."""
+        if self._failure is not None:
+            raise self._failure
+        assigned = self._sequencer.assign(sealed.record_count, now_us=self._now_us())
+        batch = BatchInFlight(sealed, assigned, trio.current_time())
+        self._in_flight_bytes += batch.size_bytes
+        self._waiting.append(batch)
+        self._send_waiting()
+        return batch
+
+    def _send_waiting(self) -> None:
+        while self._waiting and not self._is_rolling:
+            if self._is_roll_due():
+                self._is_rolling = True
+                self._wake.set()
+                return
+            batch = self._waiting.popleft()
+            self._sent.append(batch)
+            self._send(batch)
+        if self._roll.is_preparation_due(written_bytes=self._written_bytes):
+            self._wake.set()
+
+    def _is_roll_due(self) -> bool:
+        """A full segment ends only when the next ledger is ready; till then it goes on."""
+        return self._next is not None and self._roll.is_due(
+            written_bytes=self._written_bytes, age_s=trio.current_time() - self._opened_s
+        )
+
+    def _send(self, batch: BatchInFlight) -> None:
+        assert self._writer is not None
+        assert self._segment is not None
+        batch.segment = self._segment.record.segment
+        batch.entry = self._writer.entry_next
+        encoded = encode_entry(
+            [batch.sealed],
+            home_epoch=HOME_EPOCH,
+            segment=batch.segment,
+            entry=batch.entry,
+            first_sequence=batch.assigned.first_sequence,
+            append_time_us=batch.assigned.append_time_us,
+        )
+        self._written_bytes += encoded.length_bytes
+        self._writer.add_nowait(encoded)
+
+    # What the ledger's writer tells.
+
+    def on_lac(self, lac: EntryId) -> None:
+        """Answer the batches of the acknowledged prefix."""
+        sent = self._sent
+        acknowledged = self._acknowledged
+        while sent and sent[0].entry <= lac:
+            batch = sent.popleft()
+            acknowledged.last_sequence = batch.last_sequence
+            acknowledged.append_time_us = batch.assigned.append_time_us
+            acknowledged.size_bytes += batch.size_bytes
+            self._finish(batch, None)
+        if not sent:
+            self._wake.set()  # A roll may wait for this.
+        self._on_progress()
+
+    def on_fenced(self, writer: LedgerWriter, why: str) -> None:
+        """Another owns the partition: what was sent is unknown, what was not is refused."""
+        if writer is self._writer:
+            self._fail(FencedError(f"another writer owns {self._stream.name} now: {why}"))
+
+    def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - It is asked again.
+        """Too few members are up: look for another ledger."""
+        self._wake.set()
+
+    def _finish(self, batch: BatchInFlight, error: GeologError | None) -> None:
+        batch.error = error
+        self._in_flight_bytes -= batch.size_bytes
+        batch.done.set()
+
+    def _fail(self, failure: GeologError) -> None:
+        if self._failure is not None:
+            return
+        self._failure = failure
+        if self._writer is not None:
+            self._writer.close()
+        while self._sent:
+            batch = self._sent.popleft()
+            unknown = OutcomeUnknownError(
+                f"whether sequence {batch.assigned.first_sequence} and on of"
+                f" {self._stream.name} was appended is not known: {failure}"
+            )
+            unknown.__cause__ = failure
+            self._finish(batch, unknown)
+        while self._waiting:
+            self._finish(self._waiting.popleft(), failure)
+        self._wake.set()
+        self._on_progress()
+
+    # The one task that changes ledgers.
+
+    async def run(self) -> None:
+        """Roll, fail over and make ledgers ahead, as need be, until it fails."""
+        try:
+            while self._failure is None:
+                await self._wait_for_work()
+                await self._work()
+        except GeologError as error:
+            self._fail(error)
+
+    async def _wait_for_work(self) -> None:
+        with trio.move_on_after(min(0.25, self._config.add_timeout_s / 4)):
+            await self._wake.wait()
+        self._wake = trio.Event()
+
+    async def _work(self) -> None:
+        writer = self._writer
+        if self._failure is not None or writer is None:
+            return
+        if writer.is_stuck() or writer.is_late(self._config.add_timeout_s):
+            await self._fail_over(writer)
+        elif self._is_rolling:
+            if not self._sent:
+                await self._roll_over()
+        elif self._is_preparation_due():
+            await self._prepare_ahead()
+
+    def _is_preparation_due(self) -> bool:
+        return (
+            self._next is None
+            and self._roll.is_preparation_due(written_bytes=self._written_bytes)
+            and trio.current_time() >= self._prepare_not_before_s
+        )
+
+    async def _prepare_ahead(self) -> None:
+        try:
+            self._next = await self._source.prepare(self)
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            # The open ledger goes on past its size; it is tried again after a pause.
+            self._prepare_not_before_s = trio.current_time() + self._config.prepare_retry_s
+
+    async def _roll_over(self) -> None:
+        prepared = self._take_next()
+        if not prepared.writer.can_go_on():  # Its members left since: write on, and try again.
+            prepared.writer.close()
+            self._is_rolling = False
+            self._send_waiting()
+            return
+        await self._move_on(prepared)
+        self.rolls_count += 1
+
+    def _take_next(self) -> PreparedLedger:
+        assert self._next is not None
+        prepared, self._next = self._next, None
+        return prepared
+
+    async def _fail_over(self, writer: LedgerWriter) -> None:
+        """Find another ledger for what this one cannot acknowledge, unless it recovers."""
+        late: list[InstanceId] = writer.instances_late()
+        while writer.is_stuck() or writer.is_late(self._config.add_timeout_s):
+            if self._failure is not None:
+                return
+            self._check_deadline()
+            try:
+                prepared = await self._ready_ledger(late)
+            except GeologError as error:
+                if not error.retriable:
+                    raise
+                await trio.sleep(self._config.retry_delay_s)
+                continue
+            if self._failure is None:
+                await self._move_on(prepared)
+                self.failovers_count += 1
+            return
+
+    async def _ready_ledger(self, avoid: list[InstanceId]) -> PreparedLedger:
+        """The ledger made ahead if it can be written now, else a new one."""
+        if self._next is not None:
+            prepared = self._take_next()
+            if prepared.writer.can_go_on() and not set(avoid) & prepared.writer.instances():
+                return prepared
+            prepared.writer.close()
+        return await self._source.prepare(self, avoid=avoid)
+
+    def _check_deadline(self) -> None:
+        oldest = self._sent[0] if self._sent else None
+        if oldest is None:
+            return
+        waited_s = trio.current_time() - oldest.since_s
+        if waited_s > self._config.append_timeout_s:
+            raise UnavailableError(
+                f"no ledger can be written for {self._stream.name}: the oldest append waited"
+                f" {waited_s:.0f} s"
+            )
+
+    async def _move_on(self, prepared: PreparedLedger) -> None:
+        """Close the open ledger at its LAC, activate the next, and send there what is above."""
+        assert self._writer is not None
+        assert self._ledger is not None
+        assert self._segment is not None
+        self._is_rolling = True
+        self._writer.close()  # From here on nothing more is acknowledged in it.
+        last_entry = self._writer.lac
+        completed = self._segment.record.completed(
+            last_entry=last_entry,
+            last_sequence=self._acknowledged.last_sequence,
+            last_append_time_us=self._acknowledged.append_time_us,
+            size_bytes=self._acknowledged.size_bytes,
+        )
+        await self._activate(
+            prepared,
+            ClosingSegment(
+                self._ledger, self._ledger.record.closed(last_entry), self._segment, completed
+            ),
+        )
+
+    async def start(self) -> None:
+        """Open the first ledger of this owner."""
+        await self._activate(await self._source.prepare(self), None)
+
+    async def _activate(self, prepared: PreparedLedger, closing: ClosingSegment | None) -> None:
+        """Make a prepared ledger the open one: metadata is asked until it tells."""
+        segment = SegmentRecord(
+            segment=self._owner.record.segment_highest + 1,
+            ledger=prepared.ledger.record.ledger,
+            home_epoch=HOME_EPOCH,
+            first_sequence=Sequence(self._acknowledged.last_sequence + 1),
+            owner_epoch=self._owner.record.epoch,
+            activated_us=self._now_us(),
+            append_time_us_before=self._acknowledged.append_time_us,
+        )
+        activated = await self._activated(prepared, closing, segment)
+        if self._failure is not None:
+            prepared.writer.close()
+            return
+        self._owner, self._ledger, self._segment = activated
+        self._writer = prepared.writer
+        self._acknowledged.size_bytes = 0
+        self._written_bytes = 0
+        self._opened_s = trio.current_time()
+        self._is_rolling = False
+        for batch in self._sent:
+            self._send(batch)
+        self._send_waiting()
+
+    async def _activated(
+        self, prepared: PreparedLedger, closing: ClosingSegment | None, segment: SegmentRecord
+    ) -> tuple[VersionedOwner, VersionedLedger, VersionedSegment]:
+        while True:
+            try:
+                return await self._streams.activate(
+                    self._stream.name,
+                    self._owner,
+                    closing=closing,
+                    opening=prepared.ledger,
+                    segment=segment,
+                )
+            except (OutcomeUnknownError, UnavailableError):
+                self._check_deadline()
+                await trio.sleep(self._config.retry_delay_s)
+
+    # Leaving.
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is in flight, or the writer has failed."""
+        while not self.is_idle and self._failure is None:
+            await (self._sent or self._waiting)[-1].done.wait()
+
+    async def close(self) -> None:
+        """Close the open ledger for good and leave, so that the next owner need not recover."""
+        if self._next is not None:
+            self._next.writer.close()
+        if self._failure is not None or self._writer is None or not self.is_idle:
+            if self._writer is not None:
+                self._writer.close()
+            return
+        self._writer.close()
+        assert self._ledger is not None
+        assert self._segment is not None
+        completed = self._segment.record.completed(
+            last_entry=self._writer.lac,
+            last_sequence=self._acknowledged.last_sequence,
+            last_append_time_us=self._acknowledged.append_time_us,
+            size_bytes=self._acknowledged.size_bytes,
+        )
+        self._failure = FencedError("this writer is closed")
+        await self._streams.finish(
+            self._stream.name,
+            self._owner,
+            ClosingSegment(
+                self._ledger,
+                self._ledger.record.closed(self._writer.lac),
+                self._segment,
+                completed,
+            ),
+        )
+
+
+@asynccontextmanager
+async def open_partition_writer(
+    stream: StreamRecord,
+    *,
+    who: str,
+    streams: StreamMetadata,
+    ledgers: LedgerMetadata,
+    metadata: Metadata,
+    pool: NodePool,
+    region: str | None,
+    rng: random.Random,
+    config: PartitionConfig,
+    recovery: RecoveryConfig,
+    now_us: Callable[[], int],
+    on_progress: Callable[[], None],
+) -> AsyncIterator[PartitionWriter]:
+    """Take the partition over, and write it while the block lasts.
+
+    Waits for its predecessor's ledgers to be recovered; the caller bounds that wait.
+    NoSuchStream, NotEnoughNodesError. A block that ends without an error leaves the open ledger
+    CLOSED.
+    """
+    taken = await take_over(
+        stream, who=who, streams=streams, ledgers=ledgers, pool=pool, rng=rng,
+        config=recovery, region=region,
+    )  # fmt: skip
+    async with open_background() as nursery:
+        source = LedgerSource(
+            stream,
+            ledgers=ledgers,
+            pool=pool,
+            region=region,
+            rng=rng,
+            nursery=nursery,
+            member_patience_s=config.member_patience_s,
+        )
+        writer = PartitionWriter(
+            stream,
+            taken,
+            streams=streams,
+            source=source,
+            config=config,
+            now_us=now_us,
+            on_progress=on_progress,
+        )
+        await writer.start()
+        nursery.start_soon(writer.run, name=f"owner of {stream.name}")
+        nursery.start_soon(_keep_session, metadata, streams, taken.owner, config.retry_delay_s)
+        try:
+            yield writer
+            await writer.wait_idle()
+        finally:
+            with trio.move_on_after(config.close_timeout_s, shield=True):
+                await _leave(writer, streams, taken.owner)
+
+
+async def _leave(
+    writer: PartitionWriter, streams: StreamMetadata, owner: VersionedOwner
+) -> None:
+    try:
+        await writer.close()
+        await streams.release_ownership(owner)
+    except GeologError:
+        return  # Nothing is lost: the next owner recovers what is left open.
+
+
+async def _keep_session(
+    metadata: Metadata, streams: StreamMetadata, owner: VersionedOwner, retry_delay_s: float
+) -> None:
+    """After a lost session, show in the new one that this owner lives; never returns."""
+    state = metadata.session_state
+    is_shown = True
+    while True:
+        if state is SessionState.LOST:
+            is_shown = False
+        if state is SessionState.CONNECTED and not is_shown:
+            try:
+                is_shown = await streams.revive_session(owner.record)
+            except GeologError:
+                is_shown = False  # Metadata is away again: the next change of state tells.
+            if not is_shown:
+                await trio.sleep(retry_delay_s)
+                state = metadata.session_state
+                continue
+        state = await metadata.wait_state_change(state)

@@ -1,0 +1,169 @@
+"""Where a stream ends: asked for, never assumed (design section 8).
+
+The end of an open ledger lies before the first entry of whose write set a blocking set says
+ABSENT. Entries between the LAC and that end may have been answered OK and may still vanish:
+they are waited for, until the LAC or a close covers them. When the owner's session is gone
+nobody will move the LAC: the ledger is recovered first. The caller bounds the wait, and a read
+fails rather than end short.
+"""
+
+import random
+
+import attrs
+import trio
+
+from geolog.client.stream_metadata import StreamMetadata, VersionedSegment
+from geolog.client.takeover import completed_as_closed
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_reader import LedgerReader
+from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
+from geolog.ledger.node_pool import NodePool
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.stream_state import SegmentRecord, StreamName
+
+_LAC_POLL_S = 0.005
+_STATE_POLL_S = 0.1
+_RECOVERY_PATIENCE_S = 2.0
+
+
+@attrs.frozen
+class StreamEnd:
+    """Behind the last acknowledged record of the moment at which it was asked for."""
+
+    segment: int
+    entry: int
+    sequence: int
+    append_time_us: int
+
+
+class TailFinder:
+    """Finds the ends of streams and ledgers."""
+
+    def __init__(
+        self,
+        *,
+        streams: StreamMetadata,
+        ledgers: LedgerMetadata,
+        reader: LedgerReader,
+        pool: NodePool,
+        rng: random.Random,
+        recovery: RecoveryConfig,
+    ) -> None:
+        self._streams = streams
+        self._ledgers = ledgers
+        self._reader = reader
+        self._pool = pool
+        self._rng = rng
+        self._recovery = recovery
+        self._recoveries: dict[tuple[LedgerId, Epoch], float] = {}
+
+    async def end_of(self, name: StreamName) -> StreamEnd:
+        """The end of the stream as of a moment after this call; the caller bounds the wait."""
+        while True:
+            segments = await self._streams.segments(name)
+            if not segments:
+                await self._streams.read(name)  # NoSuchStreamError
+                return StreamEnd(0, 0, 0, 0)
+            last = segments[-1].record
+            if not last.is_completed:
+                found = await self._end_of_open(name, segments[-1])
+                if found is None:
+                    continue  # It was closed meanwhile: there may be a successor.
+                return found
+            assert last.last_entry is not None
+            assert last.last_sequence is not None
+            assert last.last_append_time_us is not None
+            return StreamEnd(
+                last.segment,
+                last.last_entry + 1,
+                last.last_sequence + 1,
+                last.last_append_time_us,
+            )
+
+    async def _end_of_open(
+        self, name: StreamName, listed: VersionedSegment
+    ) -> StreamEnd | None:
+        segment = listed.record
+        ledger = (await self._ledgers.read_latest(segment.ledger)).record
+        if ledger.state is not LedgerState.CLOSED:
+            end = await self._end_entry(name, ledger)
+            if end is None:
+                return None
+            return await self._end_at(segment, ledger, end)
+        again = await self._streams.segments(name)
+        if again[-1].record.segment != segment.segment:
+            return None
+        done = await completed_as_closed(segment, ledger, self._reader)
+        assert done.last_entry is not None
+        assert done.last_sequence is not None
+        assert done.last_append_time_us is not None
+        return StreamEnd(
+            segment.segment,
+            done.last_entry + 1,
+            done.last_sequence + 1,
+            done.last_append_time_us,
+        )
+
+    async def _end_at(
+        self, segment: SegmentRecord, ledger: LedgerRecord, end: EntryId
+    ) -> StreamEnd:
+        if end == 0:
+            return StreamEnd(
+                segment.segment, 0, segment.first_sequence, segment.append_time_us_before
+            )
+        last = EntryId(end - 1)
+        (fetched, *_) = await self._reader.read(ledger, last, last)
+        header = fetched.decoded.header
+        return StreamEnd(segment.segment, end, header.next_sequence, header.append_time_us)
+
+    async def _end_entry(self, name: StreamName, ledger: LedgerRecord) -> EntryId | None:
+        """The end of an open ledger, once the LAC has reached it; None if it was closed."""
+        end: EntryId | None = None
+        lac = NO_ENTRY
+        next_look_s = trio.current_time() + _STATE_POLL_S
+        while True:
+            view = await self._reader.probe_tail(ledger, lac)
+            if view.is_fenced or trio.current_time() >= next_look_s:
+                if await self._is_ended(name, ledger):
+                    return None
+                next_look_s = trio.current_time() + _STATE_POLL_S
+            end = view.end if end is None else end
+            lac = view.lac
+            if end is not None and lac >= end - 1:
+                return end
+            if end is not None or view.end is None:
+                await trio.sleep(_LAC_POLL_S)
+
+    async def _is_ended(self, name: StreamName, ledger: LedgerRecord) -> bool:
+        """Whether the ledger is CLOSED now; closes it when nobody else is there to do so."""
+        found = (await self._ledgers.read_latest(ledger.ledger)).record
+        if found.state is LedgerState.CLOSED:
+            return True
+        owner = (await self._streams.owner_latest(name)).record
+        is_waited_for = (
+            await self._streams.is_owner_alive(owner)
+            if found.state is LedgerState.OPEN
+            else self._is_recovery_fresh(found)
+        )
+        if is_waited_for:
+            return False
+        await recover_ledger(
+            ledger.ledger,
+            ledgers=self._ledgers,
+            pool=self._pool,
+            rng=self._rng,
+            config=self._recovery,
+        )
+        return True
+
+    def _is_recovery_fresh(self, found: LedgerRecord) -> bool:
+        """Whether whoever recovers the ledger may still be at it. It is fenced for good."""
+        first_seen_s = self._recoveries.setdefault(
+            (found.ledger, found.epoch), trio.current_time()
+        )
+        return trio.current_time() - first_seen_s < _RECOVERY_PATIENCE_S
+
+    async def lac_of(self, ledger: LedgerRecord, above: EntryId) -> EntryId:
+        """The highest LAC that a member knows now, or `above` if none knows a higher."""
+        return (await self._reader.probe_tail(ledger, above)).lac

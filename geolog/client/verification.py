@@ -1,0 +1,168 @@
+"""Reading every replica of every entry of a stream, and saying what is wrong with them."""
+
+from collections.abc import Callable
+
+import attrs
+
+from geolog.ledger.ledger_reader import LedgerReader
+from geolog.protocol.ids import EntryId
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.messages import Answer
+from geolog.wire.entry import EntryHeader, decode_entry
+from topology.errors import DamagedBytesError, GeologError
+from topology.quorum import AckRule
+
+PROBLEMS_MAX = 100
+"""Problems that are told in words; all are counted."""
+
+_BATCH_ENTRIES = 64
+
+
+@attrs.define
+class VerifyReport:
+    """What was found. `is_good` unless a copy or entry is not as it should be."""
+
+    stream: str
+    segments: int = 0
+    entries: int = 0
+    records: int = 0
+    copies_expected: int = 0
+    copies_good: int = 0
+    damaged: int = 0
+    """Copies that do not match their checksums."""
+    unequal: int = 0
+    """Entries whose intact copies differ."""
+    gaps: int = 0
+    """Places where the sequence does not go on."""
+    without_ack_set: int = 0
+    """Entries whose good copies are no ack set."""
+    under_replicated: int = 0
+    """Entries with fewer good copies than the write quorum."""
+    full_copies: bool = False
+    problems: list[str] = attrs.field(factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing needs a person's attention."""
+        faults = self.damaged + self.unequal + self.gaps + self.without_ack_set
+        return faults == 0 and not (self.full_copies and self.under_replicated)
+
+    def tell(self, problem: str) -> None:
+        """Note a problem in words, as long as there is room."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
+
+
+@attrs.frozen
+class _Copy:
+    slot: int
+    answer: Answer
+    body: bytes | memoryview
+    header: EntryHeader | None
+
+
+class StreamVerifier:
+    """Verifies one stream, ledger by ledger."""
+
+    def __init__(
+        self,
+        stream: str,
+        reader: LedgerReader,
+        *,
+        full_copies: bool,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self.report = VerifyReport(stream, full_copies=full_copies)
+        self._reader = reader
+        self._progress = progress
+        self._sequence_next: int | None = 0
+
+    async def verify_ledger(
+        self, record: LedgerRecord, segment: int, last: EntryId, *, entries_total: int
+    ) -> None:
+        """Verify entries 0 to `last` of a segment."""
+        self.report.segments += 1
+        first = EntryId(0)
+        while first <= last:
+            fragment = record.fragment_of(first)
+            rule = fragment.rule(record.quorum)
+            count = min(last - first + 1, _BATCH_ENTRIES)
+            copies: dict[EntryId, list[_Copy]] = {
+                EntryId(first + place): [] for place in range(count)
+            }
+            for slot in range(len(fragment.ensemble)):
+                await self._collect(record, slot, first, count, copies)
+            for entry, found in copies.items():
+                self._judge(rule, segment, entry, found)
+            first = EntryId(first + count)
+            if self._progress is not None:
+                self._progress(self.report.entries, entries_total)
+
+    async def _collect(
+        self,
+        record: LedgerRecord,
+        slot: int,
+        first: EntryId,
+        count: int,
+        copies: dict[EntryId, list[_Copy]],
+    ) -> None:
+        """Ask one member for its copies, in as many questions as it takes."""
+        asked, end = first, first + count
+        while asked < end:
+            try:
+                answer = await self._reader.read_replica(record, slot, asked, end - asked)
+            except GeologError:
+                return  # A member that is away has no good copy now.
+            for one in answer.entries:
+                if asked in copies:
+                    copies[asked].append(_copy_of(slot, one.answer, one.body))
+                asked = EntryId(asked + 1)
+
+    def _judge(self, rule: AckRule, segment: int, entry: EntryId, found: list[_Copy]) -> None:
+        report = self.report
+        where = f"segment {segment} entry {entry}"
+        of_write_set = [copy for copy in found if rule.write_mask(entry) >> copy.slot & 1]
+        good = [copy for copy in of_write_set if copy.header is not None]
+        report.entries += 1
+        report.copies_expected += rule.config.write_quorum
+        report.copies_good += len(good)
+        damaged = sum(copy.answer is Answer.CORRUPT for copy in of_write_set)
+        if damaged:
+            report.damaged += damaged
+            report.tell(f"{where}: {damaged} copies are damaged")
+        if not rule.is_ack(entry, sum(1 << copy.slot for copy in good)):
+            report.without_ack_set += 1
+            report.tell(f"{where}: its {len(good)} good copies are no ack set")
+        if len(good) < rule.config.write_quorum:
+            report.under_replicated += 1
+        if any(bytes(copy.body) != bytes(good[0].body) for copy in good[1:]):
+            report.unequal += 1
+            report.tell(f"{where}: its copies differ")
+        self._follow(segment, entry, where, good)
+
+    def _follow(self, segment: int, entry: EntryId, where: str, good: list[_Copy]) -> None:
+        """Check that the entry is the one that belongs here, and that the sequence goes on."""
+        header = good[0].header if good else None
+        if header is None:
+            self._sequence_next = None
+            return
+        is_in_turn = self._sequence_next in (None, header.first_sequence)
+        if (header.segment, header.entry) != (segment, entry) or not is_in_turn:
+            self.report.gaps += 1
+            self.report.tell(
+                f"{where}: sequence {self._sequence_next} is due, {header.first_sequence} of"
+                f" segment {header.segment} entry {header.entry} is there"
+            )
+        self._sequence_next = header.next_sequence
+        self.report.records += header.next_sequence - header.first_sequence
+
+
+def _copy_of(slot: int, answer: Answer, body: bytes | memoryview) -> _Copy:
+    if answer is not Answer.HAVE:
+        return _Copy(slot, answer, b"", None)
+    try:
+        decoded = decode_entry(body)
+        decoded.verify()
+    except DamagedBytesError:
+        return _Copy(slot, Answer.CORRUPT, b"", None)
+    return _Copy(slot, answer, body, decoded.header)

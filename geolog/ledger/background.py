@@ -1,0 +1,25 @@
+"""Tasks in the background of a block, without changing what the block raises."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+@asynccontextmanager
+async def open_background() -> AsyncIterator[trio.Nursery]:
+    """A nursery whose tasks are cancelled when the block ends.
+
+    An error of the block comes out as it is, not inside the group that a nursery makes of it:
+    who writes to a stream expects FencedError, whatever runs behind it. An error of a
+    background task is a defect, and comes out as a group.
+    """
+    error_of_block: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            yield nursery
+        except Exception as error:  # noqa: BLE001 - raised again below, outside the group.
+            error_of_block = error
+        nursery.cancel_scope.cancel(reason="the block has ended")
+    if error_of_block is not None:
+        raise error_of_block

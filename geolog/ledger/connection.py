@@ -1,0 +1,370 @@
+"""One connection to one storage node: questions with answers, and a pipeline of adds.
+
+Adds are numbered as they are sent and answered cumulatively, so an answer costs the same for
+one add as for a thousand. Who added is told through an `AddSink`, at once and in order, from
+the receiving task: no task, timer or channel per add. A message goes out by the caller's own
+hand when the socket takes it; the sending task has only the rest. When the connection ends,
+whoever waits for an answer gets ConnectionFailedError, and each sink is told once that its adds
+are lost.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import attrs
+import trio
+
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.messages import (
+    AddRefused,
+    AddsSynced,
+    Hello,
+    HelloAnswer,
+    Message,
+    PushLac,
+    Reason,
+    Refused,
+)
+from geolog.transport.seam import ByteStream, ConnectionFailedError
+from geolog.wire.codec import decode, encode, encode_add_front
+from geolog.wire.entry import EncodedEntry
+from geolog.wire.frame import FrameReader
+from topology.errors import DamagedBytesError, FencedError, GeologError, UnavailableError
+
+PROTOCOL_VERSION = 1
+
+_SEND_BYTES_MAX = 1 << 20
+_SEND_BUFFERS_MAX = 512
+
+A = TypeVar("A")
+
+
+class NodeRefusedError(UnavailableError):
+    """A node refuses the request, for a reason of its own that the message tells."""
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class AddSink(Protocol):
+    """Who sends adds, and is told what became of them. Called from the receiving task."""
+
+    def on_add_synced(self, slot: int, entry: EntryId) -> None:
+        """The entry is on disk at the node that this sink knows as `slot`."""
+        ...
+
+    def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:
+        """The entry is not stored there, and will not be."""
+        ...
+
+    def on_slot_lost(self, slot: int) -> None:
+        """The connection is gone; what was not answered may or may not be stored there."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionConfig:
+    """Bounds of one connection to a storage node."""
+
+    unsent_bytes_max: int = 32 * 1024 * 1024
+    """Bytes that may wait to be sent. Beyond it the node counts as too slow: it is let go, and
+    writers go on with the others."""
+
+    connect_timeout_s: float = 2.0
+    """How long a node may take to accept a connection and say who it is."""
+
+    answer_timeout_s: float = 5.0
+    """How long the oldest unanswered add or question may wait before the connection is ended.
+    """
+
+
+class NodeConnection:
+    """An open connection; `NodePool` makes it.
+
+    Invariants: ordinals of adds rise by one from 1; `_adds` holds, in order, those that were
+    sent and not answered, the first of which has ordinal `_ordinal_first`.
+    """
+
+    def __init__(self, stream: ByteStream, config: ConnectionConfig, peer: str) -> None:
+        self._stream = stream
+        self._config = config
+        self._peer = peer
+        self._reader = FrameReader()
+        self._unsent: deque[bytes | memoryview] = deque()
+        self._unsent_bytes = 0
+        self._is_sending = False
+        self._has_unsent = trio.Event()
+        self._adds: deque[tuple[AddSink, int, EntryId, float]] = deque()
+        self._ordinal_first = 1
+        self._refused: set[int] = set()
+        self._sinks: dict[tuple[AddSink, int], None] = {}
+        self._request_last = 0
+        self._questions: dict[int, _Question] = {}
+        self._broken: ConnectionFailedError | None = None
+        self._ended = trio.Event()
+        self.node: HelloAnswer | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"NodeConnection({self._peer}, {len(self._adds)} adds and {len(self._questions)}"
+            f" questions open, {self._unsent_bytes} bytes unsent)"
+        )
+
+    @property
+    def instance(self) -> InstanceId:
+        """Who the node said it is."""
+        assert self.node is not None, "the node has not said hello"
+        return self.node.instance
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._broken is not None
+
+    @property
+    def broken_why(self) -> str:
+        """What ended it; empty while it is open."""
+        return "" if self._broken is None else str(self._broken)
+
+    def attach(self, sink: AddSink, slot: int) -> None:
+        """Tell this sink when the connection ends, whether or not it has adds in flight."""
+        self._sinks[sink, slot] = None
+
+    def detach(self, sink: AddSink, slot: int) -> None:
+        """Stop telling it. Answers to its adds in flight are dropped."""
+        self._sinks.pop((sink, slot), None)
+
+    def add_nowait(
+        self,
+        sink: AddSink,
+        slot: int,
+        *,
+        ledger: LedgerId,
+        entry: EntryId,
+        epoch: Epoch,
+        lac: EntryId,
+        is_recovery: bool,
+        encoded: EncodedEntry,
+    ) -> None:
+        """Send an add; its outcome comes to the sink. Does nothing on a broken connection."""
+        if self._broken is not None:
+            return
+        ordinal = self._ordinal_first + len(self._adds)
+        self._adds.append((sink, slot, entry, trio.current_time()))
+        front = encode_add_front(
+            ordinal=ordinal,
+            ledger=ledger,
+            entry=entry,
+            epoch=epoch,
+            lac=lac,
+            is_recovery=is_recovery,
+            instance=self.instance,
+            body_bytes=encoded.length_bytes,
+            body_crc=encoded.crc,
+        )
+        self._send_nowait([front, *encoded.buffers])
+
+    def push_lac_nowait(self, ledger: LedgerId, epoch: Epoch, lac: EntryId) -> None:
+        """Tell the node the LAC, when no add carries it soon."""
+        if self._broken is None:
+            self._send_nowait(encode(PushLac(ledger, epoch, lac, self.instance)))
+
+    async def ask(self, make: Callable[[int], Message], kind: type[A]) -> A:
+        """Send the question that `make` makes of a request number, and wait for its answer.
+
+        ConnectionFailedError when the connection ends first; FencedError or NodeRefusedError
+        when the node refuses.
+        """
+        if self._broken is not None:
+            raise self._broken
+        self._request_last += 1
+        request = self._request_last
+        question = self._questions[request] = _Question(trio.current_time())
+        try:
+            self._send_nowait(encode(make(request)))
+            await question.answered.wait()
+        finally:
+            self._questions.pop(request, None)
+        answer = question.answer
+        if isinstance(answer, kind):
+            return answer
+        if isinstance(answer, Refused):
+            raise _refusal_error(self._peer, answer)
+        if answer is not None:
+            self.break_off("it answered out of turn")
+        raise self._ended_why()
+
+    def _ended_why(self) -> ConnectionFailedError:
+        return self._broken or ConnectionFailedError(f"connection to {self._peer} ended")
+
+    def break_off(self, why: str) -> None:
+        """End the connection now; everybody who waits on it is told."""
+        if self._broken is not None:
+            return
+        self._broken = ConnectionFailedError(f"connection to {self._peer} ended: {why}")
+        self._stream.close()
+        self._ended.set()
+        self._has_unsent.set()
+        self._unsent.clear()
+        for question in self._questions.values():
+            question.answered.set()
+        self._adds.clear()
+        sinks, self._sinks = self._sinks, {}
+        for sink, slot in sinks:
+            sink.on_slot_lost(slot)
+
+    def oldest_open_s(self) -> float | None:
+        """When the oldest add or question that is not answered was sent, by trio's clock."""
+        times = [question.asked_s for question in self._questions.values()]
+        if self._adds:
+            times.append(self._adds[0][3])
+        return min(times, default=None)
+
+    def break_off_if_late(self) -> None:
+        """End the connection if the node leaves something unanswered for too long."""
+        oldest_s = self.oldest_open_s()
+        if oldest_s is not None:
+            waited_s = trio.current_time() - oldest_s
+            if waited_s > self._config.answer_timeout_s:
+                self.break_off(f"no answer for {waited_s:.1f} s")
+
+    def _send_nowait(self, buffers: list[bytes | memoryview]) -> None:
+        if not self._unsent and not self._is_sending:
+            try:
+                sent_bytes = self._stream.send_nowait(buffers)
+            except ConnectionFailedError as error:
+                self.break_off(str(error))
+                return
+            buffers = _after(buffers, sent_bytes)
+            if not buffers:
+                return
+        self._unsent.extend(buffers)
+        self._unsent_bytes += sum(len(buffer) for buffer in buffers)
+        if self._unsent_bytes > self._config.unsent_bytes_max:
+            self.break_off(f"it is too slow: {self._unsent_bytes} bytes wait to be sent")
+            return
+        self._has_unsent.set()
+
+    async def run(self, *, cluster: str, on_ready: Callable[["NodeConnection"], None]) -> None:
+        """Greet the node, call `on_ready` once it says who it is; return when all is over."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_sender, name=f"send to {self._peer}")
+            nursery.start_soon(self._run_receiver, name=f"receive from {self._peer}")
+            try:
+                await self._greet(cluster)
+                if self._broken is None:
+                    on_ready(self)
+                await self._ended.wait()
+            finally:
+                self.break_off("closed here")
+                nursery.cancel_scope.cancel(reason="connection ended")
+
+    async def _greet(self, cluster: str) -> None:
+        with trio.move_on_after(self._config.connect_timeout_s) as patience:
+            try:
+                self.node = await self.ask(
+                    lambda request: Hello(request, PROTOCOL_VERSION, cluster), HelloAnswer
+                )
+            except GeologError as error:
+                self.break_off(str(error))
+        if patience.cancelled_caught:
+            self.break_off(f"it does not say who it is in {self._config.connect_timeout_s} s")
+
+    async def _run_sender(self) -> None:
+        while self._broken is None:
+            if not self._unsent:
+                self._has_unsent = trio.Event()
+                await self._has_unsent.wait()
+                continue
+            buffers: list[bytes | memoryview] = []
+            size_bytes = 0
+            while (
+                self._unsent
+                and len(buffers) < _SEND_BUFFERS_MAX
+                and size_bytes < _SEND_BYTES_MAX
+            ):
+                buffers.append(self._unsent.popleft())
+                size_bytes += len(buffers[-1])
+            self._is_sending = True
+            try:
+                await self._stream.send(buffers)
+            except ConnectionFailedError as error:
+                self.break_off(str(error))
+            finally:
+                self._is_sending = False
+            self._unsent_bytes -= size_bytes
+
+    async def _run_receiver(self) -> None:
+        try:
+            while self._broken is None:
+                count = await self._stream.receive_into(self._reader.buffer())
+                if count == 0:
+                    self.break_off("closed by the node")
+                    return
+                self._reader.received(count)
+                for frame in self._reader.frames():
+                    self._on_message(decode(frame))
+        except (ConnectionFailedError, DamagedBytesError) as error:
+            self.break_off(str(error))
+
+    def _on_message(self, message: Message) -> None:
+        match message:
+            case AddsSynced(through):
+                self._on_synced(through)
+            case AddRefused() as refused:
+                self._on_refused(refused)
+            case _:
+                request = getattr(message, "request", None)
+                question = self._questions.get(request) if request is not None else None
+                if question is not None:  # Else whoever asked has gone.
+                    question.answer = message
+                    question.answered.set()
+
+    def _on_synced(self, through: int) -> None:
+        if through >= self._ordinal_first + len(self._adds):
+            self.break_off(f"it confirmed add {through}, which was never sent")
+            return
+        while self._ordinal_first <= through:
+            sink, slot, entry, _ = self._adds.popleft()
+            is_refused = self._ordinal_first in self._refused
+            self._refused.discard(self._ordinal_first)
+            self._ordinal_first += 1
+            if not is_refused and (sink, slot) in self._sinks:
+                sink.on_add_synced(slot, entry)
+            if self._broken is not None:
+                return  # The sink ended the connection.
+
+    def _on_refused(self, refused: AddRefused) -> None:
+        place = refused.ordinal - self._ordinal_first
+        if not 0 <= place < len(self._adds):
+            self.break_off(f"it refused add {refused.ordinal}, which is not open")
+            return
+        sink, slot, entry, _ = self._adds[place]
+        self._refused.add(refused.ordinal)
+        if (sink, slot) in self._sinks:
+            sink.on_add_refused(slot, entry, refused)
+
+
+@attrs.define
+class _Question:
+    asked_s: float
+    answered: trio.Event = attrs.field(factory=trio.Event)
+    answer: Message | None = None
+
+
+def _after(buffers: list[bytes | memoryview], sent_bytes: int) -> list[bytes | memoryview]:
+    """What is left of the buffers after so many bytes."""
+    for place, buffer in enumerate(buffers):
+        if sent_bytes < len(buffer):
+            return [memoryview(buffer)[sent_bytes:], *buffers[place + 1 :]]
+        sent_bytes -= len(buffer)
+    return []
+
+
+def _refusal_error(peer: str, refused: Refused) -> GeologError:
+    text = f"{peer} refuses ({refused.reason.name.lower()}): {refused.message}"
+    if refused.reason is Reason.FENCED:
+        return FencedError(text)
+    return NodeRefusedError(text, refused.reason)

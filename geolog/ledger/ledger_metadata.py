@@ -1,0 +1,115 @@
+"""Ledger records in metadata: made once, then changed by compare-and-set alone."""
+
+import attrs
+
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import (
+    BadVersionError,
+    Create,
+    Delete,
+    Metadata,
+    NodeExistsError,
+    NoNodeError,
+    Put,
+)
+from geolog.protocol.ids import Epoch, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
+from topology.errors import DamagedBytesError, NotFoundError
+from topology.quorum import QuorumConfig
+
+
+class NoSuchLedgerError(NotFoundError):
+    """No ledger has this id, or it was deleted."""
+
+
+@attrs.frozen
+class VersionedLedger:
+    """A ledger's record as it was read, and the version that a compare-and-set names."""
+
+    record: LedgerRecord
+    version: int
+
+
+class LedgerMetadata:
+    """The ledgers of one cluster, as metadata holds them."""
+
+    def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
+        self._metadata = metadata
+        self._paths = paths
+
+    async def read(self, ledger: LedgerId) -> VersionedLedger:
+        """The record as one server of the metadata store has it. NoSuchLedgerError."""
+        path = self._paths.ledger(ledger)
+        stored = await self._metadata.find(path)
+        if stored is None:
+            raise NoSuchLedgerError(f"there is no ledger {ledger}")
+        return VersionedLedger(
+            open_document(stored.data, LedgerRecord, path=path), stored.version
+        )
+
+    async def read_latest(self, ledger: LedgerId) -> VersionedLedger:
+        """The record with all that was written before this call."""
+        await self._metadata.sync(self._paths.ledger(ledger))
+        return await self.read(ledger)
+
+    async def allocate(
+        self, quorum: QuorumConfig, fragment: Fragment, *, stream: str
+    ) -> VersionedLedger:
+        """Make a ledger ALLOCATED, under an id that was never used before."""
+        while True:
+            ledger, version = await self._next_id()
+            record = LedgerRecord(
+                ledger=ledger,
+                state=LedgerState.ALLOCATED,
+                epoch=Epoch(1),
+                quorum=quorum,
+                fragments=(fragment,),
+                stream=stream,
+            )
+            try:
+                await self._metadata.multi(
+                    [
+                        Put(self._paths.ledger_next, str(ledger + 1).encode(), version),
+                        Create(self._paths.ledger(ledger), seal_document(record)),
+                    ]
+                )
+            except BadVersionError:
+                continue  # Somebody else took that id: take the next.
+            except NoNodeError:
+                await self._metadata.ensure_path(self._paths.ledger_bucket(ledger))
+                continue
+            return VersionedLedger(record, 0)
+
+    async def _next_id(self) -> tuple[LedgerId, int]:
+        while True:
+            stored = await self._metadata.find(self._paths.ledger_next)
+            if stored is not None:
+                if not stored.data.isdigit():
+                    raise DamagedBytesError(
+                        f"the ledger counter at {self._paths.ledger_next} is {stored.data!r},"
+                        " not a number"
+                    )
+                return LedgerId(int(stored.data)), stored.version
+            await self._metadata.ensure_path(self._paths.ledgers)
+            try:
+                await self._metadata.create(self._paths.ledger_next, b"1")
+            except NodeExistsError:
+                continue
+
+    async def replace(self, read: VersionedLedger, record: LedgerRecord) -> VersionedLedger:
+        """Store the successor of a record that was read, unless it changed: BadVersionError."""
+        return VersionedLedger(
+            record,
+            await self._metadata.put(
+                self._paths.ledger(record.ledger), seal_document(record), read.version
+            ),
+        )
+
+    def put(self, read: VersionedLedger, record: LedgerRecord) -> Put:
+        """The same as an operation of a multi."""
+        return Put(self._paths.ledger(record.ledger), seal_document(record), read.version)
+
+    def delete(self, ledger: LedgerId) -> Delete:
+        """Delete a ledger's record, as an operation of a multi."""
+        return Delete(self._paths.ledger(ledger))

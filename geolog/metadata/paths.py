@@ -1,0 +1,106 @@
+"""Where everything of a cluster stands in the metadata tree: the one place that spells paths.
+
+Ledgers and segments stand in buckets, because a list of children is one ZooKeeper answer and
+must stay below 1 MiB.
+"""
+
+import attrs
+
+from geolog.protocol.ids import Epoch, InstanceId, LedgerId
+from geolog.protocol.stream_state import StreamName
+
+_BUCKET_COUNT_MAX = 1000
+
+
+@attrs.frozen
+class ClusterPaths:
+    """Paths of one cluster, below `/geolog/CLUSTER`."""
+
+    cluster_name: str
+
+    @property
+    def root(self) -> str:
+        """The cluster's own node."""
+        return f"/geolog/{self.cluster_name}"
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's identity."""
+        return f"{self.root}/cluster"
+
+    @property
+    def nodes_known(self) -> str:
+        """Parent of the nodes that ever joined, by node id."""
+        return f"{self.root}/nodes/known"
+
+    @property
+    def nodes_live(self) -> str:
+        """Parent of the nodes that are up, by instance id; ephemeral."""
+        return f"{self.root}/nodes/live"
+
+    def node_known(self, node_id: str) -> str:
+        """The durable record of one node."""
+        return f"{self.nodes_known}/{node_id}"
+
+    def node_live(self, instance: InstanceId) -> str:
+        """The ephemeral record of one node."""
+        return f"{self.nodes_live}/{instance}"
+
+    @property
+    def ledger_next(self) -> str:
+        """The counter that ledger ids come from."""
+        return f"{self.root}/ledger_next"
+
+    @property
+    def ledgers(self) -> str:
+        """Parent of the buckets of ledgers."""
+        return f"{self.root}/ledgers"
+
+    def ledger_bucket(self, ledger: LedgerId) -> str:
+        """The bucket of one ledger."""
+        return f"{self.ledgers}/{ledger // _BUCKET_COUNT_MAX:012d}"
+
+    def ledger(self, ledger: LedgerId) -> str:
+        """The record of one ledger."""
+        return f"{self.ledger_bucket(ledger)}/{ledger:012d}"
+
+    @property
+    def streams(self) -> str:
+        """Parent of the namespaces."""
+        return f"{self.root}/streams"
+
+    def namespace(self, namespace: str) -> str:
+        """Parent of the streams of one namespace."""
+        return f"{self.streams}/{namespace}"
+
+    def stream(self, name: StreamName) -> str:
+        """The record of one stream."""
+        return f"{self.streams}/{name.namespace}/{name.name}"
+
+    def partition(self, name: StreamName, partition: int = 0) -> str:
+        """Parent of what belongs to one partition."""
+        return f"{self.stream(name)}/partition-{partition}"
+
+    def owner(self, name: StreamName, partition: int = 0) -> str:
+        """The record of a partition's owner."""
+        return f"{self.partition(name, partition)}/owner"
+
+    def sessions(self, name: StreamName, partition: int = 0) -> str:
+        """Parent of the ephemeral nodes of a partition's owners."""
+        return f"{self.partition(name, partition)}/sessions"
+
+    def session(self, name: StreamName, epoch: Epoch, partition: int = 0) -> str:
+        """The ephemeral node that lives as long as the owner of that epoch."""
+        return f"{self.sessions(name, partition)}/{epoch:012d}"
+
+    def segments(self, name: StreamName, partition: int = 0) -> str:
+        """Parent of the buckets of a partition's segments."""
+        return f"{self.partition(name, partition)}/segments"
+
+    def segment_bucket(self, name: StreamName, segment: int, partition: int = 0) -> str:
+        """The bucket of one segment."""
+        return f"{self.segments(name, partition)}/{segment // _BUCKET_COUNT_MAX:012d}"
+
+    def segment(self, name: StreamName, segment: int, partition: int = 0) -> str:
+        """The record of one segment."""
+        return f"{self.segment_bucket(name, segment, partition)}/{segment:012d}"
