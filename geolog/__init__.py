@@ -1,7 +1,61 @@
-"""A log that spans regions: what is acknowledged outlives the loss of a whole region."""
+"""A log that spans regions: what is acknowledged outlives the loss of a whole region.
 
+The public names are imported when first used (`__init__.pyi` lists them for readers and
+type checkers): a server or the command's help need not wait for what they do not use.
+"""
+
+from importlib import import_module
 from pathlib import Path
 
 from geolog.siblings import check_siblings
 
 check_siblings(Path(__file__).parent.parent)
+
+_HOMES = {
+    "geolog.client.bounds": (
+        "EARLIEST",
+        "LATEST",
+        "AtDlsn",
+        "AtSequence",
+        "AtTime",
+        "AtTransaction",
+        "Bound",
+        "LastRecords",
+    ),
+    "geolog.client.log": ("Log", "LogConfig", "connect"),
+    "geolog.client.reader": ("Reader",),
+    "geolog.client.record": ("Record", "RecordBatch"),
+    "geolog.client.writer": ("Pending", "Receipt", "Writer"),
+    "geolog.protocol.ids": ("DLSN", "Position"),
+    "topology.errors": (
+        "ConflictError",
+        "DamagedBytesError",
+        "DataLostError",
+        "FencedError",
+        "GeologError",
+        "InvalidArgumentError",
+        "NoSuchStreamError",
+        "NotEnoughNodesError",
+        "NotFoundError",
+        "OutcomeUnknownError",
+        "OverCapacityError",
+        "TooLargeError",
+        "UnavailableError",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'geolog' has no attribute {name!r}")
+    found = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,67 @@
+from geolog.client.bounds import EARLIEST as EARLIEST
+from geolog.client.bounds import LATEST as LATEST
+from geolog.client.bounds import AtDlsn as AtDlsn
+from geolog.client.bounds import AtSequence as AtSequence
+from geolog.client.bounds import AtTime as AtTime
+from geolog.client.bounds import AtTransaction as AtTransaction
+from geolog.client.bounds import Bound as Bound
+from geolog.client.bounds import LastRecords as LastRecords
+from geolog.client.log import Log as Log
+from geolog.client.log import LogConfig as LogConfig
+from geolog.client.log import connect as connect
+from geolog.client.reader import Reader as Reader
+from geolog.client.record import Record as Record
+from geolog.client.record import RecordBatch as RecordBatch
+from geolog.client.writer import Pending as Pending
+from geolog.client.writer import Receipt as Receipt
+from geolog.client.writer import Writer as Writer
+from geolog.protocol.ids import DLSN as DLSN
+from geolog.protocol.ids import Position as Position
+from topology.errors import ConflictError as ConflictError
+from topology.errors import DamagedBytesError as DamagedBytesError
+from topology.errors import DataLostError as DataLostError
+from topology.errors import FencedError as FencedError
+from topology.errors import GeologError as GeologError
+from topology.errors import InvalidArgumentError as InvalidArgumentError
+from topology.errors import NoSuchStreamError as NoSuchStreamError
+from topology.errors import NotEnoughNodesError as NotEnoughNodesError
+from topology.errors import NotFoundError as NotFoundError
+from topology.errors import OutcomeUnknownError as OutcomeUnknownError
+from topology.errors import OverCapacityError as OverCapacityError
+from topology.errors import TooLargeError as TooLargeError
+from topology.errors import UnavailableError as UnavailableError
+
+__all__ = [
+    "DLSN",
+    "EARLIEST",
+    "LATEST",
+    "AtDlsn",
+    "AtSequence",
+    "AtTime",
+    "AtTransaction",
+    "Bound",
+    "ConflictError",
+    "DamagedBytesError",
+    "DataLostError",
+    "FencedError",
+    "GeologError",
+    "InvalidArgumentError",
+    "LastRecords",
+    "Log",
+    "LogConfig",
+    "NoSuchStreamError",
+    "NotEnoughNodesError",
+    "NotFoundError",
+    "OutcomeUnknownError",
+    "OverCapacityError",
+    "Pending",
+    "Position",
+    "Reader",
+    "Receipt",
+    "Record",
+    "RecordBatch",
+    "TooLargeError",
+    "UnavailableError",
+    "Writer",
+    "connect",
+]
