@@ -69,9 +69,14 @@ def encode_add_front(
     """Give what precedes the entry in the frame of an add; its own buffers follow."""
     if not 0 < body_bytes <= ENTRY_BYTES_MAX:
         raise TooLargeError(f"an entry of {body_bytes} bytes is not in 1 to {ENTRY_BYTES_MAX}")
-    fields = layouts.ADD.pack(
-        ordinal, ledger, entry, epoch, lac, is_recovery, instance_bytes(instance)
-    )
+    try:
+        fields = layouts.ADD.pack(
+            ordinal, ledger, entry, epoch, lac, is_recovery, instance_bytes(instance)
+        )
+    except struct.error as error:
+        raise InvalidArgumentError(
+            f"entry {entry} of ledger {ledger} cannot be added: {error}"
+        ) from error
     return encode_frame_front(FrameType.ADD, fields, body_bytes, body_crc)
 
 

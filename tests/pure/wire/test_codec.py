@@ -32,7 +32,8 @@ from geolog.protocol.messages import (
     Status,
     StatusRequest,
 )
-from geolog.wire.codec import FrameType, decode, encode, encode_add_front
+from geolog.wire import layouts
+from geolog.wire.codec import FrameType, decode, encode, encode_add_front, encode_adds_synced
 from geolog.wire.frame import Frame, FrameReader
 from geolog.wire.limits import (
     ENTRIES_PER_ANSWER_MAX,
@@ -153,6 +154,17 @@ def test_the_same_entry_serves_every_node() -> None:
     assert b"".join([front, *entry.buffers]) == frame_bytes(whole)
 
 
+def test_an_add_of_no_possible_entry_is_refused() -> None:
+    add = add_of(entry_of(batch_of_values(b"a")))
+
+    with pytest.raises(InvalidArgumentError, match="entry -1 of ledger 12 cannot be added"):
+        encode(attrs.evolve(add, entry=EntryId(-1)))
+
+
+def test_the_short_way_to_an_acknowledgement_leads_to_the_same_bytes() -> None:
+    assert encode_adds_synced(17) == frame_bytes(AddsSynced(17))
+
+
 def test_bodies_are_not_copied() -> None:
     body = b"the bytes of an entry"
 
@@ -215,6 +227,73 @@ def test_fields_of_the_right_length_are_a_message_or_damage(data: st.DataObject)
     except DamagedBytesError:
         return
     assert frame_bytes(message)[20 : 20 + len(fields)] == fields
+
+
+ID = bytes(16)
+OVER = 1 << 63
+
+
+def answer_fields(*lines: tuple[int, int], count: int | None = None) -> bytes:
+    fixed = layouts.READ_ANSWER.pack(1, 0, 0, len(lines) if count is None else count)
+    return fixed + b"".join(layouts.ENTRY_ANSWER.pack(*line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("type_", "fields", "body", "message"),
+    [
+        (FrameType.ADD, layouts.ADD.pack(OVER, 0, 0, 0, 0, 0, ID), b"e", "is over"),
+        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, -2, 0, ID), b"e", "below -1"),
+        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, 0, 2, ID), b"e", "neither true nor false"),
+        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, 0, 0, ID), b"", "0 bytes cannot be added"),
+        (FrameType.ADDS_SYNCED, layouts.ADDS_SYNCED.pack(OVER), b"", "is over"),
+        (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 0, 1), b"", "0 is none of"),
+        (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 12, 1), b"", "12 is none of"),
+        (FrameType.FENCED, layouts.FENCED.pack(1, 0, -2), b"", "below -1"),
+        (FrameType.PUSH_LAC, layouts.PUSH_LAC.pack(1, OVER, 0, ID), b"", "is over"),
+        (FrameType.READ, layouts.READ.pack(1, 1, 0, 8193, 1, 0, ID), b"", "8193 entries"),
+        (FrameType.PROBE, layouts.PROBE.pack(1, 1, 0, 8193, ID), b"", "8193 entries"),
+        (FrameType.PROBE_ANSWER, layouts.PROBE_ANSWER.pack(1, 0, 0, 0, 1), bytes([5]), "5 is"),
+        (
+            FrameType.PROBE_ANSWER,
+            layouts.PROBE_ANSWER.pack(1, 0, 0, 0, 1),
+            bytes([1]) * 8193,
+            "8193 entries",
+        ),
+        (FrameType.READ_ANSWER, answer_fields(), b"", "0 answers"),
+        (FrameType.READ_ANSWER, answer_fields((2, 0), count=1 << 31), b"", "do not stand"),
+        (FrameType.READ_ANSWER, answer_fields(*[(2, 0)] * 8193), b"", "8193 entries"),
+        (FrameType.READ_ANSWER, answer_fields((1, 0)), b"", "HAVE comes with 0 bytes"),
+        (FrameType.READ_ANSWER, answer_fields((2, 1)), b"e", "ABSENT comes with 1 bytes"),
+        (FrameType.READ_ANSWER, answer_fields((1, 2)), b"e", "does not stand in its body"),
+        (FrameType.READ_ANSWER, answer_fields((1, 1)), b"ee", "2 bytes instead of 1"),
+        (
+            FrameType.READ_ANSWER,
+            answer_fields((1, ENTRY_BYTES_MAX + 1)),
+            bytes(ENTRY_BYTES_MAX + 1),
+            "does not stand",
+        ),
+        (FrameType.HELLO, layouts.HELLO.pack(1, 1) + b"\x02\x00\xff\xfe", b"", "not UTF-8"),
+        (
+            FrameType.HELLO,
+            layouts.HELLO.pack(1, 1) + b"\x01\x04" + b"c" * 1025,
+            b"",
+            "text of 1025 bytes",
+        ),
+        (FrameType.HELLO, layouts.HELLO.pack(1, 1) + b"\x05\x00c", b"", "text of 5 bytes"),
+        (FrameType.STATUS, layouts.REQUEST.pack(1), b"\xff", "not UTF-8"),
+        (FrameType.STATUS, layouts.REQUEST.pack(1), b" " * (1 << 21), "over the limit"),
+        (0, b"", b"", "type 0 is not known"),
+        (18, layouts.REQUEST.pack(1), b"", "type 18 is not known"),
+    ],
+    ids=lambda parameter: parameter if isinstance(parameter, str) else "",
+)
+def test_a_message_that_breaks_a_rule_is_refused(
+    type_: int, fields: bytes, body: bytes, message: str
+) -> None:
+    frame = Frame(type_, memoryview(fields), memoryview(body), crc32c(body))
+
+    with pytest.raises(DamagedBytesError, match=message):
+        decode(frame)
 
 
 READ_ANSWER = ReadAnswer(1, EntryId(0), EntryId(0), (EntryAnswer(Answer.HAVE, b"body"),))

@@ -89,6 +89,34 @@ def test_bodies_are_given_where_they_were_received() -> None:
     assert frame.body.obj is buffer.obj
 
 
+def test_there_is_always_room_for_more_than_a_crumb() -> None:
+    reader = FrameReader()
+
+    for _ in range(2000):
+        feed(reader, frame_of(1, b"", bytes(81)))
+        assert len(reader.buffer()) >= 4096
+
+
+def test_a_large_frame_moves_only_when_its_buffer_is_full() -> None:
+    reader = FrameReader()
+    data = frame_of(1, b"", bytes(900_000))
+    buffers: list[object] = []
+
+    for start in range(0, len(data), 1000):
+        if not buffers or reader.buffer().obj is not buffers[-1]:
+            buffers.append(reader.buffer().obj)
+        feed(reader, data[start : start + 1000])
+
+    assert len(buffers) <= 4
+
+
+def test_a_reader_shows_how_far_it_is() -> None:
+    reader = FrameReader()
+    feed(reader, frame_of(1, b"", bytes(100))[:30])
+
+    assert repr(reader) == "FrameReader(30 of 120 bytes of a frame, buffer of 16384)"
+
+
 def test_frames_that_were_not_taken_are_there_the_next_time() -> None:
     reader = FrameReader()
     data = frame_of(1, b"", b"a" * 9000) + frame_of(2, b"", b"b" * 7000)
@@ -152,7 +180,7 @@ def test_a_promise_of_a_large_body_pins_little_memory() -> None:
     tracemalloc.start()
 
     reader = FrameReader()
-    feed(reader, promise)
+    feed(reader, frame_of(2, b"", b"before it") + promise)
     reader.buffer()
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()

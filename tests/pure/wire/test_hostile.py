@@ -98,6 +98,7 @@ def test_the_forger_of_these_tests_can_write_a_good_batch() -> None:
         (batch_bytes(ONE_VALUE, raw=BATCH_BYTES_MAX + 8), "over the limit"),
         (batch_bytes(ONE_VALUE, stored=1 << 31, raw=1 << 31), "over the limit"),
         (batch_bytes(ONE_VALUE, stored=48, raw=48), "a batch of 80 bytes has 56"),
+        (batch_bytes(ONE_VALUE + bytes(8), stored=24, raw=24), "a batch of 56 bytes has 64"),
         (batch_bytes(ONE_VALUE + bytes(8)), "8 bytes follow the last column"),
         (batch_bytes(ONE_VALUE[:-1] + b"x"), "padding at byte 19 of a body is not zero"),
         (batch_bytes(TIMES + struct.pack("<ii", 1, 3) + b"abc\0\0\0\0\0"), "rise from 0"),
