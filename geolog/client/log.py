@@ -22,7 +22,8 @@ from geolog.client.partition_writer import (
     PartitionWriter,
     open_partition_writer,
 )
-from geolog.client.reader import Reader, ReaderConfig, StreamScan, open_stream_reader
+from geolog.client.reader import Reader, open_stream_reader
+from geolog.client.scan import ReaderConfig, StreamScan
 from geolog.client.stream_metadata import StreamExistsError, StreamMetadata
 from geolog.client.tail import TailFinder
 from geolog.client.verification import StreamVerifier, VerifyReport

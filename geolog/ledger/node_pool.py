@@ -74,6 +74,7 @@ class NodeLink:
         self._wanted = trio.Event()
         self._waiting_count = 0
         self._changed = trio.Event()
+        self._is_resting = False
 
     def subscribe(self, user: LinkUser) -> None:
         """Keep the link up for this user; it is told at once if it is up already."""
@@ -87,7 +88,13 @@ class NodeLink:
         self._users.pop(user, None)
 
     async def wait_connection(self) -> NodeConnection:
-        """The connection, waiting for it if it is down; the first failed attempt raises."""
+        """The connection, waiting for an attempt that is under way.
+
+        ConnectionFailedError when that fails, or at once while the link rests after a failure:
+        the caller has other replicas to ask.
+        """
+        if self._is_resting:
+            raise ConnectionFailedError(self.why_down)
         self._waiting_count += 1
         self._wanted.set()
         try:
@@ -117,7 +124,9 @@ class NodeLink:
                 if was_up
                 else min(2 * delay_s, self._pool.config.retry_delay_s_max)
             )
+            self._is_resting = True
             await trio.sleep(delay_s * self._pool.rng.uniform(0.5, 1.0))
+            self._is_resting = False
 
     async def _connect_once(self) -> bool:
         """One life of the connection; whether it ever came up."""
