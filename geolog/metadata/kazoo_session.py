@@ -16,6 +16,7 @@ import attrs
 import trio
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException
+from kazoo.protocol.serialization import Connect
 
 from geolog.metadata.seam import SessionState
 from topology.errors import UnavailableError
@@ -216,17 +217,17 @@ async def open_kazoo_session(
 
 
 def _overhear_agreement(client: KazooClient, hear: Callable[[float], None]) -> None:
-    """Listen to what kazoo's connection learns when it connects, and tells nobody else."""
+    """Listen to what kazoo learns before it says CONNECTED, and then keeps to itself."""
     connection = client._connection  # noqa: SLF001 - there is no public way to the time-out.
-    connect = connection._connect  # noqa: SLF001
+    invoke = connection._invoke  # noqa: SLF001
 
-    def connect_and_tell(*where: object) -> tuple[float, float]:
-        read_timeout_ms, connect_timeout_ms = connect(*where)
-        # Kazoo reads for two thirds of the agreed time-out.
-        hear(round(read_timeout_ms * 1.5) / 1000)
-        return read_timeout_ms, connect_timeout_ms
+    def invoke_and_tell(*request: object) -> object:
+        answer = invoke(*request)
+        if isinstance(answer, tuple) and isinstance(answer[0], Connect):
+            hear(answer[0].time_out / 1000)
+        return answer
 
-    connection._connect = connect_and_tell  # noqa: SLF001
+    connection._invoke = invoke_and_tell  # noqa: SLF001
 
 
 def _stop(client: KazooClient) -> None:

@@ -45,6 +45,7 @@ from geolog.metadata.seam import (
     Stored,
 )
 from topology.errors import (
+    InvalidArgumentError,
     InvalidConfigError,
     OutcomeUnknownError,
     UnavailableError,
@@ -134,8 +135,10 @@ def parse_servers(text: str) -> tuple[str, str]:
                 f"HOST:PORT,…[/chroot], as {_SERVERS_EXAMPLE}"
             )
     chroot = f"/{rest.rstrip('/')}" if slash and rest.rstrip("/") else ""
-    if chroot:
-        check_path(chroot)
+    try:
+        check_path(chroot or "/")
+    except InvalidArgumentError as error:
+        raise InvalidConfigError(f"the chroot of {text!r} cannot be: {error}") from error
     return hosts, chroot
 
 

@@ -1,0 +1,214 @@
+"""One property: the store in memory and a real ZooKeeper answer the same requests the same."""
+
+import itertools
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.background import open_background
+from geolog.metadata.memory import open_memory_store
+from geolog.metadata.seam import Check, Create, Delete, Metadata, Operation, Put
+from geolog.metadata.zookeeper import open_zookeeper
+from geolog.transport.seam import Address
+from regions.zookeeper import wait_ready
+from tests.system.zookeeper_server import SERVE, START_TIMEOUT_S, free_addresses
+from topology.errors import GeologError
+
+ANSWER_TIMEOUT_S = 30.0
+
+PARENTS = ["/a", "/b", "/a/c"]
+PATHS = [*PARENTS, "/a/c/d", "/s-0000000000", "/a/s-0000000001", "/a/s-0000000002", "/"]
+WHO = ["one", "other"]
+
+
+@attrs.frozen
+class Do:
+    """Ask for all or none of some operations."""
+
+    who: str
+    operations: list[Operation]
+
+
+@attrs.frozen
+class Look:
+    """Read by one of the three ways, with or without a watch."""
+
+    who: str
+    verb: str
+    path: str
+    is_watched: bool
+
+
+@attrs.frozen
+class Ensure:
+    """Make a path with its parents."""
+
+    who: str
+    path: str
+
+
+@attrs.frozen
+class Reopen:
+    """Close a session, with its ephemerals, and open another."""
+
+    who: str
+
+
+Step = Do | Look | Ensure | Reopen
+
+whos = st.sampled_from(WHO)
+paths = st.sampled_from(PATHS)
+bytes_few = st.sampled_from([b"", b"x", b"y"])
+versions = st.integers(0, 2)
+creates: st.SearchStrategy[Operation] = st.builds(
+    Create, st.sampled_from([*PATHS, "/s-", "/a/s-"]), bytes_few, st.booleans(), st.booleans()
+)
+operations: st.SearchStrategy[Operation] = st.one_of(
+    creates,
+    creates,
+    st.builds(Put, paths, bytes_few, versions),
+    st.builds(Delete, paths, st.none() | versions),
+    st.builds(Check, paths, versions),
+)
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.builds(Do, whos, st.lists(operations, min_size=1, max_size=1)),
+    st.builds(Do, whos, st.lists(operations, max_size=4)),
+    st.builds(Look, whos, st.sampled_from(["get", "find", "children"]), paths, st.booleans()),
+    st.builds(Ensure, whos, paths),
+    st.builds(Reopen, whos),
+)
+
+
+class Side:
+    """One of the stores, with two sessions and all watches that were set in them."""
+
+    def __init__(
+        self,
+        open_session: Callable[[], AbstractAsyncContextManager[Metadata]],
+        nursery: trio.Nursery,
+    ) -> None:
+        self.watches: list[trio.Event] = []
+        self._open_session = open_session
+        self._nursery = nursery
+        self._sessions: dict[str, tuple[Metadata, trio.Event, trio.Event]] = {}
+
+    async def open(self, who: str) -> None:
+        await self._nursery.start(self._hold, who)
+
+    async def close(self, who: str) -> None:
+        _, leave, left = self._sessions[who]
+        leave.set()
+        await left.wait()
+
+    async def _hold(self, who: str, *, task_status: trio.TaskStatus[None]) -> None:
+        # A task for each session, because they are opened and closed in any order.
+        leave, left = trio.Event(), trio.Event()
+        async with self._open_session() as metadata:
+            self._sessions[who] = metadata, leave, left
+            task_status.started()
+            await leave.wait()
+        left.set()
+
+    async def take(self, step: Step) -> object:
+        """What the store answers: a value, or the class of the error."""
+        try:
+            return await self._take(step)
+        except GeologError as error:
+            return type(error)
+
+    async def sync(self) -> None:
+        for who in WHO:
+            await self._sessions[who][0].sync("/")
+
+    async def _take(self, step: Step) -> object:
+        metadata, _, _ = self._sessions[step.who]
+        match step:
+            case Do(_, operations):
+                return await metadata.multi(operations)
+            case Look(_, verb, path, is_watched):
+                changed = trio.Event() if is_watched else None
+                ask = {
+                    "get": metadata.get,
+                    "find": metadata.find,
+                    "children": metadata.children,
+                }
+                answer = await ask[verb](path, changed=changed)
+                if changed is not None:
+                    self.watches.append(changed)
+                return answer
+            case Ensure(_, path):
+                await metadata.ensure_path(path)
+            case Reopen(who):
+                await self.close(who)
+                await self.open(who)
+        return None
+
+
+@asynccontextmanager
+async def open_side(
+    open_session: Callable[[], AbstractAsyncContextManager[Metadata]],
+) -> AsyncIterator[Side]:
+    async with open_background() as nursery:
+        side = Side(open_session, nursery)
+        for who in WHO:
+            await side.open(who)
+        yield side
+        for who in WHO:
+            await side.close(who)
+
+
+async def compare(servers: str, history: list[Step]) -> None:
+    async with (
+        open_memory_store() as store,
+        open_side(store.open_session) as memory,
+        open_side(lambda: open_zookeeper(servers)) as zookeeper,
+    ):
+        for step in history:
+            assert await memory.take(step) == await zookeeper.take(step), step
+            await check_watches(memory, zookeeper)
+        await zookeeper.sync()
+        await check_watches(memory, zookeeper)
+
+
+async def check_watches(memory: Side, zookeeper: Side) -> None:
+    """What fired in memory fires in ZooKeeper, if a little later, and nothing else does."""
+    for expected, found in zip(memory.watches, zookeeper.watches, strict=True):
+        if expected.is_set():
+            with trio.fail_after(ANSWER_TIMEOUT_S):
+                await found.wait()
+        else:
+            assert not found.is_set(), "a watch fired in ZooKeeper alone"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    [address] = free_addresses(1)
+    data_dir = tmp_path_factory.mktemp("zookeeper") / "data"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", SERVE, str(data_dir), str(address.port)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    ) as process:
+
+        async def wait_started() -> None:
+            with trio.fail_after(START_TIMEOUT_S):
+                await wait_ready(address)
+
+        trio.run(wait_started)
+        yield address
+        process.kill()
+
+
+chroots = itertools.count()
+
+
+@given(st.lists(steps, max_size=30))
+def test_memory_and_zookeeper_agree(server: Address, history: list[Step]) -> None:
+    trio.run(compare, f"{server}/history-{next(chroots)}", history)

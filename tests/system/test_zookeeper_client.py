@@ -1,0 +1,239 @@
+"""The ZooKeeper client against a real server: sessions, deadlines, errors, no remains."""
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from geolog.background import open_background
+from geolog.metadata.seam import (
+    NodeExistsError,
+    NoNodeError,
+    SessionLostError,
+    SessionState,
+    Stored,
+)
+from geolog.metadata.zookeeper import ZooKeeperMetadata, open_zookeeper, parse_servers
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
+from geolog.transport.tcp import TcpTransport
+from tests.system.zookeeper_server import free_addresses, open_server
+from topology.errors import InvalidConfigError, OutcomeUnknownError, UnavailableError
+
+WAIT_S = 30.0
+
+
+@attrs.define
+class Forwarder:
+    """Stands between client and server; held, it lets nothing through and nobody notices."""
+
+    address: Address
+    _listener: Listener
+    _server: Address
+    _streams: list[ByteStream] = attrs.Factory(list)
+    _is_open: trio.Event = attrs.Factory(trio.Event)
+
+    def hold(self) -> None:
+        self._is_open = trio.Event()
+
+    def release(self) -> None:
+        self._is_open.set()
+
+    def cut(self) -> None:
+        for stream in self._streams:
+            stream.close()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                near = await self._listener.accept()
+                far = await TcpTransport().connect(self._server)
+                self._streams += [near, far]
+                nursery.start_soon(self._forward, near, far)
+                nursery.start_soon(self._forward, far, near)
+
+    async def _forward(self, source: ByteStream, sink: ByteStream) -> None:
+        buffer = bytearray(1 << 16)
+        try:
+            while count := await source.receive_into(buffer):
+                await self._is_open.wait()
+                await sink.send([bytes(buffer[:count])])
+        except ConnectionFailedError:
+            pass
+        source.close()
+        sink.close()
+
+
+@asynccontextmanager
+async def open_forwarder(server: Address) -> AsyncIterator[Forwarder]:
+    listener = await TcpTransport().listen(Address("127.0.0.1", 0))
+    forwarder = Forwarder(listener.address, listener, server)
+    forwarder.release()
+    async with open_background() as nursery:
+        nursery.start_soon(forwarder.run)
+        yield forwarder
+        forwarder.cut()
+    listener.close()
+
+
+async def wait_state(metadata: ZooKeeperMetadata, wanted: SessionState) -> None:
+    with trio.fail_after(WAIT_S):
+        while metadata.session_state is not wanted:
+            await metadata.wait_state_change(metadata.session_state)
+
+
+async def test_everything_lies_under_the_chroot(tmp_path: Path) -> None:
+    async with open_server(tmp_path / "data") as address:
+        async with open_zookeeper(f"{address}/geo/log") as inside:
+            assert await inside.create("/a", b"x") == "/a"
+            assert await inside.create("/a/n-", is_sequential=True) == "/a/n-0000000000"
+            assert await inside.children("/") == ["a"]
+            with pytest.raises(NodeExistsError, match=r"^/a exists already"):
+                await inside.create("/a")
+        async with open_zookeeper(f"{address}") as outside:
+            assert await outside.get("/geo/log/a") == Stored(b"x", 0, children_count=1)
+
+
+async def test_a_client_leaves_no_thread_and_no_session_behind(tmp_path: Path) -> None:
+    async with open_server(tmp_path / "data") as address, open_zookeeper(f"{address}") as stays:
+        threads = set(threading.enumerate())
+        gone = trio.Event()
+        async with open_zookeeper(f"{address}") as metadata:
+            await metadata.create("/e", is_ephemeral=True)
+            await stays.get("/e", changed=gone)
+        left = set(threading.enumerate()) - threads
+        with trio.fail_after(WAIT_S):
+            await gone.wait()
+
+        assert [each.name for each in left if not each.name.startswith("Trio")] == []
+        assert await stays.find("/e") is None
+
+
+async def test_the_time_out_is_the_one_that_the_server_agrees_to(tmp_path: Path) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_zookeeper(f"{address}", session_timeout_s=0.25) as metadata,
+    ):
+        assert metadata.session_timeout_s == 1.0  # Two ticks of half a second.
+
+
+async def test_a_silent_server_makes_writes_unknown_and_reads_fail(tmp_path: Path) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_forwarder(address) as forwarder,
+        open_zookeeper(f"{forwarder.address}", request_timeout_s=0.5) as metadata,
+    ):
+        forwarder.hold()
+
+        with pytest.raises(OutcomeUnknownError, match=r"did not answer within 0\.5 s"):
+            await metadata.create("/a")
+        with pytest.raises(UnavailableError, match=r"did not answer within 0\.5 s"):
+            await metadata.get("/a")
+        assert metadata.statistics().questions_count == 2
+        forwarder.release()
+        with trio.fail_after(WAIT_S):
+            assert await metadata.get("/a") == Stored(b"", 0)
+        assert metadata.statistics().questions_count == 0
+        assert metadata.statistics().answers_missed_count == 2
+
+
+async def test_a_broken_connection_keeps_the_session_and_fires_the_watches(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_forwarder(address) as forwarder,
+        open_zookeeper(f"{forwarder.address}") as metadata,
+    ):
+        session_id = metadata.session_id
+        await metadata.create("/e", is_ephemeral=True)
+        changed = trio.Event()
+        await metadata.get("/e", changed=changed)
+        forwarder.cut()
+
+        with trio.fail_after(WAIT_S):
+            await changed.wait()
+        await wait_state(metadata, SessionState.CONNECTED)
+        assert (await metadata.get("/e")).is_ephemeral
+        assert metadata.session_id == session_id
+
+
+async def test_a_suspended_session_is_lost_by_our_own_clock_and_a_new_one_begins(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_forwarder(address) as forwarder,
+        open_zookeeper(f"{forwarder.address}", session_timeout_s=1.0) as metadata,
+    ):
+        session_id = metadata.session_id
+        await metadata.create("/e", is_ephemeral=True)
+        forwarder.hold()
+        await wait_state(metadata, SessionState.SUSPENDED)
+        suspended_s = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refused_with_the_session, metadata)
+            await wait_state(metadata, SessionState.LOST)
+            assert trio.current_time() - suspended_s == pytest.approx(1.0, abs=0.5)
+            forwarder.release()
+        await wait_state(metadata, SessionState.CONNECTED)
+
+        assert metadata.session_id != session_id
+        assert metadata.statistics().sessions_lost_count == 1
+        assert await metadata.find("/late") is None
+
+
+async def refused_with_the_session(metadata: ZooKeeperMetadata) -> None:
+    with pytest.raises(SessionLostError, match="nothing was asked"):
+        await metadata.create("/late")
+
+
+async def test_a_session_that_the_server_ended_is_lost(tmp_path: Path) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_forwarder(address) as forwarder,
+        open_zookeeper(f"{forwarder.address}", session_timeout_s=1.0) as metadata,
+        open_zookeeper(f"{address}") as other,
+    ):
+        session_id = metadata.session_id
+        await metadata.create("/e", is_ephemeral=True)
+        gone = trio.Event()
+        await other.get("/e", changed=gone)
+        forwarder.hold()
+        with trio.fail_after(WAIT_S):
+            await gone.wait()
+        forwarder.release()
+        with trio.fail_after(WAIT_S):
+            while metadata.session_id == session_id or await metadata.find("/e"):
+                await metadata.wait_state_change(metadata.session_state)
+
+        assert await metadata.find("/e") is None
+
+
+async def test_no_server_is_said_with_the_address_and_the_next_step() -> None:
+    [nobody] = free_addresses(1)
+    with pytest.raises(UnavailableError, match=f"{nobody}.*geolog serve zookeeper"):
+        async with open_zookeeper(f"{nobody}", connect_timeout_s=0.5):
+            pass
+
+
+async def test_an_error_of_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
+    async with open_server(tmp_path / "data") as address:
+        with pytest.raises(NoNodeError):
+            async with open_zookeeper(f"{address}") as metadata:
+                await metadata.get("/a")
+
+
+@pytest.mark.parametrize("servers", ["", "host", "host:", ":1", "h:1,", "h:99999", "h:1//a"])
+def test_servers_that_cannot_be_read_are_refused(servers: str) -> None:
+    with pytest.raises(InvalidConfigError):
+        parse_servers(servers)
+
+
+def test_servers_are_read_with_and_without_chroot() -> None:
+    assert parse_servers("a:1,[::1]:2") == ("a:1,[::1]:2", "")
+    assert parse_servers("a:1/") == ("a:1", "")
+    assert parse_servers("a:1,b:2/c/d") == ("a:1,b:2", "/c/d")

@@ -1,0 +1,49 @@
+"""A real ZooKeeper server for a test: started in the test's own process, ended with it."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from geolog.background import open_background
+from geolog.transport.seam import Address
+from regions.zookeeper import ZooKeeperConfig, serve_zookeeper
+
+START_TIMEOUT_S = 60.0
+
+SERVE = """\
+import sys, trio
+from pathlib import Path
+from geolog.transport.seam import Address
+from regions.zookeeper import ZooKeeperConfig, serve_zookeeper
+
+address = Address("127.0.0.1", int(sys.argv[2]))
+config = ZooKeeperConfig(data_dir=Path(sys.argv[1]), listen=address)
+trio.run(serve_zookeeper, config, lambda: print("ready", flush=True))
+"""
+"""The same in a process of its own: data directory and port are its arguments."""
+
+
+def free_addresses(count: int) -> list[Address]:
+    """Addresses that nobody listens on now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [Address("127.0.0.1", each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@asynccontextmanager
+async def open_server(data_dir: Path) -> AsyncIterator[Address]:
+    """A server that stands alone and answers."""
+    [address] = free_addresses(1)
+    config = ZooKeeperConfig(data_dir=data_dir, listen=address)
+    is_ready = trio.Event()
+    async with open_background() as nursery:
+        nursery.start_soon(serve_zookeeper, config, is_ready.set)
+        with trio.fail_after(START_TIMEOUT_S):
+            await is_ready.wait()
+        yield address
