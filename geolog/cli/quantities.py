@@ -64,7 +64,7 @@ def format_seconds(seconds: float) -> str:
         count = seconds / _SECONDS_PER[unit]
         if count >= 1 and count == round(count):
             return f"{count:.0f}{unit}"
-    return f"{seconds / 1e-3:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
+    return f"{_plain(seconds * 1e3)}ms" if 0 < seconds < 1 else f"{_plain(seconds)}s"
 
 
 def format_bytes(size_bytes: int) -> str:
@@ -73,6 +73,10 @@ def format_bytes(size_bytes: int) -> str:
         if size_bytes and size_bytes % _BYTES_PER[unit] == 0:
             return f"{size_bytes // _BYTES_PER[unit]}{unit}"
     return f"{size_bytes}B"
+
+
+def _plain(number: float) -> str:
+    return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def _split(text: str, *, example: str) -> tuple[float, str]:

@@ -1,0 +1,54 @@
+"""`geolog cluster`: whether it is well, and how much more it can lose."""
+
+import click
+import trio
+
+from geolog.cli.exits import CheckFailedError
+from geolog.cli.invocation import Invocation, Noun, this_invocation
+from geolog.cli.output import show
+from geolog.cli.session import ask, open_log, too_slow
+from geolog.client.descriptions import HealthReport
+
+_LOOK_EVERY_S = 0.25
+
+
+@click.group(cls=Noun, name="cluster")
+def command() -> None:
+    """Whether the cluster is well, and what it can lose."""
+
+
+@command.command()
+@click.option(
+    "--wait", "is_waiting", is_flag=True, help="Until it is healthy, or --timeout is over."
+)
+def health(*, is_waiting: bool) -> None:
+    """Say whether the cluster is healthy, and how many more regions it can lose.
+
+    Ends with 10, and the reasons, when it is not healthy.
+    """
+    invocation = this_invocation()
+    report = (
+        trio.run(_wait_healthy, invocation) if is_waiting else ask(lambda log: log.health())
+    )
+    show(report, invocation.config.output)
+    if not report.is_healthy:
+        raise CheckFailedError("the cluster is not healthy: " + "; ".join(report.reasons))
+
+
+@command.command()
+def status() -> None:
+    """Show nodes, streams and what the cluster can lose; ends with 0 whatever it finds."""
+    show(ask(lambda log: log.health()), this_invocation().config.output)
+
+
+async def _wait_healthy(invocation: Invocation) -> HealthReport:
+    report = None
+    with trio.move_on_after(invocation.config.timeout_s):
+        async with open_log(invocation) as log:
+            report = await log.health()
+            while not report.is_healthy:
+                await trio.sleep(_LOOK_EVERY_S)
+                report = await log.health()
+    if report is None:
+        raise too_slow(invocation)
+    return report

@@ -1,0 +1,122 @@
+"""`geolog demo`: a whole multi-region cluster on this machine, and its remote control."""
+
+import sys
+from pathlib import Path
+
+import click
+import trio
+
+from geolog.cli.exits import CheckFailedError
+from geolog.cli.invocation import Noun, Verb, this_invocation
+from geolog.cli.output import show
+from geolog.cli.settings import DEMO, DemoConfig, configured
+from geolog.cli.signals import ending_at_signals
+from sim.cluster.control import ask_control
+from sim.cluster.place import started_last
+from sim.cluster.plan import REGIONS_DEFAULT, Shape
+
+SERVER_COLUMNS = ("name", "state", "pid", "address", "location")
+
+
+class Demo(Noun):
+    """Runs a demo when no verb follows."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As a group does, but without a verb it is a command of its own."""
+        self.invoke_without_command = True
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The demo's options and the global ones."""
+        return Verb("demo", params=self.params).get_params(ctx)
+
+
+@click.group(cls=Demo, name="demo", invoke_without_command=True)
+@click.option(
+    "--regions", default=",".join(REGIONS_DEFAULT), show_default=True, metavar="A,B,C"
+)
+@click.option("--nodes-per-region", default=3, show_default=True, metavar="N")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where all of it is kept (default: a fresh temporary directory).",
+)
+@click.option("--keep", is_flag=True, help="Leave the directory behind at the end.")
+@click.option("--base-port", type=int, metavar="P", help="First port (default: free ones).")
+@click.option(
+    "--stay/--no-stay",
+    default=None,
+    help="Stay until Ctrl-C; the default when stdin is a terminal.",
+)
+@click.option("--no-workload", is_flag=True, help="Start the servers only, and stay.")
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Written, whole, as JSON when everything answers.",
+)
+@click.option("--wan", default="none", metavar="none", help="No WAN is emulated yet: none.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    regions: str,
+    nodes_per_region: int,
+    data_dir: Path | None,
+    keep: bool,
+    base_port: int | None,
+    stay: bool | None,
+    no_workload: bool,
+    ready_file: Path | None,
+    wan: str,
+) -> None:
+    """A whole multi-region cluster on this machine; it writes, loses a region, and reads back.
+
+    From any other terminal: geolog demo ls|kill|stop|pause|resume|restart TARGET. A TARGET is a
+    region, a server, zookeeper, storage or all.
+    """
+    if ctx.invoked_subcommand is not None:
+        ctx.obj.flags |= {"demo.data_dir": str(data_dir)} if data_dir else {}
+        return
+    if wan != "none":
+        raise click.UsageError("--wan: this version emulates no WAN; only --wan none")
+    from sim.demo.run import DemoOptions, run_demo
+
+    if stay is None:
+        stay = no_workload or sys.stdin.isatty()
+    options = DemoOptions(
+        shape=Shape(
+            regions=tuple(name.strip() for name in regions.split(",") if name.strip()),
+            nodes_per_region=nodes_per_region,
+        ),
+        data_dir=data_dir,
+        keeps_data=keep,
+        base_port=base_port,
+        stays=stay,
+        runs_workload=not no_workload,
+        ready_file=ready_file,
+    )
+    report = trio.run(ending_at_signals, run_demo, options)
+    if report is not None and not report.is_good:
+        raise CheckFailedError("the demo's counts are not right")
+
+
+def _verb(name: str, sentence: str) -> None:
+    """Add one verb that another terminal gives a running demo."""
+
+    @command.command(name=name, help=sentence, short_help=sentence)
+    @click.argument("target", required=name != "ls", default="all" if name == "ls" else None)
+    @click.option("--data-dir", type=click.Path(path_type=Path), help="The demo's directory.")
+    def act(target: str, data_dir: Path | None) -> None:
+        invocation = this_invocation()
+        config = configured(DemoConfig, invocation.decide(DEMO))
+        directory = data_dir or config.data_dir or started_last()
+        servers = trio.run(ask_control, directory, name, target)
+        show(servers, invocation.config.output, SERVER_COLUMNS, empty="no server was concerned")
+
+
+_verb("ls", "List the demo's servers.")
+_verb("kill", "End TARGET with SIGKILL, as a power cut would.")
+_verb("stop", "Ask TARGET to end in order.")
+_verb("pause", "Stop TARGET with SIGSTOP: it answers nothing, and lives.")
+_verb("resume", "Let what was paused go on.")
+_verb("restart", "Start TARGET again, on the same ports and data.")

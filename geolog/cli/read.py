@@ -1,0 +1,153 @@
+"""`geolog read`: a stream's records on stdout, from anywhere to anywhere."""
+
+import sys
+import time
+
+import attrs
+import click
+import trio
+
+from geolog.cli.arguments import stream_name
+from geolog.cli.invocation import Invocation, Verb, this_invocation
+from geolog.cli.output import Plain, print_json, show
+from geolog.cli.recordformats import FORMATS, Format, record_document, value_formatter
+from geolog.cli.session import Patience, open_log, too_slow
+from geolog.cli.settings import Output
+from geolog.client.bounds import Bound, parse_bound
+from geolog.client.record import Record
+
+
+@attrs.frozen(kw_only=True)
+class ReadOptions:
+    """What one `geolog read` was asked for."""
+
+    stream: str
+    start: Bound
+    stop: Bound | None
+    count_max: int | None
+    is_following: bool
+    format: Format
+    key_separator: str | None
+
+
+@click.command(cls=Verb, name="read")
+@click.argument("stream", type=stream_name)
+@click.option(
+    "--from",
+    "start",
+    default="earliest",
+    show_default=True,
+    metavar="POSITION",
+    help="earliest, latest, last:N, DLSN, sequence:N[@EPOCH], time:RFC3339, time:-1h, txid:N.",
+)
+@click.option("--to", "stop", metavar="POSITION", help="Default: the end when it was started.")
+@click.option(
+    "--count", type=click.IntRange(min=0), metavar="N", help="At most so many records."
+)
+@click.option("--follow", is_flag=True, help="Wait for what comes; never end.")
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), default="lines", show_default=True
+)
+@click.option("--key-separator", metavar="TEXT", help="Print keys too, before it (lines only).")
+@click.option("--cursor", hidden=True)
+@click.option("--hedge", hidden=True)
+def command(
+    *,
+    stream: str,
+    start: str,
+    stop: str | None,
+    count: int | None,
+    follow: bool,
+    format_: Format,
+    key_separator: str | None,
+    cursor: str | None,
+    hedge: str | None,
+) -> None:
+    """Read STREAM's records to stdout: their values, or with -o jsonl all that is known.
+
+    What `read -o jsonl` prints, `append --format jsonl` takes back.
+    """
+    for name, value in {"--cursor": cursor, "--hedge": hedge}.items():
+        if value is not None:
+            raise click.UsageError(f"{name} is not built yet")
+    if follow and stop is not None:
+        raise click.UsageError("give --follow or --to, not both")
+    options = ReadOptions(
+        stream=stream,
+        start=parse_bound(start, now_us=_now_us),
+        stop=None if stop is None else parse_bound(stop, now_us=_now_us),
+        count_max=count,
+        is_following=follow,
+        format=format_,
+        key_separator=key_separator,
+    )
+    trio.run(_read, this_invocation(), options)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000  # noqa: TID251 - `time:-1h` means an hour before now.
+
+
+async def _read(invocation: Invocation, options: ReadOptions) -> None:
+    patience = Patience(invocation)
+    with patience.scope:
+        await _print_records(invocation, options, patience)
+    if patience.scope.cancelled_caught:
+        raise too_slow(invocation)
+
+
+async def _print_records(
+    invocation: Invocation, options: ReadOptions, patience: Patience
+) -> None:
+    printer = _Printer(invocation.config.output, options)
+    if options.count_max == 0:
+        return
+    async with (
+        open_log(invocation) as log,
+        log.open_reader(
+            options.stream, start=options.start, stop=options.stop, follow=options.is_following
+        ) as reader,
+    ):
+        if options.is_following:
+            patience.suspend()
+        async for batch in reader.batches():
+            for record in batch:
+                printer.take(record)
+                if printer.count == options.count_max:
+                    break
+            printer.flush()
+            if printer.count == options.count_max:
+                break
+            if not options.is_following:
+                patience.progressed()
+    printer.end()
+
+
+class _Printer:
+    """Puts records on stdout in the form that was asked for."""
+
+    def __init__(self, output: Output, options: ReadOptions) -> None:
+        self.count = 0
+        self._output = output
+        self._as_bytes = value_formatter(options.format, key_separator=options.key_separator)
+        self._collected: list[Plain] = []
+
+    def take(self, record: Record) -> None:
+        """Print one record, or keep it for the one document at the end."""
+        self.count += 1
+        match self._output:
+            case "jsonl":
+                print_json(record_document(record))
+            case "json":
+                self._collected.append(record_document(record))
+            case "table":
+                sys.stdout.buffer.write(self._as_bytes(record))
+
+    def flush(self) -> None:
+        """Let whoever reads our output see what is there."""
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """Print the one document."""
+        if self._output == "json":
+            show(self._collected, self._output)

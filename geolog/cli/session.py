@@ -1,0 +1,72 @@
+"""A command's connection to the cluster, and the bound on how long it waits."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import click
+import trio
+
+from geolog.cli.invocation import Invocation, this_invocation
+from geolog.cli.quantities import format_seconds
+from geolog.client.log import Log, connect
+from topology.errors import UnavailableError
+
+Answer = TypeVar("Answer")
+
+_NO_ZOOKEEPER = (
+    "no ZooKeeper is named: give --zookeeper HOST:PORT, set GEOLOG_ZOOKEEPER, or name a file "
+    "that does (--config DIR/geolog.toml of a demo)"
+)
+
+
+def ask(question: Callable[[Log], Awaitable[Answer]]) -> Answer:
+    """Connect, ask one thing, and wait for the answer for as long as `--timeout` says."""
+    invocation = this_invocation()
+
+    async def connect_and_ask() -> Answer:
+        try:
+            with trio.fail_after(invocation.config.timeout_s):
+                async with open_log(invocation) as log:
+                    return await question(log)
+        except trio.TooSlowError as error:
+            raise too_slow(invocation) from error
+
+    return trio.run(connect_and_ask)
+
+
+@asynccontextmanager
+async def open_log(invocation: Invocation) -> AsyncIterator[Log]:
+    """The log that the settings name."""
+    config = invocation.config
+    if not config.zookeeper:
+        raise click.UsageError(_NO_ZOOKEEPER)
+    async with connect(
+        zookeeper=config.zookeeper, cluster=config.cluster, region=config.region
+    ) as log:
+        yield log
+
+
+class Patience:
+    """A cancel scope that ends work that makes no progress for `--timeout`."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._timeout_s = invocation.config.timeout_s
+        self.scope = trio.CancelScope(deadline=trio.current_time() + self._timeout_s)
+
+    def progressed(self) -> None:
+        """There was progress now: the wait begins anew."""
+        self.scope.deadline = trio.current_time() + self._timeout_s
+
+    def suspend(self) -> None:
+        """Nothing is waited for that others owe us."""
+        self.scope.deadline = float("inf")
+
+
+def too_slow(invocation: Invocation) -> UnavailableError:
+    """The error of a wait that lasted longer than `--timeout`."""
+    config = invocation.config
+    return UnavailableError(
+        f"no answer from {config.zookeeper} or its nodes within "
+        f"{format_seconds(config.timeout_s)} (--timeout)"
+    )

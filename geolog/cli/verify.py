@@ -1,0 +1,44 @@
+"""`geolog verify`: every copy of every entry is read and compared."""
+
+import sys
+
+import click
+import trio
+
+from geolog.cli.arguments import stream_name
+from geolog.cli.exits import CheckFailedError
+from geolog.cli.invocation import Invocation, Verb, this_invocation
+from geolog.cli.output import show
+from geolog.cli.progress import Progress
+from geolog.cli.session import Patience, open_log, too_slow
+from geolog.client.verification import VerifyReport
+
+
+@click.command(cls=Verb, name="verify")
+@click.argument("name", metavar="STREAM", type=stream_name)
+@click.option(
+    "--full-copies", is_flag=True, help="Fewer than W good copies of an entry is a failure too."
+)
+def command(*, name: str, full_copies: bool) -> None:
+    """Read every replica of every entry of STREAM and compare.
+
+    Ends with 10 on damage, inequality, a gap, or an entry without an ack set.
+    """
+    invocation = this_invocation()
+    report = trio.run(_verify, invocation, name, full_copies)
+    show(report, invocation.config.output)
+    if not report.is_good:
+        raise CheckFailedError(f"{name} is not as it should be: " + "; ".join(report.problems))
+
+
+async def _verify(invocation: Invocation, name: str, full_copies: bool) -> VerifyReport:  # noqa: FBT001 - trio.run passes by position.
+    patience = Patience(invocation)
+    with patience.scope, Progress("entries verified", sys.stderr) as progress:
+
+        def on_progress(done: int, total: int) -> None:
+            patience.progressed()
+            progress.at(done, total)
+
+        async with open_log(invocation) as log:
+            return await log.verify_stream(name, full_copies=full_copies, progress=on_progress)
+    raise too_slow(invocation)

@@ -1,0 +1,175 @@
+"""How fast one writer appends, in real processes, beside what the disk gives without geolog.
+
+Three loads: 1 KiB records, 64 KiB records, both with many in flight, and one 1 KiB record at a
+time. After each of the first two the nodes say how large their group writes were, and the floor
+is measured with writes of that size, by as many processes as there are nodes.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from geolog.client.log import Log
+from geolog.client.pipeline import Pipeline
+from geolog.client.writer import Writer
+from geolog.transport.seam import Address
+from sim.bench.figures import Figure, LatencyHistogram, figure
+from sim.bench.floor import LATENCY_WRITE_BYTES, Floor, measure_floor
+from sim.bench.node_status import group_writes
+
+FLOOR_S = 3.0
+"""How long each floor is measured."""
+
+WARM_UP_S = 1.0
+"""Appends of the first second are not counted: connections open, Python's caches fill."""
+
+_POOL_BYTES = 4 << 20
+
+
+@attrs.frozen(kw_only=True)
+class Load:
+    """What one phase appends."""
+
+    name: str
+    record_bytes: int
+    in_flight_bytes: int
+    is_one_at_a_time: bool = False
+    floor_share_goal: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Site:
+    """Where the bench runs: a log, its stream's copies, its nodes, and a disk for the floor."""
+
+    log: Log
+    cluster: str
+    stream: str
+    write_quorum: int
+    nodes: Sequence[Address]
+    directory: Path
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """What one phase reached."""
+
+    load: Load
+    records_count: int
+    took_s: float
+    latencies: LatencyHistogram
+    group_bytes: int
+    """Mean bytes of a node's write, each with one sync."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes of records acknowledged in a second."""
+        return self.records_count * self.load.record_bytes / self.took_s
+
+
+async def run_load(
+    site: Site, load: Load, *, duration_s: float, payloads: Sequence[bytes]
+) -> Run:
+    """Append for `duration_s`, after a warm-up."""
+    async with site.log.open_writer(
+        site.stream, in_flight_bytes=load.in_flight_bytes
+    ) as writer:
+        drive = _one_at_a_time if load.is_one_at_a_time else _many_in_flight
+        await drive(writer, payloads, WARM_UP_S, LatencyHistogram())
+        await writer.flush()
+        before = await group_writes(site.nodes, cluster=site.cluster)
+        latencies, started_s = LatencyHistogram(), trio.current_time()
+        count = await drive(writer, payloads, duration_s, latencies)
+        took_s = trio.current_time() - started_s
+        after = await group_writes(site.nodes, cluster=site.cluster)
+    written_bytes, groups_count = after[0] - before[0], after[1] - before[1]
+    return Run(
+        load=load,
+        records_count=count,
+        took_s=took_s,
+        latencies=latencies,
+        group_bytes=round(written_bytes / max(1, groups_count)),
+    )
+
+
+async def measure_append(
+    site: Site,
+    loads: Sequence[Load],
+    *,
+    duration_s: float,
+    payloads_of: Callable[[int, int], Sequence[bytes]],
+    tell: Callable[[str], None],
+) -> list[Figure]:
+    """Run all loads, and their floors, and give all figures."""
+    figures: list[Figure] = []
+    for load in loads:
+        tell(f"{load.name}: appending for {duration_s:.0f} s")
+        payloads = payloads_of(load.record_bytes, _POOL_BYTES)
+        run = await run_load(site, load, duration_s=duration_s, payloads=payloads)
+        size = LATENCY_WRITE_BYTES if load.is_one_at_a_time else run.group_bytes
+        processes = 1 if load.is_one_at_a_time else len(site.nodes)
+        tell(
+            f"{load.name}: the floor, {processes} processes writing and syncing {size:,} bytes"
+        )
+        floor = await measure_floor(
+            site.directory, write_bytes=size, processes_count=processes, duration_s=FLOOR_S
+        )
+        figures += _figures(site, run, floor)
+    return figures
+
+
+def _figures(site: Site, run: Run, floor: Floor) -> list[Figure]:
+    load, name = run.load, run.load.name
+    rate = figure(f"{name} rate", run.records_count / run.took_s, "records/s")
+    if load.is_one_at_a_time:
+        latencies = run.latencies.figures(
+            name, p50_floor_ms=floor.sync_p50_s * 1e3, p50_goal="<= 4 x the floor"
+        )
+        return [rate, *latencies]
+    goal = None if load.floor_share_goal is None else f">= {load.floor_share_goal} of the floor"
+    throughput = figure(
+        f"{name} throughput",
+        run.bytes_per_s / 1e6,
+        "MB/s",
+        floor=floor.bytes_per_s / site.write_quorum / 1e6,
+        goal=goal,
+    )
+    group = figure(f"{name} group write", run.group_bytes, "bytes")
+    return [rate, throughput, group, *run.latencies.figures(name)]
+
+
+async def _many_in_flight(
+    writer: Writer, payloads: Sequence[bytes], duration_s: float, latencies: LatencyHistogram
+) -> int:
+    pipeline, count = Pipeline(writer), 0
+
+    async def push() -> None:
+        until_s, number = trio.current_time() + duration_s, 0
+        while trio.current_time() < until_s:
+            for _ in range(16):
+                await pipeline.push(payloads[number % len(payloads)])
+                number += 1
+            # A window that never fills must not keep the answers from being taken.
+            await trio.lowlevel.checkpoint()
+        pipeline.close()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(push)
+        while answers := await pipeline.next_answers():
+            now_s = trio.current_time()
+            count += len(answers)
+            for answered in answers:
+                latencies.record(now_s - answered.started_s)
+    return count
+
+
+async def _one_at_a_time(
+    writer: Writer, payloads: Sequence[bytes], duration_s: float, latencies: LatencyHistogram
+) -> int:
+    until_s, number = trio.current_time() + duration_s, 0
+    while (started_s := trio.current_time()) < until_s:
+        await writer.append(payloads[number % len(payloads)])
+        latencies.record(trio.current_time() - started_s)
+        number += 1
+    return number

@@ -1,0 +1,30 @@
+"""A small cluster for a benchmark that was given none: three regions of one node each."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sim.cluster.local import open_cluster
+from sim.cluster.place import check_space, fresh_directory
+from sim.cluster.plan import ClusterPlan, Shape, draw_plan
+from sim.cluster.ports import free_ports
+
+SHAPE = Shape(nodes_per_region=1, zookeeper_count=1, storage_options=())
+"""One ZooKeeper server: none is on the path of an append, and each takes some of the cores."""
+
+
+@asynccontextmanager
+async def open_own_cluster(data_dir: Path | None) -> AsyncIterator[ClusterPlan]:
+    """Start it; stop it and remove its directory when the block ends."""
+    directory = (data_dir or fresh_directory()).absolute()
+    try:
+        check_space(directory)
+        plan = draw_plan(
+            SHAPE, cluster="bench", directory=directory, ports=free_ports(SHAPE.ports_count)
+        )
+        async with open_cluster(plan):
+            yield plan
+    finally:
+        if data_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,67 @@
+"""Compares what is read with what was written: every byte, in order, each once."""
+
+import hashlib
+from collections.abc import Sequence
+
+from geolog.client.record import RecordBatch
+
+PROBLEMS_MAX = 5
+"""More of the same tell nothing new."""
+
+
+class Comparison:
+    """Takes records as they are read and keeps count of those that are as they should be.
+
+    The record of sequence n must be `expected[n]`. Equality decides; the hash, of each record
+    with its length, is printed so that a person can compare two runs.
+    """
+
+    def __init__(self, expected: Sequence[bytes]) -> None:
+        self._expected = expected
+        self._hash = hashlib.sha256()
+        self._problems: list[str] = []
+        self._problems_count = 0
+        self.read_count = 0
+        self.equal_count = 0
+        self.read_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Comparison read={self.read_count} equal={self.equal_count}>"
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What was not as it should be; the first few."""
+        more = self._problems_count - len(self._problems)
+        return (*self._problems, *([f"and {more:,} more"] if more else []))
+
+    @property
+    def digest(self) -> str:
+        """The hash of all that was read so far."""
+        return self._hash.hexdigest()
+
+    def add(self, batch: RecordBatch) -> None:
+        """The next batch that was read."""
+        first = batch.first_sequence + batch.first_row
+        for offset, value in enumerate(batch.values()):
+            self._add(first + offset, value)
+
+    def _add(self, found: int, value: bytes) -> None:
+        sequence = self.read_count
+        self.read_count += 1
+        self.read_bytes += len(value)
+        self._hash.update(len(value).to_bytes(4, "big"))
+        self._hash.update(value)
+        if found != sequence:
+            self.problem(f"sequence {found} was read where {sequence} is due")
+        elif sequence >= len(self._expected):
+            self.problem(f"sequence {sequence} was read, which nobody wrote")
+        elif self._expected[sequence] != value:
+            self.problem(f"sequence {sequence} was read with other bytes than were written")
+        else:
+            self.equal_count += 1
+
+    def problem(self, text: str) -> None:
+        """Note what is not as it should be."""
+        self._problems_count += 1
+        if len(self._problems) < PROBLEMS_MAX:
+            self._problems.append(text)

@@ -1,0 +1,90 @@
+"""What a demo found: the counts that decide, and the latencies of acknowledged appends."""
+
+import attrs
+from hdrh.histogram import HdrHistogram
+
+
+@attrs.frozen(kw_only=True)
+class Latencies:
+    """Acknowledged appends of one part of the story, timed from the call to the answer."""
+
+    when: str
+    count: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    pause_ms: float
+    """The longest time between two answers."""
+
+
+@attrs.frozen(kw_only=True)
+class StoryReport:
+    """The outcome of one demo."""
+
+    region_lost: str
+    source_count: int
+    acknowledged_count: int
+    found_count: int
+    """Records that the first writer was not answered for and the second found in the log."""
+    read_count: int
+    equal_count: int
+    lost_count: int
+    """Acknowledged or found in the log, and not read back equal."""
+    read_bytes: int
+    sha256: str
+    """Of each record's length, as four bytes, and the record."""
+    segments_count: int
+    latencies: tuple[Latencies, ...]
+    problems: tuple[str, ...]
+    took_s: float
+
+    @property
+    def is_good(self) -> bool:
+        """Every count is right."""
+        return not self.problems
+
+    def counts(self) -> list[tuple[int, str]]:
+        """The counts as lines for people."""
+        found = (
+            f" (and {self.found_count:,} found in the log by the second writer)"
+            if self.found_count
+            else ""
+        )
+        return [
+            (self.source_count, "flights given to the writers"),
+            (self.acknowledged_count, f"acknowledged, on disk in two regions or more{found}"),
+            (self.read_count, f"read back in another region, {self.read_bytes >> 20} MiB"),
+            (self.equal_count, "of them equal byte for byte, in order, each once"),
+            (self.lost_count, "lost"),
+        ]
+
+
+class Stopwatch:
+    """Times of answered appends, for one part of the story."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+        self.count = 0
+        self._histogram = HdrHistogram(1, 120_000_000, 3)
+        self._answered_s: float | None = None
+        self._pause_s = 0.0
+
+    def answered(self, started_s: float, now_s: float, count: int = 1) -> None:
+        """`count` appends that were called at `started_s` are answered now."""
+        self.count += count
+        self._histogram.record_value(max(1, round((now_s - started_s) * 1e6)), count)
+        if self._answered_s is not None:
+            self._pause_s = max(self._pause_s, now_s - self._answered_s)
+        self._answered_s = now_s
+
+    def latencies(self) -> Latencies:
+        """What was measured so far."""
+        histogram = self._histogram
+        return Latencies(
+            when=self.when,
+            count=self.count,
+            p50_ms=histogram.get_value_at_percentile(50) / 1e3,
+            p99_ms=histogram.get_value_at_percentile(99) / 1e3,
+            max_ms=histogram.get_max_value() / 1e3 if self.count else 0.0,
+            pause_ms=self._pause_s * 1e3,
+        )

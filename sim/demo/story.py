@@ -1,0 +1,232 @@
+"""The demo's story: write, lose a region, write on, change writers, read all back, heal.
+
+Each act leaves its figures; what decides in the end is the comparison of every byte that was
+read with what was given to the writers.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+import trio
+
+from geolog.client.bounds import AtSequence, LastRecords
+from geolog.client.log import Log, connect
+from geolog.client.pipeline import Pipeline
+from geolog.client.writer import Writer
+from sim.cluster.health import wait_healthy
+from sim.cluster.local import LocalCluster
+from sim.demo.comparison import Comparison
+from sim.demo.flights import flights_archive, read_flights
+from sim.demo.report import Stopwatch, StoryReport
+from sim.demo.screen import Screen
+from topology.errors import (
+    FencedError,
+    InvalidArgumentError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+
+STREAM = "demo/flights"
+
+STORY_S_MAX = 110.0
+"""The whole demo has 120 s."""
+
+SEGMENT_BYTES = 4 << 20
+"""Small, so that segments roll before the outage and during it."""
+
+IN_FLIGHT_BYTES = 512 << 10
+"""What a writer has unanswered at a time: enough for throughput, little enough for latency."""
+
+# Where the acts part, as shares of all flights.
+_KILL_AT, _TAKE_OVER_AT, _HEAL_AT = 0.4, 0.6, 0.9
+
+
+async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
+    """Carry the whole story out. UnavailableError if it does not end in time."""
+    if len(cluster.plan.regions) < 3:
+        raise InvalidArgumentError(
+            "the workload loses a region and goes on: it takes three regions, or --no-workload"
+        )
+    archive = flights_archive()
+    flights = await trio.to_thread.run_sync(lambda: list(read_flights(archive)))
+    try:
+        with trio.fail_after(STORY_S_MAX):
+            return await _Story(cluster, screen, flights).run()
+    except trio.TooSlowError as error:
+        raise UnavailableError(
+            f"the demo did not end within {STORY_S_MAX:.0f} s; its logs are in "
+            f"{cluster.plan.directory}/logs (--keep leaves them behind)"
+        ) from error
+
+
+class _Story:
+    """The acts, in order, and what they found.
+
+    The first region is lost. The first writer stands in the second region, the one that takes
+    over in the third; there all is read back.
+    """
+
+    def __init__(self, cluster: LocalCluster, screen: Screen, flights: Sequence[bytes]) -> None:
+        self._cluster = cluster
+        self._screen = screen
+        self._flights = flights
+        self._lost, self._home, self._afar = cluster.plan.regions[:3]
+        self._started_s = trio.current_time()
+        self._comparison = Comparison(flights)
+        self._watches = [Stopwatch("before the outage")]
+        self._acknowledged_count = 0
+        self._acknowledged_changed = trio.Event()
+        self._found_count = 0
+
+    async def run(self) -> StoryReport:
+        """All acts."""
+        async with self._connect(self._home) as home, self._connect(self._afar) as afar:
+            await home.create_stream(STREAM, survive="1 region", segment_bytes=SEGMENT_BYTES)
+            async with trio.open_nursery() as nursery:
+                first_ended = trio.Event()
+                nursery.start_soon(self._write_until_fenced, home, first_ended)
+                await self._lose_region()
+                await self._reached(_TAKE_OVER_AT)
+                async with afar.open_writer(STREAM, in_flight_bytes=IN_FLIGHT_BYTES) as second:
+                    await first_ended.wait()
+                    await self._go_on(afar, second)
+            segments = await afar.list_segments(STREAM)
+        return self._report(len(segments))
+
+    async def _write_until_fenced(self, log: Log, ended: trio.Event) -> None:
+        """The first writer. It does not know that, and when, another will take over."""
+        try:
+            async with log.open_writer(STREAM, in_flight_bytes=IN_FLIGHT_BYTES) as writer:
+                await self._write(writer, range(self._mark(_HEAL_AT)))
+        except* (FencedError, OutcomeUnknownError):
+            pass  # What it was not answered for, the second writer looks up in the log.
+        finally:
+            ended.set()
+
+    async def _lose_region(self) -> None:
+        await self._reached(_KILL_AT)
+        written, took_s = self._acknowledged_count, trio.current_time() - self._started_s
+        self._screen.happened(
+            "good",
+            "writing",
+            f"{written:,} flights acknowledged in {took_s:.1f} s from {self._home}",
+        )
+        self._watches.append(Stopwatch("during it"))
+        killed = await self._cluster.kill(self._lost)
+        nodes = sum(server.plan.kind == "storage" for server in killed)
+        self._screen.happened(
+            "bad",
+            "SIGKILL",
+            f"region {self._lost}: {nodes} storage nodes and {len(killed) - nodes} ZooKeeper "
+            "server, while the writer writes",
+        )
+
+    async def _go_on(self, log: Log, writer: Writer) -> None:
+        """The second writer, from where the log ends to the last flight."""
+        end = await self._end_of(log)
+        self._found_count = end - self._acknowledged_count
+        self._screen.happened(
+            "good",
+            "taken over",
+            f"by a writer in {self._afar} at sequence {end:,}; the first one is fenced",
+        )
+        if self._found_count < 0:
+            self._comparison.problem(
+                f"{self._acknowledged_count:,} were acknowledged, the log ends at {end:,}"
+            )
+        await self._write(writer, range(end, self._mark(_HEAL_AT)))
+        await self._read_back(log)
+        await self._heal(log)
+        await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))
+        await self._read_back(log)
+
+    async def _read_back(self, log: Log) -> None:
+        """Read what was not read yet, from afar, and compare it byte for byte."""
+        first, started_s = self._comparison.read_count, trio.current_time()
+        async with log.open_reader(STREAM, start=AtSequence(first)) as reader:
+            async for batch in reader.batches():
+                self._comparison.add(batch)
+        count, took_s = self._comparison.read_count - first, trio.current_time() - started_s
+        self._screen.happened(
+            "good",
+            "read back",
+            f"{count:,} flights in {took_s:.1f} s from {self._afar}"
+            + (f", without {self._lost}" if not first else ""),
+        )
+
+    async def _heal(self, log: Log) -> None:
+        started_s = trio.current_time()
+        await self._cluster.restart(self._lost)
+        answered_s = trio.current_time()
+        await wait_healthy(log)
+        self._watches.append(Stopwatch("after it"))
+        self._screen.happened(
+            "good",
+            "rejoined",
+            f"{self._lost} answers {answered_s - started_s:.1f} s after its restart; "
+            f"healthy {trio.current_time() - answered_s:.1f} s later",
+        )
+
+    async def _write(self, writer: Writer, indices: range) -> None:
+        """Append these flights; each must be answered with its own number as its sequence."""
+        pipeline = Pipeline(writer)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._push, pipeline, indices)
+            expected = indices.start
+            while answers := await pipeline.next_answers():
+                now_s = trio.current_time()
+                for answered in answers:
+                    if answered.receipt.sequence != expected:
+                        self._comparison.problem(
+                            f"flight {expected} was answered with {answered.receipt}"
+                        )
+                    self._watches[-1].answered(answered.started_s, now_s)
+                    expected += 1
+                self._acknowledged_count += len(answers)
+                self._acknowledged_changed.set()
+
+    async def _push(self, pipeline: Pipeline, indices: range) -> None:
+        for index in indices:
+            await pipeline.push(self._flights[index])
+        pipeline.close()
+
+    async def _reached(self, share: float) -> None:
+        """Wait until that share of the flights is acknowledged."""
+        while self._acknowledged_count < self._mark(share):
+            self._acknowledged_changed = trio.Event()
+            await self._acknowledged_changed.wait()
+
+    async def _end_of(self, log: Log) -> int:
+        """The sequence that the next record will have."""
+        async with log.open_reader(STREAM, start=LastRecords(1)) as reader:
+            return max([record.sequence + 1 async for record in reader], default=0)
+
+    def _mark(self, share: float) -> int:
+        return round(len(self._flights) * share)
+
+    def _connect(self, region: str) -> AbstractAsyncContextManager[Log]:
+        plan = self._cluster.plan
+        return connect(zookeeper=plan.zookeeper, cluster=plan.cluster, region=region)
+
+    def _report(self, segments_count: int) -> StoryReport:
+        comparison = self._comparison
+        written_count = self._acknowledged_count + max(0, self._found_count)
+        if comparison.read_count != len(self._flights):
+            comparison.problem(
+                f"{comparison.read_count:,} of {len(self._flights):,} flights were read back"
+            )
+        return StoryReport(
+            region_lost=self._lost,
+            source_count=len(self._flights),
+            acknowledged_count=self._acknowledged_count,
+            found_count=self._found_count,
+            read_count=comparison.read_count,
+            equal_count=comparison.equal_count,
+            lost_count=written_count - comparison.equal_count,
+            read_bytes=comparison.read_bytes,
+            sha256=comparison.digest,
+            segments_count=segments_count,
+            latencies=tuple(watch.latencies() for watch in self._watches),
+            problems=comparison.problems,
+            took_s=trio.current_time() - self._started_s,
+        )

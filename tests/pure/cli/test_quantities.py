@@ -1,0 +1,68 @@
+"""Quantities as people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.cli.quantities import (
+    format_bytes,
+    format_seconds,
+    parse_bytes,
+    parse_bytes_per_second,
+    parse_seconds,
+)
+from topology.errors import InvalidArgumentError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("80ms", 0.08), ("30s", 30), ("1.5s", 1.5), ("5m", 300), ("1h", 3600), ("7d", 604800)],
+)
+def test_a_time_has_a_unit(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("1B", 1), ("64KiB", 65536), ("64MiB", 64 << 20), ("1.5kB", 1500), ("2 GB", 2 * 10**9)],
+)
+def test_a_size_has_a_unit(text: str, size_bytes: int) -> None:
+    assert parse_bytes(text) == size_bytes
+
+
+def test_a_rate_is_a_size_per_second() -> None:
+    assert parse_bytes_per_second("20MB/s") == 20e6
+
+
+@pytest.mark.parametrize("parse", [parse_seconds, parse_bytes, parse_bytes_per_second])
+def test_a_number_alone_is_refused_and_the_message_says_what_is_missing(parse: object) -> None:
+    assert callable(parse)
+
+    with pytest.raises(InvalidArgumentError, match=r"'30' has no unit: write it as"):
+        parse("30")
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1e3s", "ten s", "1s2s", "٣s"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        parse_seconds(text)
+
+
+def test_an_unknown_unit_is_named_with_the_known_ones() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"unknown unit 'sec': known are us, ms, s"):
+        parse_seconds("3sec")
+
+
+def test_half_a_byte_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="not a whole number"):
+        parse_bytes("0.3B")
+
+
+@given(st.integers(0, 1 << 50))
+def test_a_size_as_text_reads_back_equal(size_bytes: int) -> None:
+    assert parse_bytes(format_bytes(size_bytes)) == size_bytes
+
+
+@given(st.integers(0, 10**9).map(lambda milliseconds: milliseconds / 1000))
+def test_a_time_as_text_reads_back_equal(seconds: float) -> None:
+    assert parse_seconds(format_seconds(seconds)) == pytest.approx(seconds, rel=1e-5)

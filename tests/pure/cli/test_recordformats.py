@@ -1,0 +1,163 @@
+"""Records in files and pipes: read piece by piece, and what is wrong with them is said."""
+
+import json
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.cli.recordformats import (
+    FORMATS,
+    LINE_BYTES_MAX,
+    Format,
+    Outgoing,
+    parser_of,
+    record_document,
+    value_formatter,
+)
+from geolog.client.record import Record, RecordBatch
+from geolog.wire.batch import open_batch, seal_batch
+from topology.errors import InvalidArgumentError, TooLargeError
+
+
+def parsed(format_: Format, *pieces: bytes, key_separator: str | None = None) -> list[Outgoing]:
+    parser = parser_of(format_, key_separator=key_separator)
+    found = [outgoing for piece in pieces for outgoing in parser.feed(piece)]
+    return found + list(parser.end())
+
+
+def values(records: Iterable[Outgoing]) -> list[bytes]:
+    return [record.value for record in records]
+
+
+def record_of(outgoing: Outgoing) -> Record:
+    """The record as a reader would give it."""
+    sealed = seal_batch(
+        [outgoing.value],
+        created_us=[0],
+        keys=[outgoing.key],
+        transaction_ids=[outgoing.transaction_id],
+        headers=[outgoing.headers or {}],
+    )
+    batch = RecordBatch(
+        stream="shop/orders",
+        partition=0,
+        epoch=1,
+        segment=3,
+        entry=7,
+        first_slot=0,
+        first_sequence=41,
+        timestamp_us=1_767_225_600_000_001,
+        served_region="eu-west",
+        batch=open_batch(sealed.data),
+        end_row=1,
+    )
+    (record,) = batch
+    return record
+
+
+def test_a_line_is_a_record_also_the_last_without_newline() -> None:
+    assert values(parsed("lines", b"a\nbc\n\nd")) == [b"a", b"bc", b"", b"d"]
+
+
+def test_a_key_stands_before_the_separator_and_only_there() -> None:
+    assert parsed("lines", b"k=v=w\nplain\n=v\n", key_separator="=") == [
+        Outgoing(b"v=w", b"k"),
+        Outgoing(b"plain"),
+        Outgoing(b"v", b""),
+    ]
+
+
+def test_a_json_line_may_hold_all_that_a_record_has() -> None:
+    line = (
+        b'{"value_base64":"//8=","key":"k","headers":{"a":"1","b":{"base64":"/w=="}},'
+        b'"transaction_id":9}'
+    )
+
+    assert parsed("jsonl", line) == [Outgoing(b"\xff\xff", b"k", {"a": b"1", "b": b"\xff"}, 9)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", "line 1 is no JSON"),
+        (b"[1]", "line 1 is no JSON object"),
+        (b"{}", 'line 1 has neither "value" nor "value_base64"'),
+        (b'{"value":1}', "line 1: value 1 is no text"),
+        (b'{"value":"a","value_base64":"YQ=="}', "line 1 has both"),
+        (b'{"value_base64":"?"}', "line 1: value_base64 is no base64"),
+        (b'{"value":"\\ud800"}', "line 1: value is no Unicode text"),
+        (b'{"value":"a","transaction_id":"9"}', "line 1: transaction_id '9' is no integer"),
+        (b'{"value":"a","headers":[]  ,"kay":"b"}', "unknown key 'kay'; the nearest .* 'key'"),
+        (b'{"value":"a","headers":{"h":1}}', "line 1: header h: 1 is no text"),
+        (b'{"gap":"trimmed","from":"1-0-0","to":"1-5-0"}', "line 1 is a gap"),
+    ],
+)
+def test_what_is_wrong_with_a_json_line_is_said_with_its_number(
+    line: bytes, message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        parsed("jsonl", line)
+
+
+def test_a_record_cut_off_by_the_end_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="ends inside a record: 5 bytes are left"):
+        parsed("length-prefixed", b"\0\0\0\x02ab\0\0\0\x09c")
+
+
+def test_a_length_is_bounded_before_anything_is_kept_for_it() -> None:
+    with pytest.raises(TooLargeError, match="4294967295"):
+        parsed("length-prefixed", b"\xff\xff\xff\xff")
+
+
+def test_a_line_is_bounded() -> None:
+    with pytest.raises(TooLargeError, match="line 2 is over"):
+        parsed("lines", b"a\n" + b"b" * (LINE_BYTES_MAX + 1))
+
+
+OUTGOING = st.builds(
+    Outgoing,
+    value=st.binary(max_size=20).map(lambda value: value.replace(b"\n", b"")),
+    key=st.none() | st.binary(max_size=5),
+    headers=st.none() | st.dictionaries(st.text(max_size=3), st.binary(max_size=3), min_size=1),
+    transaction_id=st.none() | st.integers(0, 1 << 40),
+)
+
+
+@given(OUTGOING)
+def test_what_read_prints_as_json_append_takes_back(outgoing: Outgoing) -> None:
+    printed = json.dumps(record_document(record_of(outgoing))).encode()
+
+    assert parsed("jsonl", printed) == [outgoing]
+
+
+@given(st.sampled_from(FORMATS), st.lists(OUTGOING, max_size=4), st.data())
+def test_bytes_may_come_in_any_pieces(
+    format_: Format, outgoing: list[Outgoing], data: st.DataObject
+) -> None:
+    form = value_formatter(format_, key_separator=None)
+    whole = b"".join(form(record_of(record)) for record in outgoing)
+    cut = data.draw(st.integers(0, len(whole)))
+
+    assert values(parsed(format_, whole[:cut], whole[cut:])) == values(outgoing)
+
+
+def test_a_record_as_json_tells_all_that_is_known_of_it() -> None:
+    record = record_of(Outgoing(b"v", key=b"\xff", headers={"h": b"1"}, transaction_id=5))
+
+    assert record_document(record) == {
+        "stream": "shop/orders",
+        "partition": 0,
+        "epoch": 1,
+        "dlsn": "3-7-0",
+        "sequence": 41,
+        "transaction_id": 5,
+        "timestamp": "2026-01-01T00:00:00.000001Z",
+        "key_base64": "/w==",
+        "value": "v",
+        "headers": {"h": "1"},
+        "origin": None,
+        "served_region": "eu-west",
+        "hedged": False,
+    }

@@ -1,0 +1,162 @@
+"""Which of five places decides a setting, and what is said of keys that mean nothing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from geolog.cli.settings import (
+    COMMAND,
+    ROLES,
+    STORAGE,
+    CommandConfig,
+    Places,
+    check_environment,
+    check_keys,
+    configured,
+    settings_of,
+)
+from geolog.cli.settingsfile import SettingsFile
+from topology.errors import InvalidConfigError, NotFoundError
+
+TEXT = """\
+cluster = "from-file"
+timeout = "1s"
+
+[profile.test]
+cluster = "from-profile"
+"""
+
+
+def file_of(directory: Path, text: str) -> SettingsFile:
+    path = directory / "geolog.toml"
+    path.write_text(text)
+    return SettingsFile.read(path)
+
+
+def places(
+    file: SettingsFile | None = None,
+    *,
+    flags: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    profile: str | None = None,
+) -> Places:
+    return Places(flags or {}, environment or {}, file, profile)
+
+
+def cluster_of(places: Places) -> str:
+    return configured(CommandConfig, places.decide(COMMAND)).cluster
+
+
+def test_each_place_wins_over_those_behind_it(tmp_path: Path) -> None:
+    file = file_of(tmp_path, TEXT)
+    environment = {"GEOLOG_CLUSTER": "from-environment"}
+    flags = {"cluster": "from-flag"}
+
+    assert cluster_of(places()) == "default"
+    assert cluster_of(places(file)) == "from-file"
+    assert cluster_of(places(file, profile="test")) == "from-profile"
+    assert cluster_of(places(file, profile="test", environment=environment)) == (
+        "from-environment"
+    )
+    assert (
+        cluster_of(places(file, profile="test", environment=environment, flags=flags))
+        == "from-flag"
+    )
+
+
+def test_each_setting_tells_which_place_decided_it(tmp_path: Path) -> None:
+    file = file_of(tmp_path, TEXT)
+    decided = places(
+        file, flags={"region": "eu-west"}, environment={"GEOLOG_OUTPUT": "json"}, profile="test"
+    ).decide(COMMAND)
+
+    assert {each.setting.key: each.origin for each in decided} == {
+        "zookeeper": "default",
+        "cluster": f"{file.path}:5",
+        "region": "flag --region",
+        "output": "environment GEOLOG_OUTPUT",
+        "timeout": f"{file.path}:2",
+    }
+
+
+def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_one(
+    tmp_path: Path,
+) -> None:
+    file = file_of(tmp_path, 'cluster = "a"\nzookeper = "localhost:2181"\n')
+
+    assert check_keys(file) == [
+        f"{file.path}:2: unknown key 'zookeper'; the nearest known one is 'zookeeper'"
+    ]
+
+
+def test_an_unknown_key_of_a_profile_and_an_unknown_table_are_found_too(tmp_path: Path) -> None:
+    file = file_of(
+        tmp_path,
+        '[profile.test]\nregoin = "x"\n[serve.storge]\nlocation = "/a/b"\n'
+        '[profile.test.serve.storage]\nread_byte_max = "1MiB"\n',
+    )
+
+    assert check_keys(file) == [
+        f"{file.path}:2: unknown key 'regoin'; the nearest known one is 'region'",
+        f"{file.path}:6: unknown key 'read_byte_max'; "
+        "the nearest known one is 'read_bytes_max'",
+        f"{file.path}:4: unknown table [serve.storge]; "
+        "the nearest known one is [serve.storage]",
+    ]
+
+
+def test_an_unknown_variable_is_named_with_the_nearest_known_one() -> None:
+    environment = {"GEOLOG_ZOOKEPER": "h:1", "GEOLOG_REGION": "eu-west", "PATH": "/bin"}
+
+    assert check_environment(environment) == [
+        "environment: GEOLOG_ZOOKEPER means nothing; the nearest known one is GEOLOG_ZOOKEEPER"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("timeout = 30\n", r":1: timeout: '30' has no unit"),
+        ('timeout = "30"\n', r":1: timeout: '30' has no unit"),
+        ('output = "xml"\n', r":1: output: 'xml' is none of table, json, jsonl"),
+        ("cluster = [1]\n", r":1: cluster is \[1\], where one text or number is due"),
+    ],
+)
+def test_an_impossible_value_is_refused_with_its_place(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(InvalidConfigError, match=message):
+        places(file_of(tmp_path, text)).decide(COMMAND)
+
+
+def test_what_is_no_toml_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match="line 2"):
+        file_of(tmp_path, 'cluster = "a"\ntimeout = = 3\n')
+
+
+def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"there is no settings file .*none\.toml"):
+        SettingsFile.read(tmp_path / "none.toml")
+
+
+def test_a_server_takes_its_settings_from_its_own_table(tmp_path: Path) -> None:
+    file = file_of(tmp_path, '[serve.storage]\nlisten = "127.0.0.1:0"\nmark_idle = "10ms"\n')
+
+    values = {each.setting.field: each.value for each in places(file).decide(STORAGE)}
+
+    assert str(values["listen"]) == "127.0.0.1:0"
+    assert values["mark_idle_s"] == pytest.approx(0.01)
+
+
+def test_every_default_as_text_reads_back_equal() -> None:
+    for role in ROLES:
+        for setting in settings_of(role):
+            if setting.default is not None:
+                assert setting.parse(setting.show(setting.default)) == setting.default
+
+
+def test_no_two_settings_share_a_variable() -> None:
+    names = [setting.environment_name for role in ROLES for setting in settings_of(role)]
+
+    assert len(set(names)) == len(names)
