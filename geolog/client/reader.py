@@ -3,15 +3,24 @@
 A bounded read ends at the end that was asked for when it was opened, or fails.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
 from geolog.client.bounds import Bound
 from geolog.client.record import Record, RecordBatch
-from geolog.client.scan import Begin, Chunk, ReaderConfig, StreamScan, Until, row_of_transaction
+from geolog.client.scan import (
+    Begin,
+    Chunk,
+    ReaderConfig,
+    StreamScan,
+    Until,
+    Walk,
+    row_of_transaction,
+)
 from geolog.ledger.background import open_background
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.protocol.stream_state import SegmentRecord, StreamName
@@ -36,30 +45,43 @@ class Reader:
         self._until = until
         self._received = received
         self._sequence_next: int | None = None
+        self._is_begun = False
         self._is_over = False
+        self._batches: deque[RecordBatch] = deque()
+        self._records: Iterator[Record] = iter(())
 
     def __repr__(self) -> str:
         return f"Reader({self._name}, next sequence {self._sequence_next})"
 
-    def __aiter__(self) -> AsyncIterator[Record]:
-        return self._records()
+    def __aiter__(self) -> "Reader":
+        return self
 
-    async def _records(self) -> AsyncIterator[Record]:
-        async for batch in self.batches():
-            for record in batch:
-                yield record
+    async def __anext__(self) -> Record:
+        record = next(self._records, None)
+        while record is None:
+            self._records = iter(await self._next_batch())
+            record = next(self._records, None)
+        return record
 
-    async def batches(self) -> AsyncIterator[RecordBatch]:
+    def batches(self) -> "BatchReader":
         """The native unit: runs of records with consecutive sequences."""
-        async for received in self._received:
+        return BatchReader(self._next_batch)
+
+    async def _next_batch(self) -> RecordBatch:
+        while not self._batches:
+            if self._is_over:
+                raise StopAsyncIteration
+            try:
+                received = await self._received.receive()
+            except trio.EndOfChannel:
+                raise StopAsyncIteration from None
             if isinstance(received, GeologError):
                 raise received
             for fetched in received.entries:
-                for batch in self._batches_of(received.segment, fetched):
-                    self._sequence_next = batch.end_sequence
-                    yield batch
-                if self._is_over:
-                    return
+                self._batches.extend(self._batches_of(received.segment, fetched))
+        batch = self._batches.popleft()
+        self._sequence_next = batch.end_sequence
+        return batch
 
     def _batches_of(self, segment: SegmentRecord, fetched: FetchedEntry) -> list[RecordBatch]:
         header = fetched.decoded.header
@@ -85,6 +107,7 @@ class Reader:
             cut = self._cut(batch)
             if len(cut):
                 found.append(cut)
+                self._is_begun = True
         return found
 
     def _cut(self, batch: RecordBatch) -> RecordBatch:
@@ -94,11 +117,24 @@ class Reader:
             first = max(first, start.slot - batch.first_slot)
         if start.time_us is not None and batch.timestamp_us < start.time_us:
             first = batch.end_row
-        if start.transaction_id is not None and self._sequence_next is None:
+        if start.transaction_id is not None and not self._is_begun:
             first = max(first, row_of_transaction(batch, start.transaction_id))
         end = self._until.end_row(batch)
         self._is_over = self._is_over or end < batch.end_row
         return attrs.evolve(batch, first_row=min(first, end), end_row=end)
+
+
+@attrs.frozen
+class BatchReader:
+    """The same reader, batch by batch."""
+
+    _next: Callable[[], Awaitable[RecordBatch]]
+
+    def __aiter__(self) -> "BatchReader":
+        return self
+
+    async def __anext__(self) -> RecordBatch:
+        return await self._next()
 
 
 @asynccontextmanager
@@ -122,12 +158,12 @@ async def open_stream_reader(
 
     async def read_ahead() -> None:
         async with send:
+            walk = Walk.beginning(begin)
             try:
-                async with aclosing(scan.chunks(begin, end)) as chunks:
-                    async for chunk in chunks:
-                        await send.send(chunk)
-                        if until.is_past(chunk.entries[-1].decoded.header):
-                            return
+                while (chunk := await scan.next_chunk(walk, end)) is not None:
+                    await send.send(chunk)
+                    if until.is_past(chunk.entries[-1].decoded.header):
+                        return
             except GeologError as error:
                 await send.send(error)
 

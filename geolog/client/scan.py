@@ -4,7 +4,7 @@ Whatever a replica gives is checked against what must come next: the entry's own
 segment, entry and first sequence, so a copy that belongs elsewhere is found.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import Callable
 
 import attrs
 import trio
@@ -105,12 +105,25 @@ class Chunk:
 
 
 @attrs.define
-class _Walk:
-    """Where the reader stands: the next entry, and the sequence that it must begin with."""
+class Walk:
+    """Where a reader stands: the next entry, and the sequence that it must begin with."""
 
     segment: int
     entry: EntryId
-    sequence: int | None
+    sequence: int | None = None
+    ledger: LedgerRecord | None = None
+    readable: EntryId = NO_ENTRY
+    """The last entry of the ledger that may be shown, as far as was asked."""
+
+    @classmethod
+    def beginning(cls, begin: Begin) -> "Walk":
+        """A walk that stands where reading begins."""
+        return cls(max(1, begin.segment), EntryId(begin.entry))
+
+    @property
+    def is_ledger_closed(self) -> bool:
+        """Whether the ledger was CLOSED when it was read: `readable` is its end then."""
+        return self.ledger is not None and self.ledger.state is LedgerState.CLOSED
 
 
 class StreamScan:
@@ -247,21 +260,41 @@ class StreamScan:
             f" its replicas answered within {self._config.stall_timeout_s} s"
         )
 
-    async def chunks(self, start: Begin, end: StreamEnd | None) -> AsyncGenerator[Chunk, None]:
-        """Entries in order, a chunk at a time, up to `end`; for ever when that is None."""
-        walk = _Walk(max(1, start.segment), EntryId(start.entry), None)
+    async def next_chunk(self, walk: Walk, end: StreamEnd | None) -> Chunk | None:
+        """The next entries, in order; None at `end`, of which there is none when following."""
         while end is None or (walk.segment, walk.entry) < (end.segment, end.entry):
             segment = self._segments.get(walk.segment)
             if segment is None:
-                if not await self._wait_for_segment(walk, is_following=end is None):
-                    return
+                if not await self._find_segment(walk, is_following=end is None):
+                    return None
                 continue
-            ledger = (await self._ledgers.read(segment.ledger)).record
-            async for chunk in self._segment_chunks(segment, ledger, walk, end):
-                yield Chunk(segment, chunk)
-            walk.segment, walk.entry = walk.segment + 1, EntryId(0)
+            if walk.ledger is None or walk.ledger.ledger != segment.ledger:
+                walk.ledger = (await self._ledgers.read(segment.ledger)).record
+                walk.readable = EntryId(walk.entry - 1)
+            if walk.entry > walk.readable:
+                await self._look_further(walk, segment, walk.ledger, end)
+            if walk.entry <= walk.readable:
+                entries = await self._fetch(walk.ledger, walk.entry, walk.readable)
+                for fetched in entries:
+                    self._check(segment, fetched, walk)
+                return Chunk(segment, entries)
+            if end is not None or segment.is_completed or walk.is_ledger_closed:
+                walk.segment, walk.entry = walk.segment + 1, EntryId(0)
+            else:
+                await trio.sleep(self._config.follow_poll_s)
+                walk.ledger = (await self._ledgers.read(segment.ledger)).record
+        return None
 
-    async def _wait_for_segment(self, walk: _Walk, *, is_following: bool) -> bool:
+    async def _look_further(
+        self, walk: Walk, segment: SegmentRecord, ledger: LedgerRecord, end: StreamEnd | None
+    ) -> None:
+        """Find how far the segment may be shown now."""
+        if end is not None and end.segment == segment.segment:
+            walk.readable = EntryId(end.entry - 1)
+        else:
+            walk.readable = await self._readable_to(segment, ledger, walk.readable)
+
+    async def _find_segment(self, walk: Walk, *, is_following: bool) -> bool:
         """Whether the segment at which the walk stands, or a later one, is listed."""
         while True:
             await self.refresh()
@@ -273,32 +306,7 @@ class StreamScan:
                 return False
             await trio.sleep(self._config.follow_poll_s)
 
-    async def _segment_chunks(
-        self, segment: SegmentRecord, ledger: LedgerRecord, walk: _Walk, end: StreamEnd | None
-    ) -> AsyncIterator[list[FetchedEntry]]:
-        readable = EntryId(walk.entry - 1)
-        while True:
-            if walk.entry > readable:
-                if end is not None and end.segment == segment.segment:
-                    readable = EntryId(end.entry - 1)
-                else:
-                    readable = await self._readable_to(segment, ledger, readable)
-            if walk.entry > readable:
-                if (
-                    end is not None
-                    or ledger.state is LedgerState.CLOSED
-                    or segment.is_completed
-                ):
-                    return
-                await trio.sleep(self._config.follow_poll_s)
-                ledger = (await self._ledgers.read(segment.ledger)).record
-                continue
-            chunk = await self._fetch(ledger, walk.entry, readable)
-            for fetched in chunk:
-                self._check(segment, fetched, walk)
-            yield chunk
-
-    def _check(self, segment: SegmentRecord, fetched: FetchedEntry, walk: _Walk) -> None:
+    def _check(self, segment: SegmentRecord, fetched: FetchedEntry, walk: Walk) -> None:
         """What came is what must come next; else some writer or node is broken, and we stop."""
         header = fetched.decoded.header
         expected = walk.sequence

@@ -89,7 +89,8 @@ async def _list_nodes(metadata: Metadata, parent: str) -> list[NodeRecord]:
     found = [
         await _find_node(metadata, f"{parent}/{n}") for n in await metadata.children(parent)
     ]
-    return sorted(record for record in found if record is not None)
+    records = [record for record in found if record is not None]
+    return sorted(records, key=lambda record: record.node_id)
 
 
 async def _find_node(metadata: Metadata, path: str) -> NodeRecord | None:

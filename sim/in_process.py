@@ -1,0 +1,189 @@
+"""A whole cluster in one process: real nodes and clients over the seams' versions in memory.
+
+Nodes and clients run the code that servers run. What stands below them is in memory: the
+network, one disk a node, the metadata store; time is trio's clock, which a test may replace by
+a mock, and chance comes from one seed. A node can be killed and started again on the disk that
+is left.
+"""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from geolog.client.log import Log, LogConfig, open_log
+from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
+from geolog.transport.seam import Address
+from regions.storage.config import StorageConfig
+from regions.storage.node import open_storage_node
+from sim.memory_disk import MemoryDisk
+from sim.memory_transport import MemoryNetwork
+
+_PORT = 4000
+_START_OF_TIME_US = 1_700_000_000_000_000
+
+
+@attrs.define(eq=False)
+class InProcessNode:
+    """A storage node: its place, its disk, and whether it runs."""
+
+    node_id: str
+    location: str
+    disk: MemoryDisk
+    scope: trio.CancelScope | None = None
+    metadata: MemoryMetadata | None = None
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def region(self) -> str:
+        """The region it stands in."""
+        return self.location.split("/")[1]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not killed since."""
+        return self.scope is not None
+
+
+class InProcessCluster:
+    """Nodes, network, metadata; `open_in_process_cluster` makes it."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        nursery: trio.Nursery,
+        rng: random.Random,
+        *,
+        session_timeout_s: float,
+        journal_file_bytes: int,
+    ) -> None:
+        self.store = store
+        self.network = MemoryNetwork()
+        self.nodes: dict[str, InProcessNode] = {}
+        self._nursery = nursery
+        self._rng = rng
+        self._session_timeout_s = session_timeout_s
+        self._journal_file_bytes = journal_file_bytes
+
+    def now_us(self) -> int:
+        """Wall-clock time, as far as there is any."""
+        return _START_OF_TIME_US + int(trio.current_time() * 1_000_000)
+
+    async def start(self, node_id: str) -> None:
+        """Start a node, and wait until it answers."""
+        node = self.nodes[node_id]
+        assert not node.is_running, f"{node_id} runs"
+        node.ready, node.ended = trio.Event(), trio.Event()
+        node.scope = trio.CancelScope()
+        self._nursery.start_soon(self._run, node, name=f"node {node_id}")
+        await node.ready.wait()
+
+    async def add_node(self, node_id: str, location: str) -> None:
+        """A new node with an empty disk."""
+        self.nodes[node_id] = InProcessNode(node_id, location, MemoryDisk())
+        await self.start(node_id)
+
+    async def kill(self, node_id: str, *, power_loss: bool = False) -> None:
+        """End a node as SIGKILL does; with `power_loss`, unsynced bytes are gone as well."""
+        node = self.nodes[node_id]
+        assert node.scope is not None, f"{node_id} does not run"
+        assert node.metadata is not None
+        node.metadata.cut_off()
+        node.scope.cancel(reason="killed")
+        await node.ended.wait()
+        self.network.kill(node_id)
+        node.scope = None
+        node.disk = node.disk.crash(keep_unsynced=not power_loss)
+
+    async def kill_region(self, region: str) -> None:
+        """Kill every node of a region that runs."""
+        for node in self.nodes_of(region):
+            if node.is_running:
+                await self.kill(node.node_id)
+
+    async def restart_region(self, region: str) -> None:
+        """Start every node of a region that does not run."""
+        for node in self.nodes_of(region):
+            if not node.is_running:
+                await self.start(node.node_id)
+
+    def nodes_of(self, region: str) -> list[InProcessNode]:
+        """The nodes of a region, running or not."""
+        return [node for node in self.nodes.values() if node.region == region]
+
+    async def _run(self, node: InProcessNode) -> None:
+        config = StorageConfig(
+            location=node.location,
+            listen=Address(node.node_id, _PORT),
+            node_id=node.node_id,
+            journal_file_bytes=self._journal_file_bytes,
+        )
+        assert node.scope is not None
+        with node.scope:
+            async with self.store.open_session(self._session_timeout_s) as metadata:
+                node.metadata = metadata
+                async with open_storage_node(
+                    config,
+                    transport=self.network.transport(node.node_id),
+                    disk=node.disk,
+                    metadata=metadata,
+                    random_bytes=self._rng.randbytes,
+                ):
+                    node.ready.set()
+                    await trio.sleep_forever()
+        node.ended.set()
+
+    @asynccontextmanager
+    async def open_client(
+        self,
+        region: str | None,
+        *,
+        host: str | None = None,
+        config: LogConfig | None = None,
+        on_session: Callable[[MemoryMetadata], None] | None = None,
+    ) -> AsyncIterator[Log]:
+        """A client on a host of its own, standing in a region."""
+        host = host or f"client-in-{region}"
+        async with (
+            self.store.open_session(self._session_timeout_s) as metadata,
+            open_log(
+                metadata=metadata,
+                transport=self.network.transport(host),
+                cluster="default",
+                region=region,
+                who=host,
+                rng=random.Random(self._rng.getrandbits(64)),
+                now_us=self.now_us,
+                config=config,
+            ) as log,
+        ):
+            if on_session is not None:
+                on_session(metadata)
+            yield log
+
+
+@asynccontextmanager
+async def open_in_process_cluster(
+    regions: dict[str, int],
+    *,
+    seed: int = 0,
+    session_timeout_s: float = 6.0,
+    journal_file_bytes: int = 8 << 20,
+) -> AsyncIterator[InProcessCluster]:
+    """A cluster with so many nodes per region, each on a rack of its own, all up."""
+    async with open_memory_store() as store, trio.open_nursery() as nursery:
+        cluster = InProcessCluster(
+            store,
+            nursery,
+            random.Random(seed),
+            session_timeout_s=session_timeout_s,
+            journal_file_bytes=journal_file_bytes,
+        )
+        for region, count in regions.items():
+            for number in range(1, count + 1):
+                await cluster.add_node(f"{region}-{number}", f"/{region}/rack-{number}")
+        yield cluster
+        nursery.cancel_scope.cancel(reason="cluster closed")
