@@ -45,8 +45,8 @@ class Ledgers:
 
     def keep(self, replica: LedgerReplica, *, first_file_id: int) -> None:
         """Keep a ledger that became known; its first record is surely in that file (0: no)."""
-        is_new = self._replicas.setdefault(replica.ledger, replica) is replica
-        assert is_new, f"ledger {replica.ledger} has two replicas"
+        kept = self._replicas.setdefault(replica.ledger, replica)
+        assert kept is replica, f"ledger {replica.ledger} has two replicas"
         if first_file_id:
             self._first_file_ids.setdefault(replica.ledger, first_file_id)
         replica.is_in_doubt = self._is_in_doubt(replica.ledger)

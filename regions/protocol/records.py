@@ -13,11 +13,13 @@ anew.
 import enum
 import struct
 from collections.abc import Iterable
+from typing import assert_never
 
 import attrs
 from crc32c import crc32c
 
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.replica import PersistEntry, PersistFence, PersistOpen
 from topology.errors import DamagedBytesError
 
 Body = bytes | memoryview
@@ -141,6 +143,33 @@ MARK = Record(Kind.MARK, NO_FLAGS, LedgerId(0), EntryId(0), Epoch(0), EntryId(0)
 
 MARK_LAST = attrs.evolve(MARK, flags=FLAG_LAST)
 """The mark before a file's table."""
+
+
+def record_of(persist: PersistOpen | PersistFence | PersistEntry) -> Record:
+    """The record that does what a replica asks for."""
+    match persist:
+        case PersistEntry(add):
+            return Record(
+                Kind.ENTRY,
+                FLAG_RECOVERY if add.is_recovery else NO_FLAGS,
+                add.ledger,
+                add.entry,
+                add.epoch,
+                add.lac,
+                len(add.body),
+                add.body_crc,
+            )
+        case PersistOpen(ledger, epoch, is_first):
+            return _promise_record(Kind.OPEN, ledger, epoch, is_first=is_first)
+        case PersistFence(ledger, epoch, is_first):
+            return _promise_record(Kind.FENCE, ledger, epoch, is_first=is_first)
+        case _:
+            assert_never(persist)
+
+
+def _promise_record(kind: Kind, ledger: LedgerId, epoch: Epoch, *, is_first: bool) -> Record:
+    flags = FLAG_FIRST if is_first else NO_FLAGS
+    return attrs.evolve(MARK, kind=kind, flags=flags, ledger=ledger, epoch=epoch)
 
 
 def table_record(body: bytes) -> Record:

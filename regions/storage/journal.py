@@ -42,7 +42,7 @@ from regions.protocol.records import (
     unfinished_name,
 )
 from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, encode_table
-from regions.storage.disk import Disk, DiskFile
+from regions.storage.disk import Disk, DiskFailedError, DiskFile, DiskFullError
 from regions.storage.entries import EntryStore, JournalFile
 
 _log = logging.getLogger(__name__)
@@ -121,7 +121,8 @@ class Journal:
         self._waiting: deque[_Group] = deque()
         self._writing: _Group | None = None
         self._in_flight_bytes = 0
-        self._is_stopping = False
+        self._groups_begun_count = 0
+        self._has_failed = False
         self._work = trio.Event()
         self._room = trio.Event()
         self._groups_count = self._records_count = self._written_bytes = 0
@@ -143,6 +144,11 @@ class Journal:
         return self._open.codec.file_id
 
     @property
+    def group_newest(self) -> int:
+        """Number of the group that the last record went to; they rise."""
+        return self._groups_begun_count
+
+    @property
     def is_full(self) -> bool:
         """Whether the bound on bytes in flight is reached."""
         return self._in_flight_bytes >= self._in_flight_bytes_max
@@ -151,6 +157,7 @@ class Journal:
         """Put one record in the group that goes next."""
         if not self._waiting or self._waiting[-1].bytes >= self._group_bytes_max:
             self._waiting.append(_Group())
+            self._groups_begun_count += 1
             self._work.set()
         group = self._waiting[-1]
         group.records.append((record, body))
@@ -180,37 +187,50 @@ class Journal:
             await self._room.wait()
 
     async def run(self) -> None:
-        """Write and sync until `stop`, then seal. What the disk raises ends it for good."""
-        while await self._wait_work():
-            group = self._waiting.popleft()
-            self._writing = group
-            if self._open.end + group.bytes > self._file_bytes_max and not self._open.is_empty:
-                await self._roll()
-            await self._write(group)
-            self._writing = None
-            self._finish(group)
+        """Write and sync what comes; never returns. What the disk raises ends it for good."""
+        try:
+            while True:
+                await self._wait_appended()
+                # Cancelled, it ends behind a group and not within, so that `finish` can follow.
+                with trio.CancelScope(shield=True):
+                    await self._write_next()
+        except (DiskFailedError, DiskFullError):
+            self._has_failed = True
+            raise
+
+    async def finish(self) -> None:
+        """After `run` was cancelled: write what still waits, and seal. Nothing if it failed."""
+        if self._has_failed:
+            return
+        while self._waiting:
+            await self._write_next()
         await self._seal()
 
-    def stop(self) -> None:
-        """Let `run` write what waits, seal the file and return."""
-        self._is_stopping = True
-        self._work.set()
-
-    async def _wait_work(self) -> bool:
-        """True when a group waits; False when none does and none will come."""
-        if not self._waiting and not self._is_stopping and not self._open.is_empty:
+    async def _wait_appended(self) -> None:
+        """Wait for a group; say by a mark that all is synced when none has come for a while."""
+        if not self._waiting and not self._open.is_empty:
             with trio.move_on_after(self._mark_idle_s):
-                await self._wait_appended()
-            if not self._waiting and not self._is_stopping:
+                await self._work.wait()
+        if not self._waiting:
+            if not self._open.is_empty:
                 mark = self._open.codec.pack(self._open.end, MARK)
                 await self._open.file.write(self._open.end, [mark])
-        if not self._waiting and not self._is_stopping:
-            await self._wait_appended()
-        return bool(self._waiting)
+            await self._work.wait()
 
-    async def _wait_appended(self) -> None:
-        self._work = trio.Event()
-        await self._work.wait()
+    async def _write_next(self) -> None:
+        group = self._waiting.popleft()
+        if not self._waiting:
+            self._work = trio.Event()
+        self._writing = group  # For good, if the disk fails.
+        if self._open.end + group.bytes > self._file_bytes_max and not self._open.is_empty:
+            await self._roll()
+        await self._write(group)
+        self._writing = None
+        for call in group.on_synced:
+            call()
+        if not self.is_full:
+            self._room.set()
+            self._room = trio.Event()
 
     async def _write(self, group: _Group) -> None:
         opened = self._open
@@ -225,13 +245,6 @@ class Journal:
             self._in_flight_bytes -= record.body_length
             if record.kind is Kind.ENTRY:
                 self._entries.on_synced(record, body, body_offset)
-
-    def _finish(self, group: _Group) -> None:
-        for call in group.on_synced:
-            call()
-        if not self.is_full:
-            self._room.set()
-            self._room = trio.Event()
 
     async def _roll(self) -> None:
         predecessor = self._open.codec.file_id

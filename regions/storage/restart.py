@@ -41,14 +41,11 @@ from regions.protocol.tables import (
 )
 from regions.storage.disk import Disk, DiskFile
 from regions.storage.entries import EntryStore, JournalFile
+from regions.storage.identity import WrongDataDirectoryError
 from regions.storage.journal import JournalIdentity, OpenFile, create_file
-from topology.errors import ConflictError, DamagedBytesError
+from topology.errors import DamagedBytesError
 
 _log = logging.getLogger(__name__)
-
-
-class WrongDataDirectoryError(ConflictError):
-    """The data directory belongs to another node or cluster: check `--data-dir`."""
 
 
 @attrs.frozen

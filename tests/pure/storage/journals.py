@@ -111,7 +111,6 @@ async def running(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(found.journal.run)
         yield found
-        if clean_stop:
-            found.journal.stop()
-        else:
-            nursery.cancel_scope.cancel(reason="killed")
+        nursery.cancel_scope.cancel(reason="stopped or killed")
+    if clean_stop:
+        await found.journal.finish()

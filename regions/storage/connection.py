@@ -1,0 +1,160 @@
+"""One client's connection: frames in, answers out.
+
+Theory of operation. Frames are read and acted on one after the other, so that answers need no
+bookkeeping; what waits for the disk is answered by the journal's callbacks, in order. Reading
+stops while too many answers wait for this client, or too many bytes for the disk. Whatever is
+not a frame of the protocol ends the connection: nothing that follows on it can be trusted.
+"""
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from geolog.protocol.ids import Epoch
+from geolog.protocol.messages import (
+    Add,
+    Fence,
+    Hello,
+    HelloAnswer,
+    Message,
+    OpenLedger,
+    Probe,
+    PushLac,
+    Read,
+    Reason,
+    Refused,
+    Status,
+    StatusRequest,
+)
+from geolog.transport.seam import ByteStream
+from geolog.wire.codec import PROTOCOL_VERSION, decode, encode, encode_adds_synced
+from geolog.wire.frame import FrameReader
+from regions.storage.config import StorageConfig
+from regions.storage.outbox import Outbox
+from regions.storage.service import AddAnswers, StorageService
+from topology.errors import DamagedBytesError
+
+_LedgerRequests = Add | OpenLedger | Fence | Read | Probe | PushLac
+
+
+class BrokenProtocolError(DamagedBytesError):
+    """The other side sent what no client of this protocol sends."""
+
+
+@attrs.frozen
+class Hosted:
+    """What all connections of a node share."""
+
+    config: StorageConfig
+    service: StorageService
+    status: Callable[[], str]
+
+
+class ClientConnection:
+    """An accepted connection. `run` serves it until either side ends it."""
+
+    def __init__(self, stream: ByteStream, hosted: Hosted) -> None:
+        self._stream = stream
+        self._hosted = hosted
+        self._reader = FrameReader()
+        self._outbox = Outbox(
+            stream,
+            waiting_bytes_max=hosted.config.outgoing_bytes_max,
+            stall_s=hosted.config.outgoing_stall_s,
+        )
+        self._answers = AddAnswers(self, hosted.service.journal)
+        self._ordinal_last = 0
+        self._is_welcome = False
+        self._has_said_hello = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"ClientConnection({self._stream.peer}, {self._ordinal_last} adds)"
+
+    @property
+    def outgoing_bytes(self) -> int:
+        """Bytes of answers that the client did not take yet."""
+        return self._outbox.waiting_bytes
+
+    async def run(self) -> None:
+        """Serve until the client leaves. Raises what broke the connection."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._outbox.run)
+                nursery.start_soon(self._end_without_hello)
+                await self._serve()
+                nursery.cancel_scope.cancel(reason="the client has left")
+        finally:
+            self._stream.close()
+
+    def send_nowait(self, message: Message) -> None:
+        """Send an answer, after those given before."""
+        self._outbox.put_nowait(encode(message))
+
+    def send_synced_nowait(self, through: int) -> None:
+        """Say that all adds up to this ordinal are on disk, but for those refused."""
+        self._outbox.put_nowait([encode_adds_synced(through)])
+
+    async def _serve(self) -> None:
+        while count := await self._stream.receive_into(self._reader.buffer()):
+            self._reader.received(count)
+            for frame in self._reader.frames():
+                await self._on_message(decode(frame))
+                await self._outbox.wait_room()
+            if self._has_said_hello.is_set() and not self._is_welcome:
+                await self._outbox.wait_empty()
+                return
+        self._reader.end()
+
+    async def _on_message(self, message: Message) -> None:
+        if isinstance(message, Hello):
+            self._on_hello(message)
+            return
+        if not self._is_welcome:
+            raise BrokenProtocolError(f"{type(message).__name__} came before a hello")
+        match message:
+            case Add():
+                self._check_ordinal(message)
+                await self._hosted.service.on_request(message, self, self._answers)
+            case OpenLedger() | Fence() | Read() | Probe() | PushLac():
+                await self._hosted.service.on_request(message, self, self._answers)
+            case StatusRequest(request):
+                self.send_nowait(Status(request, self._hosted.status()))
+            case _:
+                raise BrokenProtocolError(f"{type(message).__name__} is not for a node")
+
+    def _on_hello(self, hello: Hello) -> None:
+        if self._has_said_hello.is_set():
+            raise BrokenProtocolError("a second hello")
+        self._has_said_hello.set()
+        config = self._hosted.config
+        if hello.protocol_version != PROTOCOL_VERSION:
+            why = f"this node speaks version {PROTOCOL_VERSION} of the protocol"
+            self.send_nowait(Refused(hello.request, Reason.UNSUPPORTED, Epoch(0), why))
+        elif hello.cluster != config.cluster:
+            why = f"this node belongs to cluster {config.cluster!r}"
+            self.send_nowait(Refused(hello.request, Reason.WRONG_CLUSTER, Epoch(0), why))
+        else:
+            self._is_welcome = True
+            self.send_nowait(
+                HelloAnswer(
+                    hello.request,
+                    PROTOCOL_VERSION,
+                    self._hosted.service.instance,
+                    config.location,
+                    config.in_flight_bytes_max,
+                )
+            )
+
+    def _check_ordinal(self, add: Add) -> None:
+        if add.ordinal != self._ordinal_last + 1:
+            raise BrokenProtocolError(
+                f"add {add.ordinal} of this connection came after {self._ordinal_last}"
+            )
+        self._ordinal_last = add.ordinal
+
+    async def _end_without_hello(self) -> None:
+        with trio.move_on_after(self._hosted.config.handshake_timeout_s):
+            await self._has_said_hello.wait()
+            return
+        raise BrokenProtocolError("no hello came in time")

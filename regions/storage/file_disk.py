@@ -1,0 +1,314 @@
+"""The disk seam over a real directory.
+
+Theory of operation. One long-lived thread writes and syncs, in the order asked: a thread hop
+for each sync would cost as much as the sync. A write under way cannot be taken back, so
+waiting for one is not cancelled; the caller goes on when it is done. Reads that the page cache
+can answer are made at once, by a call that refuses to wait for the disk; all others go to a
+few worker threads.
+
+The process sets a short `sys.setswitchinterval`, or a busy event loop keeps the thread waiting
+for the interpreter far longer than the disk does.
+"""
+
+import errno
+import fcntl
+import os
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+import outcome
+import trio
+
+from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError
+from topology.errors import ConflictError, NotFoundError
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+_JOINED_BYTES_MAX = 4096
+"""Smaller buffers are cheaper copied together than handed to the kernel one by one."""
+_IOVECS_MAX = 1024
+_READ_AT_ONCE_BYTES_MAX = 1 << 20
+"""Copying more out of the page cache would hold up the event loop."""
+_READERS_COUNT_MAX = 4
+
+
+class DirectoryInUseError(ConflictError):
+    """Another process has this data directory: end it, or choose another directory."""
+
+
+@attrs.frozen
+class _Job:
+    """Something for the journal thread to do, and who waits for it."""
+
+    work: Callable[[], object]
+    task: trio.lowlevel.Task
+    token: trio.lowlevel.TrioToken
+
+
+class _JournalThread:
+    """Does one thing after the other, off the event loop."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        # A daemon, so that a disk that hangs does not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Wait until the thread has done it."""
+        job = _Job(work, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token())
+        self._jobs.put(job)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            return trio.lowlevel.Abort.FAILED
+
+        done: T = await trio.lowlevel.wait_task_rescheduled(abort)
+        return done
+
+    def stop(self) -> None:
+        """Let the thread end when all is done."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            result = outcome.capture(job.work)
+            try:
+                job.token.run_sync_soon(trio.lowlevel.reschedule, job.task, result)
+            except trio.RunFinishedError:
+                return
+
+
+class RealFile:
+    """An open file of a `FileDisk`."""
+
+    def __init__(self, name: str, descriptor: int, disk: "FileDisk") -> None:
+        self._name = name
+        self._descriptor = descriptor
+        self._disk = disk
+        self._size_bytes = os.fstat(descriptor).st_size
+        self._has_failed = False
+
+    def __repr__(self) -> str:
+        return f"RealFile({self._name}, {self._size_bytes} bytes)"
+
+    @property
+    def name(self) -> str:
+        """Name within the directory."""
+        return self._name
+
+    @property
+    def size_bytes(self) -> int:
+        """Length, as last written or found when it was opened."""
+        return self._size_bytes
+
+    async def write_synced(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write all of it there and wait until it is on disk."""
+        await self._write(offset, buffers, is_synced=True)
+
+    async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write without waiting for the disk."""
+        await self._write(offset, buffers, is_synced=False)
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Read; shorter only at the end of the file."""
+        if length <= _READ_AT_ONCE_BYTES_MAX:
+            found = self._read_cached(offset, length)
+            if found is not None:
+                await trio.lowlevel.checkpoint()
+                return found
+        return await trio.to_thread.run_sync(
+            self._read_waiting, offset, length, limiter=self._disk.readers
+        )
+
+    async def close(self) -> None:
+        """Close; nothing is synced by it."""
+        await trio.lowlevel.checkpoint()
+        os.close(self._descriptor)
+
+    async def _write(self, offset: int, buffers: Sequence[Buffer], *, is_synced: bool) -> None:
+        if self._has_failed:
+            raise DiskFailedError(f"{self._name} failed before: it is not written again")
+        vector = joined(buffers)
+
+        def work() -> int:
+            with _errors_named(f"cannot write {self._name}"):
+                end = write_all(self._descriptor, offset, vector)
+                if is_synced:
+                    os.fdatasync(self._descriptor)
+            return end
+
+        try:
+            end = await self._disk.thread.do(work)
+        except (DiskFailedError, DiskFullError):
+            self._has_failed = True
+            raise
+        self._size_bytes = max(self._size_bytes, end)
+
+    def _read_cached(self, offset: int, length: int) -> bytes | None:
+        """The bytes if they are in memory; None if the disk would have to be asked."""
+        if not length:
+            return b""
+        found = bytearray(length)
+        try:
+            count = os.preadv(self._descriptor, [found], offset, os.RWF_NOWAIT)
+        except OSError:
+            return None  # Not there, or not to be had this way: the other way tells.
+        return bytes(found) if count == length else None
+
+    def _read_waiting(self, offset: int, length: int) -> bytes:
+        parts: list[bytes] = []
+        with _errors_named(f"cannot read {self._name}"):
+            while length > 0:
+                part = os.pread(self._descriptor, length, offset)
+                if not part:
+                    break
+                parts.append(part)
+                offset += len(part)
+                length -= len(part)
+        return b"".join(parts)
+
+
+class FileDisk:
+    """A real data directory; got by `open_file_disk`."""
+
+    def __init__(self, directory: Path, descriptor: int) -> None:
+        self._directory = directory
+        self._descriptor = descriptor
+        self.thread = _JournalThread()
+        self.readers = trio.CapacityLimiter(_READERS_COUNT_MAX)
+
+    def __repr__(self) -> str:
+        return f"FileDisk({str(self._directory)!r})"
+
+    async def list(self) -> list[str]:
+        """Names of all files, sorted."""
+        return await self.thread.do(lambda: sorted(os.listdir(self._descriptor)))
+
+    async def open(self, name: str) -> DiskFile:
+        """Open an existing file for reading and writing. NotFoundError."""
+        return await self._open(name, os.O_RDWR)
+
+    async def create(self, name: str) -> DiskFile:
+        """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
+        return await self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+    async def rename(self, name: str, to: str) -> None:
+        """Rename, replacing what is there; not durable until `sync_directory`."""
+
+        def work() -> None:
+            with _errors_named(f"cannot rename {name} to {to}"):
+                os.rename(name, to, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+        await self.thread.do(work)
+
+    async def remove(self, name: str) -> None:
+        """Remove; not durable until `sync_directory`."""
+
+        def work() -> None:
+            with _errors_named(f"cannot remove {name}"):
+                os.unlink(name, dir_fd=self._descriptor)
+
+        await self.thread.do(work)
+
+    async def sync_directory(self) -> None:
+        """Wait until creations, renames and removals are on disk."""
+
+        def work() -> None:
+            with _errors_named(f"cannot sync directory {self._directory}"):
+                os.fsync(self._descriptor)
+
+        await self.thread.do(work)
+
+    async def free_bytes(self) -> int:
+        """Space left for this node."""
+        found = await trio.to_thread.run_sync(os.fstatvfs, self._descriptor)
+        return found.f_bavail * found.f_frsize
+
+    async def _open(self, name: str, flags: int) -> DiskFile:
+        def work() -> int:
+            with _errors_named(f"cannot open {name} in {self._directory}"):
+                return os.open(name, flags | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
+
+        return RealFile(name, await self.thread.do(work), self)
+
+
+@asynccontextmanager
+async def open_file_disk(directory: Path) -> AsyncIterator[FileDisk]:
+    """A data directory, made if it is not there, for this process alone."""
+    await trio.lowlevel.checkpoint()
+    descriptor = _open_directory(directory)
+    try:
+        _lock(descriptor, directory)
+        disk = FileDisk(directory, descriptor)
+        try:
+            yield disk
+        finally:
+            disk.thread.stop()
+    finally:
+        os.close(descriptor)  # This gives the lock back.
+
+
+def _open_directory(directory: Path) -> int:
+    with _errors_named(f"cannot use data directory {directory}"):
+        directory.mkdir(parents=True, exist_ok=True)
+        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _lock(descriptor: int, directory: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise DirectoryInUseError(
+            f"another process uses data directory {directory}: end it, or choose another one"
+        ) from error
+
+
+def joined(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer buffers: small neighbours are copied together."""
+    vector: list[Buffer] = []
+    small: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) >= _JOINED_BYTES_MAX:
+            if small:
+                vector.append(b"".join(small))
+                small.clear()
+            vector.append(buffer)
+        elif len(buffer):
+            small.append(buffer)
+    if small:
+        vector.append(b"".join(small))
+    return vector
+
+
+def write_all(descriptor: int, offset: int, vector: Sequence[Buffer]) -> int:
+    """Write all of it from `offset` on, however often the kernel must be asked; the end."""
+    left = list(vector)
+    while left:
+        count = os.pwritev(descriptor, left[:_IOVECS_MAX], offset)
+        offset += count
+        done = 0
+        while done < len(left) and count >= len(left[done]):
+            count -= len(left[done])
+            done += 1
+        left = left[done:]
+        if count:
+            left[0] = memoryview(left[0])[count:]
+    return offset
+
+
+@contextmanager
+def _errors_named(what: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{what}: {error.strerror}") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"{what}: {error.strerror}") from error
+        raise DiskFailedError(f"{what}: {error.strerror}") from error

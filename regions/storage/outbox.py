@@ -1,0 +1,111 @@
+"""What waits to be sent on one connection: bounded, in order, mostly sent at once.
+
+A message goes out by its sender's own hand when the socket takes it, which costs no task
+switch. What the socket does not take waits for `run`. A connection that takes nothing for too
+long is closed, so that a reader that sleeps cannot hold memory for ever.
+"""
+
+from collections import deque
+
+import trio
+
+from geolog.transport.seam import ByteStream, ConnectionFailedError
+from geolog.wire.codec import Buffers
+
+_SEND_BYTES_MAX = 1 << 20
+_SEND_BUFFERS_MAX = 512
+
+
+class Outbox:
+    """The sending half of a connection."""
+
+    def __init__(self, stream: ByteStream, *, waiting_bytes_max: int, stall_s: float) -> None:
+        self._stream = stream
+        self._waiting_bytes_max = waiting_bytes_max
+        self._stall_s = stall_s
+        self._waiting: deque[bytes | memoryview] = deque()
+        self._waiting_bytes = 0
+        self._is_sending = False
+        self._is_broken = False
+        self._filled = trio.Event()
+        self._taken = trio.Event()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that the other side did not take yet."""
+        return self._waiting_bytes
+
+    def put_nowait(self, buffers: Buffers) -> None:
+        """Send, now or as soon as the other side takes it."""
+        if self._is_broken:
+            return
+        for buffer in buffers:
+            self._waiting.append(buffer)
+            self._waiting_bytes += len(buffer)
+        if not self._is_sending:
+            self._send_nowait()
+        if self._waiting:
+            self._filled.set()
+
+    async def wait_room(self) -> None:
+        """Wait until less than the bound waits."""
+        while self._waiting_bytes >= self._waiting_bytes_max:
+            await self._taken.wait()
+
+    async def wait_empty(self) -> None:
+        """Wait until everything was taken."""
+        while self._waiting_bytes:
+            await self._taken.wait()
+
+    async def run(self) -> None:
+        """Send what waits. ConnectionFailedError when the other side is gone, or stalls."""
+        while True:
+            if not self._waiting:
+                self._filled = trio.Event()
+                await self._filled.wait()
+            self._is_sending = True
+            piece = self._next_piece()
+            piece_bytes = sum(len(buffer) for buffer in piece)
+            with trio.move_on_after(self._stall_s) as stalled:
+                await self._stream.send(piece)
+            if stalled.cancelled_caught:
+                raise ConnectionFailedError(
+                    f"{self._stream.peer} took nothing for {self._stall_s} seconds"
+                )
+            self._is_sending = False
+            self._on_taken(piece_bytes)
+
+    def _next_piece(self) -> Buffers:
+        piece: Buffers = []
+        piece_bytes = 0
+        while (
+            self._waiting and piece_bytes < _SEND_BYTES_MAX and len(piece) < _SEND_BUFFERS_MAX
+        ):
+            buffer = self._waiting.popleft()
+            piece.append(buffer)
+            piece_bytes += len(buffer)
+        return piece
+
+    def _send_nowait(self) -> None:
+        try:
+            sent_bytes = self._stream.send_nowait(self._waiting)
+        except ConnectionFailedError:
+            self._is_broken = True  # Whoever receives is told by the stream.
+            self._waiting.clear()
+            self._on_taken(self._waiting_bytes)
+            self._stream.close()
+            return
+        left_bytes = sent_bytes
+        while left_bytes:
+            buffer = self._waiting.popleft()
+            if len(buffer) > left_bytes:
+                self._waiting.appendleft(memoryview(buffer)[left_bytes:])
+                break
+            left_bytes -= len(buffer)
+        self._on_taken(sent_bytes)
+
+    def _on_taken(self, count_bytes: int) -> None:
+        self._waiting_bytes -= count_bytes
+        if count_bytes:
+            self._taken.set()
+            self._taken = trio.Event()

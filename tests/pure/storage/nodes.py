@@ -1,0 +1,169 @@
+"""A storage node in one process, and a client that speaks the bare protocol to it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TypeVar
+
+import attrs
+import trio
+from crc32c import crc32c
+
+from geolog.metadata.memory import MemoryStore, open_memory_store
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.messages import (
+    Add,
+    Fence,
+    Hello,
+    HelloAnswer,
+    Message,
+    OpenLedger,
+    Probe,
+    ProbeAnswer,
+    Read,
+    ReadAnswer,
+)
+from geolog.transport.seam import Address, ByteStream
+from geolog.wire.codec import PROTOCOL_VERSION, decode, encode
+from geolog.wire.frame import FrameReader
+from regions.storage.config import StorageConfig
+from regions.storage.disk import Disk
+from regions.storage.node import StorageNode, open_storage_node
+from sim.memory_disk import MemoryDisk
+from sim.memory_transport import MemoryNetwork
+
+M = TypeVar("M", bound=Message)
+LEDGER = LedgerId(7)
+HOST = "storage"
+
+
+@attrs.define
+class World:
+    """What a node stands on, and what outlives it."""
+
+    store: MemoryStore
+    network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
+    disk: Disk = attrs.field(factory=MemoryDisk)
+    chance: Random = attrs.field(factory=lambda: Random(1))
+
+    @asynccontextmanager
+    async def node(self, config: StorageConfig | None = None) -> AsyncIterator[StorageNode]:
+        async with (
+            self.store.open_session() as metadata,
+            open_storage_node(
+                config or a_config(),
+                transport=self.network.transport(HOST),
+                disk=self.disk,
+                metadata=metadata,
+                random_bytes=self.chance.randbytes,
+            ) as node,
+        ):
+            yield node
+
+    @asynccontextmanager
+    async def client(self, node: StorageNode) -> "AsyncIterator[BareClient]":
+        async with self.bare_client(node.address) as client:
+            await client.say_hello()
+            yield client
+
+    @asynccontextmanager
+    async def bare_client(self, address: Address) -> "AsyncIterator[BareClient]":
+        stream = await self.network.transport("client").connect(address)
+        try:
+            yield BareClient(stream)
+        finally:
+            stream.close()
+
+
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    async with open_memory_store() as store:
+        yield World(store)
+
+
+def a_config() -> StorageConfig:
+    return StorageConfig(location="/here/rack-1", listen=Address(HOST, 7001))
+
+
+class BareClient:
+    """Sends messages and takes what comes, in order."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self.stream = stream
+        self._reader = FrameReader()
+        self._received: list[Message] = []
+        self._instance = InstanceId("0" * 32)
+
+    async def say_hello(self, cluster: str = "default") -> HelloAnswer:
+        await self.send(Hello(1, PROTOCOL_VERSION, cluster))
+        answer = await self.receive_one(HelloAnswer)
+        self._instance = answer.instance
+        return answer
+
+    async def send(self, *messages: Message) -> None:
+        for message in messages:
+            await self.stream.send(encode(message))
+
+    async def receive(self) -> Message | None:
+        """The next message; None at the end."""
+        while not self._received:
+            count = await self.stream.receive_into(self._reader.buffer())
+            if not count:
+                return None
+            self._reader.received(count)
+            self._received += [decode(frame) for frame in self._reader.frames()]
+        return self._received.pop(0)
+
+    async def receive_one(self, kind: type[M]) -> M:
+        message = await self.receive()
+        assert isinstance(message, kind), message
+        return message
+
+    async def is_closed(self) -> bool:
+        """Whether the node closes the connection, whatever it still says."""
+        with trio.fail_after(60):
+            while await self.receive() is not None:
+                pass
+        return True
+
+    def open(self, epoch: int = 1, ledger: LedgerId = LEDGER) -> OpenLedger:
+        return OpenLedger(2, ledger, Epoch(epoch), self._instance)
+
+    def fence(self, epoch: int) -> Fence:
+        return Fence(3, LEDGER, Epoch(epoch), self._instance)
+
+    def add(
+        self,
+        ordinal: int,
+        entry: int,
+        body: bytes,
+        *,
+        epoch: int = 1,
+        lac: int = -1,
+        recovery: bool = False,
+    ) -> Add:
+        return Add(
+            ordinal,
+            LEDGER,
+            EntryId(entry),
+            Epoch(epoch),
+            EntryId(lac),
+            recovery,
+            self._instance,
+            body,
+            crc32c(body),
+        )
+
+    async def read(
+        self, first: int, count: int, *, bytes_max: int = 1 << 20, fence_epoch: int = 0
+    ) -> ReadAnswer:
+        await self.send(
+            Read(
+                4, LEDGER, EntryId(first), count, bytes_max, Epoch(fence_epoch), self._instance
+            )
+        )
+        return await self.receive_one(ReadAnswer)
+
+    async def probe(self, first: int, count: int) -> ProbeAnswer:
+        await self.send(Probe(5, LEDGER, EntryId(first), count, self._instance))
+        return await self.receive_one(ProbeAnswer)

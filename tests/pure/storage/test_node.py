@@ -1,0 +1,293 @@
+"""A storage node as its clients see it."""
+
+import json
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.metadata.nodes import list_known_nodes, list_live_nodes
+from geolog.protocol.messages import (
+    AddRefused,
+    AddsSynced,
+    Answer,
+    EntryAnswer,
+    Fenced,
+    Hello,
+    LedgerOpened,
+    PushLac,
+    Reason,
+    Refused,
+    Status,
+    StatusRequest,
+)
+from geolog.transport.seam import Address
+from geolog.wire.codec import encode
+from regions.storage.disk import DiskFailedError
+from sim.memory_disk import DiskFaults, MemoryDisk
+from tests.pure.storage.nodes import LEDGER, World, a_config, a_world
+
+HAVE, ABSENT = Answer.HAVE, Answer.ABSENT
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with a_world() as world:
+        yield world
+
+
+async def test_an_entry_added_is_synced_and_read_back(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open(), client.add(1, 0, b"zero"))
+
+        assert await client.receive() == LedgerOpened(2)
+        assert await client.receive() == AddsSynced(1)
+        answer = await client.read(0, 2)
+        assert answer.entries == (EntryAnswer(HAVE, b"zero"), EntryAnswer(ABSENT))
+
+
+async def test_adds_of_one_group_are_answered_by_one_number(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open())
+        await client.receive_one(LedgerOpened)
+        adds = [encode(client.add(1 + entry, entry, b"x" * 100)) for entry in range(50)]
+        await client.stream.send([buffer for add in adds for buffer in add])
+
+        answers: list[AddsSynced] = []
+        while not answers or answers[-1].through < 50:
+            answers.append(await client.receive_one(AddsSynced))
+
+    assert len(answers) <= 3
+
+
+async def test_a_refused_add_is_named_before_the_run_that_passes_it(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(
+            client.open(),
+            client.add(1, 0, b"zero"),
+            client.add(2, 0, b"other"),
+            client.add(3, 1, b"one"),
+        )
+
+        through, refused_before = 0, []
+        while through < 3:
+            message = await client.receive()
+            if isinstance(message, AddRefused):
+                refused_before.append((message.ordinal, message.reason))
+            elif isinstance(message, AddsSynced):
+                through = message.through
+
+    assert refused_before == [(2, Reason.CONFLICT)]
+
+
+async def test_a_fenced_writer_is_refused_and_recovery_goes_on(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with (
+        world.node() as node,
+        world.client(node) as writer,
+        world.client(node) as recoverer,
+    ):
+        await writer.send(writer.open(), writer.add(1, 0, b"zero", lac=-1))
+        assert await writer.receive() == LedgerOpened(2)
+        assert await writer.receive() == AddsSynced(1)
+
+        await recoverer.send(recoverer.fence(2))
+        assert await recoverer.receive() == Fenced(3, lac=-1, entry_highest=0)  # type: ignore[arg-type]
+        await writer.send(writer.add(2, 1, b"one"))
+        refused = await writer.receive_one(AddRefused)
+        assert (refused.ordinal, refused.reason, refused.epoch_highest) == (2, Reason.FENCED, 2)
+
+        await recoverer.send(recoverer.add(1, 0, b"zero", epoch=2, recovery=True))
+        assert await recoverer.receive() == AddsSynced(1)
+        answer = await recoverer.read(0, 3, fence_epoch=2)
+        assert [each.answer for each in answer.entries] == [HAVE, ABSENT, ABSENT]
+
+
+async def test_a_fence_outlives_power_loss(autojump_clock: MockClock, world: World) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open(), client.fence(5))
+        await client.receive_one(LedgerOpened)
+        await client.receive_one(Fenced)
+        assert isinstance(world.disk, MemoryDisk)
+        after_power_loss = world.disk.crash()
+    world.disk = after_power_loss
+
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.add(1, 0, b"zero", epoch=5))
+        refused = await client.receive_one(AddRefused)
+        assert (refused.reason, refused.epoch_highest) == (Reason.FENCED, 5)
+
+
+async def test_a_read_gives_as_many_bytes_as_asked_but_one_entry_at_least(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open())
+        await client.send(*(client.add(1 + n, n, bytes([n]) * 1000) for n in range(10)))
+        await client.receive_one(LedgerOpened)
+        while (await client.receive_one(AddsSynced)).through < 10:
+            pass
+
+        assert len((await client.read(0, 10, bytes_max=3500)).entries) == 3
+        assert len((await client.read(0, 10, bytes_max=1)).entries) == 1
+        assert len((await client.read(8, 10, bytes_max=10_000)).entries) == 10
+
+
+async def test_a_probe_tells_all_but_the_bodies(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open(epoch=3), client.add(1, 1, b"one", epoch=3, lac=0))
+        await client.receive_one(LedgerOpened)
+        await client.receive_one(AddsSynced)
+
+        probe = await client.probe(0, 3)
+
+        assert probe.answers == (ABSENT, HAVE, ABSENT)
+        assert (probe.lac, probe.entry_highest, probe.epoch_highest) == (0, 1, 3)
+        assert not probe.is_fenced
+
+
+async def test_a_pushed_lac_is_told_to_readers(autojump_clock: MockClock, world: World) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open(), client.add(1, 0, b"zero"))
+        await client.receive_one(LedgerOpened)
+        await client.receive_one(AddsSynced)
+        open_ledger = client.open()
+        await client.send(
+            PushLac(LEDGER, open_ledger.epoch, client.add(2, 0, b"").entry, node.instance)
+        )
+
+        assert (await client.read(0, 1)).lac == 0
+
+
+async def test_the_wrong_cluster_is_told_so_and_closed(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.bare_client(node.address) as client:
+        await client.send(Hello(1, 1, "other"))
+
+        refused = await client.receive_one(Refused)
+        assert (refused.reason, refused.message) == (
+            Reason.WRONG_CLUSTER,
+            "this node belongs to cluster 'default'",
+        )
+        assert await client.is_closed()
+
+
+async def test_a_request_before_hello_ends_the_connection(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.bare_client(node.address) as client:
+        await client.send(client.open())
+
+        assert await client.is_closed()
+
+
+async def test_who_says_nothing_is_closed_in_time(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.bare_client(node.address) as client:
+        start_s = trio.current_time()
+        assert await client.is_closed()
+
+    assert trio.current_time() - start_s == pytest.approx(a_config().handshake_timeout_s)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"GET / HTTP/1.1\r\n\r\n" * 10, b"\xff" * 4096, b"GLF\x01" + b"\xff" * 60],
+    ids=["http", "ones", "oversized"],
+)
+async def test_garbage_ends_its_connection_and_no_other(
+    autojump_clock: MockClock, world: World, garbage: bytes
+) -> None:
+    async with (
+        world.node() as node,
+        world.client(node) as good,
+        world.bare_client(node.address) as bad,
+    ):
+        await bad.stream.send([garbage])
+        assert await bad.is_closed()
+
+        await good.send(good.open())
+        await good.receive_one(LedgerOpened)
+        await good.send(StatusRequest(9))
+        status = json.loads((await good.receive_one(Status)).document)
+        assert status["connections"]["closed_over_garbage"] == 1
+
+
+async def test_more_connections_than_allowed_are_closed_at_once(
+    autojump_clock: MockClock, world: World
+) -> None:
+    config = attrs.evolve(a_config(), connections_max=1)
+    async with (
+        world.node(config) as node,
+        world.client(node) as first,
+        world.bare_client(node.address) as second,
+    ):
+        assert await second.is_closed()
+        await first.send(first.open())
+        await first.receive_one(LedgerOpened)
+
+
+async def test_a_full_disk_takes_nothing_new_but_still_fences_and_reads(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open(), client.add(1, 0, b"zero"))
+        await client.receive_one(LedgerOpened)
+        await client.receive_one(AddsSynced)
+        assert isinstance(world.disk, MemoryDisk)
+        world.disk.capacity_bytes = 10_000
+        await trio.sleep(a_config().free_check_s * 2)
+
+        await client.send(client.add(2, 1, b"one"))
+        assert (await client.receive_one(AddRefused)).reason is Reason.READ_ONLY
+        async with world.store.open_session() as metadata:
+            (live,) = await list_live_nodes(metadata, "default")
+        assert not live.is_writable
+        await client.send(client.fence(2))
+        await client.receive_one(Fenced)
+        assert (await client.read(0, 1)).entries == (EntryAnswer(HAVE, b"zero"),)
+
+
+async def test_a_failed_sync_ends_the_node_and_answers_nothing(
+    autojump_clock: MockClock, world: World
+) -> None:
+    answers: list[object] = []
+
+    async def add_over_a_failure() -> None:
+        async with world.node() as node, world.client(node) as client:
+            await client.send(client.open())
+            await client.receive_one(LedgerOpened)
+            assert isinstance(world.disk, MemoryDisk)
+            world.disk.faults = DiskFaults(sync_failing=world.disk.syncs_count + 1)
+            await client.send(client.add(1, 0, b"zero"))
+            answers.append(await client.receive())
+
+    with pytest.raises(DiskFailedError, match="Input/output error"):
+        await add_over_a_failure()
+    assert answers == []
+
+
+async def test_a_node_that_runs_is_known_and_live_and_leaves_at_the_end(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.store.open_session() as metadata:
+        async with world.node() as node:
+            (live,) = await list_live_nodes(metadata, "default")
+            assert (live.instance, live.address) == (node.instance, Address("storage", 7001))
+            assert live.is_writable
+
+        assert await list_live_nodes(metadata, "default") == []
+        assert await list_known_nodes(metadata, "default") == [live]
