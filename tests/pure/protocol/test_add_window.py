@@ -1,6 +1,7 @@
 """The writer's window against a naive one that is a list of sets."""
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,11 @@ def test_answers_of_one_region_alone_release_nothing() -> None:
 
 def test_one_member_that_answers_twice_counts_once() -> None:
     assert stored(window_of(1), "0:0 0:0 0:0") == []
+
+
+def test_an_answer_for_an_entry_that_was_never_pushed_is_a_fault_of_ours() -> None:
+    with pytest.raises(AssertionError, match="entry 2 was never pushed"):
+        stored(window_of(2), "0:2")
 
 
 def test_a_late_answer_for_an_acknowledged_entry_changes_nothing() -> None:

@@ -180,6 +180,14 @@ def test_the_smallest_ack_quorum_is_taken_and_one_less_is_not(
         quorum_of(f"{ensemble}/{write}/{smallest - 1} m{regions} {kind.value}")
 
 
+def test_an_ensemble_may_have_64_members() -> None:
+    assert quorum_of("64/3/2 m1").ensemble_size == 64
+
+
+def test_one_region_is_enough_unless_more_are_asked_for() -> None:
+    assert QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2).min_regions == 1
+
+
 def test_a_rule_needs_a_region_for_each_slot() -> None:
     with pytest.raises(InvalidArgumentError, match="2 nodes given for an ensemble of 3"):
         AckRule(quorum_of("3/3/2 m1"), "ab")
