@@ -46,6 +46,13 @@ class LedgerSource:
         self._rng = rng
         self._nursery = nursery
         self._member_patience_s = member_patience_s
+        self._writers: list[LedgerWriter] = []
+
+    def close(self) -> None:
+        """Close all writers of ledgers that were made here."""
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
 
     async def prepare(
         self, listener: LedgerListener, *, avoid: Collection[InstanceId] = ()
@@ -80,6 +87,7 @@ class LedgerSource:
             nursery=self._nursery,
             lac=NO_ENTRY,
         )
+        self._writers = [one for one in self._writers if not one.is_over] + [writer]
         await writer.open(patience_s=self._member_patience_s)
         return PreparedLedger(ledger, writer, placement.adherence)
 

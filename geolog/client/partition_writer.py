@@ -433,7 +433,9 @@ class PartitionWriter:
                     opening=prepared.ledger,
                     segment=segment,
                 )
-            except (OutcomeUnknownError, UnavailableError):
+            except GeologError as error:
+                if not error.retriable:
+                    raise
                 self._check_deadline()
                 await trio.sleep(self._config.retry_delay_s)
 
@@ -519,15 +521,18 @@ async def open_partition_writer(
             now_us=now_us,
             on_progress=on_progress,
         )
-        await writer.start()
-        nursery.start_soon(writer.run, name=f"owner of {stream.name}")
-        nursery.start_soon(_keep_session, metadata, streams, taken.owner, config.retry_delay_s)
         try:
+            await writer.start()
+            nursery.start_soon(writer.run, name=f"owner of {stream.name}")
+            nursery.start_soon(
+                _keep_session, metadata, streams, taken.owner, config.retry_delay_s
+            )
             yield writer
             await writer.wait_idle()
         finally:
             with trio.move_on_after(config.close_timeout_s, shield=True):
                 await _leave(writer, streams, taken.owner)
+            source.close()
 
 
 async def _leave(

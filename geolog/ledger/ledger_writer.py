@@ -101,6 +101,11 @@ class LedgerWriter:
         return self._window.entry_next
 
     @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or fenced."""
+        return self._is_over
+
+    @property
     def unacknowledged_bytes(self) -> int:
         """Bytes of entries that are in flight."""
         return self._unacknowledged_bytes

@@ -20,7 +20,7 @@ from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
-from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
+from topology.errors import GeologError, UnavailableError
 
 LAC_PUSH_DELAY_S = 0.005
 """How long a writer may be idle before its LAC is pushed; readers at the tail wait for it."""
@@ -247,7 +247,9 @@ class NodePool:
             await trio.sleep(self.config.nodes_refresh_s)
             try:
                 records = await list_known_nodes(self._metadata, self.cluster)
-            except (UnavailableError, OutcomeUnknownError):
+            except GeologError as error:
+                if not error.retriable:
+                    raise
                 continue  # What is known is used on; metadata is tried again after the pause.
             self._addresses = {record.instance: record.address for record in records}
 

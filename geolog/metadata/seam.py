@@ -9,7 +9,7 @@ whose answer does not come in time raises `OutcomeUnknownError`: it may have bee
 """
 
 import enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import attrs
 import trio
@@ -34,7 +34,9 @@ class NotEmptyError(ConflictError):
 
 
 class SessionLostError(ConflictError):
-    """The session with the metadata store is over, and so are the ephemerals made in it."""
+    """The session of this process is over, its ephemerals are gone; ask again in the next."""
+
+    retriable: ClassVar[bool] = True
 
 
 class SessionState(enum.Enum):
