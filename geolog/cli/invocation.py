@@ -96,6 +96,16 @@ def this_invocation() -> Invocation:
     return found
 
 
+def named_zookeeper(invocation: Invocation) -> str:
+    """The ZooKeeper servers that the settings name; a usage error if they name none."""
+    if not invocation.config.zookeeper:
+        raise click.UsageError(
+            "no ZooKeeper is named: give --zookeeper HOST:PORT, set GEOLOG_ZOOKEEPER, or name "
+            "a file that does (--config DIR/geolog.toml of a demo)"
+        )
+    return invocation.config.zookeeper
+
+
 class Verb(click.Command):
     """A command that takes the global options too."""
 

@@ -9,9 +9,17 @@ import attrs
 import click
 import trio
 
-from geolog.cli.invocation import Noun, this_invocation
+from geolog.cli.invocation import Noun, Verb, named_zookeeper, this_invocation
 from geolog.cli.output import Plain, print_json
-from geolog.cli.settings import PARENT_PIPE_VARIABLE, ZOOKEEPER, configured, parse_address
+from geolog.cli.settings import (
+    PARENT_PIPE_VARIABLE,
+    STORAGE,
+    ZOOKEEPER,
+    Setting,
+    configured,
+    parse_address,
+    settings_of,
+)
 from geolog.cli.signals import ending_at_signals
 
 SWITCH_INTERVAL_S = 0.0005
@@ -24,6 +32,35 @@ class Service:
 
     role: str
     serve: Callable[[Callable[[dict[str, Plain]], None]], Awaitable[None]]
+
+
+class StorageVerb(Verb):
+    """Each setting of a storage node is an option too; it counts as a flag."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own options, one for each setting beyond those, and the global ones."""
+        params = super().get_params(ctx)
+        taken = {option for param in params for option in param.opts}
+        return params + [
+            option
+            for setting in settings_of(STORAGE)
+            if taken.isdisjoint((option := _option_of(setting)).opts)
+        ]
+
+
+def _option_of(setting: Setting) -> click.Option:
+    def note(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            ctx.find_root().obj.flags[setting.key] = value
+
+    name = setting.key.rpartition(".")[2].replace("_", "-")
+    return click.Option(
+        [f"--{name}"],
+        callback=note,
+        expose_value=False,
+        metavar=setting.kind.name,
+        help=f"Default: {setting.show(setting.default)}." if setting.default else None,
+    )
 
 
 @click.group(cls=Noun, name="serve")
@@ -59,6 +96,59 @@ def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
         await serve_zookeeper(config, lambda: tell_ready(facts))
 
     _run(Service("zookeeper", serve))
+
+
+@command.command(cls=StorageVerb)
+@click.option(
+    "--data-dir",
+    "data_dirs",
+    type=click.Path(path_type=Path, file_okay=False),
+    multiple=True,
+    required=True,
+    metavar="D",
+    help="Where the node keeps all it stores. Several are not built yet.",
+)
+@click.option("--location", required=True, metavar="/REGION/RACK", help="Where it stands.")
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Where it listens.")
+def storage(data_dirs: tuple[Path, ...], location: str, listen: str) -> None:
+    """One storage node."""
+    from geolog.metadata.zookeeper import open_zookeeper
+    from geolog.transport.tcp import TcpTransport
+    from regions.storage.config import StorageConfig
+    from regions.storage.file_disk import open_file_disk
+    from regions.storage.node import open_storage_node
+
+    if len(data_dirs) > 1:
+        raise click.UsageError("several --data-dir are not built yet: give one")
+    invocation = this_invocation()
+    zookeeper_servers = named_zookeeper(invocation)
+    config = configured(
+        StorageConfig,
+        invocation.decide(STORAGE),
+        location=location,
+        listen=parse_address(listen),
+        cluster=invocation.config.cluster,
+    )
+
+    async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
+        async with (
+            open_file_disk(data_dirs[0].absolute()) as disk,
+            open_zookeeper(
+                zookeeper_servers, connect_timeout_s=invocation.config.timeout_s
+            ) as metadata,
+            open_storage_node(
+                config,
+                transport=TcpTransport(),
+                disk=disk,
+                metadata=metadata,
+                random_bytes=os.urandom,  # noqa: TID251 - Identities are born here.
+            ) as node,
+        ):
+            facts: dict[str, Plain] = {"id": node.node_id, "address": str(node.address)}
+            tell_ready(facts | {"instance": node.instance, "location": location})
+            await trio.sleep_forever()
+
+    _run(Service("storage", serve))
 
 
 def _run(service: Service) -> None:

@@ -4,20 +4,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import click
 import trio
 
-from geolog.cli.invocation import Invocation, this_invocation
+from geolog.cli.invocation import Invocation, named_zookeeper, this_invocation
 from geolog.cli.quantities import format_seconds
 from geolog.client.log import Log, connect
 from topology.errors import UnavailableError
 
 Answer = TypeVar("Answer")
-
-_NO_ZOOKEEPER = (
-    "no ZooKeeper is named: give --zookeeper HOST:PORT, set GEOLOG_ZOOKEEPER, or name a file "
-    "that does (--config DIR/geolog.toml of a demo)"
-)
 
 
 def ask(question: Callable[[Log], Awaitable[Answer]]) -> Answer:
@@ -39,10 +33,8 @@ def ask(question: Callable[[Log], Awaitable[Answer]]) -> Answer:
 async def open_log(invocation: Invocation) -> AsyncIterator[Log]:
     """The log that the settings name."""
     config = invocation.config
-    if not config.zookeeper:
-        raise click.UsageError(_NO_ZOOKEEPER)
     async with connect(
-        zookeeper=config.zookeeper, cluster=config.cluster, region=config.region
+        zookeeper=named_zookeeper(invocation), cluster=config.cluster, region=config.region
     ) as log:
         yield log
 

@@ -31,8 +31,16 @@ class LocalCluster:
         return [self.servers[plan.name] for plan in self.plan.named(target)]
 
     async def start(self, target: str = "all") -> list[Server]:
-        """Start those that are down, and wait until each answers."""
-        return await self.start_servers(self.named(target))
+        """Start those that are down, and wait until each answers.
+
+        ZooKeeper comes first: servers that wait for it would only take its share of the cores.
+        """
+        chosen = self.named(target)
+        started = []
+        for kind in ("zookeeper", "storage"):
+            of_kind = [server for server in chosen if server.plan.kind == kind]
+            started += await self.start_servers(of_kind)
+        return started
 
     async def start_servers(self, servers: Iterable[Server]) -> list[Server]:
         """Start servers in this order, without one waiting for another, until all answer."""
@@ -54,7 +62,7 @@ class LocalCluster:
         """Stop those that run, then start all of them."""
         chosen = self.named(target)
         await self._end(chosen, Server.terminate)
-        return await self.start_servers(chosen)
+        return await self.start(target)
 
     async def pause(self, target: str) -> list[Server]:
         """SIGSTOP them."""

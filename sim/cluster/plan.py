@@ -25,7 +25,7 @@ class ServerPlan:
     """One server process."""
 
     name: str
-    """`us-east/storage-1`: what a person types to name it."""
+    """`us-east-storage-1`: what a person types; of a storage node it is the node id too."""
     kind: Kind
     region: str
     address: str
@@ -64,7 +64,8 @@ class ClusterPlan:
         found = tuple(
             server
             for server in self.servers
-            if target in ("all", server.region, server.kind, server.name, server.address)
+            if target.replace("/", "-")
+            in ("all", server.region, server.kind, server.name, server.address)
         )
         if not found:
             raise InvalidArgumentError(
@@ -83,7 +84,7 @@ class Shape:
     nodes_per_region: int = 3
     zookeeper_count: int | None = None
     """Without a number, a demo's quorum: three, or five from five regions on."""
-    storage_options: tuple[str, ...] = ("--journal-file-size", "8MiB")
+    storage_options: tuple[str, ...] = ("--journal-file-bytes", "8MiB")
     """Given to each storage node. Small journal files give disk space back sooner."""
 
     def __attrs_post_init__(self) -> None:
@@ -142,7 +143,7 @@ def _zookeeper(
     data_dir = directory / region / f"zookeeper-{number}"
     options = ["--id", str(number), "--data-dir", str(data_dir), "--listen", address]
     return ServerPlan(
-        name=f"{region}/zookeeper-{number}",
+        name=f"{region}-zookeeper-{number}",
         kind="zookeeper",
         region=region,
         address=address,
@@ -158,15 +159,17 @@ def _storage(
 ) -> ServerPlan:
     data_dir = directory / region / f"storage-{number}"
     location = f"/{region}/rack-{number}"
+    name = f"{region}-storage-{number}"
     options = ["--data-dir", str(data_dir), "--location", location, "--listen", address]
+    options += ["--node-id", name]
     return ServerPlan(
-        name=f"{region}/storage-{number}",
+        name=name,
         kind="storage",
         region=region,
         address=address,
         location=location,
         data_dir=data_dir,
-        log=directory / "logs" / f"{region}-storage-{number}.log",
+        log=directory / "logs" / f"{name}.log",
         argv=_argv("storage", *options, *common),
     )
 
