@@ -16,6 +16,7 @@ from typing import TypeVar
 import attrs
 import trio
 
+from geolog.background import open_background
 from geolog.metadata.rules import check_operations, check_path, ensure_path_by_creates
 from geolog.metadata.seam import (
     Create,
@@ -129,10 +130,9 @@ async def open_memory_store(
 ) -> AsyncIterator[MemoryStore]:
     """A store, empty, whose sessions expire by trio's clock while the block runs."""
     store = MemoryStore(round_trip_s)
-    async with trio.open_nursery() as nursery:
+    async with open_background() as nursery:
         nursery.start_soon(store.run_clock, name="metadata clock")
         yield store
-        nursery.cancel_scope.cancel(reason="metadata store closed")
 
 
 @attrs.define(eq=False)

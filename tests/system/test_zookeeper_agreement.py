@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import attrs
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geolog.background import open_background
@@ -23,8 +23,9 @@ from topology.errors import GeologError
 
 ANSWER_TIMEOUT_S = 30.0
 
-PARENTS = ["/a", "/b", "/a/c"]
-PATHS = [*PARENTS, "/a/c/d", "/s-0000000000", "/a/s-0000000001", "/a/s-0000000002", "/"]
+# Few paths, so that requests meet: a parent, its children, a grandchild, and what sequential
+# creates make.
+PATHS = ["/a", "/a/b", "/a/b/d", "/a/c", "/a/s-0000000000", "/a/s-0000000001", "/"]
 WHO = ["one", "other"]
 
 
@@ -64,26 +65,39 @@ class Reopen:
 Step = Do | Look | Ensure | Reopen
 
 whos = st.sampled_from(WHO)
-paths = st.sampled_from(PATHS)
+paths = st.sampled_from(PATHS[:1] * 3 + PATHS[:2] * 2 + PATHS)
 bytes_few = st.sampled_from([b"", b"x", b"y"])
-versions = st.integers(0, 2)
-creates: st.SearchStrategy[Operation] = st.builds(
-    Create, st.sampled_from([*PATHS, "/s-", "/a/s-"]), bytes_few, st.booleans(), st.booleans()
+versions = st.sampled_from([0, 0, 0, 1, 2])
+creates: st.SearchStrategy[Operation] = st.one_of(
+    st.builds(Create, st.just("/a")),
+    st.builds(Create, st.just("/a/s-"), bytes_few, st.booleans(), st.just(value=True)),
+    st.builds(Create, paths, bytes_few, st.booleans()),
 )
 operations: st.SearchStrategy[Operation] = st.one_of(
     creates,
-    creates,
+    st.builds(Delete, paths),
+    st.builds(Delete, paths, versions),
     st.builds(Put, paths, bytes_few, versions),
-    st.builds(Delete, paths, st.none() | versions),
     st.builds(Check, paths, versions),
 )
-steps: st.SearchStrategy[Step] = st.one_of(
-    st.builds(Do, whos, st.lists(operations, min_size=1, max_size=1)),
-    st.builds(Do, whos, st.lists(operations, max_size=4)),
-    st.builds(Look, whos, st.sampled_from(["get", "find", "children"]), paths, st.booleans()),
-    st.builds(Ensure, whos, paths),
-    st.builds(Reopen, whos),
-)
+single = st.lists(operations, min_size=1, max_size=1)
+kinds: dict[str, st.SearchStrategy[Step]] = {
+    "make": st.builds(Do, whos, st.lists(creates, min_size=1, max_size=1)),
+    "single": st.builds(Do, whos, single),
+    "multi": st.builds(Do, whos, st.lists(operations, max_size=4)),
+    "watch": st.builds(
+        Look, whos, st.sampled_from(["get", "find", "children"]), paths, st.just(value=True)
+    ),
+    "look": st.builds(
+        Look, whos, st.sampled_from(["get", "find", "children"]), paths, st.just(value=False)
+    ),
+    "ensure": st.builds(Ensure, whos, paths),
+    "reopen": st.builds(Reopen, whos),
+}
+# What meets often is drawn often: a random choice of all kinds alike rarely fires a watch.
+steps = st.sampled_from(
+    ["make"] * 4 + ["single"] * 6 + ["multi"] * 2 + ["watch"] * 6 + ["look", "ensure", "reopen"]
+).flatmap(kinds.__getitem__)
 
 
 class Side:
@@ -209,6 +223,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 chroots = itertools.count()
 
 
-@given(st.lists(steps, max_size=30))
+EVERY_WATCH: list[Step] = [
+    Look("one", "find", "/a", is_watched=True),
+    Ensure("other", "/a"),
+    Look("one", "get", "/a", is_watched=True),
+    Do("other", [Put("/a", b"x", 0)]),
+    Look("one", "find", "/a", is_watched=True),
+    Do("one", [Put("/a", b"y", 1)]),
+    Look("other", "children", "/a", is_watched=True),
+    Do("one", [Create("/a/b", is_ephemeral=True)]),
+    Look("other", "children", "/a", is_watched=True),
+    Look("other", "get", "/a/b", is_watched=True),
+    Reopen("one"),
+    Look("one", "children", "/a", is_watched=True),
+    Look("one", "find", "/a", is_watched=True),
+    Do("other", [Delete("/a")]),
+]
+
+
+@example(EVERY_WATCH)
+@given(st.lists(steps, min_size=20, max_size=40))
 def test_memory_and_zookeeper_agree(server: Address, history: list[Step]) -> None:
     trio.run(compare, f"{server}/history-{next(chroots)}", history)

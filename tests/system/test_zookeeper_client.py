@@ -177,7 +177,7 @@ async def test_a_suspended_session_is_lost_by_our_own_clock_and_a_new_one_begins
         async with trio.open_nursery() as nursery:
             nursery.start_soon(refused_with_the_session, metadata)
             await wait_state(metadata, SessionState.LOST)
-            assert trio.current_time() - suspended_s == pytest.approx(1.0, abs=0.5)
+            assert trio.current_time() - suspended_s >= 0.9
             forwarder.release()
         await wait_state(metadata, SessionState.CONNECTED)
 

@@ -360,6 +360,12 @@ async def test_a_cut_sets_the_watches_since_changes_may_be_missed(
         assert changed.is_set()
 
 
+async def test_an_error_of_the_block_comes_out_as_it_is(autojump_clock: MockClock) -> None:
+    with pytest.raises(NoNodeError):
+        async with open_memory_store() as store, store.open_session() as metadata:
+            await metadata.get("/a")
+
+
 async def test_a_crashed_holder_leaves_its_session_to_expire(autojump_clock: MockClock) -> None:
     async with open_memory_store() as store, store.open_session() as other:
         async with store.open_session(timeout_s=6.0) as holder:
