@@ -25,6 +25,12 @@ def test_sortable_text_is_in_log_order(one: DLSN, other: DLSN) -> None:
     )
 
 
+def test_the_largest_dlsn_is_read() -> None:
+    largest = 2**63 - 1
+
+    assert DLSN.parse(f"{largest}-{largest}-{largest}") == DLSN(largest, largest, largest)
+
+
 def test_a_dlsn_prints_plain_and_sortable() -> None:
     dlsn = DLSN.parse("3-14-0")
 

@@ -196,6 +196,13 @@ def test_a_ring_is_found_where_turns_alone_would_leave_a_write_set_to_one_region
     assert "".join(ring or []) in {"abbabb", "babbab", "bbabba"}
 
 
+def test_a_strict_ring_is_preferred_to_turns_that_are_soft() -> None:
+    # In turns: a b c c, where the write set c c is lost with its region.
+    ring = arrange_regions(quorum_of("4/2/1 m1"), counts_of("a1 b1 c2"))
+
+    assert "".join(ring or []) in {"acbc", "bcac", "cacb", "cbca"}
+
+
 def test_a_search_that_is_cut_off_says_so_and_not_that_there_is_none() -> None:
     with pytest.raises(PlacementUndecidedError, match="though there may be one"):
         arrange_regions(quorum_of("27/6/6 m4 count"), counts_of("a16 b1 c4 d22"))
