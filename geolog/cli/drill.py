@@ -53,7 +53,7 @@ def list_() -> None:
 @click.argument("name", type=click.Choice(list(DRILLS)))
 @click.option("--times", type=click.IntRange(min=1), default=10, show_default=True, metavar="N")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--nodes-per-region", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--nodes-per-region", type=click.IntRange(min=2), default=2, show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="The verdict as JSON."
