@@ -16,7 +16,7 @@ from geolog.protocol.replica import NOTHING_HELD, Held
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import Record
 from regions.protocol.tables import OpenTable, Place, SealedTable
-from regions.storage.disk import DiskFile
+from regions.storage.disk import DiskFailedError, DiskFile
 
 _log = logging.getLogger(__name__)
 
@@ -178,7 +178,13 @@ class EntryStore:
         if source is None or first is None or last is None or run[0].body is not None:
             return [EntryAnswer(found.answer, found.body or b"") for found in run]
         length = last.offset + last.length - first.offset
-        content = memoryview(await source.file.read(first.offset, length))
+        try:
+            content = memoryview(await source.file.read(first.offset, length))
+        except DiskFailedError as error:
+            if len(run) > 1:  # Which of them the disk cannot read is found one by one.
+                return [answer for found in run for answer in await self._read_run([found])]
+            _log.error("%s", error)
+            content = memoryview(b"")
         answers = []
         for found in run:
             assert found.place is not None

@@ -14,7 +14,6 @@ from geolog.metadata.seam import (
     NodeExistsError,
     NoNodeError,
     SessionLostError,
-    SessionState,
 )
 from topology.errors import OutcomeUnknownError, UnavailableError
 
@@ -22,6 +21,14 @@ _log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
 """Pause before metadata that did not answer is asked again."""
+
+_NO_ANSWER_ERRORS = (
+    NodeExistsError,
+    NoNodeError,
+    SessionLostError,
+    UnavailableError,
+    OutcomeUnknownError,
+)
 
 
 class Membership:
@@ -51,35 +58,27 @@ class Membership:
             await self._metadata.multi([Delete(self._path), create])
 
     async def run(self) -> None:
-        """Register again when the session or the node's state has changed; never returns."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_session)
-            while True:
+        """Register again when the record is gone or untrue; never returns."""
+        while True:
+            try:
+                await self._register_if_stale()
+            except _NO_ANSWER_ERRORS as error:
+                _log.warning("cannot say in metadata that this node is up: %s", error)
+                await trio.sleep(_RETRY_S)
+            else:
                 await self._stale.wait()
-                self._stale = trio.Event()
-                try:
-                    await self.register()
-                except (
-                    NodeExistsError,
-                    NoNodeError,
-                    SessionLostError,
-                    UnavailableError,
-                    OutcomeUnknownError,
-                ) as error:
-                    _log.warning("cannot say in metadata that this node is up: %s", error)
-                    await trio.sleep(_RETRY_S)
-                    self._stale.set()
+
+    async def _register_if_stale(self) -> None:
+        # A watch of the record is set too when the session ends: then it is gone, or will be.
+        self._stale = trio.Event()
+        found = await self._metadata.find(self._path, changed=self._stale)
+        if found is None or found.data != seal_document(self._record):
+            await self.register()
+            await self._metadata.find(self._path, changed=self._stale)
 
     async def leave(self) -> None:
         """Take the live record away; if that fails it goes with the session."""
         try:
             await self._metadata.delete(self._path)
-        except (NoNodeError, SessionLostError, UnavailableError, OutcomeUnknownError) as error:
+        except _NO_ANSWER_ERRORS as error:
             _log.warning("cannot say in metadata that this node leaves: %s", error)
-
-    async def _follow_session(self) -> None:
-        seen = self._metadata.session_state
-        while True:
-            seen = await self._metadata.wait_state_change(seen)
-            if seen is SessionState.CONNECTED:
-                self._stale.set()

@@ -9,7 +9,7 @@ import attrs
 import trio
 from crc32c import crc32c
 
-from geolog.metadata.memory import MemoryStore, open_memory_store
+from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
@@ -42,19 +42,21 @@ class World:
     """What a node stands on, and what outlives it."""
 
     store: MemoryStore
+    chance: Random
     network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
     disk: Disk = attrs.field(factory=MemoryDisk)
-    chance: Random = attrs.field(factory=lambda: Random(1))
+    node_session: MemoryMetadata = attrs.field(init=False)
+    """Of the node that was started last."""
 
     @asynccontextmanager
     async def node(self, config: StorageConfig | None = None) -> AsyncIterator[StorageNode]:
         async with (
-            self.store.open_session() as metadata,
+            self.store.open_session() as self.node_session,
             open_storage_node(
                 config or a_config(),
                 transport=self.network.transport(HOST),
                 disk=self.disk,
-                metadata=metadata,
+                metadata=self.node_session,
                 random_bytes=self.chance.randbytes,
             ) as node,
         ):
@@ -76,9 +78,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world() -> AsyncIterator[World]:
+async def a_world(seed: int = 1) -> AsyncIterator[World]:
     async with open_memory_store() as store:
-        yield World(store)
+        yield World(store, chance=Random(seed))
 
 
 def a_config() -> StorageConfig:

@@ -1,0 +1,193 @@
+"""A node starts only where disk, claim and metadata agree."""
+
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from geolog.metadata.nodes import list_known_nodes, list_live_nodes
+from geolog.metadata.seam import Metadata
+from geolog.protocol.ids import InstanceId
+from geolog.transport.seam import Address
+from regions.storage.config import StorageConfig
+from regions.storage.identity import (
+    COOKIE_NAME,
+    DamagedCookieError,
+    NodeReplacedError,
+    WrongDataDirectoryError,
+)
+from sim.memory_disk import MemoryDisk
+from tests.pure.storage.nodes import World, a_config, a_world
+from topology.errors import GeologError
+
+NODE_1 = attrs.evolve(a_config(), node_id="node-1")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with a_world() as world:
+        yield world
+
+
+async def start(world: World, config: StorageConfig = NODE_1) -> InstanceId:
+    """Start a node and stop it; its instance."""
+    async with world.node(config) as node:
+        return node.instance
+
+
+def disk_of(world: World) -> MemoryDisk:
+    assert isinstance(world.disk, MemoryDisk)
+    return world.disk
+
+
+async def test_a_node_keeps_its_instance(autojump_clock: MockClock, world: World) -> None:
+    first = await start(world)
+
+    world.disk = disk_of(world).crash()
+
+    assert await start(world) == first
+
+
+async def test_every_disk_has_its_own_instance(autojump_clock: MockClock, world: World) -> None:
+    first = await start(world)
+
+    world.disk = MemoryDisk()
+
+    other = attrs.evolve(NODE_1, node_id="node-2", listen=Address("storage", 7002))
+    assert await start(world, other) != first
+
+
+async def test_the_node_id_is_the_advertised_address_unless_given(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node(attrs.evolve(NODE_1, node_id=None)) as node:
+        assert node.node_id == "storage:7001"
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (attrs.evolve(NODE_1, node_id="node-2"), "belongs to node node-1, not to node-2"),
+        (attrs.evolve(NODE_1, cluster="other"), "belongs to cluster 'default'"),
+        (attrs.evolve(NODE_1, location="/there/r"), "stands at /here/rack-1, not at /there/r"),
+    ],
+    ids=["another node", "another cluster", "another place"],
+)
+async def test_a_data_directory_of_something_else_is_refused_with_the_value(
+    autojump_clock: MockClock, world: World, config: StorageConfig, text: str
+) -> None:
+    await start(world)
+
+    with pytest.raises(WrongDataDirectoryError, match=text):
+        await start(world, config)
+
+
+async def test_an_empty_disk_of_a_known_node_is_refused_and_the_way_out_named(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    world.disk = MemoryDisk()
+
+    with pytest.raises(NodeReplacedError, match="geolog node replace node-1"):
+        await start(world)
+
+
+async def test_an_empty_disk_at_a_known_address_is_refused(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    world.disk = MemoryDisk()
+
+    with pytest.raises(NodeReplacedError, match="address storage:7001 is that of node node-1"):
+        await start(world, attrs.evolve(NODE_1, node_id="node-2"))
+
+
+async def test_a_disk_that_metadata_does_not_know_is_refused(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    async with a_world(seed=2) as elsewhere:
+        elsewhere.disk = world.disk
+        with pytest.raises(GeologError, match="belongs to cluster"):
+            await start(elsewhere)
+    async with world.store.open_session() as metadata:
+        await metadata.delete("/geolog/default/nodes/known/node-1")
+
+    with pytest.raises(NodeReplacedError, match="metadata does not know node node-1"):
+        await start(world)
+
+
+async def test_a_crash_between_cookie_and_metadata_is_made_good(
+    autojump_clock: MockClock, world: World
+) -> None:
+    first = await start(world)
+    async with world.store.open_session() as metadata:
+        await metadata.delete("/geolog/default/nodes/known/node-1")
+    for name in await world.disk.list():
+        if name != COOKIE_NAME:
+            await world.disk.remove(name)
+
+    assert await start(world) == first
+
+
+async def test_every_flip_of_the_cookie_stops_the_node(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    cookie = disk_of(world).content(COOKIE_NAME)
+
+    for place in range(len(cookie)):
+        flipped = bytearray(cookie)
+        flipped[place] ^= 1
+        disk_of(world).overwrite(COOKIE_NAME, bytes(flipped))
+        with pytest.raises(DamagedCookieError, match="geolog node replace"):
+            await start(world)
+
+
+async def test_a_journal_without_a_cookie_is_refused(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    await world.disk.remove(COOKIE_NAME)
+
+    with pytest.raises(DamagedCookieError, match=COOKIE_NAME):
+        await start(world)
+
+
+async def test_a_node_may_move_to_another_address(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+
+    await start(world, attrs.evolve(NODE_1, listen=Address("storage", 7002)))
+
+    async with world.store.open_session() as metadata:
+        (known,) = await list_known_nodes(metadata, "default")
+        assert known.address == Address("storage", 7002)
+
+
+async def is_live(metadata: Metadata, instance: InstanceId) -> bool:
+    return any(
+        record.instance == instance for record in await list_live_nodes(metadata, "default")
+    )
+
+
+async def test_a_live_record_comes_back_after_the_session_was_lost(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.store.open_session() as observer, world.node() as node:
+        assert await is_live(observer, node.instance)
+        world.node_session.cut_off()
+        await trio.sleep(60)
+        assert not await is_live(observer, node.instance)
+
+        world.node_session.restore()
+        await trio.sleep(60)
+        assert await is_live(observer, node.instance)
+
+        world.node_session.expire()
+        await trio.sleep(60)
+        assert await is_live(observer, node.instance)
