@@ -1,0 +1,136 @@
+"""The availability table of a ledger with E 3, W 3, A 2 on four nodes, one of which is lost.
+
+Where the table of the field says that recovery is perhaps possible, ours always is: one intact copy
+is enough for an entry to be written again, so a copy and an absence do not contradict each other.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from sim.in_process import InProcessCluster, open_in_process_cluster
+
+STREAM = "shop/orders"
+
+
+@asynccontextmanager
+async def four_nodes() -> AsyncIterator[tuple[InProcessCluster, geolog.Log]]:
+    async with (
+        open_in_process_cluster({"eu-west": 4}) as cluster,
+        cluster.open_client("eu-west") as log,
+    ):
+        yield cluster, log
+
+
+async def make_stream(log: geolog.Log, name: str = STREAM) -> None:
+    await log.create_stream(name, ensemble_size=3, write_quorum=3, ack_quorum=2)
+
+
+async def lose_a_member(cluster: InProcessCluster, log: geolog.Log) -> None:
+    """Kill one node of the open ledger, for good."""
+    await cluster.kill((await log.list_segments(STREAM))[-1].ensemble[0])
+
+
+async def values_of(log: geolog.Log) -> list[bytes]:
+    async with log.open_reader(STREAM) as reader:
+        return [record.value async for record in reader]
+
+
+async def test_a_ledger_can_be_created(autojump_clock: MockClock) -> None:
+    async with four_nodes() as (cluster, log):
+        await cluster.kill("eu-west-1")
+        await trio.sleep(10)  # Its session expires: three nodes are left to choose from.
+        await make_stream(log)
+
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"one")
+
+        assert await values_of(log) == [b"one"]
+
+
+async def test_an_open_handle_appends_and_reads(autojump_clock: MockClock) -> None:
+    async with four_nodes() as (cluster, log):
+        await make_stream(log)
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"one")
+            await lose_a_member(cluster, log)
+            await writer.append(b"two")
+
+            assert await values_of(log) == [b"one", b"two"]
+
+
+async def test_the_writer_moves_to_another_ensemble_when_a_second_member_goes(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_in_process_cluster({"eu-west": 5}) as cluster:
+        async with cluster.open_client("eu-west") as log:
+            await make_stream(log)
+            async with log.open_writer(STREAM) as writer:
+                await writer.append(b"one")
+                ensemble = (await log.list_segments(STREAM))[-1].ensemble
+                await cluster.kill(ensemble[0])
+                await cluster.kill(ensemble[1])
+                await trio.sleep(10)
+                await writer.append(b"two")  # Three are left: a new ledger fits on them.
+
+            segments = await log.list_segments(STREAM)
+
+    assert [segment.last_sequence for segment in segments] == [0, 1]
+    assert not set(segments[-1].ensemble) & set(ensemble[:2])
+
+
+async def test_the_writer_closes_its_ledger(autojump_clock: MockClock) -> None:
+    async with four_nodes() as (cluster, log):
+        await make_stream(log)
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"one")
+            await lose_a_member(cluster, log)
+
+        (segment,) = await log.list_segments(STREAM)
+
+    assert (segment.state, segment.last_sequence) == ("closed", 0)
+
+
+async def test_another_fences_recovers_and_closes_it(autojump_clock: MockClock) -> None:
+    async with four_nodes() as (cluster, log):
+        await make_stream(log)
+        with pytest.raises(geolog.GeologError):
+            async with log.open_writer(STREAM) as writer:
+                await writer.append(b"one")
+                await lose_a_member(cluster, log)
+                async with cluster.open_client("eu-west", host="another") as another:
+                    async with another.open_writer(STREAM) as second:
+                        await second.append(b"two")
+                await writer.append(b"never")
+
+        assert await values_of(log) == [b"one", b"two"]
+
+
+async def test_recovery_needs_one_copy_alone_of_what_was_not_acknowledged(
+    autojump_clock: MockClock,
+) -> None:
+    async with four_nodes() as (cluster, log):
+        await make_stream(log)
+        async with cluster.open_client("eu-west", host="first") as first:
+            try:
+                async with first.open_writer(STREAM) as writer:
+                    await writer.append(b"one")
+                    members = (await log.list_segments(STREAM))[-1].ensemble
+                    for member in members[1:]:
+                        cluster.network.cut("first", member)
+                    pending = writer.append_nowait(b"two")  # Reaches the first member alone.
+                    await trio.sleep(0.5)
+                    assert not pending.is_done
+                    raise ConnectionAbortedError
+            except ConnectionAbortedError:
+                pass
+            await cluster.kill(members[2])
+
+            async with log.open_writer(STREAM) as second:
+                await second.append(b"three")
+
+        assert await values_of(log) == [b"one", b"two", b"three"]
