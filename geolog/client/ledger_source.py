@@ -57,14 +57,14 @@ class LedgerSource:
     async def prepare(
         self, listener: LedgerListener, *, avoid: Collection[InstanceId] = ()
     ) -> PreparedLedger:
-        """Make the next ledger; members in `avoid` are taken only if there is no way without.
+        """Make the next ledger; members in `avoid`, or out of reach, only if there is no other.
 
         NotEnoughNodesError when no ensemble can be placed, or too few of it answer.
         """
         live = await self._pool.live_nodes()
         nodes = {record.instance: record for record in live if record.is_writable}
         candidates = [Candidate(node, record.location) for node, record in nodes.items()]
-        avoided = set(avoid)
+        avoided = {*avoid, *self._pool.unreachable()}
         preferred = [one for one in candidates if one.node not in avoided]
         try:
             placement = self._place(preferred)

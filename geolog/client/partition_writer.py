@@ -23,6 +23,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from geolog.background import open_background
 from geolog.client.ledger_source import LedgerSource, PreparedLedger
 from geolog.client.stream_metadata import (
     ClosingSegment,
@@ -31,7 +32,6 @@ from geolog.client.stream_metadata import (
     VersionedSegment,
 )
 from geolog.client.takeover import TakenOver, take_over
-from geolog.ledger.background import open_background
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_recovery import RecoveryConfig
 from geolog.ledger.ledger_writer import LedgerWriter
@@ -318,19 +318,15 @@ class PartitionWriter:
             self._prepare_not_before_s = trio.current_time() + self._config.prepare_retry_s
 
     async def _roll_over(self) -> None:
-        prepared = self._take_next()
-        if not prepared.writer.can_go_on():  # Its members left since: write on, and try again.
-            prepared.writer.close()
-            self._is_rolling = False
-            self._send_waiting()
-            return
-        await self._move_on(prepared)
-        self.rolls_count += 1
-
-    def _take_next(self) -> PreparedLedger:
-        assert self._next is not None
         prepared, self._next = self._next, None
-        return prepared
+        if prepared is not None and prepared.writer.can_go_on():
+            await self._move_on(prepared)
+            self.rolls_count += 1
+            return
+        if prepared is not None:
+            prepared.writer.close()  # Its members left since.
+        self._is_rolling = False  # The open ledger goes on, and another is made ahead.
+        self._send_waiting()
 
     async def _fail_over(self, writer: LedgerWriter) -> None:
         """Find another ledger for what this one cannot acknowledge, unless it recovers."""
@@ -353,8 +349,8 @@ class PartitionWriter:
 
     async def _ready_ledger(self, avoid: list[InstanceId]) -> PreparedLedger:
         """The ledger made ahead if it can be written now, else a new one."""
-        if self._next is not None:
-            prepared = self._take_next()
+        prepared, self._next = self._next, None
+        if prepared is not None:
             if prepared.writer.can_go_on() and not set(avoid) & prepared.writer.instances():
                 return prepared
             prepared.writer.close()
@@ -548,19 +544,18 @@ async def _leave(
 async def _keep_session(
     metadata: Metadata, streams: StreamMetadata, owner: VersionedOwner, retry_delay_s: float
 ) -> None:
-    """After a lost session, show in the new one that this owner lives; never returns."""
-    state = metadata.session_state
-    is_shown = True
+    """After a lost session, show in the next one that this owner lives; never returns."""
+    shown_in = metadata.session_id
     while True:
-        if state is SessionState.LOST:
-            is_shown = False
-        if state is SessionState.CONNECTED and not is_shown:
+        state = metadata.session_state
+        session = metadata.session_id
+        if state is SessionState.CONNECTED and session != shown_in:
             try:
-                is_shown = await streams.revive_session(owner.record)
+                if await streams.revive_session(owner.record):
+                    shown_in = session
+                    continue
             except GeologError:
-                is_shown = False  # Metadata is away again: the next change of state tells.
-            if not is_shown:
-                await trio.sleep(retry_delay_s)
-                state = metadata.session_state
-                continue
-        state = await metadata.wait_state_change(state)
+                pass  # Metadata is away again: it is tried after the pause.
+            await trio.sleep(retry_delay_s)
+            continue
+        await metadata.wait_state_change(state)

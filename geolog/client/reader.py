@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from geolog.background import open_background
 from geolog.client.bounds import Bound
 from geolog.client.record import Record, RecordBatch
 from geolog.client.scan import (
@@ -21,7 +22,6 @@ from geolog.client.scan import (
     Walk,
     row_of_transaction,
 )
-from geolog.ledger.background import open_background
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.protocol.stream_state import SegmentRecord, StreamName
 from geolog.wire.entry import EntryKind

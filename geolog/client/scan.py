@@ -112,6 +112,8 @@ class Walk:
     entry: EntryId
     sequence: int | None = None
     ledger: LedgerRecord | None = None
+    ledger_changed: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the ledger's record is not as it was read any more."""
     readable: EntryId = NO_ENTRY
     """The last entry of the ledger that may be shown, as far as was asked."""
 
@@ -248,7 +250,8 @@ class StreamScan:
         if ledger.state is LedgerState.CLOSED:
             assert ledger.last_entry is not None
             return ledger.last_entry
-        return await self._tail.lac_of(ledger, above)
+        lac = await self._reader.lac_nearby(ledger)
+        return above if lac is None else max(above, lac)
 
     async def _fetch(
         self, ledger: LedgerRecord, first: EntryId, last: EntryId
@@ -269,12 +272,14 @@ class StreamScan:
                     return None
                 continue
             if walk.ledger is None or walk.ledger.ledger != segment.ledger:
-                walk.ledger = (await self._ledgers.read(segment.ledger)).record
+                await self._read_ledger(walk, segment)
                 walk.readable = EntryId(walk.entry - 1)
+            ledger = walk.ledger
+            assert ledger is not None
             if walk.entry > walk.readable:
-                await self._look_further(walk, segment, walk.ledger, end)
+                await self._look_further(walk, segment, ledger, end)
             if walk.entry <= walk.readable:
-                entries = await self._fetch(walk.ledger, walk.entry, walk.readable)
+                entries = await self._fetch(ledger, walk.entry, walk.readable)
                 for fetched in entries:
                     self._check(segment, fetched, walk)
                 return Chunk(segment, entries)
@@ -282,8 +287,14 @@ class StreamScan:
                 walk.segment, walk.entry = walk.segment + 1, EntryId(0)
             else:
                 await trio.sleep(self._config.follow_poll_s)
-                walk.ledger = (await self._ledgers.read(segment.ledger)).record
+                if walk.ledger_changed.is_set():
+                    await self._read_ledger(walk, segment)
         return None
+
+    async def _read_ledger(self, walk: Walk, segment: SegmentRecord) -> None:
+        walk.ledger_changed = trio.Event()
+        read = await self._ledgers.read(segment.ledger, changed=walk.ledger_changed)
+        walk.ledger = read.record
 
     async def _look_further(
         self, walk: Walk, segment: SegmentRecord, ledger: LedgerRecord, end: StreamEnd | None

@@ -163,7 +163,3 @@ class TailFinder:
             (found.ledger, found.epoch), trio.current_time()
         )
         return trio.current_time() - first_seen_s < _RECOVERY_PATIENCE_S
-
-    async def lac_of(self, ledger: LedgerRecord, above: EntryId) -> EntryId:
-        """The highest LAC that a member knows now, or `above` if none knows a higher."""
-        return (await self._reader.probe_tail(ledger, above)).lac

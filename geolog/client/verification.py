@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import attrs
+import trio
 
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.protocol.ids import EntryId
@@ -90,8 +91,9 @@ class StreamVerifier:
             copies: dict[EntryId, list[_Copy]] = {
                 EntryId(first + place): [] for place in range(count)
             }
-            for slot in range(len(fragment.ensemble)):
-                await self._collect(record, slot, first, count, copies)
+            async with trio.open_nursery() as nursery:
+                for slot in range(len(fragment.ensemble)):
+                    nursery.start_soon(self._collect, record, slot, first, count, copies)
             for entry, found in copies.items():
                 self._judge(rule, segment, entry, found)
             first = EntryId(first + count)

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import attrs
 import trio
 
-from geolog.ledger.background import open_background
+from geolog.background import open_background
 from geolog.protocol.ids import DLSN, Epoch, Position, Sequence
 from geolog.wire.batch import SealedBatch, seal_batch
 from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX

@@ -1,6 +1,7 @@
 """Ledger records in metadata: made once, then changed by compare-and-set alone."""
 
 import attrs
+import trio
 
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
@@ -38,10 +39,15 @@ class LedgerMetadata:
         self._metadata = metadata
         self._paths = paths
 
-    async def read(self, ledger: LedgerId) -> VersionedLedger:
-        """The record as one server of the metadata store has it. NoSuchLedgerError."""
+    async def read(
+        self, ledger: LedgerId, *, changed: trio.Event | None = None
+    ) -> VersionedLedger:
+        """The record as one server of the metadata store has it. NoSuchLedgerError.
+
+        `changed` is set once, after the record changes or goes.
+        """
         path = self._paths.ledger(ledger)
-        stored = await self._metadata.find(path)
+        stored = await self._metadata.find(path, changed=changed)
         if stored is None:
             raise NoSuchLedgerError(f"there is no ledger {ledger}")
         return VersionedLedger(

@@ -6,7 +6,7 @@ there: lost.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
@@ -178,6 +178,23 @@ class LedgerReader:
             return await self._ask(record.ledger, member, first, count)
         raise UnavailableError(f"node {member.node_id} does not answer")
 
+    async def lac_nearby(self, record: LedgerRecord) -> EntryId | None:
+        """The LAC that the nearest member knows; None when no member answers."""
+        fragment = record.fragments[-1]
+        for slot in self._in_order(fragment, range(len(fragment.ensemble))):
+            member = fragment.ensemble[slot]
+            with trio.move_on_after(self._config.replica_timeout_s):
+                try:
+                    connection = await self._pool.link(member.instance).wait_connection()
+                    answer = await connection.ask(
+                        _lac_question(record.ledger, member.instance), ProbeAnswer
+                    )
+                except GeologError:
+                    self._failed[member.instance] = trio.current_time()
+                    continue
+                return answer.lac
+        return None
+
     async def probe_tail(self, record: LedgerRecord, above: EntryId) -> TailView:
         """Ask all members of the last fragment what they have above `above`."""
         fragment = record.fragments[-1]
@@ -221,3 +238,7 @@ class LedgerReader:
             is_fenced=any(answer.is_fenced for answer in answers.values()),
             silent_count=len(fragment.ensemble) - len(answers),
         )
+
+
+def _lac_question(ledger: LedgerId, instance: InstanceId) -> Callable[[int], Probe]:
+    return lambda request: Probe(request, ledger, EntryId(0), 0, instance)

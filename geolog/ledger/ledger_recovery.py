@@ -11,7 +11,7 @@ import attrs
 import trio
 from crc32c import crc32c
 
-from geolog.ledger.background import open_background
+from geolog.background import open_background
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.ledger.node_pool import NodePool
@@ -243,7 +243,7 @@ class _RecoveryRun:
                 is_answered = True
             except GeologError:
                 is_answered = False  # It counts as silent, whatever the reason.
-        if not is_answered:
+        if not is_answered and self._core.batch_first == batch.first:
             await self._tell.send(lambda: self._core.on_silence(batch.slot))
 
     def _question(

@@ -14,7 +14,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from geolog.ledger.background import open_background
+from geolog.background import open_background
 from geolog.ledger.connection import ConnectionConfig, NodeConnection
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.seam import Metadata
@@ -74,7 +74,7 @@ class NodeLink:
         self._wanted = trio.Event()
         self._waiting_count = 0
         self._changed = trio.Event()
-        self._is_resting = False
+        self.is_resting = False
 
     def subscribe(self, user: LinkUser) -> None:
         """Keep the link up for this user; it is told at once if it is up already."""
@@ -93,7 +93,7 @@ class NodeLink:
         ConnectionFailedError when that fails, or at once while the link rests after a failure:
         the caller has other replicas to ask.
         """
-        if self._is_resting:
+        if self.is_resting:
             raise ConnectionFailedError(self.why_down)
         self._waiting_count += 1
         self._wanted.set()
@@ -124,9 +124,9 @@ class NodeLink:
                 if was_up
                 else min(2 * delay_s, self._pool.config.retry_delay_s_max)
             )
-            self._is_resting = True
+            self.is_resting = True
             await trio.sleep(delay_s * self._pool.rng.uniform(0.5, 1.0))
-            self._is_resting = False
+            self.is_resting = False
 
     async def _connect_once(self) -> bool:
         """One life of the connection; whether it ever came up."""
@@ -200,6 +200,10 @@ class NodePool:
     def links(self) -> list[NodeLink]:
         """All links that were ever asked for."""
         return list(self._links.values())
+
+    def unreachable(self) -> list[InstanceId]:
+        """Instances that this process tried to reach and does not, whatever metadata says."""
+        return [link.instance for link in self._links.values() if link.is_resting]
 
     async def live_nodes(self) -> list[NodeRecord]:
         """The nodes that are up, as metadata says."""

@@ -78,6 +78,11 @@ class Recovery:
         self._end: EntryId | None = None
         self._is_over = False
 
+    @property
+    def batch_first(self) -> EntryId:
+        """The first entry of the batch that is being decided."""
+        return self._first
+
     def start(self) -> list[RecoveryEffect]:
         """Ask for the first batch."""
         return self._ask()
