@@ -19,6 +19,7 @@ _POSITIVE = (
     "connections_max",
     "handshake_timeout_s",
     "outgoing_bytes_max",
+    "outgoing_bytes_max_all",
     "outgoing_stall_s",
 )
 
@@ -79,6 +80,10 @@ class StorageConfig:
     outgoing_bytes_max: int = 4 << 20
     """Answers waiting for one slow connection. At the bound it is not read on until it takes
     some of them, so at most one more answer is added."""
+
+    outgoing_bytes_max_all: int = 256 << 20
+    """Answers waiting for all connections together. At the bound no read is begun until some
+    are taken; adds and fences go on."""
 
     outgoing_stall_s: float = 30.0
     """How long a connection may take nothing of what waits for it before it is closed."""

@@ -31,11 +31,9 @@ from geolog.transport.seam import ByteStream
 from geolog.wire.codec import PROTOCOL_VERSION, decode, encode, encode_adds_synced
 from geolog.wire.frame import FrameReader
 from regions.storage.config import StorageConfig
-from regions.storage.outbox import Outbox
+from regions.storage.outbox import Budget, Outbox
 from regions.storage.service import AddAnswers, StorageService
 from topology.errors import DamagedBytesError
-
-_LedgerRequests = Add | OpenLedger | Fence | Read | Probe | PushLac
 
 
 class BrokenProtocolError(DamagedBytesError):
@@ -48,6 +46,7 @@ class Hosted:
 
     config: StorageConfig
     service: StorageService
+    outgoing: Budget
     status: Callable[[], str]
 
 
@@ -60,6 +59,7 @@ class ClientConnection:
         self._reader = FrameReader()
         self._outbox = Outbox(
             stream,
+            hosted.outgoing,
             waiting_bytes_max=hosted.config.outgoing_bytes_max,
             stall_s=hosted.config.outgoing_stall_s,
         )
@@ -71,11 +71,6 @@ class ClientConnection:
     def __repr__(self) -> str:
         return f"ClientConnection({self._stream.peer}, {self._ordinal_last} adds)"
 
-    @property
-    def outgoing_bytes(self) -> int:
-        """Bytes of answers that the client did not take yet."""
-        return self._outbox.waiting_bytes
-
     async def run(self) -> None:
         """Serve until the client leaves. Raises what broke the connection."""
         try:
@@ -85,6 +80,7 @@ class ClientConnection:
                 await self._serve()
                 nursery.cancel_scope.cancel(reason="the client has left")
         finally:
+            self._outbox.close()
             self._stream.close()
 
     def send_nowait(self, message: Message) -> None:
@@ -116,7 +112,10 @@ class ClientConnection:
             case Add():
                 self._check_ordinal(message)
                 await self._hosted.service.on_request(message, self, self._answers)
-            case OpenLedger() | Fence() | Read() | Probe() | PushLac():
+            case Read():
+                await self._hosted.outgoing.wait_room()
+                await self._hosted.service.on_request(message, self, self._answers)
+            case OpenLedger() | Fence() | Probe() | PushLac():
                 await self._hosted.service.on_request(message, self, self._answers)
             case StatusRequest(request):
                 self.send_nowait(Status(request, self._hosted.status()))

@@ -31,6 +31,7 @@ from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.identity import Claim, Cookie, prove_identity
 from regions.storage.journal import Journal, JournalIdentity
 from regions.storage.membership import Membership
+from regions.storage.outbox import Budget
 from regions.storage.restart import restart_journal
 from regions.storage.service import StorageService
 from topology.errors import DamagedBytesError, GeologError
@@ -60,7 +61,8 @@ class StorageNode:
         self._config = config
         self._cookie = cookie
         self._service = service
-        self._hosted = Hosted(config, service, self.status)
+        self._outgoing = Budget(config.outgoing_bytes_max_all)
+        self._hosted = Hosted(config, service, self._outgoing, self.status)
         self._connections: dict[ClientConnection, None] = {}
         self._counts = ConnectionCounts()
         self.address = address
@@ -93,7 +95,7 @@ class StorageNode:
                 "address": str(self.address),
                 "state": "readonly" if self.is_read_only else "writable",
                 "connections": {"open": len(self._connections)} | attrs.asdict(self._counts),
-                "outgoing_bytes": sum(each.outgoing_bytes for each in self._connections),
+                "outgoing_bytes": self._outgoing.used_bytes,
             }
             | self._service.statistics()
         )

@@ -16,11 +16,39 @@ _SEND_BYTES_MAX = 1 << 20
 _SEND_BUFFERS_MAX = 512
 
 
+class Budget:
+    """Bytes that wait in all outboxes of a node together, and how many may."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.used_bytes = 0
+        self._freed = trio.Event()
+
+    def take(self, count_bytes: int) -> None:
+        """Count bytes that now wait, also over the bound: who produces them asks before."""
+        self.used_bytes += count_bytes
+
+    def give_back(self, count_bytes: int) -> None:
+        """Count bytes that wait no more."""
+        self.used_bytes -= count_bytes
+        if self.used_bytes < self._bytes_max:
+            self._freed.set()
+            self._freed = trio.Event()
+
+    async def wait_room(self) -> None:
+        """Wait until less than the bound waits."""
+        while self.used_bytes >= self._bytes_max:
+            await self._freed.wait()
+
+
 class Outbox:
     """The sending half of a connection."""
 
-    def __init__(self, stream: ByteStream, *, waiting_bytes_max: int, stall_s: float) -> None:
+    def __init__(
+        self, stream: ByteStream, budget: Budget, *, waiting_bytes_max: int, stall_s: float
+    ) -> None:
         self._stream = stream
+        self._budget = budget
         self._waiting_bytes_max = waiting_bytes_max
         self._stall_s = stall_s
         self._waiting: deque[bytes | memoryview] = deque()
@@ -30,11 +58,6 @@ class Outbox:
         self._filled = trio.Event()
         self._taken = trio.Event()
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes that the other side did not take yet."""
-        return self._waiting_bytes
-
     def put_nowait(self, buffers: Buffers) -> None:
         """Send, now or as soon as the other side takes it."""
         if self._is_broken:
@@ -42,6 +65,7 @@ class Outbox:
         for buffer in buffers:
             self._waiting.append(buffer)
             self._waiting_bytes += len(buffer)
+            self._budget.take(len(buffer))
         if not self._is_sending:
             self._send_nowait()
         if self._waiting:
@@ -56,6 +80,12 @@ class Outbox:
         """Wait until everything was taken."""
         while self._waiting_bytes:
             await self._taken.wait()
+
+    def close(self) -> None:
+        """Drop what waits; nothing is sent any more."""
+        self._is_broken = True
+        self._waiting.clear()
+        self._on_taken(self._waiting_bytes)
 
     async def run(self) -> None:
         """Send what waits. ConnectionFailedError when the other side is gone, or stalls."""
@@ -90,10 +120,8 @@ class Outbox:
         try:
             sent_bytes = self._stream.send_nowait(self._waiting)
         except ConnectionFailedError:
-            self._is_broken = True  # Whoever receives is told by the stream.
-            self._waiting.clear()
-            self._on_taken(self._waiting_bytes)
-            self._stream.close()
+            self.close()
+            self._stream.close()  # This tells whoever receives.
             return
         left_bytes = sent_bytes
         while left_bytes:
@@ -106,6 +134,7 @@ class Outbox:
 
     def _on_taken(self, count_bytes: int) -> None:
         self._waiting_bytes -= count_bytes
+        self._budget.give_back(count_bytes)
         if count_bytes:
             self._taken.set()
             self._taken = trio.Event()

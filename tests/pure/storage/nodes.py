@@ -166,6 +166,12 @@ class BareClient:
         )
         return await self.receive_one(ReadAnswer)
 
+    async def ask_for_reads(self, count: int) -> None:
+        """Ask for the first entry, again and again, and take no answer."""
+        read = Read(4, LEDGER, EntryId(0), 1, 1 << 20, Epoch(0), self._instance)
+        for _ in range(count):
+            await self.send(read)
+
     async def probe(self, first: int, count: int) -> ProbeAnswer:
         await self.send(Probe(5, LEDGER, EntryId(first), count, self._instance))
         return await self.receive_one(ProbeAnswer)

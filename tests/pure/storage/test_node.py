@@ -280,6 +280,54 @@ async def test_a_failed_sync_ends_the_node_and_answers_nothing(
     assert answers == []
 
 
+async def test_a_client_that_takes_no_answers_is_not_read_on_and_closed_in_the_end(
+    autojump_clock: MockClock, world: World
+) -> None:
+    entry_bytes = 1 << 20
+    config = attrs.evolve(a_config(), outgoing_bytes_max=entry_bytes)
+    async with (
+        world.node(config) as node,
+        world.client(node) as sleeper,
+        world.client(node) as other,
+    ):
+        await other.send(other.open(), other.add(1, 0, bytes(entry_bytes)))
+        await other.receive_one(LedgerOpened)
+        await other.receive_one(AddsSynced)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleeper.ask_for_reads, 100)
+            await trio.sleep(1)
+
+            outgoing_bytes = json.loads(node.status())["outgoing_bytes"]
+            assert entry_bytes <= outgoing_bytes < 3 * entry_bytes
+            await trio.sleep(config.outgoing_stall_s)
+
+            assert json.loads(node.status())["outgoing_bytes"] == 0
+            assert json.loads(node.status())["connections"]["open"] == 1
+            nursery.cancel_scope.cancel()
+
+
+async def test_adds_beyond_the_bound_in_flight_wait_and_none_is_refused(
+    autojump_clock: MockClock, world: World
+) -> None:
+    config = attrs.evolve(a_config(), in_flight_bytes_max=8 << 20)
+    async with world.node(config) as node, world.client(node) as client:
+        await client.send(client.open())
+        await client.receive_one(LedgerOpened)
+        assert isinstance(world.disk, MemoryDisk)
+        world.disk.faults = DiskFaults(sync_s=1.0)
+        in_flight_bytes_highest = 0
+        async with trio.open_nursery() as nursery:
+            adds = [client.add(1 + n, n, bytes(1 << 20)) for n in range(40)]
+            nursery.start_soon(client.send, *adds)
+            through = 0
+            while through < 40:
+                through = (await client.receive_one(AddsSynced)).through
+                in_flight_bytes = json.loads(node.status())["journal"]["in_flight_bytes"]
+                in_flight_bytes_highest = max(in_flight_bytes_highest, in_flight_bytes)
+
+    assert 4 << 20 < in_flight_bytes_highest <= 9 << 20
+
+
 async def test_a_node_that_runs_is_known_and_live_and_leaves_at_the_end(
     autojump_clock: MockClock, world: World
 ) -> None:

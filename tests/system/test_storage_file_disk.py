@@ -1,0 +1,154 @@
+"""The disk seam over a real directory, and a node on it over real sockets."""
+
+import errno
+import os
+import secrets
+from pathlib import Path
+
+import pytest
+
+from geolog.metadata.memory import open_memory_store
+from geolog.protocol.messages import AddsSynced, Answer, LedgerOpened
+from geolog.transport.seam import Address
+from geolog.transport.tcp import TcpTransport
+from regions.storage import file_disk
+from regions.storage.config import StorageConfig
+from regions.storage.disk import DiskFailedError, DiskFullError
+from regions.storage.file_disk import DirectoryInUseError, open_file_disk, write_all
+from regions.storage.node import StorageNode, open_storage_node
+from tests.pure.storage.nodes import BareClient
+from topology.errors import NotFoundError
+
+
+async def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    async with open_file_disk(tmp_path / "new" / "directory") as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"head ", b"", bytes(100_000), b" tail"])
+        await file.write(3, [b"D"])
+
+        assert file.size_bytes == 100_010
+        assert await file.read(0, 6) == b"heaD \x00"
+        assert await file.read(100_005, 100) == b" tail"
+        assert await file.read(200_000, 10) == b""
+        assert len(await file.read(0, 100_010)) == 100_010
+        await disk.rename("one", "two")
+        await disk.sync_directory()
+        assert await disk.list() == ["two"]
+        assert await disk.free_bytes() > 0
+        await file.close()
+
+    async with open_file_disk(tmp_path / "new" / "directory") as disk:
+        assert (await disk.open("two")).size_bytes == 100_010
+        await disk.remove("two")
+        with pytest.raises(NotFoundError, match="cannot open two"):
+            await disk.open("two")
+
+
+async def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
+    async with open_file_disk(tmp_path):
+        with pytest.raises(DirectoryInUseError, match=str(tmp_path)):
+            async with open_file_disk(tmp_path):
+                pass
+
+    async with open_file_disk(tmp_path):
+        pass  # It was given back.
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(errno.EIO, DiskFailedError), (errno.ENOSPC, DiskFullError)],
+    ids=["EIO", "ENOSPC"],
+)
+async def test_after_an_error_a_file_is_never_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    def fail(_descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", fail)
+            with pytest.raises(error, match="cannot write one"):
+                await file.write_synced(0, [b"lost?"])
+
+        with pytest.raises(DiskFailedError, match="not written again"):
+            await file.write_synced(0, [b"again"])
+
+
+async def test_a_write_goes_on_where_the_kernel_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.pwritev
+
+    def write_some(descriptor: int, vector: list[bytes], offset: int) -> int:
+        return whole(descriptor, [memoryview(vector[0])[:7]], offset)
+
+    monkeypatch.setattr(os, "pwritev", write_some)
+    descriptor = os.open(tmp_path / "one", os.O_RDWR | os.O_CREAT)
+
+    end = write_all(descriptor, 2, [b"0123456789", b"", b"abcdefghij", b"k"])
+
+    assert end == 23
+    assert os.pread(descriptor, 100, 2) == b"0123456789abcdefghijk"
+    os.close(descriptor)
+
+
+async def test_a_vector_longer_than_the_kernel_takes_is_written(tmp_path: Path) -> None:
+    piece = b"x" * 4096  # Not joined with its neighbours.
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [piece] * 3000)
+        assert file.size_bytes == 3000 * 4096
+
+
+async def test_a_read_that_must_wait_for_the_disk_is_made_by_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"x" * 100])
+        monkeypatch.setattr(file_disk, "_READ_AT_ONCE_BYTES_MAX", 10)
+        assert await file.read(50, 100) == b"x" * 50
+
+
+async def test_a_node_on_a_real_disk_over_tcp_keeps_its_entries(tmp_path: Path) -> None:
+    body = secrets.token_bytes(300_000)
+    config = StorageConfig(
+        location="/here/rack-1",
+        listen=Address("127.0.0.1", 0),
+        node_id="node-1",
+        journal_file_bytes=1 << 20,
+    )
+
+    async def a_client(node: StorageNode) -> BareClient:
+        client = BareClient(await TcpTransport().connect(node.address))
+        await client.say_hello()
+        return client
+
+    names: list[str] = []
+    async with open_memory_store() as store, store.open_session() as metadata:
+        for life in range(3):
+            async with (
+                open_file_disk(tmp_path) as disk,
+                open_storage_node(
+                    config,
+                    transport=TcpTransport(),
+                    disk=disk,
+                    metadata=metadata,
+                    random_bytes=secrets.token_bytes,
+                ) as node,
+            ):
+                client = await a_client(node)
+                await client.send(client.open())
+                await client.receive_one(LedgerOpened)
+                for entry in range(5):
+                    await client.send(client.add(1 + entry, 5 * life + entry, body))
+                    await client.receive_one(AddsSynced)
+                for entry in range(5 * life + 5):
+                    (answer,) = (await client.read(entry, 1)).entries
+                    assert (answer.answer, bytes(answer.body)) == (Answer.HAVE, body)
+                client.stream.close()
+                names = await disk.list()
+    assert sum(name.endswith(".journal") for name in names) > 4
+    assert not any(name.endswith(".new") for name in names)
