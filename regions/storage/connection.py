@@ -111,12 +111,14 @@ class ClientConnection:
         match message:
             case Add():
                 self._check_ordinal(message)
-                await self._hosted.service.on_request(message, self, self._answers)
+                self._hosted.service.on_add(message, self, self._answers)
+                if self._hosted.service.journal.is_full:
+                    await self._hosted.service.journal.wait_room()
             case Read():
                 await self._hosted.outgoing.wait_room()
-                await self._hosted.service.on_request(message, self, self._answers)
+                await self._hosted.service.on_request(message, self)
             case OpenLedger() | Fence() | Probe() | PushLac():
-                await self._hosted.service.on_request(message, self, self._answers)
+                await self._hosted.service.on_request(message, self)
             case StatusRequest(request):
                 self.send_nowait(Status(request, self._hosted.status()))
             case _:

@@ -5,6 +5,7 @@ that does not match is remembered as CORRUPT, and never given away (law 15).
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import attrs
@@ -69,7 +70,8 @@ class EntryStore:
         self._ledgers = ledgers
         self._files: list[JournalFile] = []
         self._in_flight: dict[tuple[int, int], tuple[Record, bytes | memoryview]] = {}
-        self._cache: dict[tuple[int, int], bytes] = {}  # By file and offset, oldest first.
+        # By file and offset, oldest first. (A plain dict is slow to give its first item up.)
+        self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._cached_bytes = 0
         self._cached_bytes_max = cached_bytes_max
         self._corrupt: set[tuple[int, int]] = set()  # By file and offset.
@@ -118,7 +120,8 @@ class EntryStore:
         self._cache[self._files[-1].file_id, body_offset] = bytes(body)
         self._cached_bytes += len(body)
         while self._cached_bytes > self._cached_bytes_max:
-            self._cached_bytes -= len(self._cache.pop(next(iter(self._cache))))
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_bytes -= len(oldest)
 
     def held(self, ledger: LedgerId, entry: EntryId) -> Held:
         """What the node has of one entry, as far as it knows without reading it."""

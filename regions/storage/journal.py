@@ -43,6 +43,7 @@ from regions.protocol.records import (
 )
 from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, encode_table
 from regions.storage.disk import Disk, DiskFailedError, DiskFile, DiskFullError
+from regions.storage.durations import Durations, DurationStatistics
 from regions.storage.entries import EntryStore, JournalFile
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class JournalStatistics:
     in_flight_bytes: int
     file_id: int
     file_bytes: int
+    syncs: DurationStatistics
+    """Write and sync of a group, as the event loop sees it."""
 
 
 class OpenFile:
@@ -125,6 +128,7 @@ class Journal:
         self._has_failed = False
         self._work = trio.Event()
         self._room = trio.Event()
+        self._sync_durations = Durations()
         self._groups_count = self._records_count = self._written_bytes = 0
 
     def statistics(self) -> JournalStatistics:
@@ -136,6 +140,7 @@ class Journal:
             in_flight_bytes=self._in_flight_bytes,
             file_id=self._open.codec.file_id,
             file_bytes=self._open.end,
+            syncs=self._sync_durations.statistics(),
         )
 
     @property
@@ -236,7 +241,9 @@ class Journal:
         opened = self._open
         records = [(MARK, b""), *group.records]
         buffers, body_offsets, end = opened.codec.pack_all(opened.end, records)
+        start_s = trio.current_time()
         await opened.file.write_synced(opened.end, buffers)
+        self._sync_durations.note(trio.current_time() - start_s)
         self._groups_count += 1
         self._records_count += len(group.records)
         self._written_bytes += end - opened.end

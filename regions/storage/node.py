@@ -97,7 +97,7 @@ class StorageNode:
                 "connections": {"open": len(self._connections)} | attrs.asdict(self._counts),
                 "outgoing_bytes": self._outgoing.used_bytes,
             }
-            | self._service.statistics()
+            | attrs.asdict(self._service.statistics())
         )
 
     async def serve(self, listener: Listener) -> None:

@@ -5,16 +5,19 @@ a row in a group, and its answer is a number that rises.
 """
 
 from functools import partial
-from typing import Protocol, assert_never
+from typing import Protocol
 
 import attrs
 
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.messages import (
     Add,
+    Fence,
     Message,
+    OpenLedger,
     Probe,
     ProbeAnswer,
+    PushLac,
     Read,
     ReadAnswer,
 )
@@ -25,7 +28,6 @@ from geolog.protocol.replica import (
     AnswerRead,
     Effect,
     LedgerReplica,
-    LedgerRequest,
     NodeLimits,
     PersistEntry,
     PersistFence,
@@ -36,8 +38,8 @@ from geolog.protocol.replica import (
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import record_of
-from regions.storage.entries import EntryStore
-from regions.storage.journal import Journal
+from regions.storage.entries import EntryStatistics, EntryStore
+from regions.storage.journal import Journal, JournalStatistics
 
 
 class Client(Protocol):
@@ -94,6 +96,18 @@ class ServiceCounts:
     entries_read: int = 0
 
 
+@attrs.frozen
+class ServiceStatistics:
+    """How a node is, but for its connections."""
+
+    requests: ServiceCounts
+    journal: JournalStatistics
+    entries: EntryStatistics
+    ledgers_count: int
+    is_any_in_doubt: bool
+    """Whether damage took records: some ledgers take nothing, and UNKNOWN is answered."""
+
+
 class StorageService:
     """The node's ledgers and journal, as its clients use them."""
 
@@ -114,52 +128,58 @@ class StorageService:
         self._entries = entries
         self._read_bytes_max = read_bytes_max
 
-    def statistics(self) -> dict[str, dict[str, int]]:
-        """Counts of now, for the node's status."""
-        return {
-            "requests": attrs.asdict(self.counts),
-            "journal": attrs.asdict(self.journal.statistics()),
-            "entries": attrs.asdict(self._entries.statistics()),
-            "ledgers": {"known": len(self._ledgers)},
-        }
+    def statistics(self) -> ServiceStatistics:
+        """Counts of now."""
+        return ServiceStatistics(
+            requests=attrs.evolve(self.counts),
+            journal=self.journal.statistics(),
+            entries=self._entries.statistics(),
+            ledgers_count=len(self._ledgers),
+            is_any_in_doubt=self._ledgers.is_any_in_doubt,
+        )
+
+    def on_add(self, add: Add, client: Client, answers: AddAnswers) -> None:
+        """Take an add; it is answered when it is on disk."""
+        self.counts.adds += 1
+        self.counts.added_bytes += len(add.body)
+        replica = self._ledgers.replica_of(add.ledger)
+        for effect in replica.on(add, self._entries.held, self.limits):
+            match effect:
+                case PersistEntry():
+                    self.journal.append_nowait(record_of(effect), add.body)
+                case AcknowledgeAdd(ordinal):
+                    answers.on_add(ordinal)
+                case Reply(message):
+                    self.counts.adds_refused += 1
+                    client.send_nowait(message)
+                case _:
+                    self._persist_promise(effect, replica)
 
     async def on_request(
-        self, request: LedgerRequest, client: Client, answers: AddAnswers
+        self, request: OpenLedger | Fence | Read | Probe | PushLac, client: Client
     ) -> None:
-        """Do what a client asks; wait only for a read, or for room after an add."""
+        """Do what else a client asks; wait only where a read has to."""
         replica = self._ledgers.replica_of(request.ledger)
         for effect in replica.on(request, self._entries.held, self.limits):
-            await self._perform(effect, replica, client, answers)
-        if isinstance(request, Add):
-            self.counts.adds += 1
-            self.counts.added_bytes += len(request.body)
-            if self.journal.is_full:
-                await self.journal.wait_room()
+            match effect:
+                case Reply(message):
+                    client.send_nowait(message)
+                case ReplySynced(message):
+                    self.journal.when_synced(partial(client.send_nowait, message))
+                case AnswerRead(read, is_synced):
+                    if is_synced:
+                        await self.journal.wait_synced()
+                    client.send_nowait(await self._answer_read(read, replica))
+                case AnswerProbe(probe):
+                    client.send_nowait(self._answer_probe(probe, replica))
+                case _:
+                    self._persist_promise(effect, replica)
 
-    async def _perform(
-        self, effect: Effect, replica: LedgerReplica, client: Client, answers: AddAnswers
-    ) -> None:
-        match effect:
-            case PersistEntry(add):
-                self.journal.append_nowait(record_of(effect), add.body)
-            case PersistOpen(is_first=is_first) | PersistFence(is_first=is_first):
-                file_id = self.journal.file_id if is_first else 0
-                self._ledgers.keep(replica, first_file_id=file_id)
-                self.journal.append_nowait(record_of(effect))
-            case AcknowledgeAdd(ordinal):
-                answers.on_add(ordinal)
-            case Reply(message):
-                client.send_nowait(message)
-            case ReplySynced(message):
-                self.journal.when_synced(partial(client.send_nowait, message))
-            case AnswerRead(read, is_synced):
-                if is_synced:
-                    await self.journal.wait_synced()
-                client.send_nowait(await self._answer_read(read, replica))
-            case AnswerProbe(probe):
-                client.send_nowait(self._answer_probe(probe, replica))
-            case _:
-                assert_never(effect)
+    def _persist_promise(self, effect: Effect, replica: LedgerReplica) -> None:
+        assert isinstance(effect, PersistOpen | PersistFence), effect
+        file_id = self.journal.file_id if effect.is_first else 0
+        self._ledgers.keep(replica, first_file_id=file_id)
+        self.journal.append_nowait(record_of(effect))
 
     async def _answer_read(self, read: Read, replica: LedgerReplica) -> ReadAnswer:
         count = min(max(read.count_max, 1), ENTRIES_PER_ANSWER_MAX)
