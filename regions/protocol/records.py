@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.replica import PersistEntry, PersistFence, PersistOpen
-from topology.errors import DamagedBytesError
+from topology.errors import ConflictError, DamagedBytesError
 
 Body = bytes | memoryview
 
@@ -41,6 +41,10 @@ RECORD_HEADER_BYTES = _RECORD_HEADER.size + _CHECKSUM.size
 
 _SUFFIX = ".journal"
 _UNFINISHED_SUFFIX = ".journal.new"
+
+
+class UnknownFormatError(ConflictError):
+    """A newer geolog wrote this: start that version again."""
 
 
 class Kind(enum.IntEnum):
@@ -118,7 +122,7 @@ class FileHeader:
         fields = _FILE_HEADER.unpack_from(copy)
         magic, version, data_offset, file_id, instance, cluster_id, salt, *predecessor = fields
         if (magic, version, data_offset) != (_FILE_MAGIC, FORMAT_VERSION, DATA_OFFSET):
-            raise DamagedBytesError(
+            raise UnknownFormatError(
                 f"a journal file of format {magic!r} version {version} is not known here"
             )
         return cls(file_id, InstanceId(instance.hex()), cluster_id.hex(), salt, *predecessor)
