@@ -1,5 +1,6 @@
 """Judging a cluster: what is down, what that means for its streams, what more it can take."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -33,8 +34,13 @@ def judge(
     live: Sequence[NodeRecord],
     streams: Sequence[StreamState],
     metadata: str,
+    metadata_spare: int | None,
 ) -> HealthReport:
-    """Say whether all is well, and how many more regions may be lost."""
+    """Say whether all is well, and how many more regions may be lost.
+
+    `metadata_spare`: servers that the metadata store can lose with a majority left, None if
+    that is not known. They are taken to stand in a region each, as they should.
+    """
     live_instances = {record.instance for record in live}
     reasons = [
         f"node {record.node_id} ({record.location}) is down"
@@ -49,11 +55,12 @@ def judge(
     ]
     for stream in streams:
         reasons += _complaints(stream, live)
+    spare = _regions_spare(streams, live)
     regions = Counter(record.location.region for record in live)
     return HealthReport(
         is_healthy=not reasons,
         reasons=reasons,
-        regions_spare=_regions_spare(streams, live),
+        regions_spare=spare if metadata_spare is None else min(spare, metadata_spare),
         nodes_live=len(live),
         nodes_known=len(known),
         regions=dict(sorted(regions.items())),
@@ -83,19 +90,11 @@ def _complaints(stream: StreamState, live: Sequence[NodeRecord]) -> list[str]:
 def _regions_spare(streams: Sequence[StreamState], live: Sequence[NodeRecord]) -> int:
     """The largest n such that any n of the regions that are up may go."""
     regions = sorted({record.location.region for record in live})
-    spare = 0
-    lost_sets: list[tuple[str, ...]] = [()]
-    while streams or regions:
-        lost_sets = [
-            (*lost, region)
-            for lost in lost_sets
-            for region in regions
-            if not lost or region > lost[-1]
-        ]
-        if not lost_sets or not all(_can_lose(lost, streams, live) for lost in lost_sets):
-            return spare
-        spare += 1
-    return spare
+    for count in range(1, len(regions) + 1):
+        choices = itertools.combinations(regions, count)
+        if not all(_can_lose(lost, streams, live) for lost in choices):
+            return count - 1
+    return len(regions)
 
 
 def _can_lose(

@@ -41,7 +41,7 @@ from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
 from geolog.transport.seam import Transport
 from geolog.transport.tcp import TcpTransport
 from topology.errors import InvalidArgumentError
-from topology.placement import Candidate, adherence_of, quorums_to_survive
+from topology.placement import Candidate, adherence_of, choose_ensemble, quorums_to_survive
 from topology.quorum import Durability, QuorumConfig
 
 SEGMENT_BYTES_MIN = 64 * 1024
@@ -81,6 +81,7 @@ class Log:
         rng: random.Random,
         now_us: Callable[[], int],
         config: LogConfig,
+        metadata_spare: int | None,
     ) -> None:
         self.cluster = cluster
         self.region = region
@@ -90,6 +91,7 @@ class Log:
         self._rng = rng
         self._now_us = now_us
         self._config = config
+        self._metadata_spare = metadata_spare
         self._ledgers = LedgerMetadata(metadata, ClusterPaths(cluster))
         self._streams = StreamMetadata(metadata, ClusterPaths(cluster), self._ledgers)
         self._reader = LedgerReader(pool, region=region, rng=rng, config=config.ledger_read)
@@ -121,7 +123,8 @@ class Log:
     ) -> StreamDescription:
         """Make a stream: either what it shall `survive`, or its quorums, are given.
 
-        StreamExistsError, InvalidArgumentError, NotEnoughNodesError.
+        Refused when no ensemble of the cluster's nodes can hold the quorums. StreamExistsError,
+        InvalidArgumentError, NotEnoughNodesError.
         """
         stream = StreamName.parse(name)
         if mode != StreamMode.GLOBAL.value:
@@ -133,6 +136,8 @@ class Log:
                 f"segment size {segment_bytes} bytes is too small; the smallest is"
                 f" {SEGMENT_BYTES_MIN // 1024}KiB"
             )
+        if if_not_exists and stream in await self._streams.names():
+            return await self.describe_stream(name)
         sizes = (ensemble_size, write_quorum, ack_quorum, min_regions)
         quorum = await self._quorum(survive, sizes, durability)
         record = StreamRecord(
@@ -164,22 +169,11 @@ class Log:
             return quorums_to_survive(
                 survive, [Candidate(one.instance, one.location) for one in live]
             )
-        ensemble_size, write_quorum, ack_quorum, min_regions = sizes
-        ensemble_size = 3 if ensemble_size is None else ensemble_size
-        write_quorum = ensemble_size if write_quorum is None else write_quorum
-        try:
-            kind = Durability(durability)
-        except ValueError:
-            raise InvalidArgumentError(
-                f"durability {durability!r} is not known; it is 'regions' or 'count'"
-            ) from None
-        return QuorumConfig(
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=write_quorum // 2 + 1 if ack_quorum is None else ack_quorum,
-            min_regions=1 if min_regions is None else min_regions,
-            durability=kind,
-        )
+        quorum = _given_quorum(sizes, durability)
+        known = await list_known_nodes(self._metadata, self.cluster)
+        candidates = [Candidate(one.instance, one.location) for one in known]
+        choose_ensemble(quorum, candidates, local_region=self.region, rng=self._rng)
+        return quorum
 
     async def delete_stream(self, name: str) -> None:
         """Delete a stream and its records. NoSuchStreamError. Its writers are fenced."""
@@ -277,6 +271,7 @@ class Log:
             live=await list_live_nodes(self._metadata, self.cluster),
             streams=states,
             metadata=self._metadata.session_state.value,
+            metadata_spare=self._metadata_spare,
         )
 
     async def verify_stream(
@@ -399,6 +394,28 @@ class Log:
             yield reader
 
 
+def _given_quorum(
+    sizes: tuple[int | None, int | None, int | None, int | None], durability: str
+) -> QuorumConfig:
+    """The quorums with what was not given filled in: E 3, W = E, A a majority of W, m 1."""
+    ensemble_size, write_quorum, ack_quorum, min_regions = sizes
+    ensemble_size = 3 if ensemble_size is None else ensemble_size
+    write_quorum = ensemble_size if write_quorum is None else write_quorum
+    try:
+        kind = Durability(durability)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"durability {durability!r} is not known; it is 'regions' or 'count'"
+        ) from None
+    return QuorumConfig(
+        ensemble_size=ensemble_size,
+        write_quorum=write_quorum,
+        ack_quorum=write_quorum // 2 + 1 if ack_quorum is None else ack_quorum,
+        min_regions=1 if min_regions is None else min_regions,
+        durability=kind,
+    )
+
+
 @asynccontextmanager
 async def open_log(
     *,
@@ -410,8 +427,12 @@ async def open_log(
     rng: random.Random,
     now_us: Callable[[], int],
     config: LogConfig | None = None,
+    metadata_spare: int | None = None,
 ) -> AsyncIterator[Log]:
-    """A log over given seams, while the block lasts."""
+    """A log over given seams, while the block lasts.
+
+    `metadata_spare`: how many servers of the metadata store can be lost, if that is known.
+    """
     config = config or LogConfig()
     async with open_node_pool(
         transport=transport, metadata=metadata, cluster=cluster, rng=rng, config=config.pool
@@ -425,6 +446,7 @@ async def open_log(
             rng=rng,
             now_us=now_us,
             config=config,
+            metadata_spare=metadata_spare,
         )
 
 
@@ -449,6 +471,7 @@ async def connect(
             f"via={via!r} is not built yet; via='direct' writes from this process"
         )
     rng = random.Random()
+    servers_count = len(zookeeper.partition("/")[0].split(","))
     async with (
         open_zookeeper(zookeeper, session_timeout_s=session_timeout_s) as metadata,
         open_log(
@@ -460,6 +483,7 @@ async def connect(
             rng=rng,
             now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
             config=config,
+            metadata_spare=(servers_count - 1) // 2,
         ) as log,
     ):
         yield log

@@ -50,6 +50,8 @@ from topology.errors import (
     UnavailableError,
 )
 
+_SESSION_LOOK_S = 1.0
+
 HOME_EPOCH = 1
 """Of every `global` stream: it has no home to move."""
 
@@ -558,4 +560,5 @@ async def _keep_session(
                 pass  # Metadata is away again: it is tried after the pause.
             await trio.sleep(retry_delay_s)
             continue
-        await metadata.wait_state_change(state)
+        with trio.move_on_after(_SESSION_LOOK_S):  # A quick loss and return shows no change.
+            await metadata.wait_state_change(state)

@@ -87,7 +87,10 @@ class StreamMetadata:
                 ]
             )
         except NodeExistsError:
-            raise StreamExistsError(f"stream {str(name)!r} exists already") from None
+            raise StreamExistsError(
+                f"stream {str(name)!r} exists already: choose another name, or say that this is"
+                " no error (--if-not-exists)"
+            ) from None
 
     async def read(self, name: StreamName) -> StreamRecord:
         """The stream's settings. NoSuchStreamError."""
