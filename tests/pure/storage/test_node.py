@@ -25,6 +25,8 @@ from geolog.protocol.messages import (
 )
 from geolog.transport.seam import Address
 from geolog.wire.codec import encode
+from regions.protocol.records import file_name
+from regions.protocol.tables import FOOTER_BYTES, Footer
 from regions.storage.disk import DiskFailedError
 from sim.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.nodes import LEDGER, World, a_config, a_world
@@ -326,6 +328,24 @@ async def test_adds_beyond_the_bound_in_flight_wait_and_none_is_refused(
                 in_flight_bytes_highest = max(in_flight_bytes_highest, in_flight_bytes)
 
     assert 4 << 20 < in_flight_bytes_highest <= 9 << 20
+
+
+async def test_a_node_that_is_cancelled_ends_in_order(
+    autojump_clock: MockClock, world: World
+) -> None:
+    with trio.CancelScope() as ending:
+        async with world.node() as node, world.client(node) as client:
+            await client.send(client.open(), client.add(1, 0, b"zero"))
+            await client.receive_one(LedgerOpened)
+            await client.receive_one(AddsSynced)
+            ending.cancel()
+            await trio.lowlevel.checkpoint()
+
+    assert isinstance(world.disk, MemoryDisk)
+    content = world.disk.content(file_name(1))
+    assert Footer.decode(content[-FOOTER_BYTES:], 1) is not None
+    async with world.store.open_session() as metadata:
+        assert await list_live_nodes(metadata, "default") == []
 
 
 async def test_a_node_that_runs_is_known_and_live_and_leaves_at_the_end(

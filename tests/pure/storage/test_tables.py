@@ -1,0 +1,86 @@
+"""Tables of places against plain dicts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.protocol.ids import EntryId, Epoch, LedgerId
+from regions.protocol.tables import (
+    FOOTER_BYTES,
+    Footer,
+    LedgerRow,
+    OpenTable,
+    Place,
+    decode_table,
+    encode_table,
+)
+from topology.errors import DamagedBytesError
+
+keys = st.tuples(st.integers(0, 5), st.integers(0, 40))
+far_keys = st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+places = st.builds(
+    Place, st.integers(0, 2**63), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)
+)
+ledger_rows = st.builds(
+    LedgerRow,
+    st.integers(0, 2**63 - 1).map(LedgerId),
+    st.integers(1, 2**63 - 1).map(Epoch),
+    st.integers(-1, 2**63 - 1).map(EntryId),
+    st.integers(-1, 2**63 - 1).map(EntryId),
+    st.integers(0, 2**63),
+    st.booleans(),
+)
+
+
+@given(st.lists(st.tuples(keys | far_keys, places)), st.lists(keys))
+def test_a_table_finds_what_a_dict_finds_open_and_sealed(
+    rows: list[tuple[tuple[int, int], Place]], asked: list[tuple[int, int]]
+) -> None:
+    naive: dict[tuple[int, int], Place] = {}
+    table = OpenTable()
+    for (ledger, entry), place in rows:
+        naive[ledger, entry] = place
+        table.add(ledger, entry, place.offset, place.length, place.crc)
+    sealed = table.sealed()
+
+    assert len(table) == len(sealed) == len(naive)
+    for key in [*asked, *naive]:
+        assert table.find(*key) == sealed.find(*key) == naive.get(key)
+
+
+@given(st.lists(ledger_rows), st.lists(st.tuples(keys | far_keys, places)))
+def test_a_table_read_back_is_the_same(
+    ledgers: list[LedgerRow], rows: list[tuple[tuple[int, int], Place]]
+) -> None:
+    table = OpenTable()
+    for (ledger, entry), place in rows:
+        table.add(ledger, entry, place.offset, place.length, place.crc)
+    body = encode_table(ledgers, table.sealed())
+
+    found_ledgers, found = decode_table(body)
+
+    assert found_ledgers == ledgers
+    assert found.rows == table.sealed().rows
+
+
+@pytest.mark.parametrize("length", [0, 15, 16, 17, 60, 200])
+def test_a_table_whose_counts_do_not_add_up_is_damaged(length: int) -> None:
+    body = (b"\x02" + bytes(7) + b"\x01" + bytes(300))[:length]
+
+    with pytest.raises(DamagedBytesError):
+        decode_table(body)
+
+
+def test_a_footer_is_of_its_file_and_whole() -> None:
+    footer = Footer(3, 8192, 128, 7)
+    encoded = footer.encode()
+
+    assert len(encoded) == FOOTER_BYTES
+    assert Footer.decode(encoded, 3) == footer
+    assert Footer.decode(encoded, 4) is None
+    assert Footer.decode(encoded[1:], 3) is None
+    for place in range(len(encoded)):
+        for bit in range(8):
+            flipped = bytearray(encoded)
+            flipped[place] ^= 1 << bit
+            assert Footer.decode(bytes(flipped), 3) is None
