@@ -1,6 +1,7 @@
 """`geolog demo`: a whole multi-region cluster on this machine, and its remote control."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -79,8 +80,10 @@ def command(
         return
     if wan != "none":
         raise click.UsageError("--wan: this version emulates no WAN; only --wan none")
+    from sim.demo.report import StoryReport
     from sim.demo.run import DemoOptions, run_demo
 
+    output = this_invocation().config.output
     if stay is None:
         stay = no_workload or sys.stdin.isatty()
     options = DemoOptions(
@@ -94,9 +97,19 @@ def command(
         stays=stay,
         runs_workload=not no_workload,
         ready_file=ready_file,
+        is_story_on_stderr=output != "table",
     )
-    report = trio.run(ending_at_signals, run_demo, options)
-    if report is not None and not report.is_good:
+    reports: list[StoryReport] = []
+
+    def on_report(report: StoryReport) -> None:
+        reports.append(report)
+        if output != "table":
+            show(report, output)
+
+    trio.run(ending_at_signals, partial(run_demo, on_report=on_report), options)
+    if not reports and options.runs_workload:
+        raise click.Abort
+    if not all(report.is_good for report in reports):
         raise CheckFailedError("the demo's counts are not right")
 
 

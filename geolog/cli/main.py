@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import attrs
 import click
 
-from geolog.cli.exits import Exit, exit_of
+from geolog.cli.exits import CheckFailedError, Exit, exit_of
 from geolog.cli.invocation import Invocation, Noun, global_options, tell
 from topology.errors import GeologError
 
@@ -106,7 +106,9 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except BaseException as error:  # noqa: BLE001 - The border: nothing passes it as a traceback.
-        if invocation.is_debug and not isinstance(error, click.ClickException):
+        if invocation.is_debug and not isinstance(
+            error, (click.ClickException, CheckFailedError)
+        ):
             traceback.print_exc()
         return _explain(error)
 

@@ -34,6 +34,7 @@ class StoryReport:
     sha256: str
     """Of each record's length, as four bytes, and the record."""
     segments_count: int
+    writers_count: int
     latencies: tuple[Latencies, ...]
     problems: tuple[str, ...]
     took_s: float
@@ -45,18 +46,14 @@ class StoryReport:
 
     def counts(self) -> list[tuple[int, str]]:
         """The counts as lines for people."""
-        found = (
-            f" (and {self.found_count:,} found in the log by the second writer)"
-            if self.found_count
-            else ""
-        )
-        return [
+        rows = [
             (self.source_count, "flights given to the writers"),
-            (self.acknowledged_count, f"acknowledged, on disk in two regions or more{found}"),
+            (self.acknowledged_count, "acknowledged: on disk in two regions or more"),
+            (self.found_count, "unanswered at the takeover, and found in the log"),
             (self.read_count, f"read back in another region, {self.read_bytes >> 20} MiB"),
             (self.equal_count, "of them equal byte for byte, in order, each once"),
-            (self.lost_count, "lost"),
         ]
+        return [row for row in rows if row[0]] + [(self.lost_count, "lost")]
 
 
 class Stopwatch:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -32,14 +33,14 @@ class DemoOptions:
     stays: bool = False
     runs_workload: bool = True
     ready_file: Path | None = None
-    is_plain: bool = False
-    """The story goes to stderr, because stdout is for the report as JSON."""
+    is_story_on_stderr: bool = False
+    """Because stdout is for the report as JSON."""
 
 
-async def run_demo(options: DemoOptions) -> StoryReport | None:
-    """Run it. The report of the workload, or None where there was none."""
+async def run_demo(options: DemoOptions, on_report: Callable[[StoryReport], None]) -> None:
+    """Run it; `on_report` gets the workload's report, also when the demo stays after it."""
     directory = (options.data_dir or fresh_directory()).absolute()
-    screen = Screen(is_on_stderr=options.is_plain)
+    screen = Screen(is_on_stderr=options.is_story_on_stderr)
     try:
         check_space(directory)
         plan = draw_plan(
@@ -48,7 +49,7 @@ async def run_demo(options: DemoOptions) -> StoryReport | None:
             directory=directory,
             ports=free_ports(options.shape.ports_count, base_port=options.base_port),
         )
-        return await _run_cluster(plan, options, screen)
+        await _run_cluster(plan, options, screen, on_report)
     finally:
         if options.data_dir is None and not options.keeps_data:
             shutil.rmtree(directory, ignore_errors=True)
@@ -57,21 +58,23 @@ async def run_demo(options: DemoOptions) -> StoryReport | None:
 
 
 async def _run_cluster(
-    plan: ClusterPlan, options: DemoOptions, screen: Screen
-) -> StoryReport | None:
+    plan: ClusterPlan,
+    options: DemoOptions,
+    screen: Screen,
+    on_report: Callable[[StoryReport], None],
+) -> None:
     started_s = trio.current_time()
     screen.starting(plan)
     async with open_cluster(plan) as cluster, open_control(cluster):
         _write_files(cluster, options.ready_file)
         screen.banner(cluster, trio.current_time() - started_s)
-        report = None
         if options.runs_workload:
             report = await tell_story(cluster, screen)
             screen.report(report)
+            on_report(report)
         if options.stays:
             screen.staying(cluster)
             await trio.sleep_forever()
-        return report
 
 
 def _write_files(cluster: LocalCluster, ready_file: Path | None) -> None:

@@ -5,6 +5,7 @@ scrolling the one before away on 40 lines.
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sim.cluster.local import LocalCluster
 from sim.cluster.plan import ClusterPlan, ServerPlan
 from sim.demo.report import Latencies, StoryReport
 
-WIDTH_MAX = 96
+WIDTH_MAX = 80
 
 
 class Screen:
@@ -56,13 +57,13 @@ class Screen:
                 _ports(servers, "zookeeper"),
             )
         self._console.print(table)
-        command = f"geolog --config {_short(plan.settings_file)}"
+        command = _command()
         self._console.print(
             f"[dim]all answer after {took_s:.1f} s, on 127.0.0.1; in another terminal try[/]\n"
-            f"  {command} cluster health\n"
-            f"  {command} read demo/flights --from last:3\n"
-            f"  geolog demo ls  [dim]|[/]  geolog demo kill {plan.regions[-1]}"
-            f"  [dim]|[/]  geolog demo restart {plan.regions[-1]}",
+            f"  export GEOLOG_CONFIG={_short(plan.settings_file)}\n"
+            f"  {command} cluster health  [dim]|[/]  {command} demo ls\n"
+            f"  {command} demo kill {plan.regions[-1]}"
+            f"  [dim]|[/]  {command} demo restart {plan.regions[-1]}",
             soft_wrap=True,
         )
 
@@ -95,8 +96,8 @@ class Screen:
         self._console.print(table)
         if report.is_good:
             self._console.print(
-                f"[bold green]Nothing was lost.[/] {report.region_lost} died with all its "
-                "servers while the flights were written,\n"
+                f"[bold green]Nothing was lost.[/] {report.region_lost} died while the flights "
+                f"were written, by {report.writers_count} writers\n"
                 f"in {report.segments_count} segments; {report.took_s:.0f} s in all. "
                 f"sha256 {report.sha256[:16]}"
             )
@@ -124,6 +125,13 @@ def _latency_cells(latencies: Latencies) -> list[str]:
         f"{latencies.count:,}",
         *(f"{figure:,.1f} ms" if figure < 100 else f"{figure:,.0f} ms" for figure in figures),
     ]
+
+
+def _command() -> str:
+    """How one calls geolog here: by its name, or by the way to it where PATH does not lead."""
+    if shutil.which("geolog"):
+        return "geolog"
+    return _short(Path(sys.executable).parent / "geolog")
 
 
 def _short(path: Path) -> str:

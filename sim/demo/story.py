@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 from geolog.client.bounds import AtSequence, LastRecords
+from geolog.client.descriptions import SegmentDescription
 from geolog.client.log import Log, connect
 from geolog.client.pipeline import Pipeline
 from geolog.client.writer import Writer
@@ -34,11 +35,20 @@ STORY_S_MAX = 110.0
 SEGMENT_BYTES = 4 << 20
 """Small, so that segments roll before the outage and during it."""
 
-IN_FLIGHT_BYTES = 512 << 10
-"""What a writer has unanswered at a time: enough for throughput, little enough for latency."""
+IN_FLIGHT_BYTES = 1 << 20
+"""What a writer has unanswered at a time: enough for its rate, little enough for latency."""
 
-# Where the acts part, as shares of all flights.
-_KILL_AT, _TAKE_OVER_AT, _HEAL_AT = 0.4, 0.6, 0.9
+RATE = 40_000
+"""Flights that a writer is given a second. Not all it could take: latencies of a writer that
+is always behind tell how long its queue is, nothing else."""
+
+_TURN_S = 0.004
+"""How often the writer is given some."""
+
+WRITERS_COUNT = 3
+
+# Where the acts part, as shares of all flights. The first writer would go on to the heal mark.
+_KILL_AT, _TAKE_OVER_AT, _HEAL_AT = 0.3, 0.45, 0.85
 
 
 async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
@@ -63,7 +73,8 @@ class _Story:
     """The acts, in order, and what they found.
 
     The first region is lost. The first writer stands in the second region, the one that takes
-    over in the third; there all is read back.
+    over from it in the third, where all is read back. When the lost region is back, a third
+    writer, in that region, writes the rest.
     """
 
     def __init__(self, cluster: LocalCluster, screen: Screen, flights: Sequence[bytes]) -> None:
@@ -80,23 +91,24 @@ class _Story:
 
     async def run(self) -> StoryReport:
         """All acts."""
-        async with self._connect(self._home) as home, self._connect(self._afar) as afar:
-            await home.create_stream(STREAM, survive="1 region", segment_bytes=SEGMENT_BYTES)
+        async with self._connect(self._afar) as afar:
+            await afar.create_stream(STREAM, survive="1 region", segment_bytes=SEGMENT_BYTES)
             async with trio.open_nursery() as nursery:
                 first_ended = trio.Event()
-                nursery.start_soon(self._write_until_fenced, home, first_ended)
+                nursery.start_soon(self._write_until_fenced, first_ended)
                 await self._lose_region()
                 await self._reached(_TAKE_OVER_AT)
-                async with afar.open_writer(STREAM, in_flight_bytes=IN_FLIGHT_BYTES) as second:
-                    await first_ended.wait()
-                    await self._go_on(afar, second)
+                await self._take_over(afar, first_ended)
+            await self._read_back(afar)
+            await self._heal(afar)
+            await self._read_back(afar)
             segments = await afar.list_segments(STREAM)
-        return self._report(len(segments))
+        return self._report(segments)
 
-    async def _write_until_fenced(self, log: Log, ended: trio.Event) -> None:
+    async def _write_until_fenced(self, ended: trio.Event) -> None:
         """The first writer. It does not know that, and when, another will take over."""
         try:
-            async with log.open_writer(STREAM, in_flight_bytes=IN_FLIGHT_BYTES) as writer:
+            async with self._connect(self._home) as log, self._open_writer(log) as writer:
                 await self._write(writer, range(self._mark(_HEAL_AT)))
         except* (FencedError, OutcomeUnknownError):
             pass  # What it was not answered for, the second writer looks up in the log.
@@ -107,9 +119,7 @@ class _Story:
         await self._reached(_KILL_AT)
         written, took_s = self._acknowledged_count, trio.current_time() - self._started_s
         self._screen.happened(
-            "good",
-            "writing",
-            f"{written:,} flights acknowledged in {took_s:.1f} s from {self._home}",
+            "good", "writing", f"{written:,} flights from {self._home} in {took_s:.1f} s"
         )
         self._watches.append(Stopwatch("during it"))
         killed = await self._cluster.kill(self._lost)
@@ -117,28 +127,28 @@ class _Story:
         self._screen.happened(
             "bad",
             "SIGKILL",
-            f"region {self._lost}: {nodes} storage nodes and {len(killed) - nodes} ZooKeeper "
-            "server, while the writer writes",
+            f"{self._lost}: {nodes} storage nodes, {len(killed) - nodes} ZooKeeper server; "
+            "writing goes on",
         )
 
-    async def _go_on(self, log: Log, writer: Writer) -> None:
-        """The second writer, from where the log ends to the last flight."""
-        end = await self._end_of(log)
-        self._found_count = end - self._acknowledged_count
-        self._screen.happened(
-            "good",
-            "taken over",
-            f"by a writer in {self._afar} at sequence {end:,}; the first one is fenced",
-        )
-        if self._found_count < 0:
-            self._comparison.problem(
-                f"{self._acknowledged_count:,} were acknowledged, the log ends at {end:,}"
+    async def _take_over(self, log: Log, first_ended: trio.Event) -> None:
+        """The second writer goes on where the log ends, up to the heal mark."""
+        started_s, first_end = trio.current_time(), self._mark(_HEAL_AT)
+        async with self._open_writer(log) as writer:
+            await first_ended.wait()
+            end = await self._end_of(log)
+            self._found_count = end - self._acknowledged_count
+            self._screen.happened(
+                "good",
+                "taken over",
+                f"by a writer in {self._afar} in {trio.current_time() - started_s:.1f} s at "
+                f"{end:,}; the first is {'done' if end == first_end else 'fenced'}",
             )
-        await self._write(writer, range(end, self._mark(_HEAL_AT)))
-        await self._read_back(log)
-        await self._heal(log)
-        await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))
-        await self._read_back(log)
+            if self._found_count < 0:
+                self._comparison.problem(
+                    f"{self._acknowledged_count:,} were acknowledged, the log ends at {end:,}"
+                )
+            await self._write(writer, range(end, first_end))
 
     async def _read_back(self, log: Log) -> None:
         """Read what was not read yet, from afar, and compare it byte for byte."""
@@ -158,14 +168,16 @@ class _Story:
         started_s = trio.current_time()
         await self._cluster.restart(self._lost)
         answered_s = trio.current_time()
-        await wait_healthy(log)
-        self._watches.append(Stopwatch("after it"))
-        self._screen.happened(
-            "good",
-            "rejoined",
-            f"{self._lost} answers {answered_s - started_s:.1f} s after its restart; "
-            f"healthy {trio.current_time() - answered_s:.1f} s later",
-        )
+        async with self._connect(self._lost) as returned, self._open_writer(returned) as writer:
+            await wait_healthy(log)
+            self._screen.happened(
+                "good",
+                "rejoined",
+                f"{self._lost} answers after {answered_s - started_s:.1f} s, healthy after "
+                f"{trio.current_time() - started_s:.1f} s; it writes the rest",
+            )
+            self._watches.append(Stopwatch("after it"))
+            await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))
 
     async def _write(self, writer: Writer, indices: range) -> None:
         """Append these flights; each must be answered with its own number as its sequence."""
@@ -186,8 +198,13 @@ class _Story:
                 self._acknowledged_changed.set()
 
     async def _push(self, pipeline: Pipeline, indices: range) -> None:
-        for index in indices:
-            await pipeline.push(self._flights[index])
+        """Give the writer its flights, some every turn."""
+        turn_s, count = trio.current_time(), round(RATE * _TURN_S)
+        for first in range(indices.start, indices.stop, count):
+            for index in range(first, min(first + count, indices.stop)):
+                await pipeline.push(self._flights[index])
+            turn_s += _TURN_S
+            await trio.sleep_until(turn_s)
         pipeline.close()
 
     async def _reached(self, share: float) -> None:
@@ -204,17 +221,23 @@ class _Story:
     def _mark(self, share: float) -> int:
         return round(len(self._flights) * share)
 
+    def _open_writer(self, log: Log) -> AbstractAsyncContextManager[Writer]:
+        return log.open_writer(STREAM, in_flight_bytes=IN_FLIGHT_BYTES)
+
     def _connect(self, region: str) -> AbstractAsyncContextManager[Log]:
         plan = self._cluster.plan
         return connect(zookeeper=plan.zookeeper, cluster=plan.cluster, region=region)
 
-    def _report(self, segments_count: int) -> StoryReport:
+    def _report(self, segments: Sequence[SegmentDescription]) -> StoryReport:
         comparison = self._comparison
         written_count = self._acknowledged_count + max(0, self._found_count)
         if comparison.read_count != len(self._flights):
             comparison.problem(
                 f"{comparison.read_count:,} of {len(self._flights):,} flights were read back"
             )
+        writers_count = len({segment.owner_epoch for segment in segments})
+        if writers_count != WRITERS_COUNT:
+            comparison.problem(f"{WRITERS_COUNT} writers should have written the segments")
         return StoryReport(
             region_lost=self._lost,
             source_count=len(self._flights),
@@ -225,7 +248,8 @@ class _Story:
             lost_count=written_count - comparison.equal_count,
             read_bytes=comparison.read_bytes,
             sha256=comparison.digest,
-            segments_count=segments_count,
+            segments_count=len(segments),
+            writers_count=writers_count,
             latencies=tuple(watch.latencies() for watch in self._watches),
             problems=comparison.problems,
             took_s=trio.current_time() - self._started_s,

@@ -74,8 +74,8 @@ async def zombie_writer(
     problems = audit.problems
     if late:
         problems.append(f"{len(late)} appends were acknowledged to the first after the fence")
-    if first.returncode != 1:
-        problems.append(f"the first writer ended with {first.returncode}, where 1 is due")
+    if first.returncode == 0 or b"another writer owns" not in first.stderr:
+        problems.append(f"the first writer did not learn that it is fenced: {first.stderr!r}")
     return Verdict(
         drill="zombie-writer",
         passed=not problems,
