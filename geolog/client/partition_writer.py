@@ -238,8 +238,8 @@ class PartitionWriter:
             acknowledged.append_time_us = batch.assigned.append_time_us
             acknowledged.size_bytes += batch.size_bytes
             self._finish(batch, None)
-        if not sent:
-            self._wake.set()  # A roll may wait for this.
+        if self._is_rolling and not sent:
+            self._wake.set()
         self._on_progress()
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:

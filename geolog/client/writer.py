@@ -221,26 +221,12 @@ class Writer:
         FencedError: another writer owns the stream now. OutcomeUnknownError: it may or may not
         be in the log. TooLargeError, InvalidArgumentError: it was not sent.
         """
-        is_alone = self._filling is None and self._taker.is_idle
-        pending = await self._append_when_writable(value, key, headers, transaction_id)
-        if is_alone:
-            self._seal()
+        pending = await self._gather_when_writable(value, key, headers, transaction_id)
+        if self._taker.is_idle:
+            self._seal()  # Nothing is in flight to wait behind.
+        else:
+            self._has_filling.set()
         return await pending.wait()
-
-    async def _append_when_writable(
-        self,
-        value: bytes,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        transaction_id: int | None,
-    ) -> Pending:
-        while True:
-            try:
-                return self.append_nowait(
-                    value, key=key, headers=headers, transaction_id=transaction_id
-                )
-            except trio.WouldBlock:
-                await self.wait_writable()
 
     def append_nowait(
         self,
@@ -251,6 +237,30 @@ class Writer:
         transaction_id: int | None = None,
     ) -> Pending:
         """Append without waiting; trio.WouldBlock while the window is full."""
+        pending = self._gather(value, key, headers, transaction_id)
+        self._has_filling.set()
+        return pending
+
+    async def _gather_when_writable(
+        self,
+        value: bytes,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        transaction_id: int | None,
+    ) -> Pending:
+        while True:
+            try:
+                return self._gather(value, key, headers, transaction_id)
+            except trio.WouldBlock:
+                await self.wait_writable()
+
+    def _gather(
+        self,
+        value: bytes,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        transaction_id: int | None,
+    ) -> Pending:
         if self._taker.failure is not None:
             raise self._taker.failure
         size_bytes = _size_of(value, key, headers)
@@ -263,7 +273,6 @@ class Writer:
             filling = None
         if filling is None:
             filling = self._filling = _Filling()
-            self._has_filling.set()
         slot = len(filling.values)
         filling.values.append(value)
         filling.created_us.append(self._now_us())
