@@ -9,14 +9,14 @@ reached the disk.
 from collections.abc import Sequence
 from typing import Protocol
 
-from topology.errors import UnavailableError
+from topology.errors import GeologError
 
 
-class DiskFailedError(UnavailableError):
+class DiskFailedError(GeologError):
     """A read, write or sync failed. What was not confirmed may be gone; never try again."""
 
 
-class DiskFullError(UnavailableError):
+class DiskFullError(GeologError):
     """No space is left in the data directory: free some, or add a node."""
 
 

@@ -123,6 +123,11 @@ class EntryStore:
             _, oldest = self._cache.popitem(last=False)
             self._cached_bytes -= len(oldest)
 
+    async def close(self) -> None:
+        """Close all files."""
+        for each in self._files:
+            await each.file.close()
+
     def held(self, ledger: LedgerId, entry: EntryId) -> Held:
         """What the node has of one entry, as far as it knows without reading it."""
         in_flight = self._in_flight.get((ledger, entry))

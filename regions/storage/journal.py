@@ -124,6 +124,8 @@ class Journal:
         self._waiting: deque[_Group] = deque()
         self._writing: _Group | None = None
         self._in_flight_bytes = 0
+        self.appended_bytes = 0
+        """Bytes of records taken since the start, written or in flight."""
         self._groups_begun_count = 0
         self._has_failed = False
         self._work = trio.Event()
@@ -168,6 +170,7 @@ class Journal:
         group.records.append((record, body))
         group.bytes += RECORD_HEADER_BYTES + record.body_length
         self._in_flight_bytes += record.body_length
+        self.appended_bytes += RECORD_HEADER_BYTES + record.body_length
         if record.kind is Kind.ENTRY:
             self._entries.on_persist(record, body)
 

@@ -17,7 +17,6 @@ import trio
 from geolog.metadata.nodes import NodeRecord, NodeState
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
-from geolog.protocol.replica import NO_LIMITS, NodeLimits
 from geolog.transport.seam import (
     Address,
     ByteStream,
@@ -81,9 +80,8 @@ class StorageNode:
         return self._cookie.node_id
 
     @property
-    def is_read_only(self) -> bool:
-        """Whether it stores nothing new at present."""
-        return self._service.limits.is_read_only
+    def _state(self) -> NodeState:
+        return NodeState.READ_ONLY if self._service.is_read_only else NodeState.WRITABLE
 
     def status(self) -> str:
         """How the node is: a JSON object."""
@@ -93,7 +91,7 @@ class StorageNode:
                 "instance": self.instance,
                 "location": self._config.location,
                 "address": str(self.address),
-                "state": "readonly" if self.is_read_only else "writable",
+                "state": self._state.value,
                 "connections": {"open": len(self._connections)} | attrs.asdict(self._counts),
                 "outgoing_bytes": self._outgoing.used_bytes,
             }
@@ -114,13 +112,20 @@ class StorageNode:
 
     async def watch_free_space(self, disk: Disk, membership: Membership) -> None:
         """Take nothing new while too little space is left; never returns."""
+        state = NodeState.WRITABLE
         while True:
-            is_short = await disk.free_bytes() < self._config.free_bytes_min
-            if is_short is not self.is_read_only:
-                _log.warning("%s is %s", self, "read-only" if is_short else "writable again")
-            self._service.limits = NodeLimits(is_read_only=True) if is_short else NO_LIMITS
-            membership.set_state(NodeState.READ_ONLY if is_short else NodeState.WRITABLE)
+            await self.look_at_free_space(disk)
+            if state is not self._state:
+                state = self._state
+                _log.warning("%s is %s", self, state.value)
+                membership.set_state(state)
             await trio.sleep(self._config.free_check_s)
+
+    async def look_at_free_space(self, disk: Disk) -> None:
+        """Allow as much to be stored as there is space for now."""
+        free_bytes = await disk.free_bytes()
+        in_flight_bytes = self._service.journal.statistics().in_flight_bytes
+        self._service.on_space(free_bytes - in_flight_bytes - self._config.free_bytes_min)
 
     async def _serve_client(self, stream: ByteStream) -> None:
         connection = ClientConnection(stream, self._hosted)
@@ -168,6 +173,7 @@ async def open_storage_node(
         node = StorageNode(config, cookie, address, service)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
         membership = Membership(metadata, config.cluster, record)
+        await node.look_at_free_space(disk)
         await membership.register()
         try:
             async with _serving(node, listener, journal, membership, disk):
@@ -175,6 +181,7 @@ async def open_storage_node(
         finally:
             with trio.move_on_after(_STOP_TIMEOUT_S, shield=True):
                 await journal.finish()
+                await service.close()
                 await membership.leave()
     finally:
         listener.close()

@@ -41,6 +41,8 @@ from regions.protocol.records import record_of
 from regions.storage.entries import EntryStatistics, EntryStore
 from regions.storage.journal import Journal, JournalStatistics
 
+_READ_ONLY = NodeLimits(is_read_only=True)
+
 
 class Client(Protocol):
     """Who asks, and is answered."""
@@ -121,12 +123,23 @@ class StorageService:
         read_bytes_max: int,
     ) -> None:
         self.instance = instance
-        self.limits: NodeLimits = NO_LIMITS
+        self._limits = NO_LIMITS
+        self._appended_bytes_allowed = 0
         self.counts = ServiceCounts()
         self.journal = journal
         self._ledgers = ledgers
         self._entries = entries
         self._read_bytes_max = read_bytes_max
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing new is stored at present."""
+        return self._limits.is_read_only
+
+    def on_space(self, spare_bytes: int) -> None:
+        """So much may be stored until this is said again; if nothing, the node is read-only."""
+        self._limits = NO_LIMITS if spare_bytes > 0 else _READ_ONLY
+        self._appended_bytes_allowed = self.journal.appended_bytes + max(spare_bytes, 0)
 
     def statistics(self) -> ServiceStatistics:
         """Counts of now."""
@@ -142,8 +155,10 @@ class StorageService:
         """Take an add; it is answered when it is on disk."""
         self.counts.adds += 1
         self.counts.added_bytes += len(add.body)
+        if self.journal.appended_bytes >= self._appended_bytes_allowed:
+            self._limits = _READ_ONLY  # Space may be short before it is next looked at.
         replica = self._ledgers.replica_of(add.ledger)
-        for effect in replica.on(add, self._entries.held, self.limits):
+        for effect in replica.on(add, self._entries.held, self._limits):
             match effect:
                 case PersistEntry():
                     self.journal.append_nowait(record_of(effect), add.body)
@@ -160,7 +175,7 @@ class StorageService:
     ) -> None:
         """Do what else a client asks; wait only where a read has to."""
         replica = self._ledgers.replica_of(request.ledger)
-        for effect in replica.on(request, self._entries.held, self.limits):
+        for effect in replica.on(request, self._entries.held, self._limits):
             match effect:
                 case Reply(message):
                     client.send_nowait(message)
@@ -180,6 +195,10 @@ class StorageService:
         file_id = self.journal.file_id if effect.is_first else 0
         self._ledgers.keep(replica, first_file_id=file_id)
         self.journal.append_nowait(record_of(effect))
+
+    async def close(self) -> None:
+        """Close the files; nothing is read any more."""
+        await self._entries.close()
 
     async def _answer_read(self, read: Read, replica: LedgerReplica) -> ReadAnswer:
         count = min(max(read.count_max, 1), ENTRIES_PER_ANSWER_MAX)

@@ -263,6 +263,27 @@ async def test_a_full_disk_takes_nothing_new_but_still_fences_and_reads(
         assert (await client.read(0, 1)).entries == (EntryAnswer(HAVE, b"zero"),)
 
 
+async def test_a_burst_fills_no_disk_before_its_space_is_looked_at_again(
+    autojump_clock: MockClock, world: World
+) -> None:
+    config = attrs.evolve(a_config(), free_bytes_min=1 << 20, free_check_s=1e6)
+    world.disk = MemoryDisk(capacity_bytes=3 << 20)
+    async with world.node(config) as node, world.client(node) as client:
+        await client.send(client.open())
+        await client.receive_one(LedgerOpened)
+        for n in range(40):
+            await client.send(client.add(1 + n, n, bytes(100_000)))
+        refused: list[AddRefused] = []
+        while not refused or refused[-1].ordinal < 40:
+            message = await client.receive()
+            if isinstance(message, AddRefused):
+                refused.append(message)
+        free_bytes = await world.disk.free_bytes()
+
+    assert {message.reason for message in refused} == {Reason.READ_ONLY}
+    assert free_bytes >= 900_000
+
+
 async def test_a_failed_sync_ends_the_node_and_answers_nothing(
     autojump_clock: MockClock, world: World
 ) -> None:
