@@ -99,10 +99,10 @@ def run(arguments: list[str]) -> int:
     """Carry one command out; every error becomes one message on stderr and an exit code."""
     invocation = Invocation()
     try:
-        answer = root.main(
-            args=arguments, prog_name="geolog", obj=invocation, standalone_mode=False
-        )
-        return answer if isinstance(answer, int) else Exit.DONE
+        # Not by root.main, which has ideas of its own about broken pipes.
+        with root.make_context("geolog", arguments, obj=invocation) as context:
+            root.invoke(context)
+        return Exit.DONE
     except click.exceptions.Exit as done:
         return done.exit_code
     except BaseException as error:  # noqa: BLE001 - The border: nothing passes it as a traceback.

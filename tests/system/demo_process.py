@@ -1,0 +1,164 @@
+"""The command run as a person runs it, and a demo that stays, for tests to talk to."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import attrs
+
+GEOLOG = [sys.executable, "-P", "-m", "geolog"]
+START_S_MAX = 60.0
+END_S_MAX = 20.0
+
+
+def plain_environment() -> dict[str, str]:
+    """This process's environment without what configures geolog, and without any Java."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GEOLOG_") and name != "JAVA_HOME"
+    }
+    return kept | {"PATH": str(Path(sys.executable).parent)}
+
+
+def geolog(
+    *arguments: str, given: bytes = b"", config: Path | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run one command to its end."""
+    environment = plain_environment()
+    if config is not None:
+        environment["GEOLOG_CONFIG"] = str(config)
+    return subprocess.run(
+        [*GEOLOG, *arguments],
+        input=given,
+        capture_output=True,
+        env=environment,
+        cwd=cwd,
+        timeout=90,
+        check=False,
+    )
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that runs while the test looks at it; killed at the end, if it still runs."""
+    with subprocess.Popen(
+        [*GEOLOG, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=plain_environment(),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@attrs.frozen
+class DemoProcess:
+    """A demo without workload that stays."""
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+    ready: object
+    """The document of its ready file."""
+
+    @property
+    def config(self) -> Path:
+        """What another terminal names."""
+        return self.directory / "geolog.toml"
+
+    def run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run one command against this demo."""
+        return geolog(*arguments, given=given, config=self.config)
+
+    def json(self, *arguments: str) -> object:
+        """The JSON document that a command prints; it must succeed."""
+        done = self.run(*arguments, "-o", "json")
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout)
+
+    def pids(self) -> list[int]:
+        """Of all servers, and of what they have started."""
+        own = list(_pids_in(self.ready))
+        return own + [child for pid in own for child in children_of(pid)]
+
+
+def _pids_in(document: object) -> Iterator[int]:
+    match document:
+        case {"pid": int(pid)}:
+            yield pid
+        case dict():
+            for item in document.values():
+                yield from _pids_in(item)
+        case list():
+            for item in document:
+                yield from _pids_in(item)
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in listed]
+
+
+@contextmanager
+def running_demo(directory: Path, *options: str) -> Iterator[DemoProcess]:
+    """Start a demo, wait until all of it answers, end it with SIGTERM."""
+    ready_file = directory / "ready.json"
+    argv = [*GEOLOG, "demo", "--stay", "--no-workload", "--data-dir", str(directory)]
+    log = directory / "demo.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*argv, "--ready-file", str(ready_file), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=plain_environment(),
+        )
+    try:
+        wait_until(lambda: ready_file.exists() or process.poll() is not None, START_S_MAX)
+        assert process.poll() is None, log.read_text()
+        yield DemoProcess(process, directory, json.loads(ready_file.read_text()))
+    finally:
+        process.terminate()
+        try:
+            process.wait(END_S_MAX)
+        finally:
+            process.kill()
+
+
+def wait_until(is_so: Callable[[], bool], deadline_s: float) -> None:
+    """Look until it is so; fail at the deadline."""
+    until_s = time.monotonic() + deadline_s
+    while not is_so():
+        assert time.monotonic() < until_s, f"not so after {deadline_s:.0f} s"
+        time.sleep(0.02)
+
+
+def read_some(stream: IO[bytes] | None, marker: bytes, deadline_s: float = 30.0) -> bytes:
+    """Read a process's output until the marker is in it."""
+    assert stream is not None
+    os.set_blocking(stream.fileno(), False)
+    seen = b""
+
+    def has_marker() -> bool:
+        nonlocal seen
+        seen += stream.read() or b""
+        return marker in seen
+
+    wait_until(has_marker, deadline_s)
+    return seen
+
+
+def read_rest(stream: IO[bytes] | None) -> bytes:
+    """What a process that has ended left in its pipe."""
+    assert stream is not None
+    return stream.read()

@@ -1,0 +1,238 @@
+"""The command from end to end, on a small cluster of real processes."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.demo_process import (
+    DemoProcess,
+    geolog,
+    read_rest,
+    read_some,
+    started,
+    wait_until,
+)
+
+QUORUMS = ["--ensemble", "3", "--write-quorum", "3", "--ack-quorum", "2", "--min-regions", "2"]
+
+
+def stream_of(demo: DemoProcess, name: str, *options: str) -> str:
+    """A new stream with three copies in three regions, two of them answered for."""
+    done = demo.run("stream", "create", name, *QUORUMS, *options)
+    assert done.returncode == 0, done.stderr.decode()
+    return name
+
+
+def test_lines_come_back_as_they_went_in(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/lines")
+    lines = b"".join(b"line %d \xff\n" % number for number in range(5000))
+
+    appended = demo.run("append", stream, given=lines)
+    read = demo.run("read", stream)
+
+    assert appended.returncode == 0, appended.stderr
+    assert appended.stdout == b""
+    assert read.stdout == lines
+
+
+def test_each_append_is_answered_in_order_with_its_position(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/answers")
+
+    done = demo.run("append", stream, "-o", "jsonl", given=b"a\nb\nc")
+
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["sequence"] for answer in answers] == [0, 1, 2]
+    assert all(answer["partition"] == 0 and not answer["duplicate"] for answer in answers)
+    assert answers[0]["dlsn"] == "1-0-0"
+
+
+def test_what_read_prints_as_json_lines_append_takes_back(demo: DemoProcess) -> None:
+    first, second = stream_of(demo, "test/first"), stream_of(demo, "test/second")
+    given = (
+        b'{"value":"plain","key":"k"}\n'
+        b'{"value_base64":"/w==","headers":{"h":"1"},"transaction_id":7}\n'
+    )
+    demo.run("append", first, "--format", "jsonl", given=given)
+
+    printed = demo.run("read", first, "-o", "jsonl").stdout
+    assert demo.run("append", second, "--format", "jsonl", given=printed).returncode == 0
+    again = demo.run("read", second, "-o", "jsonl").stdout
+
+    assert contents(again) == contents(printed)
+    assert contents(printed)[1]["value_base64"] == "/w=="
+
+
+def contents(lines: bytes) -> list[dict[str, object]]:
+    """Records without what depends on where and when they were appended."""
+    kept = {"key", "value", "value_base64", "headers", "transaction_id", "sequence"}
+    records = [json.loads(line) for line in lines.splitlines()]
+    return [{key: record[key] for key in record.keys() & kept} for record in records]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--from", "sequence:7"], [7, 8, 9]),
+        (["--from", "last:2"], [8, 9]),
+        (["--from", "latest"], []),
+        (["--from", "sequence:3", "--to", "sequence:5"], [3, 4]),
+        (["--count", "2"], [0, 1]),
+        (["--count", "0"], []),
+    ],
+)
+def test_a_read_starts_and_stops_where_it_is_told(
+    demo: DemoProcess, options: list[str], expected: list[int]
+) -> None:
+    stream = "test/bounds"
+    if demo.run("stream", "describe", stream).returncode == 3:
+        stream_of(demo, stream)
+        demo.run("append", stream, given=b"".join(b"%d\n" % number for number in range(10)))
+
+    done = demo.run("read", stream, *options)
+
+    assert [int(line) for line in done.stdout.split()] == expected
+
+
+def test_a_follower_is_told_what_comes_and_ends_at_ctrl_c(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/follow")
+    with started("--config", str(demo.config), "read", stream, "--follow") as process:
+        demo.run("append", stream, given=b"hello\n")
+        seen = read_some(process.stdout, b"hello\n")
+        process.send_signal(signal.SIGINT)
+        code = process.wait(20)
+        said = read_rest(process.stderr)
+
+    assert seen == b"hello\n"
+    assert code == 130
+    assert said == b""
+
+
+def test_a_closed_pipe_ends_a_read_quietly(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/pipe")
+    demo.run("append", stream, given=b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 20_000)
+    with started("--config", str(demo.config), "read", stream) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        code = process.wait(30)
+        said = read_rest(process.stderr)
+
+    assert code == 0, said
+    assert said == b""
+
+
+def test_every_copy_is_verified(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/verify")
+    demo.run("append", stream, given=b"a\nb\n")
+
+    report = demo.json("verify", stream)
+
+    assert isinstance(report, dict)
+    assert report["records"] == 2
+    assert report["damaged"] == report["gaps"] == report["without_ack_set"] == 0
+
+
+def test_streams_segments_and_nodes_are_listed_with_stable_keys(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "listed/one")
+    demo.run("append", stream, given=b"a\n")
+
+    streams = demo.json("stream", "ls", "listed")
+    segments = demo.json("segment", "ls", stream)
+    nodes = demo.json("node", "ls")
+
+    assert streams == [{"name": "listed/one"}]
+    assert isinstance(segments, list)
+    assert [segment["first_sequence"] for segment in segments] == [0]
+    assert isinstance(nodes, list)
+    assert sorted(node["node_id"] for node in nodes) == [f"{r}-storage-1" for r in "abc"]
+    assert {"node_id", "address", "location", "region", "rack", "state"} <= nodes[0].keys()
+
+
+def test_an_existing_stream_is_an_error_unless_told_otherwise(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/twice")
+
+    assert demo.run("stream", "create", stream, *QUORUMS).returncode == 1
+    assert demo.run("stream", "create", stream, *QUORUMS, "--if-not-exists").returncode == 0
+
+
+def test_a_deleted_stream_is_gone(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/deleted")
+
+    assert demo.run("stream", "delete", stream).returncode == 2  # Nobody could be asked.
+    assert demo.run("stream", "delete", stream, "--yes").returncode == 0
+    done = demo.run("read", stream)
+
+    assert done.returncode == 3
+    assert b"test/deleted" in done.stderr
+
+
+def test_a_node_that_left_makes_the_cluster_unhealthy_until_it_is_back(
+    demo: DemoProcess,
+) -> None:
+    try:
+        assert demo.run("demo", "stop", "b-storage-1").returncode == 0
+        unwell = demo.run("cluster", "health")
+    finally:
+        assert demo.run("demo", "restart", "b/storage-1").returncode == 0
+    well = demo.run("cluster", "health", "--wait", "--timeout", "60s")
+
+    assert unwell.returncode == 10
+    assert b"b-storage-1" in unwell.stderr
+    assert well.returncode == 0, well.stderr
+
+
+def test_a_paused_server_is_listed_so_and_goes_on(demo: DemoProcess) -> None:
+    assert demo.run("demo", "pause", "c-storage-1").returncode == 0
+    states = demo.json("demo", "ls")
+    assert demo.run("demo", "resume", "c-storage-1").returncode == 0
+
+    assert isinstance(states, list)
+    assert [s["state"] for s in states if s["name"] == "c-storage-1"] == ["paused"]
+    wait_until(lambda: demo.run("cluster", "health").returncode == 0, 60)
+
+
+def test_a_target_that_means_nothing_is_named_with_what_there_is(demo: DemoProcess) -> None:
+    done = demo.run("demo", "kill", "d")
+
+    assert done.returncode == 2
+    assert b"'d' names no server" in done.stderr
+    assert b"a, b, c" in done.stderr
+
+
+def test_help_needs_nothing_but_the_command_itself() -> None:
+    probe = (
+        "import sys\n"
+        "from geolog.cli.main import run\n"
+        "code = run(['--help'])\n"
+        "print(code, 'trio' in sys.modules, 'rich' in sys.modules, 'kazoo' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", probe], capture_output=True, check=True, timeout=30
+    )
+
+    assert done.stdout.endswith(b"0 False False False\n")
+
+
+def test_python_without_assertions_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-O", "-P", "-m", "geolog", "--help"],
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+
+    assert done.returncode == 1
+    assert b"python -O" in done.stderr
+
+
+def test_every_command_has_help(tmp_path: Path) -> None:
+    done = geolog("--help", cwd=tmp_path)
+    commands = done.stdout.decode().partition("Commands:\n")[2].partition("\n\n")[0]
+
+    for line in commands.splitlines():
+        noun = line.split()[0]
+        assert geolog(noun, "--help", cwd=tmp_path).returncode == 0, noun

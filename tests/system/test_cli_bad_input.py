@@ -1,0 +1,184 @@
+"""Bad input: each a clear message with the value and the next step, and its exit code."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.system.demo_process import DemoProcess, geolog
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["sream", "ls"], 2, "the nearest known one is 'stream'"),
+        (["stream", "lst"], 2, "the nearest known one is 'ls'"),
+        (["stream", "ls", "--zookeper", "x"], 2, "--zookeeper"),
+        (["stream", "ls"], 2, "no ZooKeeper is named: give --zookeeper"),
+        (["stream", "ls", "--zookeeper", "nonsense"], 2, "'nonsense'"),
+        (["stream", "ls", "--timeout", "30"], 2, "'30' has no unit"),
+        (["stream", "ls", "--config", "none.toml"], 3, "there is no settings file none.toml"),
+        (["stream", "create", "Shop/Orders"], 2, "'Shop/Orders' is no stream's name"),
+        (["stream", "create", "orders"], 2, "write NAMESPACE/NAME"),
+        (["stream", "create", "a/b", "--segment-size", "64"], 2, "'64' has no unit"),
+        (["stream", "create", "a/b", "--survive", "two"], 2, "write '1 region'"),
+        (["read", "a/b", "--from", "yesterday"], 2, "'yesterday'"),
+        (["read", "a/b", "--follow", "--to", "latest"], 2, "--follow or --to"),
+        (["read", "a/b", "--hedge", "auto"], 2, "--hedge is not built yet"),
+        (["append", "a/b", "--writer", "w"], 2, "--writer is not built yet"),
+        (["append", "a/b", "--ack", "none"], 2, "'none'"),
+        (["demo", "ls", "--data-dir", "."], 3, "no demo runs in"),
+        (["serve", "storage", "--data-dir", "d"], 2, "--location"),
+    ],
+)
+def test_it_is_refused_before_anything_is_done(
+    tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    done = geolog(*arguments, cwd=tmp_path)
+
+    assert done.returncode == code, done.stderr.decode()
+    assert message in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+    assert done.stdout == b""
+
+
+def test_an_unknown_key_of_the_settings_file_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "geolog.toml").write_text('cluster = "a"\nzookeper = "h:1"\n')
+
+    done = geolog("stream", "ls", cwd=tmp_path)
+    lint = geolog("config", "lint", "-o", "json", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert b"geolog.toml:2: unknown key 'zookeper'; the nearest known one is 'zookeeper'" in (
+        done.stderr
+    )
+    assert lint.returncode == 10
+
+
+def test_settings_tell_where_they_come_from(tmp_path: Path) -> None:
+    (tmp_path / "geolog.toml").write_text('cluster = "a"\n')
+
+    done = geolog("config", "show", "--origin", "-o", "json", "--region", "x", cwd=tmp_path)
+
+    origins = {row["key"]: row["origin"] for row in json.loads(done.stdout)}
+    assert origins["cluster"] == "geolog.toml:1"
+    assert origins["region"] == "flag --region"
+    assert origins["timeout"] == "default"
+
+
+def test_a_zookeeper_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = geolog("stream", "ls", "--zookeeper", "127.0.0.1:1", "--timeout", "1s", cwd=tmp_path)
+
+    assert done.returncode == 5
+    assert b"127.0.0.1:1" in done.stderr
+
+
+def test_quorums_that_cannot_hold_are_refused_with_the_smallest_that_can(
+    demo: DemoProcess,
+) -> None:
+    done = demo.run("stream", "create", "bad/quorum", "--ensemble", "3", "--ack-quorum", "4")
+
+    assert done.returncode == 2
+    assert b"4" in done.stderr
+
+
+def test_a_record_over_the_limit_is_refused_and_those_before_it_are_safe(
+    demo: DemoProcess,
+) -> None:
+    demo.run("stream", "create", "bad/large", "--ensemble", "3", "--min-regions", "2")
+
+    done = demo.run("append", "bad/large", given=b"small\n" + b"x" * (2 << 20) + b"\n")
+
+    assert done.returncode == 1
+    assert b"over the limit" in done.stderr
+    assert b"1 records were acknowledged" in done.stderr
+    assert demo.run("read", "bad/large").stdout == b"small\n"
+
+
+def test_no_stream_of_that_name_is_not_found(demo: DemoProcess) -> None:
+    for verb in ("read", "append", "verify"):
+        done = demo.run(verb, "no/such")
+
+        assert done.returncode == 3, done.stderr
+        assert b"no/such" in done.stderr
+
+
+def test_a_line_that_is_no_json_is_named_and_those_before_it_are_safe(
+    demo: DemoProcess,
+) -> None:
+    demo.run("stream", "create", "bad/json", "--ensemble", "3", "--min-regions", "2")
+
+    done = demo.run("append", "bad/json", "--format", "jsonl", given=b'{"value":"a"}\n{]\n')
+
+    assert done.returncode == 2
+    assert b"line 2 is no JSON" in done.stderr
+
+
+def serve(demo: DemoProcess, data_dir: Path, *options: str) -> tuple[int, str]:
+    """Try to start a storage node beside the demo's; it must refuse."""
+    done = demo.run("serve", "storage", "--data-dir", str(data_dir), *options)
+    assert done.stdout == b""
+    assert "Traceback" not in done.stderr.decode()
+    return done.returncode, done.stderr.decode()
+
+
+def test_a_data_directory_in_use_is_refused(demo: DemoProcess) -> None:
+    code, message = serve(
+        demo,
+        demo.directory / "a" / "storage-1",
+        *("--location", "/a/rack-1", "--listen", "127.0.0.1:0", "--node-id", "a-storage-1"),
+    )
+
+    assert code == 1
+    assert "a/storage-1" in message
+
+
+def test_an_empty_disk_of_a_known_node_is_refused_and_the_next_step_is_named(
+    demo: DemoProcess, tmp_path: Path
+) -> None:
+    code, message = serve(
+        demo,
+        tmp_path / "empty",
+        *("--location", "/a/rack-1", "--listen", "127.0.0.1:0", "--node-id", "a-storage-1"),
+    )
+
+    assert code == 1
+    assert "geolog node replace a-storage-1" in message
+
+
+def test_a_port_in_use_is_refused_with_its_number(demo: DemoProcess, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, message = serve(
+            demo,
+            tmp_path / "new",
+            *("--location", "/a/rack-9", "--listen", f"127.0.0.1:{port}"),
+        )
+
+    assert code == 5
+    assert str(port) in message
+
+
+def test_a_location_that_is_none_is_refused(demo: DemoProcess, tmp_path: Path) -> None:
+    code, message = serve(
+        demo, tmp_path / "new", *("--location", "nowhere", "--listen", "127.0.0.1:0")
+    )
+
+    assert code == 2
+    assert "'nowhere'" in message
+
+
+def test_garbage_on_a_nodes_port_closes_that_connection_alone(demo: DemoProcess) -> None:
+    nodes = demo.json("node", "ls")
+    assert isinstance(nodes, list)
+    host, _, port = nodes[0]["address"].rpartition(":")
+
+    for garbage in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 64, b"\x7f\xff\xff\xff" + b"x" * 64):
+        with socket.create_connection((host, int(port)), timeout=20) as stranger:
+            stranger.sendall(garbage)
+            stranger.shutdown(socket.SHUT_WR)
+            while stranger.recv(4096):
+                pass
+
+    assert demo.run("cluster", "health").returncode == 0

@@ -1,0 +1,98 @@
+"""`geolog demo`: what it starts ends with it, and its counts are right."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.system.demo_process import DemoProcess, geolog, running_demo, wait_until
+
+SMALL = ("--regions", "a,b,c", "--nodes-per-region", "1")
+
+
+def is_gone(pid: int) -> bool:
+    """No such process, or one that is only waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_gone(pids: list[int]) -> None:
+    wait_until(lambda: all(is_gone(pid) for pid in pids), 20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_all_processes_end_with_the_demo_also_paused_ones(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with running_demo(tmp_path, *SMALL) as demo:
+        pids = demo.pids()
+        assert (
+            len(pids) == 9
+        )  # Three nodes, three ZooKeeper servers, a Java under each of those.
+        assert demo.run("demo", "pause", "b").returncode == 0
+
+        demo.process.send_signal(number)
+        wait_gone(pids)
+        demo.process.wait(20)
+
+
+def test_a_server_killed_by_a_stranger_comes_back_by_restart(demo: DemoProcess) -> None:
+    servers = demo.json("demo", "ls")
+    assert isinstance(servers, list)
+    [victim] = [server for server in servers if server["name"] == "a-storage-1"]
+    os.kill(victim["pid"], signal.SIGKILL)
+
+    def state() -> str:
+        listed = demo.json("demo", "ls")
+        assert isinstance(listed, list)
+        return str(next(s["state"] for s in listed if s["name"] == "a-storage-1"))
+
+    wait_until(lambda: state() == "down", 20)
+    assert demo.run("demo", "restart", "a-storage-1").returncode == 0
+    assert state() == "up"
+    assert demo.run("cluster", "health", "--wait", "--timeout", "60s").returncode == 0
+
+
+def test_the_ready_file_tells_all_that_it_takes_to_kill_and_start_each_server(
+    demo: DemoProcess,
+) -> None:
+    assert isinstance(demo.ready, dict)
+    assert list(demo.ready) == ["cluster", "zookeeper", "config", "console", "regions"]
+    for region in demo.ready["regions"].values():
+        assert list(region) == ["proxies", "storage", "relays", "zookeeper"]
+        for server in [*region["storage"], region["zookeeper"]]:
+            assert {"address", "pid", "argv", "log"} <= server.keys()
+            assert Path(server["log"]).exists()
+        for node in region["storage"]:
+            assert {"id", "location", "data_dir"} <= node.keys()
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(
+    demo: DemoProcess, tmp_path: Path
+) -> None:
+    assert isinstance(demo.ready, dict)
+    port = demo.ready["zookeeper"].split(",")[0].rpartition(":")[2]
+
+    done = geolog("demo", "--no-stay", "--base-port", port, "--data-dir", str(tmp_path / "d"))
+
+    assert done.returncode == 5
+    assert f"port {port} is in use" in done.stderr.decode()
+
+
+def test_a_region_is_lost_while_the_flights_are_written_and_nothing_else_is(
+    tmp_path: Path,
+) -> None:
+    done = geolog("demo", "--no-stay", "-o", "json", "--data-dir", str(tmp_path / "d"))
+
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+    assert report["source_count"] == 336_776
+    assert report["read_count"] == report["equal_count"] == 336_776
+    assert report["acknowledged_count"] + report["found_count"] == 336_776
+    assert report["lost_count"] == 0
+    assert report["problems"] == []
+    assert report["writers_count"] == 3
