@@ -19,9 +19,9 @@ STREAM = "shop/orders"
 
 
 @asynccontextmanager
-async def four_nodes() -> AsyncIterator[tuple[InProcessCluster, geolog.Log]]:
+async def nodes(count: int) -> AsyncIterator[tuple[InProcessCluster, geolog.Log]]:
     async with (
-        open_in_process_cluster({"eu-west": 4}) as cluster,
+        open_in_process_cluster({"eu-west": count}) as cluster,
         cluster.open_client("eu-west") as log,
     ):
         yield cluster, log
@@ -42,7 +42,7 @@ async def values_of(log: geolog.Log) -> list[bytes]:
 
 
 async def test_a_ledger_can_be_created(autojump_clock: MockClock) -> None:
-    async with four_nodes() as (cluster, log):
+    async with nodes(4) as (cluster, log):
         await cluster.kill("eu-west-1")
         await trio.sleep(10)  # Its session expires: three nodes are left to choose from.
         await make_stream(log)
@@ -54,7 +54,7 @@ async def test_a_ledger_can_be_created(autojump_clock: MockClock) -> None:
 
 
 async def test_an_open_handle_appends_and_reads(autojump_clock: MockClock) -> None:
-    async with four_nodes() as (cluster, log):
+    async with nodes(4) as (cluster, log):
         await make_stream(log)
         async with log.open_writer(STREAM) as writer:
             await writer.append(b"one")
@@ -67,25 +67,24 @@ async def test_an_open_handle_appends_and_reads(autojump_clock: MockClock) -> No
 async def test_the_writer_moves_to_another_ensemble_when_a_second_member_goes(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_in_process_cluster({"eu-west": 5}) as cluster:
-        async with cluster.open_client("eu-west") as log:
-            await make_stream(log)
-            async with log.open_writer(STREAM) as writer:
-                await writer.append(b"one")
-                ensemble = (await log.list_segments(STREAM))[-1].ensemble
-                await cluster.kill(ensemble[0])
-                await cluster.kill(ensemble[1])
-                await trio.sleep(10)
-                await writer.append(b"two")  # Three are left: a new ledger fits on them.
+    async with nodes(5) as (cluster, log):
+        await make_stream(log)
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"one")
+            ensemble = (await log.list_segments(STREAM))[-1].ensemble
+            await cluster.kill(ensemble[0])
+            await cluster.kill(ensemble[1])
+            await trio.sleep(10)
+            await writer.append(b"two")  # Three are left: a new ledger fits on them.
 
-            segments = await log.list_segments(STREAM)
+        segments = await log.list_segments(STREAM)
 
     assert [segment.last_sequence for segment in segments] == [0, 1]
     assert not set(segments[-1].ensemble) & set(ensemble[:2])
 
 
 async def test_the_writer_closes_its_ledger(autojump_clock: MockClock) -> None:
-    async with four_nodes() as (cluster, log):
+    async with nodes(4) as (cluster, log):
         await make_stream(log)
         async with log.open_writer(STREAM) as writer:
             await writer.append(b"one")
@@ -97,39 +96,54 @@ async def test_the_writer_closes_its_ledger(autojump_clock: MockClock) -> None:
 
 
 async def test_another_fences_recovers_and_closes_it(autojump_clock: MockClock) -> None:
-    async with four_nodes() as (cluster, log):
+    async with nodes(4) as (cluster, log):
         await make_stream(log)
-        with pytest.raises(geolog.GeologError):
+
+        async def be_taken_over() -> None:
             async with log.open_writer(STREAM) as writer:
                 await writer.append(b"one")
                 await lose_a_member(cluster, log)
-                async with cluster.open_client("eu-west", host="another") as another:
-                    async with another.open_writer(STREAM) as second:
-                        await second.append(b"two")
+                await append_as_another(cluster, b"two")
                 await writer.append(b"never")
 
+        with pytest.raises(geolog.GeologError):
+            await be_taken_over()
+
         assert await values_of(log) == [b"one", b"two"]
+
+
+async def append_as_another(cluster: InProcessCluster, value: bytes) -> None:
+    """Take the stream over from a process of its own, and append."""
+    async with (
+        cluster.open_client("eu-west", host="another") as log,
+        log.open_writer(STREAM) as writer,
+    ):
+        await writer.append(value)
 
 
 async def test_recovery_needs_one_copy_alone_of_what_was_not_acknowledged(
     autojump_clock: MockClock,
 ) -> None:
-    async with four_nodes() as (cluster, log):
+    async with nodes(4) as (cluster, log):
         await make_stream(log)
-        async with cluster.open_client("eu-west", host="first") as first:
-            with pytest.raises(ConnectionAbortedError):
-                async with first.open_writer(STREAM) as writer:
-                    await writer.append(b"one")
-                    members = (await log.list_segments(STREAM))[-1].ensemble
-                    for member in members[1:]:
-                        cluster.network.cut("first", member)
-                    pending = writer.append_nowait(b"two")  # Reaches the first member alone.
-                    await trio.sleep(0.5)
-                    assert not pending.is_done
-                    raise ConnectionAbortedError
-            await cluster.kill((await log.list_segments(STREAM))[-1].ensemble[2])
 
-            async with log.open_writer(STREAM) as second:
-                await second.append(b"three")
+        async def die_with_one_copy_out() -> None:
+            async with (
+                cluster.open_client("eu-west", host="first") as first,
+                first.open_writer(STREAM) as writer,
+            ):
+                await writer.append(b"one")
+                for member in (await log.list_segments(STREAM))[-1].ensemble[1:]:
+                    cluster.network.cut("first", member)
+                pending = writer.append_nowait(b"two")  # Reaches the first member alone.
+                await trio.sleep(0.5)
+                assert not pending.is_done
+                raise ConnectionAbortedError
+
+        with pytest.raises(ConnectionAbortedError):
+            await die_with_one_copy_out()
+        await cluster.kill((await log.list_segments(STREAM))[-1].ensemble[2])
+
+        await append_as_another(cluster, b"three")
 
         assert await values_of(log) == [b"one", b"two", b"three"]
