@@ -109,27 +109,31 @@ def named_zookeeper(invocation: Invocation) -> str:
 class Verb(click.Command):
     """A command that takes the global options too."""
 
+    def own_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its parameters without the global ones."""
+        return super().get_params(ctx)
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its own parameters, then the global ones."""
-        own = super().get_params(ctx)
-        taken = {name for param in own for name in param.opts}
-        return own + [option for option in global_options() if taken.isdisjoint(option.opts)]
+        own = self.own_params(ctx)
+        return [*own, *_shared_options(own)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Its own options one by one; the global ones by name, since `geolog --help` tells."""
-        shared = {option.name for option in global_options()}
-        own = super().get_params(ctx)
+        own = self.own_params(ctx)
         rows = [row for param in own if (row := param.get_help_record(ctx)) is not None]
         if rows:
             with formatter.section("Options"):
                 formatter.write_dl(rows)
-        names = " ".join(
-            option.opts[-1]
-            for option in global_options()
-            if option.name in shared and option.opts[-1] not in {o for p in own for o in p.opts}
-        )
+        names = " ".join(option.opts[-1] for option in _shared_options(own))
         formatter.write_paragraph()
         formatter.write_text(f"Also, as on geolog itself: {names}")
+
+
+def _shared_options(own: list[click.Parameter]) -> list[click.Option]:
+    """The global options, but for those whose name a command uses itself."""
+    taken = {name for param in own for name in param.opts}
+    return [option for option in global_options() if taken.isdisjoint(option.opts)]
 
 
 class Noun(click.Group):

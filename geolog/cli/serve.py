@@ -37,15 +37,9 @@ class Service:
 class StorageVerb(Verb):
     """Each setting of a storage node is an option too; it counts as a flag."""
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own options, one for each setting beyond those, and the global ones."""
-        params = super().get_params(ctx)
-        taken = {option for param in params for option in param.opts}
-        return params + [
-            option
-            for setting in settings_of(STORAGE)
-            if taken.isdisjoint((option := _option_of(setting)).opts)
-        ]
+    def own_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own options, and one for each setting."""
+        return [*super().own_params(ctx), *(_option_of(each) for each in settings_of(STORAGE))]
 
 
 def _option_of(setting: Setting) -> click.Option:
@@ -108,10 +102,8 @@ def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
     metavar="D",
     help="Where the node keeps all it stores. Several are not built yet.",
 )
-@click.option("--location", required=True, metavar="/REGION/RACK", help="Where it stands.")
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Where it listens.")
-def storage(data_dirs: tuple[Path, ...], location: str, listen: str) -> None:
-    """One storage node."""
+def storage(data_dirs: tuple[Path, ...]) -> None:
+    """One storage node. --location and --listen are needed, here or in the settings."""
     from geolog.metadata.zookeeper import open_zookeeper
     from geolog.transport.tcp import TcpTransport
     from regions.storage.config import StorageConfig
@@ -121,14 +113,12 @@ def storage(data_dirs: tuple[Path, ...], location: str, listen: str) -> None:
     if len(data_dirs) > 1:
         raise click.UsageError("several --data-dir are not built yet: give one")
     invocation = this_invocation()
+    decided = invocation.decide(STORAGE)
+    for each in decided:
+        if each.setting.field in ("location", "listen") and each.value is None:
+            raise click.UsageError(f"--{each.setting.field} is needed, here or in the settings")
     zookeeper_servers = named_zookeeper(invocation)
-    config = configured(
-        StorageConfig,
-        invocation.decide(STORAGE),
-        location=location,
-        listen=parse_address(listen),
-        cluster=invocation.config.cluster,
-    )
+    config = configured(StorageConfig, decided, cluster=invocation.config.cluster)
 
     async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
         async with (
@@ -145,7 +135,7 @@ def storage(data_dirs: tuple[Path, ...], location: str, listen: str) -> None:
             ) as node,
         ):
             facts: dict[str, Plain] = {"id": node.node_id, "address": str(node.address)}
-            tell_ready(facts | {"instance": node.instance, "location": location})
+            tell_ready(facts | {"instance": node.instance, "location": config.location})
             await trio.sleep_forever()
 
     _run(Service("storage", serve))

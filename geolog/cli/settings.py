@@ -66,6 +66,8 @@ class Role:
     table: str
     module: str
     class_name: str
+    given: tuple[str, ...] = ()
+    """Fields that the command itself fills; they are no settings."""
 
     def settings_class(self) -> type[attrs.AttrsInstance]:
         """The frozen class itself."""
@@ -77,8 +79,13 @@ class Role:
 
 COMMAND = Role("", "geolog.cli.settings", "CommandConfig")
 DEMO = Role("demo", "geolog.cli.settings", "DemoConfig")
-STORAGE = Role("serve.storage", "regions.storage.config", "StorageConfig")
-ZOOKEEPER = Role("serve.zookeeper", "regions.zookeeper", "ZooKeeperConfig")
+STORAGE = Role("serve.storage", "regions.storage.config", "StorageConfig", given=("cluster",))
+ZOOKEEPER = Role(
+    "serve.zookeeper",
+    "regions.zookeeper",
+    "ZooKeeperConfig",
+    given=("data_dir", "server_id", "listen", "peers"),
+)
 ROLES = (COMMAND, DEMO, STORAGE, ZOOKEEPER)
 
 
@@ -189,7 +196,7 @@ class Places:
 
     def _texts(self, setting: Setting) -> Iterator[tuple[str, str]]:
         if (text := self.flags.get(setting.key)) is not None:
-            yield text, f"flag --{setting.key}"
+            yield text, f"flag --{setting.key.rpartition('.')[2].replace('_', '-')}"
         if (text := self.environment.get(setting.environment_name)) is not None:
             yield text, f"environment {setting.environment_name}"
         if self.file is None:
@@ -223,6 +230,7 @@ def settings_of(role: Role) -> list[Setting]:
             default=None if field.default is attrs.NOTHING else field.default,
         )
         for field in attrs.fields(settings_class)
+        if field.name not in role.given
         if (kind := _kind(field.name, hints[field.name])) is not None
     ]
 

@@ -1,0 +1,13 @@
+"""docs/SETTINGS.md says what the classes say."""
+
+from pathlib import Path
+
+from geolog.cli.settingspage import settings_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "SETTINGS.md"
+
+
+def test_the_settings_page_is_what_the_classes_give() -> None:
+    assert PAGE.read_text(encoding="utf-8") == settings_page(), (
+        "make it anew: python -P -m geolog.cli.settingspage > docs/SETTINGS.md"
+    )
