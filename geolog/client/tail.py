@@ -120,20 +120,22 @@ class TailFinder:
     async def _end_entry(self, name: StreamName, ledger: LedgerRecord) -> EntryId | None:
         """The end of an open ledger, once the LAC has reached it; None if it was closed."""
         end: EntryId | None = None
-        lac = NO_ENTRY
+        lac = held_to = NO_ENTRY
         next_look_s = trio.current_time() + _STATE_POLL_S
         while True:
-            view = await self._reader.probe_tail(ledger, lac)
+            view = await self._reader.probe_tail(ledger, max(lac, held_to))
             if view.is_fenced or trio.current_time() >= next_look_s:
                 if await self._is_ended(name, ledger):
                     return None
                 next_look_s = trio.current_time() + _STATE_POLL_S
             end = view.end if end is None else end
-            lac = view.lac
+            lac = max(lac, view.lac)
             if end is not None and lac >= end - 1:
                 return end
-            if end is not None or view.end is None:
+            # More may be in flight than one question asks for: then the end lies further on.
+            if end is not None or view.held_to <= held_to:
                 await trio.sleep(_LAC_POLL_S)
+            held_to = max(held_to, view.held_to)
 
     async def _is_ended(self, name: StreamName, ledger: LedgerRecord) -> bool:
         """Whether the ledger is CLOSED now; closes it when nobody else is there to do so."""

@@ -335,6 +335,14 @@ class NodeConnection:
                 sink.on_add_synced(slot, entry)
             if self._broken is not None:
                 return  # The sink ended the connection.
+        self._drop_refused()
+
+    def _drop_refused(self) -> None:
+        """Refused adds that no other stands before are answered: nothing more comes of them."""
+        while self._adds and self._ordinal_first in self._refused:
+            self._refused.discard(self._ordinal_first)
+            self._adds.popleft()
+            self._ordinal_first += 1
 
     def _on_refused(self, refused: AddRefused) -> None:
         place = refused.ordinal - self._ordinal_first
@@ -343,6 +351,7 @@ class NodeConnection:
             return
         sink, slot, entry, _ = self._adds[place]
         self._refused.add(refused.ordinal)
+        self._drop_refused()
         if (sink, slot) in self._sinks:
             sink.on_add_refused(slot, entry, refused)
 

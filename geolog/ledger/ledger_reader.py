@@ -15,7 +15,7 @@ from geolog.ledger.node_pool import NodePool
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
 from geolog.protocol.messages import Answer, Probe, ProbeAnswer, Read, ReadAnswer
-from geolog.wire.entry import Entry, decode_entry
+from geolog.wire.entry import Entry, EntryHeader, decode_entry
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
 
 
@@ -50,11 +50,14 @@ class TailView:
     """What a probe found at the tail of a ledger that may still be written.
 
     `lac`: the highest that any member knows. `end`: no entry from here on was ever acknowledged
-    (of its write set a blocking set says ABSENT); None when too few members answered.
+    (of its write set a blocking set says ABSENT); None when too few members answered, or when
+    it lies behind what was asked. `held_to`: up to here there is surely no end, as all was
+    asked and some member has the last.
     """
 
     lac: EntryId
     end: EntryId | None
+    held_to: EntryId
     is_fenced: bool
     silent_count: int
 
@@ -108,7 +111,7 @@ class LedgerReader:
                 except GeologError:
                     self._failed[member.instance] = trio.current_time()
                     continue
-                fetched = self._intact_prefix(member, first, answer)
+                fetched = self._intact_prefix(record, member, first, answer)
                 if fetched:
                     self._failed.pop(member.instance, None)
                     return fetched
@@ -154,19 +157,21 @@ class LedgerReader:
         )
 
     def _intact_prefix(
-        self, member: Member, first: EntryId, answer: ReadAnswer
+        self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
     ) -> list[FetchedEntry]:
         fetched = []
         for place, one in enumerate(answer.entries):
             if one.answer is not Answer.HAVE:
                 break
+            entry = EntryId(first + place)
             try:
                 decoded = decode_entry(one.body)
                 decoded.verify()
+                check_place(decoded.header, record, entry)
             except DamagedBytesError:
                 self.damaged_count += 1  # Another replica's turn.
                 break
-            fetched.append(FetchedEntry(EntryId(first + place), decoded, member))
+            fetched.append(FetchedEntry(entry, decoded, member))
         return fetched
 
     async def read_replica(
@@ -208,7 +213,7 @@ class LedgerReader:
             with trio.move_on_after(self._config.replica_timeout_s):
                 try:
                     connection = await self._pool.link(member.instance).wait_connection()
-                    answers[slot] = await connection.ask(
+                    answer = await connection.ask(
                         lambda request: Probe(
                             request, record.ledger, first, count, member.instance
                         ),
@@ -216,6 +221,8 @@ class LedgerReader:
                     )
                 except GeologError:
                     return  # It counts as silent.
+                if len(answer.answers) == count:
+                    answers[slot] = answer
 
         async with trio.open_nursery() as nursery:
             for slot in range(len(fragment.ensemble)):
@@ -232,11 +239,22 @@ class LedgerReader:
             if entry > lac and rule.is_block(entry, absent):
                 end = entry
                 break
+        is_last_held = any(answer.answers[-1] is Answer.HAVE for answer in answers.values())
         return TailView(
-            lac=max(lac, above),
+            lac=lac,
             end=end,
+            held_to=EntryId(first + count - 1) if end is None and is_last_held else above,
             is_fenced=any(answer.is_fenced for answer in answers.values()),
             silent_count=len(fragment.ensemble) - len(answers),
+        )
+
+
+def check_place(header: EntryHeader, record: LedgerRecord, entry: EntryId) -> None:
+    """Check that an intact entry is the one asked for: a node may have mixed up its blocks."""
+    if (header.segment, header.entry) != (record.segment, entry):
+        raise DamagedBytesError(
+            f"entry {entry} of segment {record.segment} was asked for, entry {header.entry} of"
+            f" segment {header.segment} came"
         )
 
 

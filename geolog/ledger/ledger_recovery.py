@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from geolog.background import open_background
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.ledger.ledger_reader import check_place
 from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.ledger.node_pool import NodePool
 from geolog.metadata.seam import BadVersionError
@@ -264,10 +265,16 @@ class _RecoveryRun:
     ) -> None:
         if answer is Answer.HAVE:
             try:
-                self._bodies[slot, entry] = encoded_as_read(body)
+                self._bodies[slot, entry] = self._encoded(entry, body)
             except DamagedBytesError:
                 answer = Answer.CORRUPT
         await self._tell.send(lambda: self._core.on_answer(slot, entry, answer))
+
+    def _encoded(self, entry: EntryId, body: bytes | memoryview) -> EncodedEntry:
+        """The entry to write again; DamagedBytesError too if it is another one."""
+        encoded = encoded_as_read(body)
+        check_place(encoded.header, self._record, entry)
+        return encoded
 
     async def _rewrite(self, effect: Rewrite) -> None:
         encoded = self._bodies.pop((effect.slot, effect.entry))
@@ -284,6 +291,8 @@ class _RecoveryRun:
                 is_recovery=True,
             )
             await self._writer.open(patience_s=self._config.member_join_s)
+        if self._writer.is_over:
+            raise FencedError(f"another recovers ledger {self._record.ledger}")
         entry = self._writer.add_nowait(encoded)
         assert entry == effect.entry, f"entry {effect.entry} was rewritten as {entry}"
 

@@ -26,6 +26,9 @@ from geolog.protocol.messages import (
 from geolog.wire.entry import EncodedEntry
 from topology.errors import FencedError, GeologError, NotEnoughNodesError
 
+REFUSAL_REST_S = 2.0
+"""How long a member that refused is left alone: a full disk is not empty at once."""
+
 
 class LedgerListener(Protocol):
     """Who is told what becomes of a ledger's entries. Called at once, in order."""
@@ -198,7 +201,7 @@ class LedgerWriter:
         if self._is_over or self._lac_told == self._window.lac:
             return
         self._lac_told = self._window.lac
-        for connection in self._connections.values():
+        for connection in list(self._connections.values()):  # One may break, and leave.
             connection.push_lac_nowait(self.record.ledger, self.record.epoch, self._lac_told)
 
     # What links and connections tell.
@@ -219,6 +222,7 @@ class LedgerWriter:
             self._opened.set()
             if isinstance(error, NodeRefusedError):
                 self._tell_if_stuck()
+                self._join_later(slot, connection)
             return
         if self._is_over or connection.is_broken:
             return
@@ -261,7 +265,18 @@ class LedgerWriter:
         connection = self._connections.pop(slot, None)
         if connection is not None:
             connection.detach(self, slot)
+            self._join_later(slot, connection)
         self._lose(slot, why)
+
+    def _join_later(self, slot: int, connection: NodeConnection) -> None:
+        """Try a member again that refused, on the same connection: its disk may have room."""
+
+        async def join_again() -> None:
+            await trio.sleep(REFUSAL_REST_S)
+            if not self._is_over and not connection.is_broken:
+                await self._join(slot, connection)
+
+        self._nursery.start_soon(join_again, name=f"join {self.record.ledger} again")
 
     def on_slot_lost(self, slot: int) -> None:
         """A member's connection is gone; its link tries again."""
