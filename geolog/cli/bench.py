@@ -23,6 +23,7 @@ from sim.bench.own_cluster import open_own_cluster
 from sim.cluster.place import fresh_directory
 
 _STREAM = "bench/append"
+_DISK_BYTES_PER_S = 1_000_000_000
 _COLUMNS = ("name", "value", "unit", "floor", "ratio", "goal")
 
 # Goals on three nodes with three copies, two of them answered for, one writer.
@@ -120,6 +121,11 @@ async def _measure(options: BenchOptions) -> list[Figure]:
         )
 
 
+def _disk_bytes(options: BenchOptions) -> int:
+    """What the nodes may store: three copies of what a fast disk takes in that time."""
+    return round(_DISK_BYTES_PER_S * options.duration_s * (len(options.record_sizes) + 1))
+
+
 def _loads(options: BenchOptions) -> list[Load]:
     loads = [
         Load(
@@ -156,7 +162,7 @@ async def _open_site(options: BenchOptions) -> AsyncIterator[Site]:
         return
     tell("starting three nodes in three regions, and a ZooKeeper server")
     async with (
-        open_own_cluster(options.data_dir) as plan,
+        open_own_cluster(options.data_dir, needed_bytes=_disk_bytes(options)) as plan,
         connect(zookeeper=plan.zookeeper, cluster=plan.cluster, region=plan.regions[0]) as log,
     ):
         yield await _site(log, plan.cluster, plan.directory)

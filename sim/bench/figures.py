@@ -1,9 +1,13 @@
 """Figures of a benchmark: each a value with its unit, beside its floor where it has one."""
 
+from collections import Counter
+
 import attrs
 from hdrh.histogram import HdrHistogram
 
 HIGHEST_US = 300_000_000
+
+_STEPS_PER_S = 100_000
 
 
 @attrs.frozen(kw_only=True)
@@ -34,30 +38,40 @@ def figure(
 
 
 class LatencyHistogram:
-    """Times of appends, from the call to the answer, in an HDR histogram of three digits."""
+    """Times of appends, from the call to the answer, in an HDR histogram of three digits.
+
+    While the load runs it only counts, in steps of 10 µs: the histogram costs a writer of a
+    hundred thousand records a second too much.
+    """
 
     def __init__(self) -> None:
-        self._histogram = HdrHistogram(1, HIGHEST_US, 3)
+        self._counts: Counter[int] = Counter()
 
-    def record(self, latency_s: float, count: int = 1) -> None:
-        """`count` appends took that long."""
-        self._histogram.record_value(min(HIGHEST_US, max(1, round(latency_s * 1e6))), count)
+    def record(self, latency_s: float) -> None:
+        """One append took that long."""
+        self._counts[int(latency_s * _STEPS_PER_S)] += 1
 
-    def milliseconds(self, percentile: float) -> float:
-        """The latency that so many percent do not exceed."""
-        return float(self._histogram.get_value_at_percentile(percentile)) / 1e3
+    def _histogram(self) -> HdrHistogram:
+        histogram = HdrHistogram(1, HIGHEST_US, 3)
+        for step, count in self._counts.items():
+            latency_us = max(1, round(step * 1e6 / _STEPS_PER_S))
+            histogram.record_value(min(HIGHEST_US, latency_us), count)
+        return histogram
 
     def figures(
         self, name: str, *, p50_floor_ms: float | None = None, p50_goal: str | None = None
     ) -> list[Figure]:
         """p50, p99, p99.9 and the maximum."""
+        histogram = self._histogram()
+
+        def milliseconds(percentile: float) -> float:
+            return float(histogram.get_value_at_percentile(percentile)) / 1e3
+
         return [
-            figure(
-                f"{name} p50", self.milliseconds(50), "ms", floor=p50_floor_ms, goal=p50_goal
-            ),
-            figure(f"{name} p99", self.milliseconds(99), "ms"),
-            figure(f"{name} p99.9", self.milliseconds(99.9), "ms"),
-            figure(f"{name} max", self.milliseconds(100), "ms"),
+            figure(f"{name} p50", milliseconds(50), "ms", floor=p50_floor_ms, goal=p50_goal),
+            figure(f"{name} p99", milliseconds(99), "ms"),
+            figure(f"{name} p99.9", milliseconds(99.9), "ms"),
+            figure(f"{name} max", milliseconds(100), "ms"),
         ]
 
 

@@ -15,11 +15,13 @@ SHAPE = Shape(nodes_per_region=1, zookeeper_count=1, storage_options=())
 
 
 @asynccontextmanager
-async def open_own_cluster(data_dir: Path | None) -> AsyncIterator[ClusterPlan]:
+async def open_own_cluster(
+    data_dir: Path | None, *, needed_bytes: int
+) -> AsyncIterator[ClusterPlan]:
     """Start it; stop it and remove its directory when the block ends."""
     directory = (data_dir or fresh_directory()).absolute()
     try:
-        check_space(directory)
+        check_space(directory, needed_bytes)
         plan = draw_plan(
             SHAPE, cluster="bench", directory=directory, ports=free_ports(SHAPE.ports_count)
         )
