@@ -21,8 +21,13 @@ from topology.errors import GeologError, InvalidArgumentError, TooLargeError
 
 T = TypeVar("T")
 
-_RECORD_OVERHEAD_BYTES = 24
-"""What a record adds to a batch besides its bytes: an offset and times, generously."""
+_RECORD_OVERHEAD_BYTES = 32
+"""What a record adds to a batch besides its bytes: three offsets, times and ids, generously."""
+
+_HEADER_OVERHEAD_BYTES = 16
+
+_BATCH_SPARE_BYTES = 1024
+"""What the columns of a batch need besides their rows: ends and padding, generously."""
 
 
 class Placed(Protocol):
@@ -83,9 +88,10 @@ class WriterConfig:
     def __attrs_post_init__(self) -> None:
         if not 0 <= self.linger_s < math.inf:
             raise InvalidArgumentError(f"linger_s is {self.linger_s}; it is a time from 0 on")
-        if not 0 < self.batch_bytes <= BATCH_BYTES_MAX:
+        largest = BATCH_BYTES_MAX - _BATCH_SPARE_BYTES
+        if not 0 < self.batch_bytes <= largest:
             raise InvalidArgumentError(
-                f"batch_bytes is {self.batch_bytes}; it lies between 1 and {BATCH_BYTES_MAX}"
+                f"batch_bytes is {self.batch_bytes}; it lies between 1 and {largest}"
             )
         if self.in_flight_bytes < self.batch_bytes:
             raise InvalidArgumentError(
@@ -202,6 +208,8 @@ class Writer:
         self._filling: _Filling | None = None
         self._has_filling = trio.Event()
         self._progress = trio.Event()
+        self._blocked_bytes = 0  # Of the record that last found no room.
+        self._placed_last: Placed | None = None
         self._records_count = 0
         self._batches_count = 0
 
@@ -263,8 +271,10 @@ class Writer:
     ) -> Pending:
         if self._taker.failure is not None:
             raise self._taker.failure
-        size_bytes = _size_of(value, key, headers)
+        size_bytes = _size_of(value, key, headers, transaction_id)
         if self._in_flight_bytes() + size_bytes > self._config.in_flight_bytes:
+            self._check_fits_window(size_bytes)
+            self._blocked_bytes = size_bytes
             self._seal()
             raise trio.WouldBlock
         filling = self._filling
@@ -284,25 +294,37 @@ class Writer:
                 filling.transaction_ids, transaction_id, slot, None
             )
         if headers is not None or filling.headers is not None:
-            filling.headers = _extended(filling.headers, headers or {}, slot, {})
+            filling.headers = _extended(filling.headers, dict(headers or {}), slot, {})
         if filling.size_bytes >= self._config.batch_bytes:
             self._seal()
         return Pending(self, filling, slot)
 
+    def _check_fits_window(self, size_bytes: int) -> None:
+        if size_bytes > self._config.in_flight_bytes:
+            raise TooLargeError(
+                f"a record of {size_bytes} bytes is over in_flight_bytes, which is"
+                f" {self._config.in_flight_bytes}: open the writer with a larger one"
+            )
+
     async def wait_writable(self) -> None:
-        """Wait until `append_nowait` may take a record again, or the writer has failed."""
+        """Wait until there is room for the record that `append_nowait` refused last.
+
+        It returns as well when the writer has failed.
+        """
         while (
             self._taker.failure is None
-            and self._in_flight_bytes() + RECORD_BYTES_MAX > self._config.in_flight_bytes
-            and self._in_flight_bytes() > self._config.in_flight_bytes // 2
+            and self._in_flight_bytes() + self._blocked_bytes > self._config.in_flight_bytes
         ):
             await self._progress.wait()
 
     async def flush(self) -> None:
-        """Wait until all that was appended is acknowledged. Raises what stopped it, if so."""
+        """Wait until all that was appended before this call is acknowledged.
+
+        Raises what stopped the writer, if so.
+        """
         self._seal()
-        while not self._taker.is_idle and self._taker.failure is None:
-            await self._progress.wait()
+        if self._placed_last is not None:
+            await self._placed_last.done.wait()
         if self._taker.failure is not None:
             raise self._taker.failure
 
@@ -355,7 +377,7 @@ class Writer:
                 transaction_ids=filling.transaction_ids,
                 headers=filling.headers,
             )
-            filling.placed = self._taker.append_nowait(sealed)
+            filling.placed = self._placed_last = self._taker.append_nowait(sealed)
         except GeologError as error:
             filling.error = error
         filling.values = []  # The sealed bytes have them.
@@ -369,18 +391,47 @@ def _extended(column: list[T] | None, value: T, slot: int, blank: T) -> list[T]:
     return column
 
 
-def _size_of(value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> int:
+def _size_of(
+    value: bytes,
+    key: bytes | None,
+    headers: Mapping[str, bytes] | None,
+    transaction_id: int | None,
+) -> int:
+    """What the record counts for. All is checked here: a batch has no bad record among good."""
     if not isinstance(value, bytes):
         raise InvalidArgumentError(f"a record's value is bytes, not {type(value).__name__}")
-    size_bytes = len(value) + (len(key) if key is not None else 0)
+    size_bytes = len(value)
+    if key is not None:
+        if not isinstance(key, bytes):
+            raise InvalidArgumentError(f"a record's key is bytes, not {type(key).__name__}")
+        size_bytes += len(key)
     if headers:
-        size_bytes += sum(len(name) + len(content) + 16 for name, content in headers.items())
+        size_bytes += sum(_header_size(name, content) for name, content in headers.items())
+    if transaction_id is not None:
+        _check_transaction_id(transaction_id)
     if size_bytes > RECORD_BYTES_MAX:
         raise TooLargeError(
             f"a record of {size_bytes} bytes is over the limit of {RECORD_BYTES_MAX}:"
             " split it, or store it elsewhere and append its address"
         )
     return size_bytes + _RECORD_OVERHEAD_BYTES
+
+
+def _check_transaction_id(number: object) -> None:
+    if not isinstance(number, int) or not -(1 << 63) <= number < 1 << 63:
+        raise InvalidArgumentError(f"transaction id {number!r} is no integer of 64 bits")
+
+
+def _header_size(name: object, content: object) -> int:
+    if not isinstance(name, str) or not isinstance(content, bytes):
+        raise InvalidArgumentError(
+            f"a header is a text with bytes, not {type(name).__name__} with"
+            f" {type(content).__name__}"
+        )
+    try:
+        return len(name.encode()) + len(content) + _HEADER_OVERHEAD_BYTES
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"header name {name!r} is not text") from None
 
 
 @asynccontextmanager

@@ -1,0 +1,485 @@
+"""How records become batches, and how much may be in flight, against a taker that is told."""
+
+import random
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.client.writer import Pending, Writer, WriterConfig, open_linger
+from geolog.protocol.ids import Epoch, Sequence
+from geolog.wire.batch import Batch, SealedBatch, open_batch
+from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX
+from topology.errors import (
+    FencedError,
+    GeologError,
+    InvalidArgumentError,
+    OutcomeUnknownError,
+    TooLargeError,
+)
+
+
+@attrs.define(eq=False)
+class Taken:
+    """A batch that the taker holds, until the test answers it."""
+
+    sealed: SealedBatch
+    first_sequence: Sequence
+    entry: int
+    segment: int = 1
+    at_s: float = attrs.field(factory=trio.current_time)
+    error: GeologError | None = None
+    done: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def batch(self) -> Batch:
+        return open_batch(self.sealed.data)
+
+
+class Taker:
+    """Takes batches as an owner does; the test says when they are answered, and how."""
+
+    def __init__(self) -> None:
+        self.epoch = Epoch(1)
+        self.failure: GeologError | None = None
+        self.taken: list[Taken] = []
+        self.writer: Writer | None = None
+        self._answered_count = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return self._answered_count == len(self.taken)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return sum(one.sealed.length_bytes for one in self.taken[self._answered_count :])
+
+    def append_nowait(self, sealed: SealedBatch) -> Taken:
+        if self.failure is not None:
+            raise self.failure
+        first = sum(one.sealed.record_count for one in self.taken)
+        self.taken.append(Taken(sealed, Sequence(first), len(self.taken)))
+        return self.taken[-1]
+
+    def answer(self, count: int = 1, error: GeologError | None = None) -> None:
+        """The next batches are acknowledged, or have failed."""
+        for one in self.taken[self._answered_count : self._answered_count + count]:
+            one.error = error
+            one.done.set()
+        self._answered_count += count
+        assert self.writer is not None
+        self.writer.on_progress()
+
+    def fail(self, failure: GeologError) -> None:
+        """As an owner that is fenced: what is in flight is unknown, the rest is refused."""
+        self.failure = failure
+        self.answer(len(self.taken) - self._answered_count, OutcomeUnknownError("unknown"))
+
+    def values(self) -> list[list[bytes]]:
+        """The values of all batches that were taken."""
+        return [one.batch.values() for one in self.taken]
+
+
+@pytest.fixture
+def taker() -> Taker:
+    return Taker()
+
+
+def a_writer(taker: Taker, **config: float) -> Writer:
+    bounds = {name: int(value) for name, value in config.items() if name != "linger_s"}
+    taker.writer = Writer(
+        taker,
+        WriterConfig(linger_s=config.get("linger_s", 0.01), **bounds),
+        home_epoch=1,
+        now_us=lambda: int(trio.current_time() * 1e6),
+    )
+    return taker.writer
+
+
+@pytest.fixture
+async def writer(taker: Taker) -> AsyncIterator[Writer]:
+    """A writer with a linger of 10 ms; what is left in flight at the end is acknowledged."""
+    async with open_linger(a_writer(taker)) as writer:
+        yield writer
+        await trio.sleep(1)
+        taker.answer(len(taker.taken))
+        taker.answer(0)
+
+
+async def test_an_append_alone_goes_at_once(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    started_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.append, b"one")
+        await trio.testing.wait_all_tasks_blocked()
+        assert taker.values() == [[b"one"]]
+        assert trio.current_time() == started_s
+        taker.answer()
+
+
+async def test_what_is_appended_in_one_turn_goes_as_one_batch(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    for value in (b"one", b"two", b"three"):
+        writer.append_nowait(value)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert taker.values() == [[b"one", b"two", b"three"]]
+
+
+async def test_behind_others_a_batch_lingers_for_more(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    writer.append_nowait(b"first")
+    await trio.testing.wait_all_tasks_blocked()
+    started_s = trio.current_time()
+    writer.append_nowait(b"second")
+    await trio.sleep(0.004)
+    writer.append_nowait(b"third")
+    await trio.sleep(0.1)
+
+    assert taker.values() == [[b"first"], [b"second", b"third"]]
+    assert taker.taken[1].at_s - started_s == pytest.approx(0.01)
+
+
+async def test_a_batch_that_lingers_goes_when_nothing_is_in_flight_any_more(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    async with open_linger(a_writer(taker, linger_s=1000)) as writer:
+        writer.append_nowait(b"first")
+        await trio.testing.wait_all_tasks_blocked()
+        writer.append_nowait(b"second")
+        await trio.testing.wait_all_tasks_blocked()
+        taker.answer()
+        assert taker.values() == [[b"first"], [b"second"]]
+        taker.answer()
+
+
+async def test_a_batch_goes_when_the_next_record_would_pass_its_size(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker, batch_bytes=1000, linger_s=1000)
+    for letter in (b"a", b"b", b"c"):
+        writer.append_nowait(letter * 400)
+
+    assert taker.values() == [[b"a" * 400, b"b" * 400]]
+
+
+async def test_a_record_as_large_as_a_batch_is_one(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker, batch_bytes=1000, linger_s=1000)
+    writer.append_nowait(b"small")
+    writer.append_nowait(b"x" * 5000)
+
+    assert taker.values() == [[b"small"], [b"x" * 5000]]
+
+
+async def test_columns_that_begin_late_are_blank_before(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    writer.append_nowait(b"plain")
+    writer.append_nowait(b"keyed", key=b"k")
+    writer.append_nowait(b"numbered", transaction_id=7)
+    writer.append_nowait(b"headed", headers={"h": b"1"})
+    writer.append_nowait(b"empty key", key=b"")
+    await trio.testing.wait_all_tasks_blocked()
+
+    (batch,) = [one.batch for one in taker.taken]
+    assert [batch.key(row) for row in range(5)] == [None, b"k", None, None, b""]
+    assert [batch.transaction_id(row) for row in range(5)] == [None, None, 7, None, None]
+    assert [batch.headers(row) for row in range(5)] == [{}, {}, {}, {"h": b"1"}, {}]
+
+
+async def test_headers_are_those_of_the_call_whatever_becomes_of_them_later(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    headers = {"trace": b"1"}
+    writer.append_nowait(b"one", headers=headers)
+    headers["trace"] = b"2"
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert taker.taken[0].batch.headers(0) == {"trace": b"1"}
+
+
+async def test_a_receipt_tells_the_place_of_each_record_of_a_batch(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    pending = [writer.append_nowait(b"%d" % number) for number in range(3)]
+    await trio.testing.wait_all_tasks_blocked()
+    taker.answer()
+    receipts = [one.receipt_nowait() for one in pending]
+
+    assert [str(receipt.dlsn) for receipt in receipts] == ["1-0-0", "1-0-1", "1-0-2"]
+    assert [receipt.sequence for receipt in receipts] == [0, 1, 2]
+    assert {receipt.position.home_epoch for receipt in receipts} == {1}
+
+
+async def test_a_pending_append_is_not_done_before_its_answer(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    pending = writer.append_nowait(b"one")
+    seen = [pending.is_done]
+    await trio.testing.wait_all_tasks_blocked()
+    seen.append(pending.is_done)
+    with pytest.raises(trio.WouldBlock):
+        pending.receipt_nowait()
+    taker.answer()
+    seen.append(pending.is_done)
+
+    assert seen == [False, False, True]
+    assert (await pending.wait()).sequence == 0
+
+
+# What is refused before it is sent.
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ({"value": "text"}, "value is bytes, not str"),
+        ({"value": bytearray(b"x")}, "value is bytes, not bytearray"),
+        ({"value": b"x", "key": "k"}, "key is bytes, not str"),
+        ({"value": b"x", "headers": {"h": "text"}}, "str with str"),
+        ({"value": b"x", "headers": {b"h": b"1"}}, "bytes with bytes"),
+        ({"value": b"x", "headers": {"\ud800": b"1"}}, "is not text"),
+        ({"value": b"x", "transaction_id": 1 << 63}, "9223372036854775808"),
+        ({"value": b"x", "transaction_id": -(1 << 63) - 1}, "-9223372036854775809"),
+        ({"value": b"x", "transaction_id": "7"}, "'7'"),
+    ],
+)
+async def test_a_bad_record_is_refused_alone(
+    taker: Taker,
+    writer: Writer,
+    record: dict[str, object],
+    says: str,
+    autojump_clock: MockClock,
+) -> None:
+    good = [writer.append_nowait(b"before")]
+    with pytest.raises(InvalidArgumentError, match=says):
+        writer.append_nowait(**record)  # type: ignore[arg-type]
+    good.append(writer.append_nowait(b"behind"))
+    await trio.testing.wait_all_tasks_blocked()
+    taker.answer()
+
+    assert [one.receipt_nowait().sequence for one in good] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("value_bytes", "key_bytes", "header_bytes"),
+    [(RECORD_BYTES_MAX + 1, 0, 0), (RECORD_BYTES_MAX, 1, 0), (10, 0, RECORD_BYTES_MAX)],
+)
+async def test_a_record_over_the_limit_is_refused_with_its_size(
+    taker: Taker, value_bytes: int, key_bytes: int, header_bytes: int, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker)
+    with pytest.raises(TooLargeError, match=rf"\b10[0-9]+ bytes .* {RECORD_BYTES_MAX}\b"):
+        writer.append_nowait(
+            bytes(value_bytes),
+            key=bytes(key_bytes) if key_bytes else None,
+            headers={"h": bytes(header_bytes)} if header_bytes else None,
+        )
+
+    assert writer.statistics().in_flight_bytes == 0
+
+
+async def test_a_record_at_the_limit_is_taken(taker: Taker, autojump_clock: MockClock) -> None:
+    writer = a_writer(taker)
+    writer.append_nowait(random.Random(1).randbytes(RECORD_BYTES_MAX))
+
+    assert [len(one.batch.value(0)) for one in taker.taken] == [RECORD_BYTES_MAX]
+
+
+@pytest.mark.parametrize("value_bytes", [0, 1, 100, 1 << 20])
+async def test_the_largest_batches_are_within_their_limit(
+    taker: Taker, value_bytes: int, autojump_clock: MockClock
+) -> None:
+    rng = random.Random(value_bytes)
+    writer = a_writer(taker, batch_bytes=BATCH_BYTES_MAX - 1024, linger_s=1000)
+    record_bytes = 1 << 20 if value_bytes == 1 << 20 else value_bytes
+    value = rng.randbytes(record_bytes - 50 if record_bytes == 1 << 20 else record_bytes)
+    pending: list[Pending] = []
+    while len(taker.taken) < 2:
+        pending.append(
+            writer.append_nowait(
+                value, key=b"k", transaction_id=rng.getrandbits(60), headers={"h": b"1"}
+            )
+        )
+    taker.answer(2)
+
+    done = [one.receipt_nowait().sequence for one in pending if one.is_done]
+    assert done == list(range(len(done)))
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    for settings in (
+        {"linger_s": -1},
+        {"linger_s": float("inf")},
+        {"batch_bytes": 0},
+        {"batch_bytes": BATCH_BYTES_MAX + 1},
+        {"in_flight_bytes": 1000, "batch_bytes": 1001},
+    ):
+        with pytest.raises(InvalidArgumentError):
+            WriterConfig(**settings)
+
+
+# The window.
+
+
+async def test_a_full_window_blocks_until_there_is_room_for_that_record(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=2000)
+    rng = random.Random(1)
+    writer.append_nowait(rng.randbytes(900))
+    writer.append_nowait(rng.randbytes(900))
+    with pytest.raises(trio.WouldBlock):
+        writer.append_nowait(rng.randbytes(900))
+    async with trio.open_nursery() as nursery:
+        waited = trio.Event()
+
+        async def wait() -> None:
+            await writer.wait_writable()
+            waited.set()
+
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not waited.is_set()
+        taker.answer()
+    writer.append_nowait(rng.randbytes(900))
+
+    assert writer.statistics().in_flight_bytes <= 2000
+
+
+async def test_a_small_window_never_spins(taker: Taker, autojump_clock: MockClock) -> None:
+    """Half of it is free, and the record needs more: to wait is all that can be done."""
+    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
+    rng = random.Random(1)
+    writer.append_nowait(rng.randbytes(300))
+    with trio.move_on_after(10) as patience:
+        await writer.append(rng.randbytes(800))
+
+    assert patience.cancelled_caught, "it was taken without room"
+    assert len(taker.taken) == 1
+
+
+async def test_an_append_waits_for_room_and_then_goes(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
+    rng = random.Random(1)
+    writer.append_nowait(rng.randbytes(300))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.append, rng.randbytes(800))
+        await trio.testing.wait_all_tasks_blocked()
+        taker.answer()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [one.sealed.record_count for one in taker.taken] == [1, 1]
+        taker.answer()
+
+
+async def test_a_record_larger_than_the_window_is_refused(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=2000)
+
+    with pytest.raises(TooLargeError, match="in_flight_bytes, which is 2000"):
+        await writer.append(bytes(3000))
+
+
+async def test_many_who_wait_for_room_all_get_it(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=3000, linger_s=0)
+    rng = random.Random(1)
+    async with open_linger(writer), trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(writer.append, rng.randbytes(rng.choice((1, 500, 2500))))
+            if number % 7 == 0:
+                await trio.testing.wait_all_tasks_blocked()
+        while writer.statistics().records_count < 50 or not taker.is_idle:
+            await trio.sleep(0.01)
+            if not taker.is_idle:
+                taker.answer()
+            assert writer.statistics().in_flight_bytes <= 3000
+
+
+# Flushing.
+
+
+async def test_flush_waits_for_all_that_was_appended(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    writer.append_nowait(b"one")
+    await trio.testing.wait_all_tasks_blocked()
+    writer.append_nowait(b"two")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        assert taker.values() == [[b"one"], [b"two"]]
+        taker.answer()
+        await trio.testing.wait_all_tasks_blocked()
+        assert nursery.child_tasks
+        taker.answer()
+
+
+async def test_flush_does_not_wait_for_what_others_append_behind_it(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    writer.append_nowait(b"one")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        writer.append_nowait(b"two")
+        await trio.sleep(1)
+        taker.answer()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not nursery.child_tasks
+    assert not taker.is_idle
+
+
+async def test_flush_with_nothing_appended_returns(
+    writer: Writer, autojump_clock: MockClock
+) -> None:
+    await writer.flush()
+
+
+# Failure.
+
+
+async def test_after_a_failure_what_was_sent_is_unknown_and_what_was_not_is_refused(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker, batch_bytes=100)
+    sent = writer.append_nowait(bytes(100))
+    gathered = writer.append_nowait(b"gathered")
+    taker.fail(FencedError("another writes"))
+
+    with pytest.raises(FencedError):
+        writer.append_nowait(b"late")
+    with pytest.raises(OutcomeUnknownError):
+        await sent.wait()
+    with pytest.raises(FencedError):
+        await gathered.wait()
+    with pytest.raises(FencedError):
+        await writer.flush()
+
+
+async def test_who_waits_for_room_is_told_of_a_failure(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
+    rng = random.Random(1)
+    writer.append_nowait(rng.randbytes(900))
+    async with trio.open_nursery() as nursery:
+
+        async def append() -> None:
+            with pytest.raises(FencedError):
+                await writer.append(rng.randbytes(900))
+
+        nursery.start_soon(append)
+        await trio.testing.wait_all_tasks_blocked()
+        taker.fail(FencedError("another writes"))
