@@ -1,7 +1,7 @@
 """Where a partition's next ledger comes from: nodes chosen, record made, members ready."""
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import attrs
 import trio
@@ -9,6 +9,7 @@ import trio
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_writer import LedgerListener, LedgerWriter
 from geolog.ledger.node_pool import NodePool
+from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member
 from geolog.protocol.stream_state import StreamRecord
@@ -61,17 +62,41 @@ class LedgerSource:
 
         NotEnoughNodesError when no ensemble can be placed, or too few of it answer.
         """
-        live = await self._pool.live_nodes()
-        nodes = {record.instance: record for record in live if record.is_writable}
-        candidates = [Candidate(node, record.location) for node, record in nodes.items()]
+        nodes = await self._writable_nodes()
         avoided = {*avoid, *self._pool.unreachable()}
-        preferred = [one for one in candidates if one.node not in avoided]
+        preferred = [node for node in nodes.values() if node.instance not in avoided]
         try:
             placement = self._place(preferred)
         except NotEnoughNodesError:
-            if len(preferred) == len(candidates):
+            if len(preferred) == len(nodes):
                 raise
-            placement = self._place(candidates)
+            placement = self._place(nodes.values())
+        return await self._prepare_at(placement, nodes, listener)
+
+    async def prepare_strict(self, listener: LedgerListener) -> PreparedLedger | None:
+        """Make the next ledger if one fits that survives any one region, on nodes in reach."""
+        nodes = await self._writable_nodes()
+        unreachable = set(self._pool.unreachable())
+        try:
+            placement = self._place(
+                [node for node in nodes.values() if node.instance not in unreachable]
+            )
+        except NotEnoughNodesError:
+            return None
+        if placement.adherence is not Adherence.STRICT:
+            return None
+        return await self._prepare_at(placement, nodes, listener)
+
+    async def _writable_nodes(self) -> dict[InstanceId, NodeRecord]:
+        live = await self._pool.live_nodes()
+        return {record.instance: record for record in live if record.is_writable}
+
+    async def _prepare_at(
+        self,
+        placement: Placement,
+        nodes: dict[InstanceId, NodeRecord],
+        listener: LedgerListener,
+    ) -> PreparedLedger:
         members = tuple(
             Member(record.instance, record.node_id, record.location)
             for record in (nodes[InstanceId(node)] for node in placement.nodes)
@@ -91,7 +116,10 @@ class LedgerSource:
         await writer.open(patience_s=self._member_patience_s)
         return PreparedLedger(ledger, writer, placement.adherence)
 
-    def _place(self, candidates: list[Candidate]) -> Placement:
+    def _place(self, nodes: Iterable[NodeRecord]) -> Placement:
         return choose_ensemble(
-            self._stream.quorum, candidates, local_region=self._region, rng=self._rng
+            self._stream.quorum,
+            [Candidate(node.instance, node.location) for node in nodes],
+            local_region=self._region,
+            rng=self._rng,
         )

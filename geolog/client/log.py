@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal
 
 import attrs
+import trio
 
 from geolog.client.bounds import EARLIEST, Bound
 from geolog.client.descriptions import (
@@ -32,7 +33,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig
 from geolog.ledger.node_pool import NodePool, PoolConfig, open_node_pool
-from geolog.metadata.nodes import list_known_nodes, list_live_nodes
+from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper
@@ -40,11 +41,13 @@ from geolog.protocol.ids import EntryId
 from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
 from geolog.transport.seam import Transport
 from geolog.transport.tcp import TcpTransport
-from topology.errors import InvalidArgumentError
+from topology.errors import GeologError, InvalidArgumentError
 from topology.placement import Candidate, adherence_of, choose_ensemble, quorums_to_survive
 from topology.quorum import Durability, QuorumConfig
 
 SEGMENT_BYTES_MIN = 64 * 1024
+
+_KNOCK_S = 2.0
 
 
 @attrs.frozen(kw_only=True)
@@ -268,11 +271,28 @@ class Log:
             states.append(StreamState(str(name), record.quorum, ledger))
         return judge(
             known=await list_known_nodes(self._metadata, self.cluster),
-            live=await list_live_nodes(self._metadata, self.cluster),
+            live=await self._answering_nodes(),
             streams=states,
             metadata=self._metadata.session_state.value,
             metadata_spare=self._metadata_spare,
         )
+
+    async def _answering_nodes(self) -> list[NodeRecord]:
+        """The live nodes that answer: a record outlives its node until the session expires."""
+        answering = []
+
+        async def knock(record: NodeRecord) -> None:
+            with trio.move_on_after(_KNOCK_S):
+                try:
+                    await self._pool.link(record.instance).wait_connection()
+                except GeologError:
+                    return  # It counts as down.
+                answering.append(record)
+
+        async with trio.open_nursery() as nursery:
+            for record in await self._pool.live_nodes():
+                nursery.start_soon(knock, record)
+        return sorted(answering, key=lambda record: record.node_id)
 
     async def verify_stream(
         self,

@@ -15,6 +15,7 @@ activated
 5. A batch ends as acknowledged, refused (it was never sent), or unknown.
 """
 
+import math
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -49,6 +50,7 @@ from topology.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from topology.placement import Adherence
 
 _SESSION_LOOK_S = 1.0
 
@@ -75,6 +77,10 @@ class PartitionConfig:
 
     close_timeout_s: float = 5.0
     """How long leaving may take; then the next owner recovers what is left open."""
+
+    better_ledger_s: float = 10.0
+    """How long the open ledger may do with a placement that would not survive another region,
+    or without some of its members, before a better one is looked for, and looked for again."""
 
     prepare_retry_s: float = 2.0
     """Pause before a ledger is made ahead again after that failed; the open one goes on."""
@@ -155,6 +161,8 @@ class PartitionWriter:
         self._opened_s = 0.0
         self._next: PreparedLedger | None = None
         self._prepare_not_before_s = 0.0
+        self._adherence = Adherence.STRICT
+        self._better_not_before_s = math.inf
         self._is_rolling = True  # Until the first ledger is active.
         self._wake = trio.Event()
         self._failure: GeologError | None = None
@@ -302,6 +310,8 @@ class PartitionWriter:
                 await self._roll_over()
         elif self._is_preparation_due():
             await self._prepare_ahead()
+        elif self._is_better_ledger_due(writer):
+            await self._prepare_better()
 
     def _is_preparation_due(self) -> bool:
         return (
@@ -318,6 +328,31 @@ class PartitionWriter:
                 raise
             # The open ledger goes on past its size; it is tried again after a pause.
             self._prepare_not_before_s = trio.current_time() + self._config.prepare_retry_s
+
+    def _is_better_ledger_due(self, writer: LedgerWriter) -> bool:
+        """Whether the open ledger should have a successor before it is full.
+
+        It would not survive another region, or some of its members have been away for a while.
+        """
+        now_s = trio.current_time()
+        if self._adherence is Adherence.STRICT and not writer.is_short_of_members():
+            self._better_not_before_s = now_s + self._config.better_ledger_s
+        return now_s >= self._better_not_before_s
+
+    async def _prepare_better(self) -> None:
+        self._better_not_before_s = trio.current_time() + self._config.better_ledger_s
+        try:
+            better = await self._source.prepare_strict(self)
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            return
+        if better is not None:
+            if self._next is not None:
+                self._next.writer.close()
+            self._next = better
+            self._is_rolling = True
+            self._wake.set()
 
     async def _roll_over(self) -> None:
         prepared, self._next = self._next, None
@@ -411,6 +446,8 @@ class PartitionWriter:
             return
         self._owner, self._ledger, self._segment = activated
         self._writer = prepared.writer
+        self._adherence = prepared.adherence
+        self._better_not_before_s = trio.current_time() + self._config.better_ledger_s
         self._acknowledged.size_bytes = 0
         self._written_bytes = 0
         self._opened_s = trio.current_time()

@@ -116,13 +116,13 @@ class LedgerWriter:
     async def open(self, *, patience_s: float) -> None:
         """Connect to the members, and make the ledger known to them.
 
-        Returns when all members are ready, or when `patience_s` is over and every write set has
-        an ack set among those that are; NotEnoughNodesError if not.
+        Returns when every write set has an ack set among the members that are ready, and the
+        others cannot be reached or have let `patience_s` pass; NotEnoughNodesError if not.
         """
         for member in self._fragment.ensemble:
             self._pool.link(member.instance).subscribe(self)
         with trio.move_on_after(patience_s):
-            while len(self._connections) < len(self._fragment.ensemble):
+            while not self._is_ready():
                 self._opened = trio.Event()
                 await self._opened.wait()
         if not self._window.can_go_on():
@@ -130,6 +130,11 @@ class LedgerWriter:
             raise NotEnoughNodesError(
                 f"ledger {self.record.ledger} cannot be written: no answer from {self._lost()}"
             )
+
+    def _is_ready(self) -> bool:
+        """Whether waiting longer for members would gain nothing that is needed."""
+        spoken_count = len(self._connections.keys() | self.why_lost.keys())
+        return spoken_count == len(self._fragment.ensemble) and self._window.can_go_on()
 
     def _lost(self) -> str:
         """The members that are not up, and why, as a person would read it."""
@@ -182,6 +187,10 @@ class LedgerWriter:
         """The members, by identity."""
         return set(self._slot_of)
 
+    def is_short_of_members(self) -> bool:
+        """Whether some member is not up: entries are stored in fewer copies than they could."""
+        return len(self._connections) < len(self._fragment.ensemble)
+
     def is_stuck(self) -> bool:
         """Whether an entry in flight cannot reach an ack set with the members that are up."""
         return not self._is_over and self._window.first_stuck() is not None
@@ -210,6 +219,11 @@ class LedgerWriter:
         """A member is connected: make the ledger known to it, then send what it lacks."""
         if not self._is_over:
             self._nursery.start_soon(self._join, self._slot_of[instance], connection)
+
+    def on_link_down(self, instance: InstanceId, why: str) -> None:
+        """A member cannot be reached now; it is not waited for."""
+        self.why_lost[self._slot_of[instance]] = why
+        self._opened.set()
 
     async def _join(self, slot: int, connection: NodeConnection) -> None:
         try:

@@ -33,6 +33,10 @@ class LinkUser(Protocol):
         """The connection is new: nothing that was sent before it will be answered."""
         ...
 
+    def on_link_down(self, instance: InstanceId, why: str) -> None:
+        """The node could not be reached; the link tries again after a pause."""
+        ...
+
 
 class LacPusher(Protocol):
     """Who has a LAC that readers may be waiting for."""
@@ -82,6 +86,8 @@ class NodeLink:
         self._wanted.set()
         if self.connection is not None:
             user.on_link_up(self.instance, self.connection)
+        elif self.is_resting:
+            user.on_link_down(self.instance, self.why_down)
 
     def unsubscribe(self, user: LinkUser) -> None:
         """The user has no more need of it."""
@@ -119,6 +125,9 @@ class NodeLink:
                 await self._wanted.wait()
             was_up = await self._connect_once()
             self._announce()
+            if not was_up:
+                for user in list(self._users):
+                    user.on_link_down(self.instance, self.why_down)
             delay_s = (
                 self._pool.config.retry_delay_s_min
                 if was_up

@@ -106,3 +106,44 @@ async def test_a_restarted_region_takes_part_again(autojump_clock: MockClock) ->
         await append_all(log, "shop/orders", numbered(10, start=20))
 
         assert [record.value for record in await read_all(log, "shop/orders")] == numbered(30)
+
+
+async def test_a_writer_leaves_a_ledger_that_would_not_survive_another_region(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster({"us-east": 3, "eu-west": 3, "ap-northeast": 3}) as cluster,
+        cluster.open_client("eu-west") as log,
+    ):
+        await log.create_stream("shop/orders", survive="1 region")
+        await cluster.kill_region("us-east")
+        await trio.sleep(10)
+        async with log.open_writer("shop/orders") as writer:
+            await writer.append(b"during")
+            during = (await log.list_segments("shop/orders"))[-1].adherence
+            await cluster.restart_region("us-east")
+            await trio.sleep(30)
+            after = (await log.list_segments("shop/orders"))[-1].adherence
+            await writer.append(b"after")
+
+        assert (during, after) == ("soft", "strict")
+        assert [record.value for record in await read_all(log, "shop/orders")] == [
+            b"during",
+            b"after",
+        ]
+
+
+async def test_health_tells_of_a_dead_region_before_its_sessions_expire(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client("eu-west") as log,
+    ):
+        await log.create_stream("shop/orders", survive="1 region")
+        before = await log.health()
+        await cluster.kill_region("us-east")
+        after = await log.health()
+
+    assert (before.is_healthy, before.regions_spare) == (True, 1)
+    assert (after.is_healthy, after.regions_spare) == (False, 0)
