@@ -41,7 +41,11 @@ class Place:
 
 @attrs.frozen
 class LedgerRow:
-    """What the node has promised about a ledger."""
+    """What the node has promised about a ledger, also by records that then were in flight.
+
+    So after a crash the row may be ahead of the records on disk, never behind: a fence or an
+    epoch that nobody was told of yet, or an `entry_highest` that was never stored.
+    """
 
     ledger: LedgerId
     epoch_highest: Epoch
