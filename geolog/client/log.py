@@ -31,13 +31,13 @@ from geolog.client.verification import StreamVerifier, VerifyReport
 from geolog.client.writer import Writer, WriterConfig, open_linger
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.ledger.ledger_recovery import RecoveryConfig
+from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool, PoolConfig, open_node_pool
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper
-from geolog.protocol.ids import EntryId
+from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
 from geolog.transport.seam import Transport
 from geolog.transport.tcp import TcpTransport
@@ -48,6 +48,7 @@ from topology.quorum import Durability, QuorumConfig
 SEGMENT_BYTES_MIN = 64 * 1024
 
 _KNOCK_S = 2.0
+_FENCE_S = 10.0
 
 
 @attrs.frozen(kw_only=True)
@@ -179,8 +180,26 @@ class Log:
         return quorum
 
     async def delete_stream(self, name: str) -> None:
-        """Delete a stream and its records. NoSuchStreamError. Its writers are fenced."""
-        await self._streams.delete(StreamName.parse(name))
+        """Delete a stream and its records. NoSuchStreamError. Its writers are fenced.
+
+        Where too few nodes answer for a fence, it is deleted all the same.
+        """
+        stream = StreamName.parse(name)
+        await self._streams.depose(stream)
+        with trio.move_on_after(_FENCE_S):
+            for listed in await self._streams.segments(stream):
+                if not listed.record.is_completed:
+                    await self._close_ledger(listed.record.ledger)
+        await self._streams.delete(stream)
+
+    async def _close_ledger(self, ledger: LedgerId) -> None:
+        await recover_ledger(
+            ledger,
+            ledgers=self._ledgers,
+            pool=self._pool,
+            rng=self._rng,
+            config=self._config.recovery,
+        )
 
     async def list_streams(self, namespace: str | None = None) -> list[str]:
         """Names of all streams, or of those of one namespace, sorted."""

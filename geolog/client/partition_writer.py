@@ -18,8 +18,9 @@ activated
 import math
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -213,8 +214,11 @@ class PartitionWriter:
             self._wake.set()
 
     def _is_roll_due(self) -> bool:
-        """A full segment ends only when the next ledger is ready; till then it goes on."""
-        return self._next is not None and self._roll.is_due(
+        """A full segment goes on until the next ledger is ready, and metadata there."""
+        return self._next is not None and self._is_full() and self._streams.is_reachable
+
+    def _is_full(self) -> bool:
+        return self._roll.is_due(
             written_bytes=self._written_bytes, age_s=trio.current_time() - self._opened_s
         )
 
@@ -316,7 +320,10 @@ class PartitionWriter:
     def _is_preparation_due(self) -> bool:
         return (
             self._next is None
-            and self._roll.is_preparation_due(written_bytes=self._written_bytes)
+            and (
+                self._roll.is_preparation_due(written_bytes=self._written_bytes)
+                or self._is_full()  # By its age.
+            )
             and trio.current_time() >= self._prepare_not_before_s
         )
 
@@ -394,10 +401,9 @@ class PartitionWriter:
         return await self._source.prepare(self, avoid=avoid)
 
     def _check_deadline(self) -> None:
-        oldest = self._sent[0] if self._sent else None
-        if oldest is None:
+        if self.is_idle:
             return
-        waited_s = trio.current_time() - oldest.since_s
+        waited_s = trio.current_time() - (self._sent or self._waiting)[0].since_s
         if waited_s > self._config.append_timeout_s:
             raise UnavailableError(
                 f"no ledger can be written for {self._stream.name}: the oldest append waited"
@@ -481,34 +487,51 @@ class PartitionWriter:
         while not self.is_idle and self._failure is None:
             await (self._sent or self._waiting)[-1].done.wait()
 
-    async def close(self) -> None:
-        """Close the open ledger for good and leave, so that the next owner need not recover."""
+    def stop(self) -> ClosingSegment | None:
+        """Take nothing more in. With nothing in flight: how the open ledger is to be closed."""
         if self._next is not None:
             self._next.writer.close()
-        if self._failure is not None or self._writer is None or not self.is_idle:
-            if self._writer is not None:
-                self._writer.close()
-            return
-        self._writer.close()
+        is_clean = self.is_idle and self._failure is None
+        writer = self._writer
+        if writer is not None:
+            writer.push_lac_nowait()  # Readers need it, should the ledger be left open.
+            writer.close()
+        self._fail(FencedError("this writer is closed"))
+        if writer is None or not is_clean:
+            return None
         assert self._ledger is not None
         assert self._segment is not None
         completed = self._segment.record.completed(
-            last_entry=self._writer.lac,
+            last_entry=writer.lac,
             last_sequence=self._acknowledged.last_sequence,
             last_append_time_us=self._acknowledged.append_time_us,
             size_bytes=self._acknowledged.size_bytes,
         )
-        self._failure = FencedError("this writer is closed")
-        await self._streams.finish(
-            self._stream.name,
-            self._owner,
-            ClosingSegment(
-                self._ledger,
-                self._ledger.record.closed(self._writer.lac),
-                self._segment,
-                completed,
-            ),
+        return ClosingSegment(
+            self._ledger, self._ledger.record.closed(writer.lac), self._segment, completed
         )
+
+    async def leave(self) -> None:
+        """Close the open ledger for good and leave, so that the next owner need not recover.
+
+        What metadata does not answer is asked again; the caller bounds that.
+        """
+        closing = self.stop()
+        if closing is not None:
+            await self._insist(
+                partial(self._streams.finish, self._stream.name, self._owner, closing)
+            )
+        await self._insist(partial(self._streams.release_ownership, self._owner))
+
+    async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await ask()
+                return
+            except GeologError as error:
+                if not error.retriable:
+                    return  # Nothing is lost: the next owner recovers what is left open.
+            await trio.sleep(self._config.retry_delay_s)
 
 
 @asynccontextmanager
@@ -566,18 +589,8 @@ async def open_partition_writer(
             await writer.wait_idle()
         finally:
             with trio.move_on_after(config.close_timeout_s, shield=True):
-                await _leave(writer, streams, taken.owner)
+                await writer.leave()
             source.close()
-
-
-async def _leave(
-    writer: PartitionWriter, streams: StreamMetadata, owner: VersionedOwner
-) -> None:
-    try:
-        await writer.close()
-        await streams.release_ownership(owner)
-    except GeologError:
-        return  # Nothing is lost: the next owner recovers what is left open.
 
 
 async def _keep_session(

@@ -20,6 +20,7 @@ from geolog.metadata.seam import (
     NotEmptyError,
     Operation,
     Put,
+    SessionState,
 )
 from geolog.protocol.ids import Epoch
 from geolog.protocol.ledger_state import LedgerRecord
@@ -71,6 +72,11 @@ class StreamMetadata:
         self._metadata = metadata
         self._paths = paths
         self._ledgers = ledgers
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the metadata store can be asked, as far as this process knows."""
+        return self._metadata.session_state is SessionState.CONNECTED
 
     async def create(self, record: StreamRecord) -> None:
         """Make a stream, with its one partition. StreamExistsError."""
@@ -222,11 +228,10 @@ class StreamMetadata:
     ) -> tuple[VersionedOwner, VersionedLedger, VersionedSegment]:
         """Close one ledger and open its successor in one step, if still owner.
 
-        FencedError when another
-        owns the partition, or closed the ledger. OutcomeUnknownError while metadata does not
-        say.
+        FencedError when another owns the partition, or closed the ledger. NoSuchStreamError.
+        OutcomeUnknownError while metadata does not say.
         """
-        await self._metadata.ensure_path(self._paths.segment_bucket(name, segment.segment))
+        await self._ensure_bucket(name, segment.segment)
         owned = attrs.evolve(owner.record, segment_highest=segment.segment)
         opened = attrs.evolve(opening.record.opened(), segment=segment.segment)
         operations: list[Operation] = [
@@ -243,6 +248,8 @@ class StreamMetadata:
             if found.record != owned:  # Else it is our own write, whose answer was lost.
                 raise FencedError(f"another writer owns {name} now") from None
             version, opened_version = found.version, opening.version + 1
+        except NoNodeError:
+            raise NoSuchStreamError(f"stream {str(name)!r} was deleted") from None
         assert isinstance(version, int)
         assert isinstance(opened_version, int)
         return (
@@ -250,6 +257,18 @@ class StreamMetadata:
             VersionedLedger(opened, opened_version),
             VersionedSegment(segment, 0),
         )
+
+    async def _ensure_bucket(self, name: StreamName, segment: int) -> None:
+        """Make the bucket, but no parent: a stream that was deleted must not come back."""
+        bucket = self._paths.segment_bucket(name, segment)
+        if await self._metadata.find(bucket) is not None:
+            return
+        try:
+            await self._metadata.create(bucket)
+        except NodeExistsError:
+            return
+        except NoNodeError:
+            raise NoSuchStreamError(f"stream {str(name)!r} was deleted") from None
 
     async def finish(
         self, name: StreamName, owner: VersionedOwner, closing: ClosingSegment
@@ -272,19 +291,31 @@ class StreamMetadata:
             ),
         ]
 
+    async def depose(self, name: StreamName) -> None:
+        """Take the stream from its owner, whoever it is: it adds nothing to the list any more.
+
+        NoSuchStreamError.
+        """
+        await self.read(name)
+        while True:
+            owner = await self.owner_latest(name)
+            deposed = attrs.evolve(
+                owner.record, epoch=Epoch(owner.record.epoch + 1), owner="deleted", session=""
+            )
+            try:
+                await self._metadata.put(
+                    self._paths.owner(name), seal_document(deposed), owner.version
+                )
+            except BadVersionError:
+                continue  # It changed hands meanwhile.
+            return
+
     async def delete(self, name: StreamName) -> None:
-        """Delete a stream: first its owner record, so that no writer can add to its list."""
-        record = await self.read(name)
-        owner = await self.owner_latest(name)
-        segments = await self.segments(name)
-        deposed = attrs.evolve(
-            owner.record, epoch=Epoch(owner.record.epoch + 1), owner="deleted", session=""
-        )
-        await self._metadata.put(self._paths.owner(name), seal_document(deposed), owner.version)
-        for segment in segments:
+        """Delete a stream that was deposed."""
+        for segment in await self.segments(name):
             await self._delete_quietly(self._ledgers.delete(segment.record.ledger).path)
             await self._delete_quietly(self._paths.segment(name, segment.record.segment))
-        await self._delete_tree(self._paths.stream(record.name))
+        await self._delete_tree(self._paths.stream(name))
 
     async def _delete_tree(self, path: str) -> None:
         for child in await self._children(path):

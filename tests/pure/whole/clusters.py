@@ -1,0 +1,87 @@
+"""Small clusters and a few verbs, for tests that tell what happens to a stream."""
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Generic, TypeVar
+
+import attrs
+
+import geolog
+from geolog.client.log import LogConfig
+from geolog.metadata.memory import MemoryMetadata
+from sim.in_process import InProcessCluster, open_in_process_cluster
+
+REGIONS = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
+STREAM = "shop/orders"
+
+
+E = TypeVar("E", bound=Exception)
+
+
+@attrs.define
+class Ended(Generic[E]):
+    """What a block was ended by."""
+
+    error: E | None = None
+
+
+@contextmanager
+def ended_by(kind: type[E]) -> Iterator[Ended[E]]:
+    """A story of several steps, one of which raises such an error, bare, not in a group."""
+    ended: Ended[E] = Ended()
+    try:
+        yield ended
+    except kind as error:
+        ended.error = error
+    else:
+        raise AssertionError(f"the block was not ended by a {kind.__name__}")
+
+
+@attrs.frozen
+class World:
+    """A cluster with one stream, a client in it, and that client's metadata session."""
+
+    cluster: InProcessCluster
+    log: geolog.Log
+    session: MemoryMetadata
+
+
+@asynccontextmanager
+async def open_world(
+    *,
+    regions: dict[str, int] = REGIONS,
+    segment_bytes: int = 1 << 20,
+    config: LogConfig | None = None,
+    seed: int = 0,
+) -> AsyncIterator[World]:
+    """Regions of two nodes, and a stream that survives the loss of one of them."""
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster(regions, seed=seed) as cluster,
+        cluster.open_client(
+            "us-east", host="client", config=config, on_session=sessions.append
+        ) as log,
+    ):
+        await log.create_stream(STREAM, survive="1 region", segment_bytes=segment_bytes)
+        yield World(cluster, log, sessions[0])
+
+
+async def append_each(writer: geolog.Writer, values: Iterable[bytes]) -> list[geolog.Receipt]:
+    """Append one after the other, so that each is an entry of its own."""
+    return [await writer.append(value) for value in values]
+
+
+async def records_of(log: geolog.Log, **bounds: geolog.Bound) -> list[geolog.Record]:
+    """All records between the bounds, `start` and `stop`."""
+    async with log.open_reader(STREAM, **bounds) as reader:  # type: ignore[arg-type]
+        return [record async for record in reader]
+
+
+async def values_of(log: geolog.Log, **bounds: geolog.Bound) -> list[bytes]:
+    """The same, values alone."""
+    return [record.value for record in await records_of(log, **bounds)]
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    """So many values that differ."""
+    return [b"record %d" % number for number in range(start, start + count)]

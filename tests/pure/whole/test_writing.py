@@ -1,0 +1,372 @@
+"""What a writer promises, over a whole cluster: outcomes, rolls, failovers, leaving."""
+
+import random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.client.log import LogConfig
+from geolog.client.partition_writer import PartitionConfig
+from geolog.metadata.memory import MemoryMetadata
+from tests.pure.whole.clusters import (
+    STREAM,
+    append_each,
+    ended_by,
+    numbered,
+    open_world,
+    values_of,
+)
+
+
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+async def outcome_of(pending: geolog.Pending) -> str:
+    try:
+        await pending.wait()
+    except geolog.GeologError as error:
+        return error.outcome
+    return "ok"
+
+
+# What comes out of the block.
+
+
+async def test_the_caller_s_own_error_passes_through_as_it_is(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        with ended_by(ZeroDivisionError):
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.append(b"one")
+                fail()
+
+        assert await values_of(world.log) == [b"one"]
+
+
+async def test_appends_in_flight_when_the_block_fails_are_told_that_it_is_not_known(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        world.cluster.network.latency_s = lambda one, other: 0.1
+        pending: list[geolog.Pending] = []
+        with ended_by(ZeroDivisionError):
+            async with world.log.open_writer(STREAM) as writer:
+                pending.append(writer.append_nowait(b"sent"))
+                await trio.sleep(0.05)
+                pending.append(writer.append_nowait(b"gathered"))
+                fail()
+
+        with trio.fail_after(30):
+            assert [await outcome_of(one) for one in pending] == ["unknown", "refused"]
+            assert b"gathered" not in await values_of(world.log)
+
+
+async def test_after_its_block_a_writer_refuses(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"one")
+        with pytest.raises(geolog.GeologError) as refused:
+            await writer.append(b"two")
+
+        assert refused.value.outcome == "refused"
+        assert await values_of(world.log) == [b"one"]
+
+
+async def test_a_cancelled_block_leaves_a_log_that_the_next_writer_goes_on_with(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        pending: list[geolog.Pending] = []
+        with trio.move_on_after(5):
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.append(b"one")
+                pending.append(writer.append_nowait(b"two"))
+                await trio.sleep_forever()
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"three")
+
+        assert await values_of(world.log) == [b"one", b"two", b"three"]
+        assert [await outcome_of(one) for one in pending] == ["ok"]
+
+
+async def test_a_block_that_ends_well_leaves_everything_closed(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            for value in numbered(20):
+                writer.append_nowait(value)
+
+        (segment,) = await world.log.list_segments(STREAM)
+        owner = await world.log.describe_stream(STREAM)
+
+    assert (segment.state, segment.last_sequence) == ("closed", 19)
+    assert not owner.owner_is_alive
+
+
+async def test_leaving_while_the_answer_of_metadata_is_lost_leaves_all_closed(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+            world.session.lose_next_answer()
+
+        assert await values_of(world.log) == numbered(3)
+        assert not (await world.log.describe_stream(STREAM)).owner_is_alive
+
+
+async def test_leaving_during_a_short_loss_of_the_metadata_store_hides_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    """The session outlives the loss: nobody else may take its owner for gone."""
+    async with open_world() as world:
+        async with trio.open_nursery() as nursery, world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+            world.session.cut_off()
+            nursery.start_soon(restore_later, world.session, 3)
+
+        assert await values_of(world.log) == numbered(3)
+        assert not (await world.log.describe_stream(STREAM)).owner_is_alive
+
+
+async def restore_later(session: MemoryMetadata, delay_s: float) -> None:
+    await trio.sleep(delay_s)
+    session.restore()
+
+
+# Outcomes after a fence.
+
+
+async def test_a_fenced_writer_tells_what_was_sent_from_what_was_not(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        outcomes: list[str] = []
+        with ended_by(geolog.FencedError):
+            async with world.log.open_writer(STREAM, linger_s=100) as first:
+                await first.append(b"before")
+                world.cluster.network.latency_s = lambda one, other: (
+                    0.5 if "client" in (one, other) else 0.0
+                )
+                async with (
+                    world.cluster.open_client("eu-west", host="rival") as rival,
+                    rival.open_writer(STREAM) as second,
+                ):
+                    await second.append(b"of the second")
+                    sent = first.append_nowait(b"sent")
+                    await trio.sleep(0.1)
+                    gathered = first.append_nowait(b"gathered")
+                    outcomes += [await outcome_of(sent), await outcome_of(gathered)]
+                await first.append(b"late")
+
+        assert outcomes == ["unknown", "refused"]
+        assert await values_of(world.log) == [b"before", b"of the second"]
+
+
+async def test_two_writers_in_one_process_take_turns(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        with ended_by(geolog.FencedError):
+            async with world.log.open_writer(STREAM) as first:
+                await first.append(b"one")
+                async with world.log.open_writer(STREAM) as second:
+                    await second.append(b"two")
+                    with pytest.raises(geolog.GeologError):
+                        await first.append(b"never")
+                    await second.append(b"three")
+
+        assert await values_of(world.log) == [b"one", b"two", b"three"]
+
+
+async def test_the_writer_of_a_deleted_stream_is_fenced(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        with ended_by(geolog.GeologError) as ended:
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.append(b"one")
+                await world.log.delete_stream(STREAM)
+                await writer.append(b"two")
+
+        assert isinstance(ended.error, geolog.FencedError | geolog.OutcomeUnknownError)
+        assert await world.log.list_streams() == []
+
+
+async def test_a_writer_that_rolls_does_not_bring_a_deleted_stream_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(segment_bytes=64 * 1024) as world:
+        rng = random.Random(1)
+        with ended_by(geolog.GeologError):
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.append(b"one")
+                await world.log.delete_stream(STREAM)
+                for _ in range(100):
+                    await writer.append(rng.randbytes(5000))
+
+        assert await world.log.list_streams() == []
+        await world.log.create_stream(STREAM, survive="1 region")
+
+
+# Rolls.
+
+
+async def test_segments_roll_at_about_their_size_and_positions_go_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(segment_bytes=64 * 1024) as world:
+        rng = random.Random(1)
+        values = [rng.randbytes(2000) for _ in range(300)]
+        async with world.log.open_writer(STREAM) as writer:
+            receipts = await append_each(writer, values)
+
+        segments = await world.log.list_segments(STREAM)
+        assert await values_of(world.log) == values
+
+    sizes = [segment.size_bytes for segment in segments[:-1]]
+    assert len(sizes) >= 7
+    assert all(size is not None and 60_000 <= size <= 80_000 for size in sizes), sizes
+    assert [receipt.sequence for receipt in receipts] == list(range(300))
+    dlsns = [receipt.dlsn for receipt in receipts]
+    assert dlsns == sorted(dlsns)
+    assert [segment.segment for segment in segments] == list(range(1, len(segments) + 1))
+    ends = [segment.last_sequence for segment in segments[:-1]]
+    assert [segment.first_sequence - 1 for segment in segments[1:]] == ends
+
+
+async def test_a_segment_that_never_fills_rolls_by_its_age(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            for value in numbered(5):
+                await writer.append(value)
+                await trio.sleep(1300)
+
+        assert len(await world.log.list_segments(STREAM)) > 1
+        assert await values_of(world.log) == numbered(5)
+
+
+async def test_with_metadata_away_the_open_ledger_goes_on_past_its_size(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(segment_bytes=64 * 1024) as world:
+        rng = random.Random(1)
+        values = [rng.randbytes(2000) for _ in range(100)]
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, values[:25])  # The next ledger is made ahead.
+            await trio.sleep(1)
+            world.session.cut_off()
+            with trio.fail_after(5):
+                await append_each(writer, values[25:])
+            world.session.restore()
+
+        assert await values_of(world.log) == values
+
+
+async def test_appends_that_wait_for_a_roll_are_given_up_in_the_end(
+    autojump_clock: MockClock,
+) -> None:
+    """Metadata is cut off, and nobody notices: the roll has begun, and cannot end."""
+    async with open_world(segment_bytes=64 * 1024) as world:
+        rng = random.Random(1)
+        with ended_by(geolog.GeologError), trio.fail_after(300):
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, [rng.randbytes(2000) for _ in range(25)])
+                await trio.sleep(1)
+                world.session.cut_off(noticed_after_s=1e9)
+                await append_each(writer, [rng.randbytes(2000) for _ in range(100)])
+
+
+# Failovers.
+
+
+async def test_pending_appends_survive_a_failover_in_order(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, batch_bytes=1000) as writer:
+            await writer.append(b"first")
+            ensemble = (await world.log.list_segments(STREAM))[-1].ensemble
+            for node_id in ensemble[:2]:
+                world.cluster.network.cut("client", node_id)
+            pending = [writer.append_nowait(value) for value in numbered(200)]
+            receipts = [await one.wait() for one in pending]
+
+        assert [receipt.sequence for receipt in receipts] == list(range(1, 201))
+        records = await values_of(world.log)
+        assert records == [b"first", *numbered(200)]
+        segments = await world.log.list_segments(STREAM)
+        assert len(segments) == 2
+        assert not set(segments[-1].ensemble) & set(ensemble[:2])
+
+
+async def test_a_failover_waits_for_metadata_and_then_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"first")
+            ensemble = (await world.log.list_segments(STREAM))[-1].ensemble
+            world.session.cut_off()
+            for node_id in ensemble[:2]:
+                world.cluster.network.cut("client", node_id)
+            pending = writer.append_nowait(b"second")
+            await trio.sleep(4)
+            assert not pending.is_done
+            world.session.restore()
+            await pending.wait()
+
+        assert await values_of(world.log) == [b"first", b"second"]
+
+
+async def test_an_append_that_no_ledger_takes_is_given_up_as_unknown(
+    autojump_clock: MockClock,
+) -> None:
+    config = LogConfig(partition=PartitionConfig(append_timeout_s=20.0))
+    async with open_world(config=config) as world:
+        with ended_by(geolog.UnavailableError) as ended:
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.append(b"first")
+                await world.cluster.kill_region("us-east")
+                await world.cluster.kill_region("eu-west")
+                started_s = trio.current_time()
+                with pytest.raises(geolog.OutcomeUnknownError):
+                    await writer.append(b"second")
+                waited_s = trio.current_time() - started_s
+                await writer.append(b"third")
+
+        assert "the oldest append waited" in str(ended.error)
+        assert 20 <= waited_s <= 25
+
+
+async def test_a_writer_cannot_be_opened_with_metadata_away_and_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        world.session.cut_off()
+        with pytest.raises(geolog.GeologError) as unavailable, trio.fail_after(60):
+            async with world.log.open_writer(STREAM):
+                pass
+
+        assert unavailable.value.retriable
+
+
+# The owner's session.
+
+
+async def test_a_lost_session_is_shown_again_and_readers_leave_the_owner_alone(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="other") as other,
+    ):
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"one")
+            world.session.expire()
+            await trio.sleep(5)
+            assert (await other.describe_stream(STREAM)).owner_is_alive
+            pending = writer.append_nowait(b"two")
+            assert await values_of(other) in ([b"one"], [b"one", b"two"])
+            await pending.wait()
+
+        assert await values_of(other) == [b"one", b"two"]
