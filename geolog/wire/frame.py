@@ -89,6 +89,10 @@ class FrameReader:
             f"buffer of {len(self._view)})"
         )
 
+    def allow(self, frame_bytes_max: int) -> None:
+        """From now on frames may be so large: a stranger's first words need little room."""
+        self._frame_bytes_max = frame_bytes_max
+
     def buffer(self) -> memoryview:
         """Where to receive next; never empty. Valid until the next call of any method."""
         room_bytes = len(self._view) - self._end

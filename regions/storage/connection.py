@@ -30,10 +30,14 @@ from geolog.protocol.messages import (
 from geolog.transport.seam import ByteStream
 from geolog.wire.codec import PROTOCOL_VERSION, decode, encode, encode_adds_synced
 from geolog.wire.frame import FrameReader
+from geolog.wire.limits import FRAME_BYTES_MAX
 from regions.storage.config import StorageConfig
 from regions.storage.outbox import Budget, Outbox
 from regions.storage.service import AddAnswers, StorageService
 from topology.errors import DamagedBytesError
+
+_STRANGER_FRAME_BYTES_MAX = 4096
+"""Who has not said hello can make a node hold no more than this."""
 
 
 class BrokenProtocolError(DamagedBytesError):
@@ -56,7 +60,7 @@ class ClientConnection:
     def __init__(self, stream: ByteStream, hosted: Hosted) -> None:
         self._stream = stream
         self._hosted = hosted
-        self._reader = FrameReader()
+        self._reader = FrameReader(frame_bytes_max=_STRANGER_FRAME_BYTES_MAX)
         self._outbox = Outbox(
             stream,
             hosted.outgoing,
@@ -137,6 +141,7 @@ class ClientConnection:
             self.send_nowait(Refused(hello.request, Reason.WRONG_CLUSTER, Epoch(0), why))
         else:
             self._is_welcome = True
+            self._reader.allow(FRAME_BYTES_MAX)
             self.send_nowait(
                 HelloAnswer(
                     hello.request,

@@ -25,6 +25,7 @@ from geolog.protocol.messages import (
 )
 from geolog.transport.seam import Address
 from geolog.wire.codec import encode
+from geolog.wire.frame import encode_frame_front
 from regions.protocol.records import file_name
 from regions.protocol.tables import FOOTER_BYTES, Footer
 from regions.storage.disk import DiskFailedError
@@ -226,6 +227,15 @@ async def test_garbage_ends_its_connection_and_no_other(
         await good.send(StatusRequest(9))
         status = json.loads((await good.receive_one(Status)).document)
         assert status["connections"]["closed_over_garbage"] == 1
+
+
+async def test_a_stranger_cannot_make_a_node_hold_a_large_frame(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.bare_client(node.address) as client:
+        await client.stream.send([encode_frame_front(1, b"", body_bytes=1 << 20)])
+
+        assert await client.is_closed()
 
 
 async def test_more_connections_than_allowed_are_closed_at_once(
