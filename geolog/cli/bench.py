@@ -127,7 +127,14 @@ def _disk_bytes(options: BenchOptions) -> int:
 
 
 def _loads(options: BenchOptions) -> list[Load]:
-    loads = [
+    """The single appends come first: a disk that has just taken gigabytes syncs late."""
+    single = Load(
+        name="1KiB one at a time",
+        record_bytes=1 << 10,
+        in_flight_bytes=options.in_flight_bytes,
+        is_one_at_a_time=True,
+    )
+    many = [
         Load(
             name=format_bytes(size),
             record_bytes=size,
@@ -136,16 +143,7 @@ def _loads(options: BenchOptions) -> list[Load]:
         )
         for size in options.record_sizes
     ]
-    if options.is_one_at_a_time_too:
-        loads.append(
-            Load(
-                name="1KiB one at a time",
-                record_bytes=1 << 10,
-                in_flight_bytes=options.in_flight_bytes,
-                is_one_at_a_time=True,
-            )
-        )
-    return loads
+    return [single, *many] if options.is_one_at_a_time_too else many
 
 
 @asynccontextmanager
