@@ -47,6 +47,7 @@ class Reader:
         self._sequence_next: int | None = None
         self._is_begun = False
         self._is_over = False
+        self._failure: GeologError | None = None
         self._batches: deque[RecordBatch] = deque()
         self._records: Iterator[Record] = iter(())
 
@@ -69,6 +70,8 @@ class Reader:
 
     async def _next_batch(self) -> RecordBatch:
         while not self._batches:
+            if self._failure is not None:
+                raise self._failure  # Also when it is asked again: it never ends short.
             if self._is_over:
                 raise StopAsyncIteration
             try:
@@ -76,7 +79,8 @@ class Reader:
             except trio.EndOfChannel:
                 raise StopAsyncIteration from None
             if isinstance(received, GeologError):
-                raise received
+                self._failure = received
+                continue
             for fetched in received.entries:
                 self._batches.extend(self._batches_of(received.segment, fetched))
         batch = self._batches.popleft()
@@ -90,6 +94,8 @@ class Reader:
         found = []
         slot = 0
         for index, line in enumerate(header.lines):
+            if self._is_over:
+                break
             batch = RecordBatch(
                 stream=str(self._name),
                 partition=0,
@@ -160,6 +166,8 @@ async def open_stream_reader(
         async with send:
             walk = Walk.beginning(begin)
             try:
+                if until.is_before(begin):
+                    return
                 while (chunk := await scan.next_chunk(walk, end)) is not None:
                     await send.send(chunk)
                     if until.is_past(chunk.entries[-1].decoded.header):

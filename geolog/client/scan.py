@@ -4,7 +4,9 @@ Whatever a replica gives is checked against what must come next: the entry's own
 segment, entry and first sequence, so a copy that belongs elsewhere is found.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import attrs
 import trio
@@ -22,13 +24,24 @@ from geolog.client.bounds import (
 from geolog.client.record import RecordBatch
 from geolog.client.stream_metadata import StreamMetadata
 from geolog.client.tail import StreamEnd, TailFinder
-from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_metadata import (
+    LedgerMetadata,
+    NoSuchLedgerError,
+    VersionedLedger,
+)
 from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
 from geolog.protocol.ids import DLSN, NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.stream_state import SegmentRecord, StreamName
 from geolog.wire.entry import EntryHeader
-from topology.errors import DamagedBytesError, UnavailableError
+from topology.errors import (
+    DamagedBytesError,
+    DataLostError,
+    GeologError,
+    UnavailableError,
+)
+
+T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -46,6 +59,12 @@ class ReaderConfig:
 
     follow_poll_s: float = 0.02
     """How often a reader that follows asks for the LAC when nothing new is there."""
+
+    follow_ask_all_s: float = 0.5
+    """How often it asks all replicas, not the nearest alone, which may hear of nothing."""
+
+    retry_delay_s: float = 0.2
+    """Pause before metadata that did not answer is asked again."""
 
 
 @attrs.frozen
@@ -68,6 +87,10 @@ class Until:
     dlsn: DLSN | None = None
     time_us: int | None = None
     transaction_id: int | None = None
+
+    def is_before(self, begin: Begin) -> bool:
+        """Whether nothing at all is wanted."""
+        return self.sequence is not None and begin.sequence >= self.sequence
 
     def is_past(self, header: EntryHeader) -> bool:
         """Whether nothing behind this entry is wanted."""
@@ -116,6 +139,8 @@ class Walk:
     """Set when the ledger's record is not as it was read any more."""
     readable: EntryId = NO_ENTRY
     """The last entry of the ledger that may be shown, as far as was asked."""
+    asked_all_s: float = -math.inf
+    """When all replicas were last asked how far that is."""
 
     @classmethod
     def beginning(cls, begin: Begin) -> "Walk":
@@ -156,16 +181,37 @@ class StreamScan:
 
     async def end(self) -> StreamEnd:
         """The end of the stream now. UnavailableError when it cannot be found in time."""
-        with trio.move_on_after(self._config.end_timeout_s):
-            return await self._tail.end_of(self._name)
-        raise UnavailableError(
-            f"the end of {self._name} could not be found within {self._config.end_timeout_s} s:"
-            " too few replicas answer, or its last ledger is being recovered"
+        timeout_s = self._config.end_timeout_s
+        return await self._insist(
+            lambda: self._tail.end_of(self._name),
+            timeout_s=timeout_s,
+            late=f"the end of {self._name} could not be found within {timeout_s} s",
+            why="too few replicas answer, or its last ledger is being recovered",
         )
+
+    async def _insist(
+        self, ask: Callable[[], Awaitable[T]], *, timeout_s: float, late: str, why: str
+    ) -> T:
+        """Ask again what is merely unavailable, until it is too late."""
+        with trio.move_on_after(timeout_s):
+            while True:
+                try:
+                    return await ask()
+                except GeologError as error:
+                    if not error.retriable:
+                        raise
+                    why = str(error)
+                await trio.sleep(self._config.retry_delay_s)
+        raise UnavailableError(f"{late}: {why}")
 
     async def locate(self, start: Bound, end: StreamEnd | None) -> Begin:
         """Turn a bound into a place to begin at."""
-        await self.refresh()
+        await self._insist(
+            self.refresh,
+            timeout_s=self._config.end_timeout_s,
+            late=f"the segments of {self._name} could not be listed",
+            why="metadata does not answer",
+        )
         if end is None and isinstance(start, Latest | LastRecords):
             end = await self.end()
         match start:
@@ -230,7 +276,7 @@ class StreamScan:
         self, segment: SegmentRecord, holds: Callable[[EntryHeader], bool]
     ) -> EntryId:
         """The last entry of which `holds` is true, if it is true of a prefix; else 0."""
-        ledger = (await self._ledgers.read(segment.ledger)).record
+        ledger = (await self._ledger(segment)).record
         low, high = 0, await self._readable_to(segment, ledger, NO_ENTRY) + 1
         while high - low > 1:
             middle = EntryId((low + high) // 2)
@@ -250,7 +296,9 @@ class StreamScan:
         if ledger.state is LedgerState.CLOSED:
             assert ledger.last_entry is not None
             return ledger.last_entry
-        lac = await self._reader.lac_nearby(ledger)
+        return self._further(above, await self._reader.lac_nearby(ledger))
+
+    def _further(self, above: EntryId, lac: EntryId | None) -> EntryId:
         return above if lac is None else max(above, lac)
 
     async def _fetch(
@@ -268,8 +316,7 @@ class StreamScan:
         while end is None or (walk.segment, walk.entry) < (end.segment, end.entry):
             segment = self._segments.get(walk.segment)
             if segment is None:
-                if not await self._find_segment(walk, is_following=end is None):
-                    return None
+                await self._find_segment(walk, is_following=end is None)
                 continue
             if walk.ledger is None or walk.ledger.ledger != segment.ledger:
                 await self._read_ledger(walk, segment)
@@ -288,13 +335,38 @@ class StreamScan:
             else:
                 await trio.sleep(self._config.follow_poll_s)
                 if walk.ledger_changed.is_set():
-                    await self._read_ledger(walk, segment)
+                    await self._read_ledger_again(walk, segment)
         return None
 
     async def _read_ledger(self, walk: Walk, segment: SegmentRecord) -> None:
         walk.ledger_changed = trio.Event()
-        read = await self._ledgers.read(segment.ledger, changed=walk.ledger_changed)
-        walk.ledger = read.record
+        walk.ledger = (await self._ledger(segment, changed=walk.ledger_changed)).record
+
+    async def _read_ledger_again(self, walk: Walk, segment: SegmentRecord) -> None:
+        """Follow what becomes of the ledger; with metadata away, go on with what is known."""
+        walk.ledger_changed = trio.Event()
+        try:
+            with trio.move_on_after(self._config.follow_ask_all_s):
+                read = await self._ledgers.read(segment.ledger, changed=walk.ledger_changed)
+                walk.ledger = read.record
+                return
+        except NoSuchLedgerError:
+            await self._streams.read(self._name)  # NoSuchStreamError, if that is why.
+            raise
+        except GeologError as error:
+            if not error.retriable:
+                raise
+        walk.ledger_changed.set()  # It is still not known.
+
+    async def _ledger(
+        self, segment: SegmentRecord, *, changed: trio.Event | None = None
+    ) -> VersionedLedger:
+        return await self._insist(
+            lambda: self._ledgers.read(segment.ledger, changed=changed),
+            timeout_s=self._config.stall_timeout_s,
+            late=f"ledger {segment.ledger} of {self._name} could not be looked up",
+            why="metadata does not answer",
+        )
 
     async def _look_further(
         self, walk: Walk, segment: SegmentRecord, ledger: LedgerRecord, end: StreamEnd | None
@@ -302,20 +374,41 @@ class StreamScan:
         """Find how far the segment may be shown now."""
         if end is not None and end.segment == segment.segment:
             walk.readable = EntryId(end.entry - 1)
-        else:
-            walk.readable = await self._readable_to(segment, ledger, walk.readable)
+            return
+        walk.readable = await self._readable_to(segment, ledger, walk.readable)
+        now_s = trio.current_time()
+        is_due = now_s - walk.asked_all_s >= self._config.follow_ask_all_s
+        if walk.entry > walk.readable and not walk.is_ledger_closed and is_due:
+            walk.asked_all_s = now_s
+            lac = await self._reader.lac_anywhere(ledger)
+            walk.readable = self._further(walk.readable, lac)
 
-    async def _find_segment(self, walk: Walk, *, is_following: bool) -> bool:
-        """Whether the segment at which the walk stands, or a later one, is listed."""
+    async def _find_segment(self, walk: Walk, *, is_following: bool) -> None:
+        """Go to the segment at which the walk stands, or the next one: wait until it is listed.
+
+        NoSuchStreamError when the stream is gone.
+        """
         while True:
-            await self.refresh()
-            later = [number for number in self._segments if number >= walk.segment]
-            if later:
-                walk.segment = min(later)
-                return True
+            changed = trio.Event()
+            try:
+                await self._streams.owner(self._name, changed=changed)
+                await self.refresh()
+            except GeologError as error:
+                if not (is_following and error.retriable):
+                    raise
+                await trio.sleep(self._config.retry_delay_s)
+                continue
+            number = min((one for one in self._segments if one >= walk.segment), default=None)
+            if number is not None:
+                if number > walk.segment:
+                    walk.segment, walk.entry = number, EntryId(0)
+                return
             if not is_following:
-                return False
-            await trio.sleep(self._config.follow_poll_s)
+                raise DataLostError(
+                    f"segment {walk.segment} of {self._name} was there when the read began, and"
+                    " is not listed any more"
+                )
+            await changed.wait()
 
     def _check(self, segment: SegmentRecord, fetched: FetchedEntry, walk: Walk) -> None:
         """What came is what must come next; else some writer or node is broken, and we stop."""

@@ -5,6 +5,7 @@ owner record, so that only the owner of the moment can make it.
 """
 
 import attrs
+import trio
 
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.documents import open_document, seal_document
@@ -124,10 +125,16 @@ class StreamMetadata:
         except NoNodeError:
             return []
 
-    async def owner(self, name: StreamName) -> VersionedOwner:
-        """Who owns the partition, as one server of the metadata store has it."""
+    async def owner(
+        self, name: StreamName, *, changed: trio.Event | None = None
+    ) -> VersionedOwner:
+        """Who owns the partition, as one server of the metadata store has it.
+
+        `changed` is set once, after the owner or the list of segments changes. It is
+        NoSuchStreamError when the stream is gone.
+        """
         path = self._paths.owner(name)
-        stored = await self._metadata.find(path)
+        stored = await self._metadata.find(path, changed=changed)
         if stored is None:
             raise NoSuchStreamError(f"there is no stream {str(name)!r}")
         return VersionedOwner(

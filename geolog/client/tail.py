@@ -92,7 +92,7 @@ class TailFinder:
                 return None
             return await self._end_at(segment, ledger, end)
         again = await self._streams.segments(name)
-        if again[-1].record.segment != segment.segment:
+        if not again or again[-1].record.segment != segment.segment:
             return None
         done = await completed_as_closed(segment, ledger, self._reader)
         assert done.last_entry is not None

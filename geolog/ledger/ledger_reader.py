@@ -190,15 +190,31 @@ class LedgerReader:
             member = fragment.ensemble[slot]
             with trio.move_on_after(self._config.replica_timeout_s):
                 try:
-                    connection = await self._pool.link(member.instance).wait_connection()
-                    answer = await connection.ask(
-                        _lac_question(record.ledger, member.instance), ProbeAnswer
-                    )
+                    return await self._ask_lac(record.ledger, member)
                 except GeologError:
                     self._failed[member.instance] = trio.current_time()
-                    continue
-                return answer.lac
         return None
+
+    async def lac_anywhere(self, record: LedgerRecord) -> EntryId | None:
+        """The highest LAC among members that answer soon: the nearest may be cut off."""
+        found: list[EntryId] = []
+
+        async def ask(member: Member) -> None:
+            try:
+                found.append(await self._ask_lac(record.ledger, member))
+            except GeologError:
+                return
+
+        with trio.move_on_after(self._config.replica_timeout_s / 4):
+            async with trio.open_nursery() as nursery:
+                for member in record.fragments[-1].ensemble:
+                    nursery.start_soon(ask, member)
+        return max(found, default=None)
+
+    async def _ask_lac(self, ledger: LedgerId, member: Member) -> EntryId:
+        connection = await self._pool.link(member.instance).wait_connection()
+        question = _lac_question(ledger, member.instance)
+        return (await connection.ask(question, ProbeAnswer)).lac
 
     async def probe_tail(self, record: LedgerRecord, above: EntryId) -> TailView:
         """Ask all members of the last fragment what they have above `above`."""
