@@ -1,0 +1,230 @@
+"""Storage nodes that speak the wire protocol, keep what they are told, and lie when told to."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from geolog.ledger.connection import ConnectionConfig
+from geolog.ledger.node_pool import NodePool, PoolConfig, open_node_pool
+from geolog.metadata.documents import seal_document
+from geolog.metadata.memory import MemoryMetadata, open_memory_store
+from geolog.metadata.nodes import NodeRecord
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
+from geolog.protocol.messages import (
+    Add,
+    AddsSynced,
+    Answer,
+    EntryAnswer,
+    Fence,
+    Fenced,
+    Hello,
+    HelloAnswer,
+    LedgerOpened,
+    Message,
+    OpenLedger,
+    Probe,
+    ProbeAnswer,
+    PushLac,
+    Read,
+    ReadAnswer,
+)
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
+from geolog.wire.batch import seal_batch
+from geolog.wire.codec import PROTOCOL_VERSION, decode, encode
+from geolog.wire.entry import EncodedEntry, encode_entry
+from geolog.wire.frame import FrameReader
+from sim.memory_transport import MemoryNetwork
+from topology.location import Location
+from topology.quorum import QuorumConfig
+
+LEDGER = LedgerId(7)
+SEGMENT = 3
+CLUSTER = "default"
+
+Lie = Callable[[Message, list[Message]], list[Message]]
+"""Gives what is answered to a message instead of the honest answers."""
+
+
+def honest(_asked: Message, answers: list[Message]) -> list[Message]:
+    return answers
+
+
+@attrs.define(eq=False)
+class FakeNode:
+    """A node that stores in a dictionary, and answers at once."""
+
+    network: MemoryNetwork
+    node_id: str
+    region: str
+    instance: InstanceId
+    lie: Lie = honest
+    is_reading: bool = True
+    """Whether it takes what is sent to it."""
+    entries: dict[EntryId, bytes] = attrs.field(factory=dict)
+    asked: list[Message] = attrs.field(factory=list)
+    """All that it was told, in order, over all connections."""
+    lac: EntryId = NO_ENTRY
+    fence: Epoch = NO_EPOCH
+    connections_count: int = 0
+    streams: list[ByteStream] = attrs.field(factory=list)
+
+    @property
+    def address(self) -> Address:
+        return Address(self.node_id, 4000)
+
+    @property
+    def member(self) -> Member:
+        return Member(self.instance, self.node_id, Location.parse(f"/{self.region}/rack-1"))
+
+    def adds(self) -> list[EntryId]:
+        """The entries that it was sent, each time."""
+        return [message.entry for message in self.asked if isinstance(message, Add)]
+
+    async def run(self) -> None:
+        listener = await self.network.transport(self.node_id).listen(self.address)
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except ConnectionFailedError:
+                    return  # The host was killed.
+                self.connections_count += 1
+                self.streams.append(stream)
+                nursery.start_soon(self._serve, stream)
+
+    async def _serve(self, stream: ByteStream) -> None:
+        reader = FrameReader()
+        try:
+            while True:
+                count = await stream.receive_into(reader.buffer())
+                if not count:
+                    return
+                reader.received(count)
+                for frame in reader.frames():
+                    message = decode(frame)
+                    self.asked.append(message)
+                    for answer in self.lie(message, self._answers(message)):
+                        await stream.send(encode(answer))
+                    if not self.is_reading and not isinstance(message, Hello | OpenLedger):
+                        await trio.sleep_forever()
+        except ConnectionFailedError:
+            return
+
+    def _answers(self, message: Message) -> list[Message]:
+        match message:
+            case Hello(request):
+                location = f"/{self.region}/rack-1"
+                return [
+                    HelloAnswer(request, PROTOCOL_VERSION, self.instance, location, 1 << 20)
+                ]
+            case OpenLedger(request):
+                return [LedgerOpened(request)]
+            case Fence(request, epoch=epoch):
+                self.fence = max(self.fence, epoch)
+                return [Fenced(request, self.lac, max(self.entries, default=NO_ENTRY))]
+            case Add(ordinal, entry=entry, body=body, lac=lac):
+                self.entries[entry] = bytes(body)
+                self.lac = max(self.lac, lac)
+                return [AddsSynced(ordinal)]
+            case PushLac(lac=lac):
+                self.lac = max(self.lac, lac)
+                return []
+            case Read(request, first=first, count_max=count):
+                found = tuple(self._entry(EntryId(first + one)) for one in range(count))
+                return [ReadAnswer(request, self.lac, first, found)]
+            case Probe(request, first=first, count_max=count):
+                probed = tuple(self._entry(EntryId(first + one)).answer for one in range(count))
+                highest = max(self.entries, default=NO_ENTRY)
+                return [
+                    ProbeAnswer(
+                        request, self.lac, highest, bool(self.fence), self.fence, probed
+                    )
+                ]
+            case _:
+                raise AssertionError(message)
+
+    def _entry(self, entry: EntryId) -> EntryAnswer:
+        body = self.entries.get(entry)
+        if body is None:
+            return EntryAnswer(Answer.ABSENT)
+        return EntryAnswer(Answer.HAVE, body)
+
+
+@attrs.define
+class FakeNodes:
+    """Three of them, in three regions, and a pool that knows them."""
+
+    network: MemoryNetwork
+    nodes: list[FakeNode]
+    metadata: MemoryMetadata
+    pool: NodePool
+    nursery: trio.Nursery
+
+    def ledger(self) -> LedgerRecord:
+        """An open ledger on all of them: E 3, W 3, A 2, in two regions."""
+        quorum = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
+        members = tuple(node.member for node in self.nodes)
+        return LedgerRecord(
+            ledger=LEDGER,
+            state=LedgerState.OPEN,
+            epoch=Epoch(1),
+            quorum=quorum,
+            fragments=(Fragment(EntryId(0), members),),
+            segment=SEGMENT,
+        )
+
+    def store(self, count: int, *, at: tuple[int, ...] = (0, 1, 2)) -> None:
+        """Put entries 0 and on at some of the nodes, as if they had been acknowledged."""
+        for entry in range(count):
+            for node in at:
+                self.nodes[node].entries[EntryId(entry)] = entry_of(entry).join()
+
+
+def entry_of(entry: int, *, value: bytes = b"value", segment: int = SEGMENT) -> EncodedEntry:
+    """An entry of one record, whose sequence is its number."""
+    sealed = seal_batch([value + b" %d" % entry], created_us=0)
+    return encode_entry(
+        [sealed],
+        home_epoch=1,
+        segment=segment,
+        entry=entry,
+        first_sequence=entry,
+        append_time_us=entry,
+    )
+
+
+@asynccontextmanager
+async def open_fake_nodes(
+    connection: ConnectionConfig | None = None,
+) -> AsyncIterator[FakeNodes]:
+    """Three nodes, one per region, honest until told otherwise."""
+    network = MemoryNetwork()
+    nodes = [
+        FakeNode(network, f"node-{number}", region, InstanceId(f"{number}" * 32))
+        for number, region in enumerate(("near", "far", "farther"))
+    ]
+    async with (
+        open_memory_store() as store,
+        store.open_session() as metadata,
+        trio.open_nursery() as nursery,
+    ):
+        paths = ClusterPaths(CLUSTER)
+        await metadata.ensure_path(paths.nodes_known)
+        for node in nodes:
+            nursery.start_soon(node.run)
+            record = NodeRecord(node.node_id, node.instance, node.address, node.member.location)
+            await metadata.create(paths.node_known(node.node_id), seal_document(record))
+        async with open_node_pool(
+            transport=network.transport("client"),
+            metadata=metadata,
+            cluster=CLUSTER,
+            rng=random.Random(1),
+            config=PoolConfig(connection=connection or ConnectionConfig()),
+        ) as pool:
+            yield FakeNodes(network, nodes, metadata, pool, nursery)
+        nursery.cancel_scope.cancel()

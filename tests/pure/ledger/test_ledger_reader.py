@@ -1,0 +1,210 @@
+"""Reading from replicas of which some lie, fail or stay silent."""
+
+import random
+from collections.abc import Callable
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
+from geolog.protocol.ids import EntryId
+from geolog.protocol.messages import (
+    Answer,
+    EntryAnswer,
+    Message,
+    Probe,
+    ProbeAnswer,
+    Read,
+    ReadAnswer,
+)
+from tests.pure.ledger.fake_nodes import FakeNodes, Lie, entry_of, open_fake_nodes
+from topology.errors import DataLostError
+
+
+def a_reader(nodes: FakeNodes, **config: int) -> LedgerReader:
+    return LedgerReader(
+        nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig(**config)
+    )
+
+
+def with_entries(change: Callable[[EntryAnswer], EntryAnswer]) -> Lie:
+    """A node that gives other answers for entries than it should."""
+
+    def lie(asked: Message, answers: list[Message]) -> list[Message]:
+        return [
+            attrs.evolve(one, entries=tuple(map(change, one.entries)))
+            if isinstance(one, ReadAnswer)
+            else one
+            for one in answers
+        ]
+
+    return lie
+
+
+def flipped(one: EntryAnswer) -> EntryAnswer:
+    body = bytearray(one.body)
+    body[len(body) // 2] ^= 1
+    return EntryAnswer(one.answer, bytes(body))
+
+
+LIES = {
+    "damaged": with_entries(lambda one: EntryAnswer(Answer.CORRUPT)),
+    "not sure": with_entries(lambda one: EntryAnswer(Answer.UNKNOWN)),
+    "wrongly absent": with_entries(lambda one: EntryAnswer(Answer.ABSENT)),
+    "other bytes": with_entries(flipped),
+    "a single byte": with_entries(lambda one: EntryAnswer(Answer.HAVE, b"x")),
+    "another entry": with_entries(lambda one: EntryAnswer(Answer.HAVE, entry_of(8).join())),
+    "another segment's": with_entries(
+        lambda one: EntryAnswer(Answer.HAVE, entry_of(4, segment=9).join())
+    ),
+    "silence": lambda asked, answers: [] if isinstance(asked, Read) else answers,
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+async def test_a_replica_that_has_it_not_intact_is_another_s_turn(
+    lie: Lie, autojump_clock: MockClock
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        nodes.nodes[0].lie = lie
+        with trio.fail_after(5):
+            (fetched, *_) = await a_reader(nodes).read(nodes.ledger(), EntryId(4), EntryId(4))
+
+        assert fetched.decoded.header.entry == 4
+        assert fetched.served_by.location.region != "near"
+
+
+async def test_the_nearest_is_asked_first_and_alone(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        fetched = await a_reader(nodes).read(nodes.ledger(), EntryId(0), EntryId(9))
+
+        assert [one.entry for one in fetched] == list(range(10))
+        assert not nodes.nodes[1].asked
+        assert not nodes.nodes[2].asked
+
+
+async def test_the_intact_ones_before_a_damaged_one_are_taken(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        nodes.nodes[0].entries[EntryId(3)] = b"rot"
+        reader = a_reader(nodes)
+        first = await reader.read(nodes.ledger(), EntryId(0), EntryId(9))
+        second = await reader.read(nodes.ledger(), EntryId(3), EntryId(9))
+
+        assert [one.entry for one in first] == [0, 1, 2]
+        assert [one.entry for one in second] == list(range(3, 10))
+        assert reader.damaged_count == 2
+
+
+async def test_an_entry_that_no_replica_has_is_lost(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(3)
+        with pytest.raises(DataLostError, match="entry 3 of ledger 7"):
+            await a_reader(nodes).read(nodes.ledger(), EntryId(3), EntryId(3))
+
+
+@pytest.mark.parametrize("name", ["damaged", "not sure", "other bytes", "silence"])
+async def test_absent_at_all_replicas_but_one_is_not_lost_but_waited_for(
+    name: str, autojump_clock: MockClock
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(4, at=(2,))
+        nodes.nodes[2].lie = LIES[name]
+        reader = a_reader(nodes)
+        with trio.move_on_after(20) as patience:
+            await reader.read(nodes.ledger(), EntryId(3), EntryId(3))
+        assert patience.cancelled_caught
+        nodes.nodes[2].lie = lambda asked, answers: answers
+        with trio.fail_after(20):
+            (fetched,) = await reader.read(nodes.ledger(), EntryId(3), EntryId(3))
+
+        assert fetched.entry == 3
+
+
+async def test_a_replica_that_is_silent_is_asked_last_for_a_while(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        nodes.nodes[0].lie = LIES["silence"]
+        reader = a_reader(nodes)
+        await reader.read(nodes.ledger(), EntryId(0), EntryId(0))
+        started_s = trio.current_time()
+        await reader.read(nodes.ledger(), EntryId(1), EntryId(1))
+
+        assert trio.current_time() - started_s < 0.1
+
+
+# The tail.
+
+
+async def test_the_end_lies_where_a_blocking_set_has_nothing(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(5)
+        nodes.store(6, at=(0, 1))
+        nodes.store(7, at=(0,))
+        view = await a_reader(nodes).probe_tail(nodes.ledger(), EntryId(-1))
+
+        assert view.end == 6
+        assert view.lac == -1
+        assert not view.is_fenced
+
+
+async def test_with_too_many_silent_the_end_is_not_known(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(5)
+        for node in nodes.nodes[:2]:
+            node.lie = lambda asked, answers: [] if isinstance(asked, Probe) else answers
+        view = await a_reader(nodes).probe_tail(nodes.ledger(), EntryId(-1))
+
+        assert (view.end, view.silent_count) == (None, 2)
+
+
+async def test_an_answer_for_fewer_entries_than_were_asked_counts_as_silence(
+    autojump_clock: MockClock,
+) -> None:
+    def cut_short(asked: Message, answers: list[Message]) -> list[Message]:
+        return [
+            attrs.evolve(one, answers=one.answers[:3]) if isinstance(one, ProbeAnswer) else one
+            for one in answers
+        ]
+
+    async with open_fake_nodes() as nodes:
+        nodes.store(5)
+        nodes.nodes[0].lie = cut_short
+        view = await a_reader(nodes).probe_tail(nodes.ledger(), EntryId(-1))
+
+        assert (view.end, view.silent_count) == (5, 1)
+
+
+async def test_an_end_behind_one_question_is_said_to_lie_further_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(25)
+        reader = a_reader(nodes, batch_entries=10)
+        held_to = EntryId(-1)
+        ends = []
+        for _ in range(3):
+            view = await reader.probe_tail(nodes.ledger(), held_to)
+            ends.append(view.end)
+            held_to = view.held_to
+
+        assert ends == [None, None, 25]
+
+
+async def test_the_lac_is_asked_of_the_nearest_or_of_all(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(5)
+        nodes.nodes[0].lac = EntryId(1)
+        nodes.nodes[2].lac = EntryId(4)
+        reader = a_reader(nodes)
+
+        assert await reader.lac_nearby(nodes.ledger()) == 1
+        assert await reader.lac_anywhere(nodes.ledger()) == 4
