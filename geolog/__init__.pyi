@@ -6,9 +6,9 @@ from geolog.client.bounds import AtTime as AtTime
 from geolog.client.bounds import AtTransaction as AtTransaction
 from geolog.client.bounds import Bound as Bound
 from geolog.client.bounds import LastRecords as LastRecords
+from geolog.client.connect import connect as connect
 from geolog.client.log import Log as Log
 from geolog.client.log import LogConfig as LogConfig
-from geolog.client.log import connect as connect
 from geolog.client.reader import Reader as Reader
 from geolog.client.record import Record as Record
 from geolog.client.record import RecordBatch as RecordBatch

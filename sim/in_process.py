@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from geolog.client.log import Log, LogConfig, open_log
+from geolog.client.connect import open_log
+from geolog.client.log import Log, LogConfig
 from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig

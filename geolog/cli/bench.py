@@ -16,7 +16,8 @@ from geolog.cli.quantities import format_bytes, parse_bytes, parse_seconds
 from geolog.cli.session import open_log
 from geolog.cli.settings import parse_address
 from geolog.cli.signals import ending_at_signals
-from geolog.client.log import Log, connect
+from geolog.client.connect import connect
+from geolog.client.log import Log
 from sim.bench.append import Load, Site, measure_append
 from sim.bench.figures import Figure
 from sim.bench.own_cluster import open_own_cluster

@@ -8,7 +8,8 @@ import trio
 
 from geolog.cli.invocation import Invocation, named_zookeeper, this_invocation
 from geolog.cli.quantities import format_seconds
-from geolog.client.log import Log, connect
+from geolog.client.connect import connect
+from geolog.client.log import Log
 from topology.errors import UnavailableError
 
 Answer = TypeVar("Answer")

@@ -1,10 +1,8 @@
 """The log as an application sees it: streams to make, write, read, look into and verify."""
 
 import random
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Literal
 
 import attrs
 import trio
@@ -32,15 +30,12 @@ from geolog.client.writer import Writer, WriterConfig, open_linger
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
-from geolog.ledger.node_pool import NodePool, PoolConfig, open_node_pool
+from geolog.ledger.node_pool import NodePool, PoolConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
-from geolog.metadata.zookeeper import open_zookeeper
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
-from geolog.transport.seam import Transport
-from geolog.transport.tcp import TcpTransport
 from topology.errors import GeologError, InvalidArgumentError
 from topology.placement import Candidate, adherence_of, choose_ensemble, quorums_to_survive
 from topology.quorum import Durability, QuorumConfig
@@ -453,76 +448,3 @@ def _given_quorum(
         min_regions=1 if min_regions is None else min_regions,
         durability=kind,
     )
-
-
-@asynccontextmanager
-async def open_log(
-    *,
-    metadata: Metadata,
-    transport: Transport,
-    cluster: str,
-    region: str | None,
-    who: str,
-    rng: random.Random,
-    now_us: Callable[[], int],
-    config: LogConfig | None = None,
-    metadata_spare: int | None = None,
-) -> AsyncIterator[Log]:
-    """A log over given seams, while the block lasts.
-
-    `metadata_spare`: how many servers of the metadata store can be lost, if that is known.
-    """
-    config = config or LogConfig()
-    async with open_node_pool(
-        transport=transport, metadata=metadata, cluster=cluster, rng=rng, config=config.pool
-    ) as pool:
-        yield Log(
-            metadata=metadata,
-            pool=pool,
-            cluster=cluster,
-            region=region,
-            who=who,
-            rng=rng,
-            now_us=now_us,
-            config=config,
-            metadata_spare=metadata_spare,
-        )
-
-
-@asynccontextmanager
-async def connect(
-    *,
-    zookeeper: str,
-    cluster: str = "default",
-    region: str | None = None,
-    via: Literal["direct", "proxy"] = "direct",
-    session_timeout_s: float = 6.0,
-    config: LogConfig | None = None,
-) -> AsyncIterator[Log]:
-    """Connect to a cluster, while the block lasts.
-
-    zookeeper: `HOST:PORT,…[/chroot]`. region: where the caller stands; reads prefer it. via:
-    `direct` makes this process the owner of the streams that it writes. UnavailableError when
-    ZooKeeper is not there.
-    """
-    if via != "direct":
-        raise InvalidArgumentError(
-            f"via={via!r} is not built yet; via='direct' writes from this process"
-        )
-    rng = random.Random()
-    servers_count = len(zookeeper.partition("/")[0].split(","))
-    async with (
-        open_zookeeper(zookeeper, session_timeout_s=session_timeout_s) as metadata,
-        open_log(
-            metadata=metadata,
-            transport=TcpTransport(),
-            cluster=cluster,
-            region=region,
-            who=f"{region or 'nowhere'}/{rng.getrandbits(32):08x}",
-            rng=rng,
-            now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
-            config=config,
-            metadata_spare=(servers_count - 1) // 2,
-        ) as log,
-    ):
-        yield log

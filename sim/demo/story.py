@@ -10,8 +10,9 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 from geolog.client.bounds import AtSequence, LastRecords
+from geolog.client.connect import connect
 from geolog.client.descriptions import SegmentDescription
-from geolog.client.log import Log, connect
+from geolog.client.log import Log
 from geolog.client.pipeline import Pipeline
 from geolog.client.writer import Writer
 from sim.cluster.health import wait_healthy

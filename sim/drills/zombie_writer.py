@@ -12,7 +12,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from geolog.client.log import connect
+from geolog.client.connect import connect
 from sim.cluster.local import LocalCluster
 from sim.drills.verdict import Verdict, audit_stream
 from sim.drills.writer_process import WriterProcess
