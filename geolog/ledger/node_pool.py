@@ -216,7 +216,10 @@ class NodePool:
 
     async def live_nodes(self) -> list[NodeRecord]:
         """The nodes that are up, as metadata says."""
-        return await list_live_nodes(self._metadata, self.cluster)
+        records = await list_live_nodes(self._metadata, self.cluster)
+        # Whoever asks for them will soon connect to some: their links need not ask again.
+        self._addresses.update({record.instance: record.address for record in records})
+        return records
 
     async def address_of(self, instance: InstanceId) -> Address:
         """Where an instance listens. It is read once: an instance keeps its address."""

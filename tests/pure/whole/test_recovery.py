@@ -1,0 +1,285 @@
+"""Taking a stream over, step by step: recoverers that die, rivals, answers that are lost.
+
+Nothing tells a test where a step of recovery ends, so time does: requests to metadata and
+between hosts take a tenth of a second each, and who recovers is ended after any number of them.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.metadata.memory import MemoryMetadata
+from tests.pure.whole.clusters import (
+    STREAM,
+    World,
+    append_each,
+    numbered,
+    open_world,
+    values_of,
+)
+
+STEP_S = 0.1
+
+
+@asynccontextmanager
+async def open_orphan() -> AsyncIterator[World]:
+    """A stream whose owner died with an open ledger: three answered, two at one member."""
+    async with open_world() as world:
+        with trio.move_on_after(1):
+            async with (
+                world.cluster.open_client("eu-west", host="dies") as log,
+                log.open_writer(STREAM) as writer,
+            ):
+                await append_each(writer, numbered(3))
+                for node_id in (await log.list_segments(STREAM))[-1].ensemble[1:]:
+                    world.cluster.network.cut("dies", node_id)
+                writer.append_nowait(b"at one")
+                await trio.sleep(0.1)
+                writer.append_nowait(b"at one too")
+                await trio.sleep_forever()
+        yield world
+
+
+def slow_down(world: World) -> None:
+    """From here on each step takes its time."""
+    world.cluster.network.latency_s = lambda one, other: STEP_S / 2
+    world.cluster.store.round_trip_s = lambda: STEP_S
+
+
+def speed_up(world: World) -> None:
+    world.cluster.network.latency_s = lambda one, other: 0.0
+    world.cluster.store.round_trip_s = lambda: 0.0
+
+
+async def holds_its_own(world: World) -> None:
+    """The stream can be owned, written and read, and has kept what it answered."""
+    async with world.log.open_writer(STREAM) as writer:
+        receipt = await writer.append(b"last")
+    values = await values_of(world.log)
+    report = await world.log.verify_stream(STREAM)
+    assert values[:3] == numbered(3)
+    assert values[-1] == b"last"
+    assert values[3:-1] in ([], [b"at one"], [b"at one", b"at one too"])
+    assert receipt.sequence == len(values) - 1
+    assert report.is_good, report.problems
+
+
+async def take_over(world: World, host: str, after_s: float = 0.0) -> str:
+    """Open a writer; what became of it."""
+    await trio.sleep(after_s)
+    try:
+        async with (
+            world.cluster.open_client("ap-northeast", host=host) as log,
+            log.open_writer(STREAM) as writer,
+        ):
+            await writer.append(b"of " + host.encode())
+    except geolog.GeologError as error:
+        return type(error).__name__
+    return "ok"
+
+
+async def own_until_the_end(world: World, host: str) -> None:
+    """Open a writer, and keep it until cancelled."""
+    async with (
+        world.cluster.open_client("us-east", host=host) as log,
+        log.open_writer(STREAM),
+    ):
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("step", range(30))
+async def test_a_recoverer_may_die_at_any_step(step: int, autojump_clock: MockClock) -> None:
+    async with open_orphan() as world:
+        slow_down(world)
+        with trio.move_on_after(step * STEP_S):
+            await own_until_the_end(world, "recoverer")
+        speed_up(world)
+
+        await holds_its_own(world)
+
+
+@pytest.mark.parametrize("step", range(1, 30, 2))
+async def test_a_recoverer_may_be_cut_off_at_any_step_and_come_back(
+    step: int, autojump_clock: MockClock
+) -> None:
+    """It does not know that another came meanwhile; nothing that it does then counts."""
+    async with open_orphan() as world:
+        slow_down(world)
+        sessions: list[MemoryMetadata] = []
+        outcomes: list[str] = []
+        async with trio.open_nursery() as nursery:
+
+            async def recover() -> None:
+                try:
+                    async with (
+                        world.cluster.open_client(
+                            "us-east", host="recoverer", on_session=sessions.append
+                        ) as log,
+                        log.open_writer(STREAM) as writer,
+                    ):
+                        for value in numbered(3, start=100):
+                            await writer.append(value)
+                            outcomes.append("ok")
+                            await trio.sleep(3)
+                except geolog.GeologError as error:
+                    outcomes.append(error.outcome)
+
+            nursery.start_soon(recover)
+            await trio.sleep(step * STEP_S)
+            for node_id in world.cluster.nodes:
+                world.cluster.network.cut("recoverer", node_id)
+            sessions[0].cut_off(noticed_after_s=2)
+            assert await take_over(world, "second") == "ok"
+            for node_id in world.cluster.nodes:
+                world.cluster.network.mend("recoverer", node_id)
+            sessions[0].restore()
+        speed_up(world)
+        values = await values_of(world.log)
+
+    assert values[:3] == numbered(3)
+    assert values.count(b"of second") == 1
+    answered = [b"record %d" % (100 + number) for number in range(outcomes.count("ok"))]
+    assert [value for value in values if value in answered] == answered
+
+
+@pytest.mark.parametrize("step", range(20))
+async def test_of_rival_recoverers_the_last_wins_and_the_others_are_told(
+    step: int, autojump_clock: MockClock
+) -> None:
+    async with open_orphan() as world:
+        slow_down(world)
+        outcomes: list[str] = []
+        async with trio.open_nursery() as nursery:
+
+            async def rival(host: str, after_s: float) -> None:
+                outcomes.append(await take_over(world, host, after_s))
+
+            for number, host in enumerate(("first", "second", "third")):
+                nursery.start_soon(rival, host, number * step * STEP_S / 2)
+        speed_up(world)
+        values = await values_of(world.log)
+
+        assert "ok" in outcomes
+        assert set(outcomes) <= {"ok", "FencedError", "OutcomeUnknownError"}
+        assert len([value for value in values if value.startswith(b"of ")]) >= outcomes.count(
+            "ok"
+        )
+        assert values[:3] == numbered(3)
+
+
+@pytest.mark.parametrize("lost", range(8))
+async def test_any_answer_of_metadata_may_be_lost_on_the_way(
+    lost: int, autojump_clock: MockClock
+) -> None:
+    """The n-th write is carried out, and its answer never comes: opening may fail, no more."""
+    async with open_orphan() as world:
+        slow_down(world)
+        async with trio.open_nursery() as nursery:
+
+            async def lose_later() -> None:
+                await trio.sleep(lost * STEP_S * 2)
+                world.session.lose_next_answer()
+
+            nursery.start_soon(lose_later)
+            try:
+                async with world.log.open_writer(STREAM) as writer:
+                    await writer.append(b"of the first try")
+            except geolog.GeologError as error:
+                assert error.retriable, repr(error)  # noqa: PT017 - It may pass, or be this.
+        speed_up(world)
+
+        await holds_its_own_after(world, b"of the first try")
+
+
+async def holds_its_own_after(world: World, value: bytes) -> None:
+    async with world.log.open_writer(STREAM) as writer:
+        await writer.append(b"last")
+    values = await values_of(world.log)
+    assert values[:3] == numbered(3)
+    assert values[-1] == b"last"
+    assert values.count(value) <= 1
+
+
+async def test_the_first_activation_whose_answer_is_lost_is_known_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        for lost in range(1, 5):
+            for _ in range(lost):
+                world.session.lose_next_answer()
+            try:
+                async with world.log.open_writer(STREAM) as writer:
+                    await writer.append(b"%d" % lost)
+            except geolog.OutcomeUnknownError:
+                continue
+        while True:
+            try:
+                async with world.log.open_writer(STREAM) as writer:
+                    await writer.append(b"last")
+                break
+            except geolog.OutcomeUnknownError:
+                continue
+        values = await values_of(world.log)
+
+    assert values[-1] == b"last"
+    assert len(set(values)) == len(values)
+
+
+async def test_a_reader_recovers_what_a_dead_recoverer_left_in_recovery(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_orphan() as world:
+        slow_down(world)
+        for step in range(0, 14, 2):
+            with trio.move_on_after(step * STEP_S):
+                await own_until_the_end(world, f"dies-{step}")
+            with trio.fail_after(30):
+                assert (await values_of(world.log))[:3] == numbered(3)
+        speed_up(world)
+
+        await holds_its_own(world)
+
+
+async def test_ledgers_made_ahead_and_left_behind_harm_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(segment_bytes=64 * 1024) as world:
+        with trio.move_on_after(2):
+            async with (
+                world.cluster.open_client("eu-west", host="dies") as log,
+                log.open_writer(STREAM) as writer,
+            ):
+                await append_each(
+                    writer, [value + bytes(range(256)) * 150 for value in numbered(1)]
+                )
+                await trio.sleep_forever()
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"next")
+
+        assert len(await values_of(world.log)) == 2
+        segments = await world.log.list_segments(STREAM)
+        assert [segment.segment for segment in segments] == [1, 2]
+
+
+async def test_owners_that_write_nothing_leave_empty_segments_that_read_as_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        for _ in range(3):
+            async with world.log.open_writer(STREAM):
+                pass
+        async with world.log.open_writer(STREAM) as writer:
+            receipt = await writer.append(b"one")
+        for _ in range(2):
+            async with world.log.open_writer(STREAM):
+                pass
+
+        assert receipt.sequence == 0
+        assert await values_of(world.log) == [b"one"]
+        assert (await world.log.verify_stream(STREAM)).is_good
+        segments = await world.log.list_segments(STREAM)
+        assert [segment.last_entry for segment in segments] == [-1, -1, -1, 0, -1, -1]
