@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import attrs
 
@@ -66,7 +66,9 @@ _FORMS = (
     " or txid:N"
 )
 _UNITS_US = {"ms": 1_000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
-_AGO = re.compile(r"-([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_AGO = re.compile(r"-([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h|d)")
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
@@ -95,8 +97,10 @@ def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
 
 
 def _number(text: str, digits: str) -> int:
-    if not digits.isascii() or not digits.isdigit():
-        raise InvalidArgumentError(f"{text!r}: {digits!r} is not a number from 0 on")
+    if _NUMBER.fullmatch(digits) is None:
+        raise InvalidArgumentError(
+            f"{text!r}: {digits!r} is not a number from 0 on, of 19 digits at most"
+        )
     return int(digits)
 
 
@@ -112,4 +116,4 @@ def _time_us(text: str, rest: str, now_us: Callable[[], int]) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1_000_000)
+    return (moment - _EPOCH) // timedelta(microseconds=1)

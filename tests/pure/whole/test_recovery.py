@@ -91,7 +91,7 @@ async def own_until_the_end(world: World, host: str) -> None:
         await trio.sleep_forever()
 
 
-@pytest.mark.parametrize("step", range(30))
+@pytest.mark.parametrize("step", range(45))
 async def test_a_recoverer_may_die_at_any_step(step: int, autojump_clock: MockClock) -> None:
     async with open_orphan() as world:
         slow_down(world)
@@ -102,7 +102,7 @@ async def test_a_recoverer_may_die_at_any_step(step: int, autojump_clock: MockCl
         await holds_its_own(world)
 
 
-@pytest.mark.parametrize("step", range(1, 30, 2))
+@pytest.mark.parametrize("step", range(1, 45, 2))
 async def test_a_recoverer_may_be_cut_off_at_any_step_and_come_back(
     step: int, autojump_clock: MockClock
 ) -> None:

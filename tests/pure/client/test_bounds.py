@@ -1,0 +1,83 @@
+"""The places in a stream as people write them."""
+
+import pytest
+
+from geolog.client.bounds import (
+    EARLIEST,
+    LATEST,
+    AtDlsn,
+    AtSequence,
+    AtTime,
+    AtTransaction,
+    Bound,
+    LastRecords,
+    parse_bound,
+)
+from geolog.protocol.ids import DLSN
+from topology.errors import InvalidArgumentError
+
+NOW_US = 1_700_000_000_000_000
+
+
+def parsed(text: str) -> Bound:
+    return parse_bound(text, now_us=lambda: NOW_US)
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("earliest", EARLIEST),
+        ("latest", LATEST),
+        ("last:0", LastRecords(0)),
+        ("last:10", LastRecords(10)),
+        ("sequence:7", AtSequence(7, 1)),
+        ("sequence:7@3", AtSequence(7, 3)),
+        ("txid:9223372036854775807", AtTransaction((1 << 63) - 1)),
+        ("1-2-3", AtDlsn(DLSN(1, 2, 3))),
+        (DLSN(1, 2, 3).sortable(), AtDlsn(DLSN(1, 2, 3))),
+        ("time:2023-11-14T22:13:20Z", AtTime(NOW_US)),
+        ("time:2023-11-14T22:13:20", AtTime(NOW_US)),
+        ("time:2023-11-15T00:13:20+02:00", AtTime(NOW_US)),
+        ("time:2023-11-14T22:13:20.000001Z", AtTime(NOW_US + 1)),
+        ("time:2023-11-14T22:13:20.000003Z", AtTime(NOW_US + 3)),
+        ("time:0001-01-01T00:00:00+14:00", AtTime(-62_135_647_200_000_000)),
+        ("time:-1h", AtTime(NOW_US - 3_600_000_000)),
+        ("time:-1.5s", AtTime(NOW_US - 1_500_000)),
+        ("time:-10ms", AtTime(NOW_US - 10_000)),
+        ("time:-2d", AtTime(NOW_US - 2 * 86_400_000_000)),
+    ],
+)
+def test_each_form_is_read(text: str, bound: Bound) -> None:
+    assert parsed(text) == bound
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "first",
+        "earliest:",
+        "latest:1",
+        "last:",
+        "last:-1",
+        "last:ten",
+        "last:\u0661",
+        "last:" + "9" * 5000,
+        "sequence:",
+        "sequence:1@",
+        "sequence:1@x",
+        "txid:1.5",
+        "1-2",
+        "0-0-0",
+        "1-2-3-4",
+        "time:",
+        "time:yesterday",
+        "time:-1",
+        "time:-1w",
+        "time:-" + "9" * 400 + "d",
+        "dlsn:1-2-3",
+    ],
+)
+def test_anything_else_is_refused_with_the_forms_or_the_part_that_is_wrong(text: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        parsed(text)

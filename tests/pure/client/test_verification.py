@@ -1,0 +1,140 @@
+"""What verification finds: each kind of harm, at nodes that have it or say that they have."""
+
+import random
+
+import attrs
+import pytest
+from trio.testing import MockClock
+
+from geolog.client.verification import StreamVerifier, VerifyReport
+from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
+from geolog.protocol.ids import EntryId
+from geolog.protocol.messages import Answer, EntryAnswer, Message, Probe, Read, ReadAnswer
+from tests.pure.ledger.fake_nodes import SEGMENT, FakeNodes, entry_of, open_fake_nodes
+
+
+async def verified(
+    nodes: FakeNodes, count: int = 10, *, full_copies: bool = False
+) -> VerifyReport:
+    """Verify entries 0 and on of the ledger, whose first sequence is 0."""
+    reader = LedgerReader(
+        nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig()
+    )
+    verifier = StreamVerifier("a/b", reader, full_copies=full_copies, progress=None)
+    await verifier.verify_ledger(
+        nodes.ledger(), SEGMENT, EntryId(count - 1), entries_total=count
+    )
+    return verifier.report
+
+
+async def test_whole_copies_are_good(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(200)
+        report = await verified(nodes, 200, full_copies=True)
+
+    assert report.is_good
+    assert (report.entries, report.records, report.copies_good) == (200, 200, 600)
+    assert report.problems == []
+
+
+async def test_an_answer_in_parts_is_asked_for_to_its_end(autojump_clock: MockClock) -> None:
+    def in_parts(asked: Message, answers: list[Message]) -> list[Message]:
+        return [
+            attrs.evolve(one, entries=one.entries[:3]) if isinstance(one, ReadAnswer) else one
+            for one in answers
+        ]
+
+    async with open_fake_nodes() as nodes:
+        nodes.store(20)
+        nodes.nodes[1].lie = in_parts
+        report = await verified(nodes, 20, full_copies=True)
+
+    assert report.is_good
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["the node says so", "it does not"])
+async def test_a_damaged_copy_is_found(is_told: bool, autojump_clock: MockClock) -> None:  # noqa: FBT001 - pytest gives it.
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        if is_told:
+            nodes.nodes[1].lie = lambda asked, answers: [
+                attrs.evolve(one, entries=(EntryAnswer(Answer.CORRUPT), *one.entries[1:]))
+                if isinstance(one, ReadAnswer)
+                else one
+                for one in answers
+            ]
+        else:
+            body = bytearray(nodes.nodes[1].entries[EntryId(0)])
+            body[-1] ^= 1
+            nodes.nodes[1].entries[EntryId(0)] = bytes(body)
+        report = await verified(nodes)
+
+    assert not report.is_good
+    assert (report.damaged, report.copies_good) == (1, 29)
+    assert report.problems == [f"segment {SEGMENT} entry 0: 1 copies are damaged"]
+
+
+async def test_a_missing_copy_counts_only_where_full_copies_are_asked_for(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10, at=(0, 1))
+        nodes.store(9, at=(2,))
+        lenient = await verified(nodes)
+        strict = await verified(nodes, full_copies=True)
+
+    assert lenient.is_good
+    assert lenient.under_replicated == strict.under_replicated == 1
+    assert not strict.is_good
+
+
+async def test_a_node_that_is_away_has_no_good_copies(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        nodes.nodes[0].lie = lambda asked, answers: (
+            [] if isinstance(asked, Read | Probe) else answers
+        )
+        report = await verified(nodes)
+
+    assert report.is_good
+    assert (report.under_replicated, report.copies_good) == (10, 20)
+
+
+async def test_an_entry_without_an_ack_set_is_found(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(9)
+        nodes.store(10, at=(2,))
+        report = await verified(nodes)
+
+    assert not report.is_good
+    assert report.without_ack_set == 1
+    assert "entry 9: its 1 good copies are no ack set" in report.problems[0]
+
+
+async def test_intact_copies_that_differ_are_found(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        nodes.nodes[2].entries[EntryId(4)] = entry_of(4, value=b"other").join()
+        report = await verified(nodes)
+
+    assert not report.is_good
+    assert (report.unequal, report.damaged) == (1, 0)
+
+
+async def test_an_entry_that_belongs_elsewhere_is_a_gap(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        for node in nodes.nodes:
+            node.entries[EntryId(4)] = entry_of(5).join()
+        report = await verified(nodes)
+
+    assert not report.is_good
+    assert report.gaps >= 1
+
+
+async def test_problems_are_told_in_words_up_to_a_bound(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        report = await verified(nodes, 300)
+
+    assert report.without_ack_set == 300
+    assert len(report.problems) == 100
