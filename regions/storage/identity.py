@@ -26,6 +26,7 @@ from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
 from regions.protocol.records import file_id_of
 from regions.storage.disk import Disk
+from regions.storage.membership import wait_until_alone
 from topology.errors import ConflictError, DamagedBytesError
 from topology.location import Location
 
@@ -96,7 +97,9 @@ async def prove_identity(
         )
         await _write_cookie(disk, cookie)
         _log.info("minted instance %s for node %s", cookie.instance, cookie.node_id)
-    await _note_known(metadata, claim, cookie, known)
+    record = NodeRecord(cookie.node_id, cookie.instance, claim.address, cookie.location)
+    await wait_until_alone(metadata, claim.cluster, record)
+    await _note_known(metadata, claim.cluster, record, known)
     return cookie
 
 
@@ -155,11 +158,10 @@ async def _check_new(
 
 
 async def _note_known(
-    metadata: Metadata, claim: Claim, cookie: Cookie, known: NodeRecord | None
+    metadata: Metadata, cluster: str, record: NodeRecord, known: NodeRecord | None
 ) -> None:
-    paths = ClusterPaths(claim.cluster)
-    path = paths.node_known(claim.node_id)
-    record = NodeRecord(cookie.node_id, cookie.instance, claim.address, cookie.location)
+    paths = ClusterPaths(cluster)
+    path = paths.node_known(record.node_id)
     if known is None:
         await metadata.ensure_path(paths.nodes_known)
         await metadata.ensure_path(paths.nodes_live)
@@ -167,9 +169,9 @@ async def _note_known(
             await metadata.create(path, seal_document(record))
         except NodeExistsError as error:
             raise NodeReplacedError(
-                f"another process has just joined as node {claim.node_id}"
+                f"another process has just joined as node {record.node_id}"
             ) from error
-    elif known.address != claim.address:
+    elif known.address != record.address:
         stored = await metadata.get(path)
         if open_document(stored.data, NodeRecord, path=path) != known:
             raise BadVersionError(f"another process has just changed {path}")

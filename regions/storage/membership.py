@@ -1,10 +1,16 @@
-"""A node's live record in metadata: there while its session is, and true about its state."""
+"""A node's live record in metadata: there while its session is, and true about its state.
+
+A record at the node's own address is of an older session of its own, and is replaced. One at
+another address is of another process with the identity of the same disk: either that process
+is dead, and the record goes with its session, or one of the two runs on a copy of the disk, or
+on a disk that was moved. Their answers would count as one, so only one of them may go on.
+"""
 
 import logging
 
 import trio
 
-from geolog.metadata.documents import seal_document
+from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.nodes import NodeRecord, NodeState
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
@@ -15,12 +21,15 @@ from geolog.metadata.seam import (
     NoNodeError,
     SessionLostError,
 )
-from topology.errors import OutcomeUnknownError, UnavailableError
+from topology.errors import ConflictError, OutcomeUnknownError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
 """Pause before metadata that did not answer is asked again."""
+
+_SESSIONS_WAITED = 2.0
+"""How many session time-outs the record of a dead process may need to go."""
 
 _NO_ANSWER_ERRORS = (
     NodeExistsError,
@@ -29,6 +38,38 @@ _NO_ANSWER_ERRORS = (
     UnavailableError,
     OutcomeUnknownError,
 )
+
+
+class NodeUpElsewhereError(ConflictError):
+    """Another process runs with this disk's identity: one of the two disks is a copy."""
+
+
+async def wait_until_alone(metadata: Metadata, cluster: str, record: NodeRecord) -> None:
+    """Wait until the node is up at no other address; NodeUpElsewhereError if it stays up."""
+    path = ClusterPaths(cluster).node_live(record.instance)
+    changed = trio.Event()
+    other = await _find_elsewhere(metadata, path, record, changed)
+    with trio.move_on_after(_SESSIONS_WAITED * metadata.session_timeout_s):
+        while other is not None:
+            await changed.wait()
+            changed = trio.Event()
+            other = await _find_elsewhere(metadata, path, record, changed)
+    if other is not None:
+        raise NodeUpElsewhereError(
+            f"node {record.node_id} is up at {other.address}, with the identity of this disk: "
+            "a data directory must not be copied. End that process, or start a node of its "
+            "own, with an empty --data-dir and another --node-id"
+        )
+
+
+async def _find_elsewhere(
+    metadata: Metadata, path: str, record: NodeRecord, changed: trio.Event | None = None
+) -> NodeRecord | None:
+    found = await metadata.find(path, changed=changed)
+    if found is None:
+        return None
+    other = open_document(found.data, NodeRecord, path=path)
+    return other if other.address != record.address else None
 
 
 class Membership:
@@ -55,10 +96,20 @@ class Membership:
         try:
             await self._metadata.multi([create])
         except NodeExistsError:
+            other = await _find_elsewhere(self._metadata, self._path, self._record)
+            if other is not None:
+                raise NodeUpElsewhereError(
+                    f"node {other.node_id} has come up at {other.address} with the identity of "
+                    f"this disk, so this process, at {self._record.address}, ends: one of the "
+                    "two disks is a copy"
+                ) from None
             await self._metadata.multi([Delete(self._path), create])
 
     async def run(self) -> None:
-        """Register again when the record is gone or untrue; never returns."""
+        """Register again when the record is gone or untrue; never returns.
+
+        NodeUpElsewhereError when another process has taken the record.
+        """
         while True:
             try:
                 await self._register_if_stale()
@@ -79,6 +130,7 @@ class Membership:
     async def leave(self) -> None:
         """Take the live record away; if that fails it goes with the session."""
         try:
-            await self._metadata.delete(self._path)
+            if await _find_elsewhere(self._metadata, self._path, self._record) is None:
+                await self._metadata.delete(self._path)
         except _NO_ANSWER_ERRORS as error:
             _log.warning("cannot say in metadata that this node leaves: %s", error)

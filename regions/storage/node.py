@@ -29,7 +29,7 @@ from regions.storage.connection import ClientConnection, Hosted
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.identity import Claim, Cookie, prove_identity
 from regions.storage.journal import Journal, JournalIdentity
-from regions.storage.membership import Membership
+from regions.storage.membership import Membership, NodeUpElsewhereError
 from regions.storage.outbox import Budget
 from regions.storage.restart import restart_journal
 from regions.storage.service import StorageService
@@ -223,7 +223,7 @@ async def _restart(
 async def _serving(
     node: StorageNode, listener: Listener, journal: Journal, membership: Membership, disk: Disk
 ) -> AsyncIterator[None]:
-    """The node's tasks. An error of the disk, or of the block, comes out as it is."""
+    """The node's tasks. What ends the node, or the block, comes out as it is."""
     failure: GeologError | None = None
     error_of_block: Exception | None = None
     try:
@@ -237,7 +237,7 @@ async def _serving(
             except Exception as error:  # noqa: BLE001 - raised again below, outside the group.
                 error_of_block = error
             nursery.cancel_scope.cancel(reason="the node ends")
-    except* (DiskFailedError, DiskFullError) as group:
+    except* (DiskFailedError, DiskFullError, NodeUpElsewhereError) as group:
         failure = _first_of(group)
     if failure is not None:
         raise failure

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import list_known_nodes, list_live_nodes
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
@@ -19,11 +20,13 @@ from regions.storage.identity import (
     NodeReplacedError,
     WrongDataDirectoryError,
 )
+from regions.storage.membership import NodeUpElsewhereError
 from sim.memory_disk import MemoryDisk
 from tests.pure.storage.nodes import World, a_config, a_world
 from topology.errors import GeologError
 
 NODE_1 = attrs.evolve(a_config(), node_id="node-1")
+NODE_1_ELSEWHERE = attrs.evolve(NODE_1, listen=Address("storage", 7002))
 
 
 @pytest.fixture
@@ -162,7 +165,7 @@ async def test_a_node_may_move_to_another_address(
 ) -> None:
     await start(world)
 
-    await start(world, attrs.evolve(NODE_1, listen=Address("storage", 7002)))
+    await start(world, NODE_1_ELSEWHERE)
 
     async with world.store.open_session() as metadata:
         (known,) = await list_known_nodes(metadata, "default")
@@ -191,3 +194,45 @@ async def test_a_live_record_comes_back_after_the_session_was_lost(
         world.node_session.expire()
         await trio.sleep(60)
         assert await is_live(observer, node.instance)
+
+
+async def test_a_copy_of_a_disk_is_refused_while_its_original_is_up(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.store.open_session() as observer, world.node(NODE_1):
+        world.disk = disk_of(world).crash()
+
+        with pytest.raises(
+            NodeUpElsewhereError, match=r"up at storage:7001.*must not be copied"
+        ):
+            await start(world, NODE_1_ELSEWHERE)
+
+        (live,) = await list_live_nodes(observer, "default")
+        assert await list_known_nodes(observer, "default") == [live]
+        assert live.address == NODE_1.listen
+
+
+async def test_a_node_whose_place_was_taken_while_it_was_cut_off_ends(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async def run_original(task_status: trio.TaskStatus[MemoryMetadata]) -> None:
+        async with world.node(NODE_1):
+            task_status.started(world.node_session)
+            await trio.sleep_forever()
+
+    async def see_original_end(task_status: trio.TaskStatus[MemoryMetadata]) -> None:
+        with pytest.raises(NodeUpElsewhereError, match=r"has come up at storage:7002"):
+            await run_original(task_status)
+
+    async with world.store.open_session() as observer, trio.open_nursery() as nursery:
+        session: MemoryMetadata = await nursery.start(see_original_end)
+        session.cut_off()
+        world.disk = disk_of(world).crash()
+
+        async with world.node(NODE_1_ELSEWHERE):
+            session.restore()
+            await trio.sleep(60)
+
+            (live,) = await list_live_nodes(observer, "default")
+            assert live.address == NODE_1_ELSEWHERE.listen
+            assert not nursery.child_tasks
