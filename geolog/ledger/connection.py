@@ -8,6 +8,7 @@ whoever waits for an answer gets ConnectionFailedError, and each sink is told on
 are lost.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -64,20 +65,28 @@ class AddSink(Protocol):
         ...
 
 
+class RoomWaiter(Protocol):
+    """Who holds adds back, and is told when the connection takes more."""
+
+    def on_room(self, slot: int) -> None:
+        """Half of what may wait to be sent is free again."""
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class ConnectionConfig:
     """Bounds of one connection to a storage node."""
 
     unsent_bytes_max: int = 32 * 1024 * 1024
-    """Bytes that may wait to be sent. Beyond it the node counts as too slow: it is let go, and
-    writers go on with the others."""
+    """Bytes that may wait to be sent, of all writers together. They hold more back; where it
+    comes all the same, the node counts as too slow and is let go."""
 
     connect_timeout_s: float = 2.0
     """How long a node may take to accept a connection and say who it is."""
 
     answer_timeout_s: float = 5.0
-    """How long the oldest unanswered add or question may wait before the connection is ended.
-    """
+    """How long a question may wait, or adds without that any is answered, before the connection
+    is ended."""
 
 
 class NodeConnection:
@@ -100,6 +109,8 @@ class NodeConnection:
         self._ordinal_first = 1
         self._refused: set[int] = set()
         self._sinks: dict[tuple[AddSink, int], None] = {}
+        self._room_waiters: dict[tuple[RoomWaiter, int], None] = {}
+        self._progress_s = -math.inf  # When adds were last answered.
         self._request_last = 0
         self._questions: dict[int, _Question] = {}
         self._broken: ConnectionFailedError | None = None
@@ -127,6 +138,20 @@ class NodeConnection:
     def broken_why(self) -> str:
         """What ended it; empty while it is open."""
         return "" if self._broken is None else str(self._broken)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether an add of so many bytes may be sent, or be held back until there is room.
+
+        A quarter is left for all that is not held back.
+        """
+        unsent_bytes = self._unsent_bytes
+        return not unsent_bytes or unsent_bytes + size_bytes <= (
+            self._config.unsent_bytes_max * 3 // 4
+        )
+
+    def tell_room(self, waiter: RoomWaiter, slot: int) -> None:
+        """Tell the waiter once, when there is room again; never if the connection ends."""
+        self._room_waiters[waiter, slot] = None
 
     def attach(self, sink: AddSink, slot: int) -> None:
         """Tell this sink when the connection ends, whether or not it has adds in flight."""
@@ -211,15 +236,16 @@ class NodeConnection:
         for question in self._questions.values():
             question.answered.set()
         self._adds.clear()
+        self._room_waiters.clear()
         sinks, self._sinks = self._sinks, {}
         for sink, slot in sinks:
             sink.on_slot_lost(slot)
 
     def oldest_open_s(self) -> float | None:
-        """When the oldest add or question that is not answered was sent, by trio's clock."""
+        """Since when a question, or all adds, have been waiting for an answer; trio's clock."""
         times = [question.asked_s for question in self._questions.values()]
         if self._adds:
-            times.append(self._adds[0][3])
+            times.append(max(self._adds[0][3], self._progress_s))
         return min(times, default=None)
 
     def break_off_if_late(self) -> None:
@@ -295,6 +321,13 @@ class NodeConnection:
             finally:
                 self._is_sending = False
             self._unsent_bytes -= size_bytes
+            self._tell_room_if_any()
+
+    def _tell_room_if_any(self) -> None:
+        if self._room_waiters and self._unsent_bytes <= self._config.unsent_bytes_max // 2:
+            waiters, self._room_waiters = self._room_waiters, {}
+            for waiter, slot in waiters:
+                waiter.on_room(slot)
 
     async def _run_receiver(self) -> None:
         try:
@@ -326,6 +359,7 @@ class NodeConnection:
         if through >= self._ordinal_first + len(self._adds):
             self.break_off(f"it confirmed add {through}, which was never sent")
             return
+        self._progress_s = trio.current_time()
         while self._ordinal_first <= through:
             sink, slot, entry, _ = self._adds.popleft()
             is_refused = self._ordinal_first in self._refused

@@ -13,7 +13,7 @@ import trio
 from geolog.ledger.connection import NodeConnection, NodeRefusedError
 from geolog.ledger.node_pool import NodePool
 from geolog.protocol.add_window import AddWindow, SendAdd
-from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import (
     AddRefused,
@@ -51,7 +51,8 @@ class LedgerWriter:
 
     Invariants: `_unacknowledged` holds exactly the entries above the window's LAC, in order; a
     slot is in `_connections` exactly when the ledger is open at that member and it is
-    connected.
+    connected; of a slot in `_held_from` nothing from that entry on was sent to it, because its
+    connection has no room.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class LedgerWriter:
         self._window = AddWindow(fragment.rule(record.quorum), lac=lac)
         self._slot_of = {member.instance: slot for slot, member in enumerate(fragment.ensemble)}
         self._connections: dict[int, NodeConnection] = {}
+        self._held_from: dict[int, EntryId] = {}
         self._unacknowledged: deque[EncodedEntry] = deque()
         self._unacknowledged_bytes = 0
         self._oldest_since_s = 0.0
@@ -243,8 +245,12 @@ class LedgerWriter:
         self._connections[slot] = connection
         self.why_lost.pop(slot, None)
         connection.attach(self, slot)
+        self._held_from.pop(slot, None)
         for effect in self._window.on_slot_back(slot):
             self._send(effect)
+        if not self._is_recovery and self._window.lac > NO_ENTRY:
+            # A node forgets in a restart what was pushed to it, and may have missed it.
+            connection.push_lac_nowait(self.record.ledger, self.record.epoch, self._window.lac)
         self._is_stuck = self.is_stuck()
         self._opened.set()
 
@@ -292,6 +298,13 @@ class LedgerWriter:
 
         self._nursery.start_soon(join_again, name=f"join {self.record.ledger} again")
 
+    def on_room(self, slot: int) -> None:
+        """A member's connection takes more: send what was held back and is still in flight."""
+        first = self._held_from.pop(slot, None)
+        if first is not None and not self._is_over:
+            for effect in self._window.lacking(slot, first=first):
+                self._send(effect)
+
     def on_slot_lost(self, slot: int) -> None:
         """A member's connection is gone; its link tries again."""
         connection = self._connections.pop(slot, None)
@@ -316,7 +329,12 @@ class LedgerWriter:
 
     def _send(self, effect: SendAdd) -> None:
         connection = self._connections.get(effect.slot)
-        if connection is None:
+        if connection is None or effect.slot in self._held_from:
+            return
+        encoded = self._unacknowledged[effect.entry - self._window.lac - 1]
+        if not connection.has_room(encoded.length_bytes):
+            self._held_from[effect.slot] = effect.entry
+            connection.tell_room(self, effect.slot)
             return
         record = self.record
         connection.add_nowait(
@@ -327,7 +345,7 @@ class LedgerWriter:
             epoch=record.epoch,
             lac=self._lac_at_start if self._is_recovery else self._window.lac,
             is_recovery=self._is_recovery,
-            encoded=self._unacknowledged[effect.entry - self._window.lac - 1],
+            encoded=encoded,
         )
 
     def _release(self, lac: EntryId) -> None:

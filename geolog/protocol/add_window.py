@@ -92,10 +92,16 @@ class AddWindow:
     def on_slot_back(self, slot: int) -> list[SendAdd]:
         """The member answers again: what it has not confirmed is sent once more."""
         self._lost &= ~(1 << slot)
+        return self.lacking(slot)
+
+    def lacking(self, slot: int, *, first: EntryId = NO_ENTRY) -> list[SendAdd]:
+        """What the member has not confirmed, from an entry on that was held back from it."""
         return [
             SendAdd(slot, entry)
             for entry, confirmed in self._unacknowledged()
-            if not confirmed >> slot & 1 and self._rule.write_mask(entry) >> slot & 1
+            if entry >= first
+            and not confirmed >> slot & 1
+            and self._rule.write_mask(entry) >> slot & 1
         ]
 
     def first_stuck(self) -> EntryId | None:

@@ -173,6 +173,25 @@ async def test_a_node_that_hangs_is_let_go(autojump_clock: MockClock) -> None:
         assert "no answer for 5" in connection.broken_why
 
 
+async def test_a_node_that_answers_slowly_but_steadily_is_kept(
+    autojump_clock: MockClock,
+) -> None:
+    """The last of a full window waits for long on a slow disk, and that says nothing of it."""
+    async with open_fake_nodes() as nodes:
+        nodes.nodes[0].lie = lambda asked, answers: [] if isinstance(asked, Add) else answers
+        sink = Sink()
+        connection = await connected(nodes, sink)
+        for entry in range(5):
+            add(connection, sink, entry)
+        for ordinal in range(1, 6):
+            await trio.sleep(4)
+            await nodes.nodes[0].streams[0].send(encode(AddsSynced(ordinal)))
+        await settled()
+
+        assert sink.synced == [0, 1, 2, 3, 4]
+        assert not connection.is_broken
+
+
 async def test_a_question_that_is_never_answered_ends_with_the_connection(
     autojump_clock: MockClock,
 ) -> None:

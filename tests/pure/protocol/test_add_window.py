@@ -98,6 +98,14 @@ def test_a_member_that_is_back_gets_again_what_it_lacks_and_no_more() -> None:
     assert sent(window.on_slot_back(2)) == "2:0 2:2"
 
 
+def test_what_was_held_back_is_sent_from_there_on_unless_acknowledged_meanwhile() -> None:
+    window = window_of(5)
+    stored(window, "0:0 1:0 0:1 1:1 2:3")
+
+    assert sent(window.lacking(2, first=EntryId(1))) == "2:2 2:4"
+    assert sent(window.lacking(2, first=EntryId(4))) == "2:4"
+
+
 def test_a_window_that_starts_above_a_lac_numbers_on_from_there() -> None:
     window = AddWindow(AckRule(quorum_of("3/3/2 m1"), "abc"), lac=EntryId(6))
 
