@@ -1,0 +1,182 @@
+"""Recovery against members that lie, of a ledger whose writer is gone."""
+
+import random
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
+from geolog.metadata.documents import seal_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ids import EntryId, Epoch
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.messages import (
+    Add,
+    AddRefused,
+    Answer,
+    EntryAnswer,
+    Fence,
+    Message,
+    Read,
+    ReadAnswer,
+    Reason,
+    Refused,
+)
+from tests.pure.ledger.fake_nodes import CLUSTER, LEDGER, FakeNodes, entry_of, open_fake_nodes
+
+
+async def stored(nodes: FakeNodes, record: LedgerRecord) -> LedgerMetadata:
+    """The ledger's record in metadata, as its writer left it."""
+    paths = ClusterPaths(CLUSTER)
+    await nodes.metadata.ensure_path(paths.ledger_bucket(LEDGER))
+    await nodes.metadata.create(paths.ledger(LEDGER), seal_document(record))
+    return LedgerMetadata(nodes.metadata, paths)
+
+
+async def recovered(nodes: FakeNodes, ledgers: LedgerMetadata) -> LedgerRecord:
+    return await recover_ledger(
+        LEDGER,
+        ledgers=ledgers,
+        pool=nodes.pool,
+        rng=random.Random(1),
+        config=RecoveryConfig(),
+    )
+
+
+async def test_one_copy_is_enough_to_keep_an_entry(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(3)
+        nodes.store(5, at=(2,))
+        nodes.nodes[0].lie = lambda asked, answers: [] if isinstance(asked, Read) else answers
+        closed = await recovered(nodes, await stored(nodes, nodes.ledger()))
+
+        assert (closed.state, closed.last_entry, closed.epoch) == (LedgerState.CLOSED, 4, 2)
+        assert all(len(node.entries) == 5 for node in nodes.nodes[:2])
+
+
+async def test_another_entry_s_bytes_are_no_copy(autojump_clock: MockClock) -> None:
+    """A node that mixes up its blocks must not have them written everywhere."""
+
+    def mixed_up(asked: Message, answers: list[Message]) -> list[Message]:
+        return [
+            attrs.evolve(
+                one,
+                entries=tuple(
+                    EntryAnswer(Answer.HAVE, entry_of(9).join()) for _ in one.entries
+                ),
+            )
+            if isinstance(one, ReadAnswer)
+            else one
+            for one in answers
+        ]
+
+    async with open_fake_nodes() as nodes:
+        nodes.store(3)
+        nodes.nodes[0].lie = mixed_up
+        closed = await recovered(nodes, await stored(nodes, nodes.ledger()))
+
+        assert closed.last_entry == 2
+        assert nodes.nodes[1].entries[EntryId(2)] == entry_of(2).join()
+
+
+@pytest.mark.parametrize("answer", [Answer.CORRUPT, Answer.UNKNOWN])
+async def test_damage_and_doubt_are_no_absence(
+    answer: Answer, autojump_clock: MockClock
+) -> None:
+    """Two of three cannot say: the entry may have been acknowledged, so nothing is closed."""
+
+    def unsure(asked: Message, answers: list[Message]) -> list[Message]:
+        return [
+            attrs.evolve(one, entries=tuple(EntryAnswer(answer) for _ in one.entries))
+            if isinstance(one, ReadAnswer)
+            else one
+            for one in answers
+        ]
+
+    async with open_fake_nodes() as nodes:
+        for node in nodes.nodes[:2]:
+            node.lie = unsure
+        ledgers = await stored(nodes, nodes.ledger())
+        with trio.move_on_after(30) as patience:
+            await recovered(nodes, ledgers)
+        assert patience.cancelled_caught
+        for node in nodes.nodes[:2]:
+            node.lie = lambda asked, answers: answers
+        with trio.fail_after(30):
+            closed = await recovered(nodes, ledgers)
+
+        assert closed.last_entry == -1
+
+
+async def test_silence_is_no_absence(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(2, at=(0, 1))
+        for node in nodes.nodes[:2]:
+            node.lie = lambda asked, answers: [] if isinstance(asked, Read | Fence) else answers
+        ledgers = await stored(nodes, nodes.ledger())
+        with trio.move_on_after(60) as patience:
+            await recovered(nodes, ledgers)
+        assert patience.cancelled_caught
+        for node in nodes.nodes[:2]:
+            node.lie = lambda asked, answers: answers
+        with trio.fail_after(30):
+            closed = await recovered(nodes, ledgers)
+
+        assert closed.last_entry == 1
+
+
+async def test_it_starts_above_the_highest_lac_that_a_member_knows(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(5)
+        nodes.nodes[1].lac = nodes.nodes[2].lac = EntryId(2)
+        closed = await recovered(nodes, await stored(nodes, nodes.ledger()))
+
+        assert closed.last_entry == 4
+        assert {entry for node in nodes.nodes for entry in node.adds()} == {3, 4}
+        lacs = {one.lac for node in nodes.nodes for one in node.asked if isinstance(one, Add)}
+        assert lacs == {2}  # Recovery moves no LAC.
+
+
+async def test_many_entries_in_flight_are_recovered_batch_by_batch(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(300, at=(0, 1))
+        closed = await recovered(nodes, await stored(nodes, nodes.ledger()))
+
+        assert closed.last_entry == 299
+        assert all(len(node.entries) == 300 for node in nodes.nodes)
+
+
+@pytest.mark.parametrize("kind", [Fence, Read, Add])
+async def test_who_meets_a_rival_s_fence_looks_again_whatever_it_was_doing(
+    kind: type[Message], autojump_clock: MockClock
+) -> None:
+    """The first try is refused as fenced at one member; the next epoch is not."""
+
+    async with open_fake_nodes() as nodes:
+        nodes.store(80, at=(0, 1))
+
+        def fence_once(asked: Message, answers: list[Message]) -> list[Message]:
+            if not isinstance(asked, kind) or is_told:
+                return answers
+            if isinstance(asked, Add):
+                is_told.append(True)
+                return [AddRefused(asked.ordinal, Reason.FENCED, asked.epoch)]
+            if isinstance(asked, Fence | Read):
+                is_told.append(True)
+                return [Refused(asked.request, Reason.FENCED, Epoch(9), "a rival")]
+            return answers
+
+        is_told: list[bool] = []
+        nodes.nodes[2].lie = fence_once
+        with trio.fail_after(60):
+            closed = await recovered(nodes, await stored(nodes, nodes.ledger()))
+
+        assert is_told
+        assert closed.last_entry == 79

@@ -1,0 +1,273 @@
+"""A ledger's writer against members that leave, come back, refuse and fall behind."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.ledger.connection import ConnectionConfig
+from geolog.ledger.ledger_writer import LedgerWriter
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch
+from geolog.protocol.messages import (
+    Add,
+    AddRefused,
+    AddsSynced,
+    Message,
+    OpenLedger,
+    PushLac,
+    Reason,
+    Refused,
+)
+from tests.pure.ledger.fake_nodes import FakeNodes, Lie, entry_of, open_fake_nodes
+from topology.errors import NotEnoughNodesError
+
+
+@attrs.define(eq=False)
+class Listener:
+    """Keeps what it is told."""
+
+    lacs: list[int] = attrs.field(factory=list)
+    fenced: list[str] = attrs.field(factory=list)
+    stuck: list[int] = attrs.field(factory=list)
+
+    def on_lac(self, lac: EntryId) -> None:
+        self.lacs.append(lac)
+
+    def on_fenced(self, writer: LedgerWriter, why: str) -> None:
+        self.fenced.append(why)
+
+    def on_stuck(self, entry: EntryId, why: str) -> None:
+        self.stuck.append(entry)
+
+
+@asynccontextmanager
+async def a_writer(nodes: FakeNodes, listener: Listener) -> AsyncIterator[LedgerWriter]:
+    async with trio.open_nursery() as nursery:
+        record = nodes.ledger()
+        writer = LedgerWriter(
+            nodes.pool, record, record.fragments[0], listener, nursery=nursery, lac=NO_ENTRY
+        )
+        await writer.open(patience_s=1.0)
+        yield writer
+        writer.close()
+        nursery.cancel_scope.cancel()
+
+
+def add(writer: LedgerWriter, count: int = 1, *, size_bytes: int = 10) -> None:
+    for _ in range(count):
+        entry = writer.entry_next
+        writer.add_nowait(entry_of(entry, value=random.Random(entry).randbytes(size_bytes)))
+
+
+def refusing(reason: Reason, epoch: int = 1) -> Lie:
+    """Refuses every add."""
+    return lambda asked, answers: (
+        [AddRefused(asked.ordinal, reason, Epoch(epoch))] if isinstance(asked, Add) else answers
+    )
+
+
+async def test_the_lac_moves_when_an_ack_set_has_synced(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            add(writer, 3)
+            await trio.sleep(0.1)
+
+            assert writer.lac == 2
+            assert listener.lacs[-1] == 2
+            assert writer.unacknowledged_bytes == 0
+
+
+async def test_an_idle_writer_pushes_its_lac(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        async with a_writer(nodes, Listener()) as writer:
+            add(writer)
+            await trio.sleep(0.1)
+
+        pushed = [one for one in nodes.nodes[0].asked if isinstance(one, PushLac)]
+        assert [one.lac for one in pushed] == [0]
+        assert [node.lac for node in nodes.nodes] == [0, 0, 0]
+
+
+async def test_a_member_that_breaks_while_the_lac_is_pushed_harms_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            add(writer)
+            await trio.testing.wait_all_tasks_blocked()
+            nodes.network.reset("client", "node-0")
+            writer.push_lac_nowait()
+
+            assert [node.lac for node in nodes.nodes[1:]] == [-1, -1]
+            await trio.testing.wait_all_tasks_blocked()
+            assert [node.lac for node in nodes.nodes[1:]] == [0, 0]
+
+
+async def test_who_comes_back_is_sent_exactly_what_is_not_acknowledged(
+    autojump_clock: MockClock,
+) -> None:
+    def silent(asked: Message, answers: list[Message]) -> list[Message]:
+        return [] if isinstance(asked, Add) else answers
+
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            add(writer, 3)  # All have them.
+            await trio.sleep(0.1)
+            for node in nodes.nodes[:2]:
+                node.lie = silent
+            add(writer, 2)
+            await trio.sleep(0.1)
+            assert writer.lac == 2
+            nodes.nodes[0].asked.clear()
+            nodes.nodes[0].lie = lambda asked, answers: answers
+            nodes.network.reset("client", "node-0")
+            await trio.sleep(1)
+
+            assert nodes.nodes[0].adds() == [3, 4]
+            assert writer.lac == 4
+
+
+async def test_a_stale_answer_of_an_old_connection_counts_for_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    """Ordinals begin anew with each connection."""
+
+    def first_of_each(asked: Message, answers: list[Message]) -> list[Message]:
+        if isinstance(asked, Add):
+            return [AddsSynced(1)] if asked.ordinal == 1 else []
+        return answers
+
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            for node in nodes.nodes[:2]:
+                node.lie = first_of_each
+            add(writer, 3)
+            await trio.sleep(0.1)
+            assert writer.lac == 0
+            nodes.network.reset("client", "node-0")
+            await trio.sleep(1)
+
+            assert writer.lac == 1  # Entry 1 was the first on the new connection.
+
+
+async def test_a_member_that_refuses_for_now_takes_part_again_when_it_can(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            nodes.nodes[0].lie = refusing(Reason.READ_ONLY)
+            add(writer)
+            await trio.sleep(0.1)
+            assert writer.lac == 0
+            assert writer.is_short_of_members()
+            nodes.nodes[0].lie = lambda asked, answers: answers
+            await trio.sleep(5)
+            assert not writer.is_short_of_members()
+            add(writer)
+            await trio.sleep(0.1)
+
+        assert EntryId(1) in nodes.nodes[0].entries
+        assert not listener.fenced
+
+
+async def test_too_many_that_refuse_leave_it_stuck(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            for node in nodes.nodes[:2]:
+                node.lie = refusing(Reason.READ_ONLY)
+            add(writer)
+            await trio.sleep(0.1)
+
+            assert writer.is_stuck()
+            assert listener.stuck == [0]
+            assert not writer.can_go_on()
+
+
+async def test_one_fence_ends_it_and_nothing_counts_after(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            nodes.nodes[2].lie = refusing(Reason.FENCED, epoch=2)
+            nodes.network.latency_s = lambda one, other: 0.0 if "node-2" in (one, other) else 1
+            add(writer)
+            await trio.sleep(5)
+
+            assert writer.is_over
+            assert len(listener.fenced) == 1
+            assert listener.lacs == []
+            assert len(writer.take_unacknowledged()) == 1
+
+
+async def test_a_fence_below_its_own_epoch_is_a_refusal_like_others(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            nodes.nodes[2].lie = refusing(Reason.FENCED, epoch=0)
+            add(writer)
+            await trio.sleep(0.1)
+
+            assert not writer.is_over
+            assert writer.lac == 0
+
+
+async def test_a_member_that_never_reads_is_let_go_and_the_writer_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    config = ConnectionConfig(unsent_bytes_max=4 << 20, answer_timeout_s=1e9)
+    async with open_fake_nodes(config) as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            nodes.nodes[0].is_reading = False
+            for _ in range(12):
+                add(writer, size_bytes=1_000_000)
+                await trio.sleep(0.01)
+
+            assert writer.lac == 11
+            assert writer.is_short_of_members() or nodes.nodes[0].connections_count > 1
+
+
+async def test_a_ledger_opens_without_a_member_that_is_away(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.network.kill("node-0")
+        async with a_writer(nodes, Listener()) as writer:
+            add(writer)
+            await trio.sleep(0.1)
+
+            assert writer.lac == 0
+
+
+async def test_a_ledger_that_too_few_members_open_is_told_with_each_reason(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.network.kill("node-0")
+        nodes.nodes[1].lie = lambda asked, answers: (
+            [Refused(asked.request, Reason.READ_ONLY, Epoch(0), "disk full")]
+            if isinstance(asked, OpenLedger)
+            else answers
+        )
+        record = nodes.ledger()
+        writer = LedgerWriter(
+            nodes.pool,
+            record,
+            record.fragments[0],
+            Listener(),
+            nursery=nodes.nursery,
+            lac=NO_ENTRY,
+        )
+        with pytest.raises(NotEnoughNodesError, match=r"node-0 .*node-1 .*disk full"):
+            await writer.open(patience_s=1.0)
+
+        assert writer.is_over
