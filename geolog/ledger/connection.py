@@ -359,7 +359,8 @@ class NodeConnection:
         if through >= self._ordinal_first + len(self._adds):
             self.break_off(f"it confirmed add {through}, which was never sent")
             return
-        self._progress_s = trio.current_time()
+        if through >= self._ordinal_first:  # Else it repeats itself, which is no progress.
+            self._progress_s = trio.current_time()
         while self._ordinal_first <= through:
             sink, slot, entry, _ = self._adds.popleft()
             is_refused = self._ordinal_first in self._refused

@@ -26,6 +26,7 @@ from geolog.protocol.messages import (
 )
 from geolog.transport.seam import ConnectionFailedError
 from geolog.wire.codec import encode
+from sim.memory_transport import Latency
 from tests.pure.ledger.fake_nodes import LEDGER, FakeNodes, entry_of, open_fake_nodes
 from topology.errors import FencedError
 
@@ -72,6 +73,10 @@ def add(connection: NodeConnection, sink: Sink, entry: int, *, size_bytes: int =
 
 def open_question(request: int) -> Message:
     return OpenLedger(request, LEDGER, Epoch(1), InstanceId("0" * 32))
+
+
+def constant(latency_s: float) -> Latency:
+    return lambda one, other: latency_s
 
 
 async def settled() -> None:
@@ -190,6 +195,36 @@ async def test_a_node_that_answers_slowly_but_steadily_is_kept(
 
         assert sink.synced == [0, 1, 2, 3, 4]
         assert not connection.is_broken
+
+
+async def test_a_node_that_repeats_an_old_answer_hangs_all_the_same(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.nodes[0].lie = lambda asked, answers: (
+            [AddsSynced(0)] if isinstance(asked, Add) else answers
+        )
+        sink = Sink()
+        connection = await connected(nodes, sink)
+        for entry in range(20):
+            add(connection, sink, entry)
+            await trio.sleep(0.5)
+
+        assert sink.lost_count == 1
+
+
+async def test_a_node_that_is_slow_but_steady_is_kept(autojump_clock: MockClock) -> None:
+    """In the end each add waits seven seconds, but one is answered every half second."""
+    async with open_fake_nodes() as nodes:
+        sink = Sink()
+        connection = await connected(nodes, sink)
+        for entry in range(60):
+            nodes.network.latency_s = constant(min(3.5, 0.1 * entry))
+            add(connection, sink, entry)
+            await trio.sleep(0.5)
+
+        assert not connection.is_broken
+        assert 40 <= len(sink.synced) <= 50
 
 
 async def test_a_question_that_is_never_answered_ends_with_the_connection(
