@@ -450,6 +450,8 @@ class PartitionWriter:
         if self._failure is not None:
             prepared.writer.close()
             return
+        if prepared.writer.is_over:  # While metadata's answer was on its way.
+            raise FencedError(f"another writer owns {self._stream.name} now")
         self._owner, self._ledger, self._segment = activated
         self._writer = prepared.writer
         self._adherence = prepared.adherence

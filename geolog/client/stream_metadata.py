@@ -4,6 +4,8 @@ Every change of a partition's list is one multi that also moves, or checks, the 
 owner record, so that only the owner of the moment can make it.
 """
 
+from contextlib import suppress
+
 import attrs
 import trio
 
@@ -29,9 +31,13 @@ from geolog.protocol.stream_state import OwnerRecord, SegmentRecord, StreamName,
 from topology.errors import (
     ConflictError,
     FencedError,
+    GeologError,
     NoSuchStreamError,
     OutcomeUnknownError,
 )
+
+GIVE_BACK_S = 2.0
+"""How long giving a partition back may take; else that waits for the end of the session."""
 
 
 class StreamExistsError(ConflictError):
@@ -170,10 +176,14 @@ class StreamMetadata:
             except (BadVersionError, NodeExistsError):
                 continue  # Another took that epoch: take the next.
             except OutcomeUnknownError:
-                found = await self.owner_latest(name)
-                if found.record == taken:
-                    return found
+                # The epoch may be ours, or that of another writer of this process, which would
+                # look the same. An epoch more costs nothing.
                 continue
+            except trio.Cancelled:
+                with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
+                    if (found := await self.owner_latest(name)).record == taken:
+                        await self.release_ownership(found)
+                raise
             assert isinstance(version, int)
             return VersionedOwner(taken, version)
 
@@ -252,7 +262,8 @@ class StreamMetadata:
             version, opened_version, *_ = await self._metadata.multi(operations)
         except (BadVersionError, NodeExistsError):
             found = await self.owner_latest(name)
-            if found.record != owned:  # Else it is our own write, whose answer was lost.
+            # Our own write, whose answer was lost, listed this very ledger.
+            if found.record != owned or not await self._is_listed(name, segment):
                 raise FencedError(f"another writer owns {name} now") from None
             version, opened_version = found.version, opening.version + 1
         except NoNodeError:
@@ -264,6 +275,10 @@ class StreamMetadata:
             VersionedLedger(opened, opened_version),
             VersionedSegment(segment, 0),
         )
+
+    async def _is_listed(self, name: StreamName, segment: SegmentRecord) -> bool:
+        stored = await self._metadata.find(self._paths.segment(name, segment.segment))
+        return stored is not None and stored.data == seal_document(segment)
 
     async def _ensure_bucket(self, name: StreamName, segment: int) -> None:
         """Make the bucket, but no parent: a stream that was deleted must not come back."""

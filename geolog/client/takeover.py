@@ -1,10 +1,17 @@
 """Becoming the owner of a partition: take its epoch, then end what the one before left open."""
 
 import random
+from contextlib import suppress
 
 import attrs
+import trio
 
-from geolog.client.stream_metadata import StreamMetadata, VersionedOwner, VersionedSegment
+from geolog.client.stream_metadata import (
+    GIVE_BACK_S,
+    StreamMetadata,
+    VersionedOwner,
+    VersionedSegment,
+)
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
@@ -12,6 +19,7 @@ from geolog.ledger.node_pool import NodePool
 from geolog.protocol.ids import EntryId, Sequence
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import SegmentRecord, StreamRecord
+from topology.errors import GeologError
 
 
 @attrs.frozen
@@ -34,8 +42,40 @@ async def take_over(
     rng: random.Random,
     config: RecoveryConfig,
 ) -> TakenOver:
-    """Own the partition, with every listed ledger CLOSED. FencedError if taken over in turn."""
+    """Own the partition, with every listed ledger CLOSED. FencedError if taken over in turn.
+
+    Whoever does not come to the end, for whatever reason, gives the partition back: as long as
+    an owner is alive readers leave its open ledger to it.
+    """
     owner = await streams.take_ownership(stream.name, who)
+    try:
+        return await _take_over_as(
+            owner,
+            stream,
+            streams=streams,
+            ledgers=ledgers,
+            pool=pool,
+            region=region,
+            rng=rng,
+            config=config,
+        )
+    except BaseException:
+        with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
+            await streams.release_ownership(owner)
+        raise
+
+
+async def _take_over_as(
+    owner: VersionedOwner,
+    stream: StreamRecord,
+    *,
+    streams: StreamMetadata,
+    ledgers: LedgerMetadata,
+    pool: NodePool,
+    region: str | None,
+    rng: random.Random,
+    config: RecoveryConfig,
+) -> TakenOver:
     reader = LedgerReader(pool, region=region, rng=rng, config=LedgerReadConfig())
     last: SegmentRecord | None = None
     for listed in await streams.segments(stream.name):

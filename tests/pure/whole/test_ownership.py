@@ -1,0 +1,187 @@
+"""Owning a partition: by one at a time, for certain, and given back if nothing comes of it."""
+
+import math
+from collections.abc import Awaitable, Callable
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.client.stream_metadata import StreamMetadata
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.metadata.memory import MemoryMetadata, open_memory_store
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Operation
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
+from geolog.protocol.ledger_state import Fragment, Member
+from geolog.protocol.stream_state import SegmentRecord, StreamMode, StreamName, StreamRecord
+from tests.pure.whole.clusters import World, append_each, numbered, open_world, values_of
+from topology.errors import FencedError, OutcomeUnknownError
+from topology.location import Location
+from topology.quorum import QuorumConfig
+
+STREAM = "shop/orders"
+NAME = StreamName.parse(STREAM)
+QUORUM = QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1)
+
+
+# Metadata alone.
+
+
+@attrs.frozen
+class Rival:
+    """A way to metadata on which another's request comes first, and one's own is lost."""
+
+    real: MemoryMetadata
+    comes_first: Callable[[], Awaitable[object]]
+    is_over: list[bool] = attrs.field(factory=list)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.real, name)
+
+    async def multi(self, operations: list[Operation]) -> list[str | int | None]:
+        if self.is_over:
+            return await self.real.multi(operations)
+        self.is_over.append(True)
+        await self.comes_first()
+        raise OutcomeUnknownError("the request was lost")
+
+
+def stream_record() -> StreamRecord:
+    return StreamRecord(
+        name=NAME, mode=StreamMode.GLOBAL, quorum=QUORUM, segment_bytes=1 << 20, created_us=0
+    )
+
+
+def segment_of(ledger: VersionedLedger) -> SegmentRecord:
+    return SegmentRecord(
+        segment=1,
+        ledger=ledger.record.ledger,
+        home_epoch=1,
+        first_sequence=Sequence(0),
+        owner_epoch=Epoch(1),
+        activated_us=0,
+    )
+
+
+async def allocated(ledgers: LedgerMetadata) -> VersionedLedger:
+    member = Member(InstanceId("0" * 32), "node", Location.parse("/eu/rack"))
+    return await ledgers.allocate(QUORUM, Fragment(EntryId(0), (member,)), stream=STREAM)
+
+
+async def test_two_of_one_name_do_not_both_take_one_epoch(autojump_clock: MockClock) -> None:
+    """Two writers of one process: the other's success is not one's own lost answer."""
+    async with open_memory_store() as store, store.open_session() as session:
+        paths = ClusterPaths("default")
+        ledgers = LedgerMetadata(session, paths)
+        one = StreamMetadata(session, paths, ledgers)
+        owners = []
+
+        async def take_first() -> None:
+            owners.append(await one.take_ownership(NAME, "process"))
+
+        rival = Rival(session, take_first)
+        other = StreamMetadata(rival, paths, ledgers)  # type: ignore[arg-type]
+        await session.ensure_path(paths.root)
+        await one.create(stream_record())
+        owners.append(await other.take_ownership(NAME, "process"))
+
+    assert [owner.record.epoch for owner in owners] == [1, 2]
+
+
+async def test_the_activation_of_another_is_not_taken_for_one_s_own(
+    autojump_clock: MockClock,
+) -> None:
+    """What is compared is the segment, with its ledger: epoch and number may be the same."""
+    async with open_memory_store() as store, store.open_session() as session:
+        paths = ClusterPaths("default")
+        ledgers = LedgerMetadata(session, paths)
+        streams = StreamMetadata(session, paths, ledgers)
+        await session.ensure_path(paths.root)
+        await streams.create(stream_record())
+        owner = await streams.take_ownership(NAME, "process")
+        mine, theirs = await allocated(ledgers), await allocated(ledgers)
+        await streams.activate(
+            NAME, owner, closing=None, opening=theirs, segment=segment_of(theirs)
+        )
+
+        with pytest.raises(FencedError):
+            await streams.activate(
+                NAME, owner, closing=None, opening=mine, segment=segment_of(mine)
+            )
+
+
+# Whole clusters.
+
+
+@pytest.mark.parametrize("tenths", range(1, 16))
+async def test_who_gives_up_taking_over_does_not_stand_in_the_way_of_readers(
+    tenths: int, autojump_clock: MockClock
+) -> None:
+    """Its process lives on, so that nobody would ever take the owner for dead."""
+    async with open_world() as world:
+        with pytest.raises(ZeroDivisionError):
+            await die_before_the_lac_is_told(world)
+        await trio.sleep(10)
+        world.cluster.store.round_trip_s = lambda: 0.1
+        with trio.move_on_after(tenths / 10):
+            async with world.log.open_writer(STREAM):
+                await trio.sleep_forever()
+        world.cluster.store.round_trip_s = lambda: 0.0
+
+        async with world.cluster.open_client("eu-west", host="reads") as log:
+            with trio.fail_after(20):
+                assert await values_of(log) == numbered(3)
+
+
+async def die_before_the_lac_is_told(world: World) -> None:
+    sessions: list[MemoryMetadata] = []
+    async with (
+        world.cluster.open_client("eu-west", host="dies", on_session=sessions.append) as log,
+        log.open_writer(STREAM) as writer,
+    ):
+        await append_each(writer, numbered(3))
+        for node_id in world.cluster.nodes:
+            world.cluster.network.cut("dies", node_id)
+        sessions[0].cut_off()
+        raise ZeroDivisionError
+
+
+async def test_an_owner_fenced_before_it_hears_of_its_activation_is_told_so(
+    autojump_clock: MockClock,
+) -> None:
+    """It sleeps while metadata's answer waits for it, and another takes over."""
+    async with open_world() as world:
+        sessions: list[MemoryMetadata] = []
+        outcomes: list[str] = []
+
+        async def write() -> None:
+            async with world.cluster.open_client(
+                "us-east", host="sleeper", on_session=sessions.append
+            ) as log:
+                try:
+                    async with log.open_writer(STREAM) as writer:
+                        await writer.append(b"never")
+                except geolog.GeologError as error:
+                    outcomes.append(error.outcome)
+
+        async with trio.open_nursery() as nursery:
+            world.cluster.store.round_trip_s = lambda: 0.1
+            nursery.start_soon(write)
+            first_segment = ClusterPaths("default").segment(NAME, 1)
+            while world.cluster.store.tree.find(first_segment) is None:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            sessions[0].cut_off(noticed_after_s=math.inf)
+            world.cluster.store.round_trip_s = lambda: 0.0
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.append(b"of the second")
+                for node_id in world.cluster.nodes:
+                    world.cluster.network.reset("sleeper", node_id)
+                await trio.sleep(3)
+                sessions[0].restore()
+                await trio.sleep(3)
+
+        assert await values_of(world.log) == [b"of the second"]
+        assert outcomes == ["refused"]
