@@ -11,15 +11,22 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks are cancelled when the block ends.
 
     An error of the block comes out as it is, not inside the group that a nursery makes of it:
-    who writes to a stream expects FencedError, whatever runs behind it. An error of a
-    background task is a defect, and comes out as a group.
+    who writes to a stream expects FencedError, whatever runs behind it. So does Ctrl-C,
+    whichever task it happened to strike. An error of a background task is a defect, and comes
+    out as a group.
     """
-    error_of_block: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        try:
-            yield nursery
-        except Exception as error:  # noqa: BLE001 - raised again below, outside the group.
-            error_of_block = error
-        nursery.cancel_scope.cancel(reason="the block has ended")
+    error_of_block: Exception | KeyboardInterrupt | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised again below.
+                error_of_block = error
+            nursery.cancel_scope.cancel(reason="the block has ended")
+    except BaseExceptionGroup as group:
+        _, other = group.split(KeyboardInterrupt)
+        if other is not None:
+            raise
+        error_of_block = KeyboardInterrupt()
     if error_of_block is not None:
         raise error_of_block
