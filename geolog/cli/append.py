@@ -1,8 +1,9 @@
 """`geolog append`: a record for each line of stdin, many in flight, answers in order."""
 
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import attrs
 import click
@@ -13,12 +14,16 @@ from geolog.cli.exits import exit_of
 from geolog.cli.invocation import Invocation, Verb, tell, this_invocation
 from geolog.cli.output import Plain, print_json, show
 from geolog.cli.progress import Progress
-from geolog.cli.recordformats import FORMATS, Format, Outgoing, Parser, parser_of
+from geolog.cli.recordformats import FORMATS, Format, Outgoing, parser_of
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.client.pipeline import Answered, Pipeline
-from topology.errors import GeologError
+from topology.errors import GeologError, InvalidArgumentError
 
 _READ_BYTES_MAX = 1 << 20
+
+
+class AnswersUnprintedError(GeologError):
+    """Whoever read the answers is gone, or the disk behind them is full."""
 
 
 @attrs.frozen(kw_only=True)
@@ -85,20 +90,39 @@ def command(
     trio.run(_append, this_invocation(), options)
 
 
+@attrs.define
+class Source:
+    """Whether more is read from stdin. What was pushed before a stop is still answered."""
+
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    failure: GeologError | None = None
+    is_interrupted: bool = False
+
+    def stop(self, failure: GeologError | None = None) -> None:
+        """Take no more; the first failure is the one that is told."""
+        self.failure = self.failure or failure
+        self.scope.cancel(reason="no more input is taken")
+
+
 async def _append(invocation: Invocation, options: AppendOptions) -> None:
     output = invocation.config.output
-    tally, patience = AppendTally(), Patience(invocation)
+    tally, patience, source = AppendTally(), Patience(invocation), Source()
     started_s = trio.current_time()
     with Progress(
         "records appended", sys.stderr, is_forced=options.is_progress_shown
     ) as progress:
         try:
             with patience.scope:
-                await _pump(invocation, options, tally, patience, progress)
+                await _pump(invocation, options, tally, patience, source, progress)
             if patience.scope.cancelled_caught:
                 raise too_slow(invocation)
+            if source.failure is not None:
+                raise source.failure
         except* GeologError as errors:
             raise _with_tally(errors, tally) from errors
+    if source.is_interrupted:
+        tell(f"interrupted: {_reached(tally)}, and no other")
+        raise click.Abort
     if output == "json":
         show(attrs.asdict(tally) | {"seconds": trio.current_time() - started_s}, output)
     elif output == "table":
@@ -112,6 +136,7 @@ async def _pump(
     options: AppendOptions,
     tally: AppendTally,
     patience: Patience,
+    source: Source,
     progress: Progress,
 ) -> None:
     async with (
@@ -120,18 +145,56 @@ async def _pump(
         trio.open_nursery() as nursery,
     ):
         pipeline = Pipeline(writer)
-        nursery.start_soon(_push_all, options, pipeline, patience)
+        await nursery.start(_stop_at_signals, source)
+        nursery.start_soon(_push_all, options, pipeline, patience, source)
         patience.suspend()
         while answers := await pipeline.next_answers():
-            _note(answers, tally, is_printed=invocation.config.output == "jsonl")
+            try:
+                _note(answers, tally, is_printed=_prints_answers(invocation, source))
+            except OSError as error:
+                source.stop(AnswersUnprintedError(f"stdout takes no more: {error.strerror}"))
             progress.at(tally.appended)
             # Nothing is owed while all is answered: then we wait for stdin.
             patience.progressed() if pipeline.unanswered_count else patience.suspend()
+        nursery.cancel_scope.cancel(reason="all is answered")
 
 
-async def _push_all(options: AppendOptions, pipeline: Pipeline, patience: Patience) -> None:
+def _prints_answers(invocation: Invocation, source: Source) -> bool:
+    is_stdout_lost = isinstance(source.failure, AnswersUnprintedError)
+    return invocation.config.output == "jsonl" and not is_stdout_lost
+
+
+async def _stop_at_signals(source: Source, task_status: trio.TaskStatus[None]) -> None:
+    """Stop in order at the first signal, at once at the second."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            if source.is_interrupted:
+                raise KeyboardInterrupt
+            source.is_interrupted = True
+            source.stop()
+
+
+async def _push_all(
+    options: AppendOptions, pipeline: Pipeline, patience: Patience, source: Source
+) -> None:
+    try:
+        with source.scope:
+            await _push_stdin(options, pipeline, patience)
+    except GeologError as error:
+        source.stop(error)  # Told when all before it is answered.
+    pipeline.close()
+
+
+async def _push_stdin(options: AppendOptions, pipeline: Pipeline, patience: Patience) -> None:
     parser = parser_of(options.format, key_separator=options.key_separator)
-    async for outgoing in _records(parser):
+    while data := await _read_stdin():
+        await _push(parser.feed(data), pipeline, patience)
+    await _push(parser.end(), pipeline, patience)
+
+
+async def _push(records: Iterator[Outgoing], pipeline: Pipeline, patience: Patience) -> None:
+    for outgoing in records:
         if not pipeline.unanswered_count:
             patience.progressed()
         await pipeline.push(
@@ -140,32 +203,29 @@ async def _push_all(options: AppendOptions, pipeline: Pipeline, patience: Patien
             headers=outgoing.headers,
             transaction_id=outgoing.transaction_id,
         )
-    pipeline.close()
-
-
-async def _records(parser: Parser) -> AsyncIterator[Outgoing]:
-    while data := await _read_stdin():
-        for outgoing in parser.feed(data):
-            yield outgoing
-    for outgoing in parser.end():
-        yield outgoing
 
 
 async def _read_stdin() -> bytes:
     # Not through sys.stdin: a thread left waiting in it would hold its lock at exit.
-    return await trio.to_thread.run_sync(os.read, 0, _READ_BYTES_MAX, abandon_on_cancel=True)
+    try:
+        return await trio.to_thread.run_sync(
+            os.read, 0, _READ_BYTES_MAX, abandon_on_cancel=True
+        )
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"stdin cannot be read: {error.strerror}; give it a file or a pipe of records"
+        ) from error
 
 
 def _note(answers: list[Answered], tally: AppendTally, *, is_printed: bool) -> None:
-    for answered in answers:
-        if is_printed:
-            print_json(_document(answered))
-    if is_printed:
-        sys.stdout.flush()
     tally.first = tally.first or _document(answers[0])
     tally.last = _document(answers[-1])
     tally.appended += len(answers)
     tally.bytes += sum(answered.size_bytes for answered in answers)
+    if is_printed:
+        for answered in answers:
+            print_json(_document(answered))
+        sys.stdout.flush()
 
 
 def _document(answered: Answered) -> dict[str, Plain]:
@@ -181,8 +241,12 @@ def _document(answered: Answered) -> dict[str, Plain]:
 def _with_tally(errors: BaseExceptionGroup[GeologError], tally: AppendTally) -> GeologError:
     """The first error, with what was acknowledged before it: that much is safe."""
     error = min(_leaves(errors), key=exit_of)
+    return type(error)(f"{error} ({_reached(tally)})")
+
+
+def _reached(tally: AppendTally) -> str:
     reached = f", up to sequence {tally.last['sequence']}" if tally.last else ""
-    return type(error)(f"{error} ({tally.appended:,} records were acknowledged{reached})")
+    return f"{tally.appended:,} records were acknowledged{reached}"
 
 
 def _leaves(errors: BaseExceptionGroup[GeologError]) -> Iterator[GeologError]:

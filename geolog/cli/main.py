@@ -87,11 +87,15 @@ def main() -> None:
     """Run the command of this process and end the process with its exit code."""
     if not __debug__:
         sys.exit("geolog: refuses to run under python -O: its assertions guard your data")
+    _open_closed_streams()
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
+    except OSError as error:
+        _forget_stdout()
+        code = code or _explain(error)
     sys.exit(code)
 
 
@@ -131,6 +135,10 @@ def _explain(error: BaseException) -> int:
             return exit_of(ours)
         case SystemExit() as exit_:
             return exit_.code if isinstance(exit_.code, int) else Exit.ERROR
+        case OSError(strerror=str(reason), filename=name):
+            where = "" if name is None else f" {name}"
+            tell(f"geolog: the operating system refused{where}: {reason}")
+            return Exit.ERROR
         case other:
             tell(
                 f"geolog: unexpected {type(other).__name__}: {other} "
@@ -151,6 +159,13 @@ def _weight(error: BaseException) -> int:
     """Of several errors at once, which is the cause: an interrupt first, a surprise last."""
     order = (KeyboardInterrupt, click.ClickException, BrokenPipeError, GeologError)
     return next((i for i, kind in enumerate(order) if isinstance(error, kind)), len(order))
+
+
+def _open_closed_streams() -> None:
+    """Let closed standard streams lead nowhere: else a socket might be given their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _forget_stdout() -> None:

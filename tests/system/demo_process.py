@@ -46,14 +46,17 @@ def geolog(
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    *arguments: str, config: Path | None = None, stdin: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
     """A command that runs while the test looks at it; killed at the end, if it still runs."""
+    named = {} if config is None else {"GEOLOG_CONFIG": str(config)}
     with subprocess.Popen(
         [*GEOLOG, *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=plain_environment(),
+        env=plain_environment() | named,
     ) as process:
         try:
             yield process

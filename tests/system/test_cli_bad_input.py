@@ -1,12 +1,22 @@
 """Bad input: each a clear message with the value and the next step, and its exit code."""
 
 import json
+import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.system.demo_process import DemoProcess, geolog
+from tests.system.demo_process import (
+    GEOLOG,
+    DemoProcess,
+    geolog,
+    plain_environment,
+    read_rest,
+    read_some,
+    started,
+)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +119,71 @@ def test_a_line_that_is_no_json_is_named_and_those_before_it_are_safe(
 ) -> None:
     demo.run("stream", "create", "bad/json", "--ensemble", "3", "--min-regions", "2")
 
-    done = demo.run("append", "bad/json", "--format", "jsonl", given=b'{"value":"a"}\n{]\n')
+    done = demo.run(
+        "append", "bad/json", "--format", "jsonl", "-o", "jsonl", given=b'{"value":"a"}\n{]\n'
+    )
 
     assert done.returncode == 2
     assert b"line 2 is no JSON" in done.stderr
+    assert b"1 records were acknowledged" in done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_an_append_that_is_interrupted_answers_what_it_took_and_says_so(
+    demo: DemoProcess,
+) -> None:
+    demo.run("stream", "create", "bad/broken-off", "--ensemble", "3", "--min-regions", "2")
+
+    with started(
+        "append", "bad/broken-off", "-o", "jsonl", config=demo.config, stdin=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"a\nb\nc\n")
+        process.stdin.flush()
+        answers = read_some(process.stdout, b'"sequence": 0')
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+        answers += read_rest(process.stdout)
+        message = read_rest(process.stderr)
+
+    assert process.returncode == 130
+    assert (
+        message == b"interrupted: 3 records were acknowledged, up to sequence 2, and no other\n"
+    )
+    assert len(answers.splitlines()) == 3
+
+
+def test_answers_that_nobody_takes_end_an_append_with_an_error(demo: DemoProcess) -> None:
+    demo.run("stream", "create", "bad/untold", "--ensemble", "3", "--min-regions", "2")
+
+    with started(
+        "append", "bad/untold", "-o", "jsonl", config=demo.config, stdin=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        process.wait(20)
+        message = read_rest(process.stderr)
+
+    assert process.returncode == 1
+    assert b"stdout takes no more: Broken pipe (1 records were acknowledged" in message
+
+
+@pytest.mark.parametrize("stdout", ["/dev/full", None])
+def test_a_stdout_that_takes_nothing_is_no_fault_of_geolog(stdout: str | None) -> None:
+    target = ">&-" if stdout is None else f">{stdout}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {target}', "sh", *GEOLOG, "config", "show"],
+        capture_output=True,
+        env=plain_environment(),
+        check=False,
+    )
+
+    assert done.returncode == (0 if stdout is None else 1)
+    assert b"Traceback" not in done.stderr
+    assert b"a fault of geolog" not in done.stderr
 
 
 def serve(demo: DemoProcess, data_dir: Path, *options: str) -> tuple[int, str]:
