@@ -6,6 +6,7 @@ first, so that the latest wins and the others find out at their next step.
 
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import attrs
 import trio
@@ -16,7 +17,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_reader import check_place
 from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.ledger.node_pool import NodePool
-from geolog.metadata.seam import BadVersionError
+from geolog.metadata.seam import BadVersionError, SessionLostError
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
@@ -37,6 +38,9 @@ from topology.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+
+_RIVALS_COUNTED_MAX = 5
+"""Patience with rivals is doubled so often: with the default delay up to 16 s."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,9 +73,11 @@ async def recover_ledger(
 ) -> LedgerRecord:
     """Fence and close the ledger, or find it closed; the caller bounds the wait.
 
-    Tries again while too few members answer. An ALLOCATED ledger is closed as an empty one
-    would be: nothing in it was ever acknowledged.
+    Tries again while too few members answer. Who is overtaken by a rival lets it finish, for
+    longer each time: else many that recover over slow links would end each other for ever. An
+    ALLOCATED ledger is closed as an empty one would be: nothing in it was ever acknowledged.
     """
+    rivals_met_count = 0
     while True:
         read = await ledgers.read_latest(ledger)
         if read.record.state is LedgerState.CLOSED:
@@ -80,12 +86,30 @@ async def recover_ledger(
             taken = await ledgers.replace(read, read.record.taken_over())
             return await _Round(taken, ledgers, pool, config).run()
         except (BadVersionError, FencedError):
-            pass  # Another is recovering too: look what came of it.
+            rivals_met_count = min(rivals_met_count + 1, _RIVALS_COUNTED_MAX)
+            patience_s = config.retry_delay_s * rng.uniform(1, 2) * 2**rivals_met_count
+            await _let_rival_finish(ledger, ledgers, patience_s)
         except GeologError as error:
             if not error.retriable:
                 raise
             # Too few members answer, or metadata does not.
-        await trio.sleep(config.retry_delay_s * rng.uniform(0.5, 1.5))
+            await trio.sleep(config.retry_delay_s * rng.uniform(0.5, 1.5))
+
+
+async def _let_rival_finish(
+    ledger: LedgerId, ledgers: LedgerMetadata, patience_s: float
+) -> None:
+    """Wait until the ledger is CLOSED, or nothing has become of it for so long."""
+    with suppress(UnavailableError, SessionLostError):
+        while True:
+            changed = trio.Event()
+            found = await ledgers.read(ledger, changed=changed)
+            if found.record.state is LedgerState.CLOSED:
+                return
+            with trio.move_on_after(patience_s):
+                await changed.wait()
+                continue
+            return
 
 
 class _Round:

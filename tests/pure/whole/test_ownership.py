@@ -185,3 +185,28 @@ async def test_an_owner_fenced_before_it_hears_of_its_activation_is_told_so(
 
         assert await values_of(world.log) == [b"of the second"]
         assert outcomes == ["refused"]
+
+
+@pytest.mark.parametrize("rivals", [2, 6])
+async def test_many_that_recover_at_once_over_slow_links_come_to_an_end(
+    rivals: int, autojump_clock: MockClock
+) -> None:
+    """Each takes the epoch of the one before; that must not keep all from finishing."""
+    async with open_world() as world:
+        with pytest.raises(ZeroDivisionError):
+            await die_before_the_lac_is_told(world)
+        await trio.sleep(10)
+        world.cluster.network.latency_s = lambda one, other: 0.15
+        world.cluster.store.round_trip_s = lambda: 0.3
+        read: list[list[bytes]] = []
+
+        async def read_all(host: str) -> None:
+            async with world.cluster.open_client("us-east", host=host) as log:
+                read.append(await values_of(log))
+
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                for number in range(rivals):
+                    nursery.start_soon(read_all, f"reader-{number}")
+
+    assert read == [numbered(3)] * rivals
