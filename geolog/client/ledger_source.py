@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 import attrs
 import trio
@@ -13,8 +14,11 @@ from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member
 from geolog.protocol.stream_state import StreamRecord
-from topology.errors import NotEnoughNodesError
+from topology.errors import GeologError, NotEnoughNodesError
 from topology.placement import Adherence, Candidate, Placement, choose_ensemble
+
+_DISCARD_S = 2.0
+"""How long forgetting a ledger may take; if metadata is away it stays, and harms nobody."""
 
 
 @attrs.frozen
@@ -113,8 +117,24 @@ class LedgerSource:
             lac=NO_ENTRY,
         )
         self._writers = [one for one in self._writers if not one.is_over] + [writer]
-        await writer.open(patience_s=self._member_patience_s)
-        return PreparedLedger(ledger, writer, placement.adherence)
+        prepared = PreparedLedger(ledger, writer, placement.adherence)
+        try:
+            await writer.open(patience_s=self._member_patience_s)
+        except GeologError:
+            await self.discard(prepared)
+            raise
+        return prepared
+
+    async def discard(self, prepared: PreparedLedger) -> None:
+        """Forget a ledger that will not be activated: tried again and again, they add up."""
+        prepared.writer.close()
+        with trio.move_on_after(_DISCARD_S), suppress(GeologError):
+            await self._ledgers.forget(prepared.ledger)
+
+    def discard_soon(self, prepared: PreparedLedger) -> None:
+        """The same, without waiting for it."""
+        prepared.writer.close()
+        self._nursery.start_soon(self.discard, prepared)
 
     def _place(self, nodes: Iterable[NodeRecord]) -> Placement:
         return choose_ensemble(

@@ -356,7 +356,7 @@ class PartitionWriter:
             return
         if better is not None:
             if self._next is not None:
-                self._next.writer.close()
+                self._source.discard_soon(self._next)
             self._next = better
             self._is_rolling = True
             self._wake.set()
@@ -368,7 +368,7 @@ class PartitionWriter:
             self.rolls_count += 1
             return
         if prepared is not None:
-            prepared.writer.close()  # Its members left since.
+            self._source.discard_soon(prepared)  # Its members left since.
         self._is_rolling = False  # The open ledger goes on, and another is made ahead.
         self._send_waiting()
 
@@ -397,7 +397,7 @@ class PartitionWriter:
         if prepared is not None:
             if prepared.writer.can_go_on() and not set(avoid) & prepared.writer.instances():
                 return prepared
-            prepared.writer.close()
+            self._source.discard_soon(prepared)
         return await self._source.prepare(self, avoid=avoid)
 
     def _check_deadline(self) -> None:
@@ -518,12 +518,15 @@ class PartitionWriter:
 
         What metadata does not answer is asked again; the caller bounds that.
         """
+        unused, self._next = self._next, None
         closing = self.stop()
         if closing is not None:
             await self._insist(
                 partial(self._streams.finish, self._stream.name, self._owner, closing)
             )
         await self._insist(partial(self._streams.release_ownership, self._owner))
+        if unused is not None:
+            await self._source.discard(unused)
 
     async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -116,6 +116,10 @@ class LedgerMetadata:
         """The same as an operation of a multi."""
         return Put(self._paths.ledger(record.ledger), seal_document(record), read.version)
 
+    async def forget(self, read: VersionedLedger) -> None:
+        """Delete the record of a ledger that was never listed, unless it changed."""
+        await self._metadata.delete(self._paths.ledger(read.record.ledger), read.version)
+
     def delete(self, ledger: LedgerId) -> Delete:
         """Delete a ledger's record, as an operation of a multi."""
         return Delete(self._paths.ledger(ledger))

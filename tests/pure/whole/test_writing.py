@@ -12,6 +12,7 @@ from geolog.client.partition_writer import PartitionConfig
 from geolog.metadata.memory import MemoryMetadata
 from tests.pure.whole.clusters import (
     STREAM,
+    World,
     append_each,
     ended_by,
     numbered,
@@ -370,3 +371,31 @@ async def test_a_lost_session_is_shown_again_and_readers_leave_the_owner_alone(
             await pending.wait()
 
         assert await values_of(other) == [b"one", b"two"]
+
+
+# What is left behind.
+
+
+async def test_ledgers_that_nobody_will_write_leave_no_record(
+    autojump_clock: MockClock,
+) -> None:
+    config = LogConfig(partition=PartitionConfig(append_timeout_s=40.0))
+    async with open_world(config=config, segment_bytes=64 * 1024) as world:
+        rng = random.Random(1)
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, [rng.randbytes(2000) for _ in range(25)])
+            await trio.sleep(1)  # A ledger is made ahead, for nothing.
+        before_count = world.cluster.store.statistics().nodes_count
+        with pytest.raises(geolog.OutcomeUnknownError):
+            await append_while_cut_off(world)
+
+        # One segment and its ledger; tries to get another went on for forty seconds.
+        assert world.cluster.store.statistics().nodes_count == before_count + 2
+
+
+async def append_while_cut_off(world: World) -> None:
+    async with world.log.open_writer(STREAM) as writer:
+        await writer.append(b"first")
+        for node_id in world.cluster.nodes:
+            world.cluster.network.cut("client", node_id)
+        await writer.append(b"second")
