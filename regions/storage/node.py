@@ -1,9 +1,9 @@
 """The storage node: identity, journal, clients and metadata put together.
 
-Order of a start: listen, prove who this is, replay the journal, say in metadata that the node
-is up, answer. Order of an end: clients, then the journal, which is sealed, then the live
-record. When the disk fails there is no order: nothing is answered any more, and the error ends
-the process.
+Order of a start: listen, prove who this is and that no journal is missing, replay it, note in
+metadata how far it is and that the node is up, answer. Order of an end: clients, then the
+journal, which is sealed, then the live record. When the disk fails there is no order: nothing
+is answered any more, and the error ends the process.
 """
 
 import json
@@ -29,6 +29,7 @@ from regions.storage.connection import ClientConnection, Hosted
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.identity import Claim, Cookie, prove_identity
 from regions.storage.journal import Journal, JournalIdentity
+from regions.storage.journal_end import JournalEndNote
 from regions.storage.membership import Membership, NodeUpElsewhereError
 from regions.storage.outbox import Budget
 from regions.storage.restart import restart_journal
@@ -169,14 +170,17 @@ async def open_storage_node(
             ),
             random_bytes=random_bytes,
         )
+        end_note = JournalEndNote(metadata, config.cluster, cookie.node_id, cookie.instance)
+        await end_note.check(disk)
         journal, service = await _restart(config, disk, cookie, random_bytes)
+        await end_note.note(journal.file_id)
         node = StorageNode(config, cookie, address, service)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
         membership = Membership(metadata, config.cluster, record)
         await node.look_at_free_space(disk)
         await membership.register()
         try:
-            async with _serving(node, listener, journal, membership, disk):
+            async with _serving(node, listener, journal, membership, end_note, disk):
                 yield node
         finally:
             with trio.move_on_after(_STOP_TIMEOUT_S, shield=True):
@@ -221,7 +225,12 @@ async def _restart(
 
 @asynccontextmanager
 async def _serving(
-    node: StorageNode, listener: Listener, journal: Journal, membership: Membership, disk: Disk
+    node: StorageNode,
+    listener: Listener,
+    journal: Journal,
+    membership: Membership,
+    end_note: JournalEndNote,
+    disk: Disk,
 ) -> AsyncIterator[None]:
     """The node's tasks. What ends the node, or the block, comes out as it is."""
     failure: GeologError | None = None
@@ -231,6 +240,7 @@ async def _serving(
             nursery.start_soon(journal.run, name="journal")
             nursery.start_soon(node.serve, listener, name="accept")
             nursery.start_soon(membership.run, name="membership")
+            nursery.start_soon(end_note.run, journal, name="journal end")
             nursery.start_soon(node.watch_free_space, disk, membership, name="free space")
             try:
                 yield

@@ -13,6 +13,7 @@ from geolog.metadata.nodes import list_known_nodes, list_live_nodes
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
+from regions.protocol.records import file_id_of
 from regions.storage.config import StorageConfig
 from regions.storage.identity import (
     COOKIE_NAME,
@@ -20,6 +21,7 @@ from regions.storage.identity import (
     NodeReplacedError,
     WrongDataDirectoryError,
 )
+from regions.storage.journal_end import OlderDiskError
 from regions.storage.membership import NodeUpElsewhereError
 from sim.memory_disk import MemoryDisk
 from tests.pure.storage.nodes import World, a_config, a_world
@@ -129,6 +131,7 @@ async def test_a_crash_between_cookie_and_metadata_is_made_good(
     first = await start(world)
     async with world.store.open_session() as metadata:
         await metadata.delete("/geolog/default/nodes/known/node-1")
+        await metadata.delete(f"/geolog/default/nodes/journals/{first}")
     for name in await world.disk.list():
         if name != COOKIE_NAME:
             await world.disk.remove(name)
@@ -158,6 +161,49 @@ async def test_a_journal_without_a_cookie_is_refused(
 
     with pytest.raises(DamagedCookieError, match=COOKIE_NAME):
         await start(world)
+
+
+async def test_a_disk_that_has_lost_its_journal_is_refused(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    await remove_journal_files(disk_of(world), count=10)
+
+    with pytest.raises(OlderDiskError, match="geolog node replace node-1"):
+        await start(world)
+
+
+async def test_a_disk_without_its_newest_journal_file_is_refused(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    await start(world)
+    await remove_journal_files(disk_of(world), count=1)
+
+    with pytest.raises(OlderDiskError):
+        await start(world)
+
+
+async def test_an_old_copy_of_a_disk_is_refused(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    old = disk_of(world).crash()
+    await start(world)
+    newest = disk_of(world)
+    world.disk = old
+    with pytest.raises(OlderDiskError):
+        await start(world)
+
+    world.disk = newest
+    await start(world)
+
+
+async def remove_journal_files(disk: MemoryDisk, *, count: int) -> None:
+    """Lose the newest ones."""
+    for name in [one for one in await disk.list() if file_id_of(one) is not None][-count:]:
+        await disk.remove(name)
+    await disk.sync_directory()
 
 
 async def test_a_node_may_move_to_another_address(
