@@ -92,12 +92,12 @@ def choose_ensemble(
     if sum(counts.values()) < config.ensemble_size:
         raise NotEnoughNodesError(
             f"an ensemble of {config.ensemble_size} is asked for, {sum(counts.values())} nodes"
-            f" are up ({_census(counts)})"
+            f" are up ({_census(counts)}): start more, or ask for a smaller one"
         )
     if len(counts) < config.min_regions:
         raise NotEnoughNodesError(
             f"{config.min_regions} regions are asked for, nodes are up in {len(counts)}"
-            f" ({_census(counts)})"
+            f" ({_census(counts)}): start nodes in others, or ask for fewer"
         )
     order = sorted(counts)
     rng.shuffle(order)
@@ -256,7 +256,8 @@ def quorums_to_survive(survive: str, candidates: Iterable[Candidate]) -> QuorumC
     if len(counts) < 3:
         raise NotEnoughNodesError(
             f"to survive the loss of 1 region takes nodes in at least 3 regions,"
-            f" they are up in {len(counts)} ({', '.join(sorted(counts)) or 'none'})"
+            f" they are up in {len(counts)} ({', '.join(sorted(counts)) or 'none'}):"
+            " start nodes in others, or give the quorum sizes"
         )
     # Two copies in each region, else one in each, else one in each of any three.
     for size in (2 * len(counts), len(counts), 3):
@@ -265,7 +266,8 @@ def quorums_to_survive(survive: str, candidates: Iterable[Candidate]) -> QuorumC
     smallest = _copies(3)
     raise NotEnoughNodesError(
         f"to survive the loss of 1 region, {smallest.ensemble_size} nodes must be left in at"
-        f" least {smallest.min_regions} regions after it; up are {_census(counts)}"
+        f" least {smallest.min_regions} regions after it; up are {_census(counts)}: start"
+        " more, or give the quorum sizes"
     )
 
 

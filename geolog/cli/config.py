@@ -41,10 +41,18 @@ def lint() -> None:
         try:
             for role in ROLES:
                 invocation.decide(role)
+            _check_zookeeper(invocation.config.zookeeper)
         except InvalidConfigError as error:
             complaints.append(str(error))
     # The output format itself may be what is wrong.
     output: Output = "table" if complaints else invocation.config.output
     show([{"problem": complaint} for complaint in complaints], output, empty="nothing is wrong")
     if complaints:
-        raise CheckFailedError(f"{len(complaints)} settings are wrong")
+        raise CheckFailedError(f"wrong settings: {len(complaints)}")
+
+
+def _check_zookeeper(servers: str) -> None:
+    from geolog.metadata.zookeeper import parse_servers
+
+    if servers:
+        parse_servers(servers)

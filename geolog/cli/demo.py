@@ -43,7 +43,12 @@ class Demo(Noun):
     help="Where all of it is kept (default: a fresh temporary directory).",
 )
 @click.option("--keep", is_flag=True, help="Leave the directory behind at the end.")
-@click.option("--base-port", type=int, metavar="P", help="First port (default: free ones).")
+@click.option(
+    "--base-port",
+    type=click.IntRange(1, 65535),
+    metavar="P",
+    help="First port (default: free ones).",
+)
 @click.option(
     "--stay/--no-stay",
     default=None,
@@ -117,7 +122,7 @@ def _verb(name: str, sentence: str) -> None:
     """Add one verb that another terminal gives a running demo."""
 
     @command.command(name=name, help=sentence, short_help=sentence)
-    @click.argument("target", required=name != "ls", default="all" if name == "ls" else None)
+    @click.argument("target", **({"default": "all"} if name == "ls" else {"required": True}))
     @click.option("--data-dir", type=click.Path(path_type=Path), help="The demo's directory.")
     def act(target: str, data_dir: Path | None) -> None:
         invocation = this_invocation()

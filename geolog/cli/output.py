@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
@@ -70,16 +71,16 @@ def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
             table.show_header = True
             names = list(columns or first)
             for name in names:
-                table.add_column(name.replace("_", " "), overflow="fold")
+                table.add_column(_label(name), overflow="fold")
             for item in document:
                 assert isinstance(item, dict)
-                table.add_row(*(_cell(item.get(name)) for name in names))
+                table.add_row(*(_cell_of(name, item.get(name)) for name in names))
         case [*items]:
             for item in items:
                 table.add_row(_cell(item))
         case dict():
             for name in columns or document:
-                table.add_row(f"[bold]{name.replace('_', ' ')}[/]", _cell(document.get(name)))
+                table.add_row(f"[bold]{_label(name)}[/]", _cell_of(name, document.get(name)))
         case other:
             table.add_row(_cell(other))
     if sys.stdout.isatty():
@@ -90,6 +91,17 @@ def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
     with console.capture() as capture:
         console.print(table)
     sys.stdout.writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
+
+
+def _label(name: str) -> str:
+    return name.removesuffix("_us").replace("_", " ")
+
+
+def _cell_of(name: str, value: Plain) -> str:
+    """A value under its name: a time of day is written out."""
+    if name.endswith("_us") and isinstance(value, int):
+        return datetime.fromtimestamp(value / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return _cell(value)
 
 
 def _cell(value: Plain) -> str:

@@ -61,5 +61,6 @@ def too_slow(invocation: Invocation) -> UnavailableError:
     config = invocation.config
     return UnavailableError(
         f"no answer from {config.zookeeper} or its nodes within "
-        f"{format_seconds(config.timeout_s)} (--timeout)"
+        f"{format_seconds(config.timeout_s)} (--timeout): is one running there? "
+        "`geolog cluster health` says what is missing"
     )

@@ -60,7 +60,9 @@ def create(
     if survive is not None and any(size is not None for size in sizes):
         raise click.UsageError("give --survive, or the quorum sizes, not both")
     if survive is not None and not _SURVIVE.fullmatch(survive):
-        raise click.UsageError(f"--survive {survive!r}: write '1 region' or '2 regions'")
+        raise click.UsageError(
+            f"--survive {survive!r}: write '1 region', or give the quorum sizes"
+        )
     if all(size is None for size in sizes):
         survive = survive or "1 region"
     description = ask(

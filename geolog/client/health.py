@@ -47,6 +47,8 @@ def judge(
         for record in known
         if record.instance not in live_instances
     ]
+    if not known:
+        reasons.append("no storage node has joined the cluster, or it has another name")
     reasons += [
         f"node {record.node_id} ({record.location}) takes no new entries: it is"
         f" {record.state.value}"

@@ -4,19 +4,31 @@ Ledgers and segments stand in buckets, because a list of children is one ZooKeep
 must stay below 1 MiB.
 """
 
+import re
+
 import attrs
 
 from geolog.protocol.ids import Epoch, InstanceId, LedgerId
 from geolog.protocol.stream_state import StreamName
+from topology.errors import InvalidArgumentError
 
 _BUCKET_COUNT_MAX = 1000
+_CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def _check_name(_: object, __: object, name: str) -> None:
+    if not _CLUSTER_NAME.fullmatch(name):
+        raise InvalidArgumentError(
+            f"{name!r} is no cluster's name: write 1 to 128 of letters, digits, '.', '_', '-', "
+            "beginning with a letter or digit"
+        )
 
 
 @attrs.frozen
 class ClusterPaths:
     """Paths of one cluster, below `/geolog/CLUSTER`."""
 
-    cluster_name: str
+    cluster_name: str = attrs.field(validator=_check_name)
 
     @property
     def root(self) -> str:

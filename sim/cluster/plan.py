@@ -11,6 +11,7 @@ from typing import Literal
 import attrs
 
 from topology.errors import InvalidArgumentError
+from topology.location import Location
 
 Kind = Literal["zookeeper", "storage"]
 
@@ -92,8 +93,16 @@ class Shape:
             raise InvalidArgumentError(
                 f"--regions {','.join(self.regions)!r}: name each region once, at least one"
             )
+        for region in self.regions:
+            if region in ("all", "storage", "zookeeper"):
+                raise InvalidArgumentError(
+                    f"--regions: {region!r} means servers of all regions: choose another name"
+                )
+            Location.parse(f"/{region}/rack-1")
         if self.nodes_per_region < 1:
-            raise InvalidArgumentError("--nodes-per-region must be at least 1")
+            raise InvalidArgumentError(
+                f"--nodes-per-region {self.nodes_per_region}: at least 1 is needed"
+            )
 
     @property
     def zookeepers(self) -> int:

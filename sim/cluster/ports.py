@@ -3,7 +3,9 @@
 import socket
 from contextlib import ExitStack
 
-from topology.errors import UnavailableError
+from topology.errors import InvalidArgumentError, UnavailableError
+
+_PORT_MAX = 65535
 
 
 def free_ports(count: int, *, base_port: int | None = None) -> list[int]:
@@ -13,6 +15,11 @@ def free_ports(count: int, *, base_port: int | None = None) -> list[int]:
     may take one before its server does; the server then says so.
     """
     wanted = [0] * count if base_port is None else range(base_port, base_port + count)
+    if wanted[-1] > _PORT_MAX:
+        raise InvalidArgumentError(
+            f"--base-port {base_port}: {count} ports are needed, and {_PORT_MAX} is the last; "
+            f"the highest base port is {_PORT_MAX - count + 1}"
+        )
     with ExitStack() as stack:
         found = []
         for port in wanted:

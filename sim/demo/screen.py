@@ -60,7 +60,7 @@ class Screen:
         command = _command()
         self._console.print(
             f"[dim]all answer after {took_s:.1f} s, on 127.0.0.1; in another terminal try[/]\n"
-            f"  export GEOLOG_CONFIG={_short(plan.settings_file)}\n"
+            f"  export GEOLOG_CONFIG={plan.settings_file}\n"
             f"  {command} cluster health  [dim]|[/]  {command} demo ls\n"
             f"  {command} demo kill {plan.regions[-1]}"
             f"  [dim]|[/]  {command} demo restart {plan.regions[-1]}",

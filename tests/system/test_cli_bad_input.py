@@ -39,6 +39,10 @@ from tests.system.demo_process import (
         (["append", "a/b", "--writer", "w"], 2, "--writer is not built yet"),
         (["append", "a/b", "--ack", "none"], 2, "'none'"),
         (["demo", "ls", "--data-dir", "."], 3, "no demo runs in"),
+        (["demo", "kill"], 2, "Missing argument 'TARGET'"),
+        (["demo", "--base-port", "65530"], 2, "the highest base port is"),
+        (["demo", "--regions", "a,b,A_!"], 2, "/A_!/rack-1"),
+        (["demo", "--data-dir", "/proc/none"], 1, "refused /proc/none: No such file"),
         (["serve", "storage", "--data-dir", "d"], 2, "--location"),
     ],
 )
@@ -64,6 +68,15 @@ def test_an_unknown_key_of_the_settings_file_is_named_with_its_line(tmp_path: Pa
         done.stderr
     )
     assert lint.returncode == 10
+
+
+def test_a_zookeeper_that_is_no_address_is_wrong_before_it_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "geolog.toml").write_text("zookeeper = 5\n")
+
+    lint = geolog("config", "lint", cwd=tmp_path)
+
+    assert lint.returncode == 10
+    assert b"'5' in '5' is not a ZooKeeper server" in lint.stdout
 
 
 def test_settings_tell_where_they_come_from(tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ def judged(
     )
 
 
+def test_a_cluster_without_a_node_is_not_healthy() -> None:
+    report = judged([], [])
+
+    assert report.reasons == ["no storage node has joined the cluster, or it has another name"]
+    assert not report.is_healthy
+
+
 def test_three_regions_of_three_are_healthy_and_can_lose_one() -> None:
     nodes = nodes_of("aaabbbccc")
     stream = StreamState("s/t", THREE, open_ledger([nodes[0], nodes[3], nodes[6]]))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.cluster.plan import ClusterPlan, Shape, draw_plan
+from sim.cluster.ports import free_ports
 from topology.errors import InvalidArgumentError
 
 
@@ -60,3 +61,17 @@ def test_a_target_that_names_nothing_is_refused() -> None:
 def test_a_shape_has_each_region_once(regions: tuple[str, ...]) -> None:
     with pytest.raises(InvalidArgumentError, match="--regions"):
         Shape(regions=regions)
+
+
+@pytest.mark.parametrize("region", ["A_!", "two words", "all", "zookeeper"])
+def test_a_region_that_no_node_or_target_could_name_is_refused(region: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=region):
+        Shape(regions=("a", region))
+
+
+@pytest.mark.parametrize("base_port", [65_530, 99_999])
+def test_ports_beyond_the_last_one_are_refused_with_the_highest_that_fits(
+    base_port: int,
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="the highest base port is 65518"):
+        free_ports(18, base_port=base_port)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId, Sequence
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.protocol.stream_state import (
@@ -18,7 +19,7 @@ from geolog.protocol.stream_state import (
     StreamName,
     StreamRecord,
 )
-from topology.errors import DamagedBytesError
+from topology.errors import DamagedBytesError, InvalidArgumentError
 from topology.location import Location
 from topology.quorum import Durability, QuorumConfig
 
@@ -120,3 +121,9 @@ def test_any_bytes_are_a_document_or_are_found(data: bytes) -> None:
 
 def test_a_document_can_be_read_by_a_person() -> None:
     assert seal_document(QUORUM).startswith(b'{"body":{"ack_quorum":2,"durability":"regions",')
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "../other", "x" * 129])
+def test_a_cluster_whose_name_is_no_path_part_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="no cluster's name"):
+        ClusterPaths(name)
