@@ -77,19 +77,28 @@ class LedgerSource:
             placement = self._place(nodes.values())
         return await self._prepare_at(placement, nodes, listener)
 
-    async def prepare_strict(self, listener: LedgerListener) -> PreparedLedger | None:
-        """Make the next ledger if one fits that survives any one region, on nodes in reach."""
+    async def prepare_better(
+        self, listener: LedgerListener, *, avoid: Collection[InstanceId]
+    ) -> PreparedLedger | None:
+        """Make the next ledger if one fits that survives any one region, with all members up.
+
+        None when there is none without the members in `avoid` and those out of reach.
+        """
         nodes = await self._writable_nodes()
-        unreachable = set(self._pool.unreachable())
+        avoided = {*avoid, *self._pool.unreachable()}
         try:
             placement = self._place(
-                [node for node in nodes.values() if node.instance not in unreachable]
+                [node for node in nodes.values() if node.instance not in avoided]
             )
         except NotEnoughNodesError:
             return None
         if placement.adherence is not Adherence.STRICT:
             return None
-        return await self._prepare_at(placement, nodes, listener)
+        prepared = await self._prepare_at(placement, nodes, listener)
+        if prepared.writer.instances_missing():
+            await self.discard(prepared)
+            return None
+        return prepared
 
     async def _writable_nodes(self) -> dict[InstanceId, NodeRecord]:
         live = await self._pool.live_nodes()

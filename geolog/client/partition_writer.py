@@ -55,6 +55,9 @@ from topology.placement import Adherence
 
 _SESSION_LOOK_S = 1.0
 
+_BETTER_PAUSES_MAX = 32
+"""How many times `better_ledger_s` the pause grows to while no better ledger is to be had."""
+
 HOME_EPOCH = 1
 """Of every `global` stream: it has no home to move."""
 
@@ -164,6 +167,7 @@ class PartitionWriter:
         self._prepare_not_before_s = 0.0
         self._adherence = Adherence.STRICT
         self._better_not_before_s = math.inf
+        self._better_pause_s = config.better_ledger_s
         self._is_rolling = True  # Until the first ledger is active.
         self._wake = trio.Event()
         self._failure: GeologError | None = None
@@ -315,7 +319,7 @@ class PartitionWriter:
         elif self._is_preparation_due():
             await self._prepare_ahead()
         elif self._is_better_ledger_due(writer):
-            await self._prepare_better()
+            await self._prepare_better(writer)
 
     def _is_preparation_due(self) -> bool:
         return (
@@ -342,14 +346,19 @@ class PartitionWriter:
         It would not survive another region, or some of its members have been away for a while.
         """
         now_s = trio.current_time()
-        if self._adherence is Adherence.STRICT and not writer.is_short_of_members():
-            self._better_not_before_s = now_s + self._config.better_ledger_s
+        if self._adherence is Adherence.STRICT and not writer.instances_missing():
+            self._better_pause_s = self._config.better_ledger_s
+            self._better_not_before_s = now_s + self._better_pause_s
         return now_s >= self._better_not_before_s
 
-    async def _prepare_better(self) -> None:
-        self._better_not_before_s = trio.current_time() + self._config.better_ledger_s
+    async def _prepare_better(self, writer: LedgerWriter) -> None:
+        """Look for a ledger without those that are away; after each that fails, less often."""
+        self._better_not_before_s = trio.current_time() + self._better_pause_s
+        self._better_pause_s = min(
+            2 * self._better_pause_s, _BETTER_PAUSES_MAX * self._config.better_ledger_s
+        )
         try:
-            better = await self._source.prepare_strict(self)
+            better = await self._source.prepare_better(self, avoid=writer.instances_missing())
         except GeologError as error:
             if not error.retriable:
                 raise

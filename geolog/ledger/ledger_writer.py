@@ -189,9 +189,13 @@ class LedgerWriter:
         """The members, by identity."""
         return set(self._slot_of)
 
-    def is_short_of_members(self) -> bool:
-        """Whether some member is not up: entries are stored in fewer copies than they could."""
-        return len(self._connections) < len(self._fragment.ensemble)
+    def instances_missing(self) -> list[InstanceId]:
+        """Members that are not up: entries are stored in fewer copies than they could."""
+        return [
+            member.instance
+            for slot, member in enumerate(self._fragment.ensemble)
+            if slot not in self._connections
+        ]
 
     def is_stuck(self) -> bool:
         """Whether an entry in flight cannot reach an ack set with the members that are up."""

@@ -168,10 +168,10 @@ async def test_a_member_that_refuses_for_now_takes_part_again_when_it_can(
             add(writer)
             await trio.sleep(0.1)
             assert writer.lac == 0
-            assert writer.is_short_of_members()
+            assert writer.instances_missing()
             nodes.nodes[0].lie = lambda asked, answers: answers
             await trio.sleep(5)
-            assert not writer.is_short_of_members()
+            assert not writer.instances_missing()
             add(writer)
             await trio.sleep(0.1)
 

@@ -67,3 +67,26 @@ async def fill_a_window(log: geolog.Log, name: str) -> None:
         pending = [writer.append_nowait(rng.randbytes(400_000)) for _ in range(20)]
         for each in pending:
             await each.wait()
+
+
+async def test_a_member_that_stays_away_costs_no_segment_every_few_seconds(
+    autojump_clock: MockClock,
+) -> None:
+    """Metadata thinks that it is up, and there is no other node to take its place."""
+    async with (
+        open_in_process_cluster({"us-east": 2, "eu-west": 2, "ap-northeast": 2}) as cluster,
+        cluster.open_client("us-east", host="client") as log,
+    ):
+        await log.create_stream(
+            "shop/orders", ensemble_size=6, write_quorum=6, ack_quorum=4, min_regions=2
+        )
+        async with log.open_writer("shop/orders") as writer:
+            cluster.network.cut("client", "us-east-1")
+            for value in numbered(60):
+                await writer.append(value)
+                await trio.sleep(10)
+
+            assert len(await log.list_segments("shop/orders")) == 1
+            nodes_count = cluster.store.statistics().nodes_count
+            await trio.sleep(600)
+            assert cluster.store.statistics().nodes_count == nodes_count
