@@ -128,6 +128,35 @@ async def test_silence_is_no_absence(autojump_clock: MockClock) -> None:
         assert closed.last_entry == 1
 
 
+async def test_a_read_that_is_not_answered_is_no_absence(autojump_clock: MockClock) -> None:
+    """All confirm the fence, then those that have the entries fall silent."""
+    async with open_fake_nodes() as nodes:
+        nodes.store(2, at=(0, 1))
+        for node in nodes.nodes[:2]:
+            node.lie = lambda asked, answers: [] if isinstance(asked, Read) else answers
+        ledgers = await stored(nodes, nodes.ledger())
+        with trio.move_on_after(60) as patience:
+            await recovered(nodes, ledgers)
+        assert patience.cancelled_caught
+        for node in nodes.nodes[:2]:
+            node.lie = lambda asked, answers: answers
+        with trio.fail_after(30):
+            closed = await recovered(nodes, ledgers)
+
+        assert closed.last_entry == 1
+
+
+async def test_every_read_fences_too(autojump_clock: MockClock) -> None:
+    """A member that missed the fence must not take what it said to be absent."""
+    async with open_fake_nodes() as nodes:
+        nodes.store(40)
+        closed = await recovered(nodes, await stored(nodes, nodes.ledger()))
+
+        asked = [one for node in nodes.nodes for one in node.asked if isinstance(one, Read)]
+        assert len(asked) >= 6
+        assert {one.fence_epoch for one in asked} == {closed.epoch}
+
+
 async def test_it_starts_above_the_highest_lac_that_a_member_knows(
     autojump_clock: MockClock,
 ) -> None:
@@ -151,6 +180,8 @@ async def test_many_entries_in_flight_are_recovered_batch_by_batch(
 
         assert closed.last_entry == 299
         assert all(len(node.entries) == 300 for node in nodes.nodes)
+        lacs = {one.lac for node in nodes.nodes for one in node.asked if isinstance(one, Add)}
+        assert lacs == {-1}  # Also when earlier batches have reached their ack sets.
 
 
 @pytest.mark.parametrize("kind", [Fence, Read, Add])

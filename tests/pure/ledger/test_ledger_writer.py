@@ -82,6 +82,21 @@ async def test_the_lac_moves_when_an_ack_set_has_synced(autojump_clock: MockCloc
             assert writer.unacknowledged_bytes == 0
 
 
+async def test_adds_carry_no_lac_that_an_ack_set_has_not_synced(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        for node in nodes.nodes[1:]:
+            node.lie = lambda asked, answers: [] if isinstance(asked, Add) else answers
+        async with a_writer(nodes, Listener()) as writer:
+            for _ in range(3):
+                add(writer)
+                await trio.sleep(0.1)
+
+            sent = [one for one in nodes.nodes[0].asked if isinstance(one, Add | PushLac)]
+            assert [one.lac for one in sent] == [-1, -1, -1]
+
+
 async def test_an_idle_writer_pushes_its_lac(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         async with a_writer(nodes, Listener()) as writer:

@@ -500,3 +500,22 @@ async def test_a_reader_that_failed_does_not_end_quietly_when_it_is_asked_again(
             for _ in range(2):
                 with pytest.raises(geolog.UnavailableError):
                     await anext(reader)
+
+
+async def test_a_reader_whose_metadata_server_lags_ends_no_shorter(
+    autojump_clock: MockClock,
+) -> None:
+    """The list that it would see ends with a segment that is closed and done with."""
+    async with open_world() as world:
+        sessions: list[MemoryMetadata] = []
+        async with world.cluster.open_client(
+            "eu-west", host="lags", on_session=sessions.append
+        ) as other:
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, numbered(3))
+            assert await values_of(other) == numbered(3)
+            sessions[0].lag()
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, numbered(3, start=3))
+
+                assert await values_of(other) == numbered(6)
