@@ -92,7 +92,7 @@ def choose_ensemble(
     if sum(counts.values()) < config.ensemble_size:
         raise NotEnoughNodesError(
             f"an ensemble of {config.ensemble_size} is asked for, {sum(counts.values())} nodes"
-            f" are up ({_census(counts)}): start more, or ask for a smaller one"
+            f" are up and writable ({_census(counts)}): start more, or ask for a smaller one"
         )
     if len(counts) < config.min_regions:
         raise NotEnoughNodesError(

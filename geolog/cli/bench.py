@@ -18,6 +18,7 @@ from geolog.cli.settings import parse_address
 from geolog.cli.signals import ending_at_signals
 from geolog.client.connect import connect
 from geolog.client.log import Log
+from geolog.wire.limits import RECORD_BYTES_MAX
 from sim.bench.append import Load, Site, measure_append
 from sim.bench.figures import Figure
 from sim.bench.own_cluster import open_own_cluster
@@ -90,6 +91,12 @@ def append(
     write and fdatasync of the run's own mean write size, divided by the copies of an entry; the
     payload cannot be compressed. Without --zookeeper it starts and ends a cluster of its own.
     """
+    for record_bytes in record_sizes:
+        if not 1 <= record_bytes <= RECORD_BYTES_MAX:
+            raise click.UsageError(
+                f"--record-size {format_bytes(record_bytes)}: a record of the bench has 1B to "
+                f"{format_bytes(RECORD_BYTES_MAX)}"
+            )
     options = BenchOptions(
         invocation=this_invocation(),
         record_sizes=record_sizes or (1 << 10, 64 << 10),

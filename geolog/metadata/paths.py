@@ -15,6 +15,9 @@ from topology.errors import InvalidArgumentError
 _BUCKET_COUNT_MAX = 1000
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+_NODE_ID = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,254}")
+"""Often an address."""
+
 
 def _check_name(_: object, __: object, name: str) -> None:
     if not _CLUSTER_NAME.fullmatch(name):
@@ -52,6 +55,10 @@ class ClusterPaths:
 
     def node_known(self, node_id: str) -> str:
         """The durable record of one node."""
+        if not _NODE_ID.fullmatch(node_id):
+            raise InvalidArgumentError(
+                f"{node_id!r} is no node's id: write 1 to 255 of letters, digits and '._:[]-'"
+            )
         return f"{self.nodes_known}/{node_id}"
 
     def node_live(self, instance: InstanceId) -> str:

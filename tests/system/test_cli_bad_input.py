@@ -39,6 +39,8 @@ from tests.system.demo_process import (
         (["append", "a/b", "--writer", "w"], 2, "--writer is not built yet"),
         (["append", "a/b", "--ack", "none"], 2, "'none'"),
         (["demo", "ls", "--data-dir", "."], 3, "no demo runs in"),
+        (["bench", "append", "--record-size", "2MiB"], 2, "--record-size 2MiB"),
+        (["bench", "append", "--record-size", "0B"], 2, "--record-size 0B"),
         (["demo", "kill"], 2, "Missing argument 'TARGET'"),
         (["demo", "--base-port", "65530"], 2, "the highest base port is"),
         (["demo", "--regions", "a,b,A_!"], 2, "/A_!/rack-1"),

@@ -127,3 +127,9 @@ def test_a_document_can_be_read_by_a_person() -> None:
 def test_a_cluster_whose_name_is_no_path_part_is_refused(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match="no cluster's name"):
         ClusterPaths(name)
+
+
+@pytest.mark.parametrize("node_id", ["", "a/b", "..", "a b"])
+def test_a_node_whose_id_is_no_path_part_is_refused(node_id: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="no node's id"):
+        ClusterPaths("default").node_known(node_id)

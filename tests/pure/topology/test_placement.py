@@ -210,7 +210,8 @@ def test_a_search_that_is_cut_off_says_so_and_not_that_there_is_none() -> None:
 
 def test_too_few_nodes_are_refused_with_how_many_are_up_and_where() -> None:
     with pytest.raises(
-        NotEnoughNodesError, match=r"of 4 is asked for, 3 nodes are up \(a: 2, b: 1\)"
+        NotEnoughNodesError,
+        match=r"of 4 is asked for, 3 nodes are up and writable \(a: 2, b: 1\)",
     ):
         chosen(quorum_of("4/3/2 m2"), "a2 b1")
 
