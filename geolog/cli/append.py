@@ -84,6 +84,8 @@ def command(
             )
     if key_separator is not None and format_ != "lines":
         raise click.UsageError(f"--key-separator goes with --format lines, not {format_}")
+    if key_separator == "":
+        raise click.UsageError("--key-separator is empty: name the text between key and value")
     options = AppendOptions(
         stream=stream, format=format_, key_separator=key_separator, is_progress_shown=progress
     )

@@ -6,7 +6,7 @@ from geolog.cli.invocation import Noun, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
 
-_COLUMNS = ("node_id", "state", "address", "location", "instance")
+_COLUMNS = ("node_id", "state", "address", "location")
 
 
 @click.group(cls=Noun, name="node")
@@ -16,5 +16,8 @@ def command() -> None:
 
 @command.command("ls")
 def list_() -> None:
-    """List all nodes that the cluster knows, also those that are down."""
+    """List all nodes that the cluster knows, also those that are down.
+
+    With -o json also the instance that each one's disk makes it.
+    """
     show(ask(lambda log: log.list_nodes()), this_invocation().config.output, _COLUMNS)

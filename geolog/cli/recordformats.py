@@ -234,7 +234,7 @@ def _parse_json(line: bytes, line_number: int) -> Outgoing | None:
         return None
     try:
         document = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{where} is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise InvalidArgumentError(f"{where} is no JSON object: {line[:60]!r}")

@@ -7,6 +7,17 @@ from geolog.cli.invocation import Noun, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
 
+# What fits on 80 columns; JSON has the rest.
+_COLUMNS = (
+    "segment",
+    "ledger",
+    "state",
+    "first_sequence",
+    "last_sequence",
+    "size_bytes",
+    "adherence",
+)
+
 
 @click.group(cls=Noun, name="segment")
 def command() -> None:
@@ -16,5 +27,6 @@ def command() -> None:
 @command.command("ls")
 @click.argument("name", metavar="STREAM", type=stream_name)
 def list_(name: str) -> None:
-    """List the stream's segments, oldest first."""
-    show(ask(lambda log: log.list_segments(name)), this_invocation().config.output)
+    """List the stream's segments, oldest first; with -o json also where each one lies."""
+    segments = ask(lambda log: log.list_segments(name))
+    show(segments, this_invocation().config.output, _COLUMNS)

@@ -38,6 +38,7 @@ from tests.system.demo_process import (
         (["read", "a/b", "--hedge", "auto"], 2, "--hedge is not built yet"),
         (["append", "a/b", "--writer", "w"], 2, "--writer is not built yet"),
         (["append", "a/b", "--ack", "none"], 2, "'none'"),
+        (["append", "a/b", "--key-separator", ""], 2, "--key-separator is empty"),
         (["demo", "ls", "--data-dir", "."], 3, "no demo runs in"),
         (["bench", "append", "--record-size", "2MiB"], 2, "--record-size 2MiB"),
         (["bench", "append", "--record-size", "0B"], 2, "--record-size 0B"),

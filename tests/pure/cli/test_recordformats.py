@@ -82,6 +82,7 @@ def test_a_json_line_may_hold_all_that_a_record_has() -> None:
     ("line", "message"),
     [
         (b"{", "line 1 is no JSON"),
+        pytest.param(b"[" * 200_000, "line 1 is no JSON", id="nested too deep"),
         (b"[1]", "line 1 is no JSON object"),
         (b"{}", 'line 1 has neither "value" nor "value_base64"'),
         (b'{"value":1}', "line 1: value 1 is no text"),
