@@ -15,12 +15,9 @@ from geolog.client.descriptions import (
     StreamDescription,
 )
 from geolog.client.health import StreamState, judge
-from geolog.client.partition_writer import (
-    HOME_EPOCH,
-    PartitionConfig,
-    PartitionWriter,
-    open_partition_writer,
-)
+from geolog.client.owner import open_partition_writer
+from geolog.client.partition_config import PartitionConfig
+from geolog.client.partition_writer import HOME_EPOCH, PartitionWriter
 from geolog.client.reader import Reader, open_stream_reader
 from geolog.client.scan import ReaderConfig, StreamScan
 from geolog.client.stream_metadata import StreamExistsError, StreamMetadata

@@ -16,32 +16,27 @@ activated
 """
 
 import math
-import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 
-import attrs
 import trio
 
-from geolog.background import open_background
+from geolog.client.batch_in_flight import Acknowledged, BatchInFlight
 from geolog.client.ledger_source import LedgerSource, PreparedLedger
+from geolog.client.partition_config import PartitionConfig
 from geolog.client.stream_metadata import (
     ClosingSegment,
     StreamMetadata,
     VersionedOwner,
     VersionedSegment,
 )
-from geolog.client.takeover import TakenOver, take_over
-from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.ledger.ledger_recovery import RecoveryConfig
+from geolog.client.takeover import TakenOver
+from geolog.ledger.ledger_metadata import VersionedLedger
 from geolog.ledger.ledger_writer import LedgerWriter
-from geolog.ledger.node_pool import NodePool
-from geolog.metadata.seam import Metadata, SessionState
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
 from geolog.protocol.roll import RollPolicy
-from geolog.protocol.sequencer import Assigned, Sequencer
+from geolog.protocol.sequencer import Sequencer
 from geolog.protocol.stream_state import SegmentRecord, StreamRecord
 from geolog.wire.batch import SealedBatch
 from geolog.wire.entry import encode_entry
@@ -53,78 +48,11 @@ from topology.errors import (
 )
 from topology.placement import Adherence
 
-_SESSION_LOOK_S = 1.0
-
 _BETTER_PAUSES_MAX = 32
 """How many times `better_ledger_s` the pause grows to while no better ledger is to be had."""
 
 HOME_EPOCH = 1
 """Of every `global` stream: it has no home to move."""
-
-
-@attrs.frozen(kw_only=True)
-class PartitionConfig:
-    """How an owner writes its partition."""
-
-    add_timeout_s: float = 2.0
-    """How long the oldest entry may wait for its ack set before another ledger is tried."""
-
-    append_timeout_s: float = 60.0
-    """How long entries may wait in all, over failovers; then their outcome is unknown and the
-    writer gives up. Longer than any region's restart is worth waiting for is wasted memory."""
-
-    member_patience_s: float = 1.0
-    """How long a new ledger waits for members that do not answer, before it goes without."""
-
-    retry_delay_s: float = 0.25
-    """Pause before a next ledger, or metadata, is tried again."""
-
-    close_timeout_s: float = 5.0
-    """How long leaving may take; then the next owner recovers what is left open."""
-
-    better_ledger_s: float = 10.0
-    """How long the open ledger may do with a placement that would not survive another region,
-    or without some of its members, before a better one is looked for, and looked for again."""
-
-    prepare_retry_s: float = 2.0
-    """Pause before a ledger is made ahead again after that failed; the open one goes on."""
-
-
-@attrs.define(eq=False)
-class BatchInFlight:
-    """A sealed batch on its way; `done` is set when `error` or its place is final."""
-
-    sealed: SealedBatch
-    assigned: Assigned
-    since_s: float
-    segment: int = 0
-    entry: int = 0
-    error: GeologError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-
-    @property
-    def first_sequence(self) -> Sequence:
-        """The sequence of its first record."""
-        return self.assigned.first_sequence
-
-    @property
-    def last_sequence(self) -> Sequence:
-        """The sequence of its last record."""
-        return Sequence(self.assigned.first_sequence + self.sealed.record_count - 1)
-
-    @property
-    def size_bytes(self) -> int:
-        """What it counts for in the window."""
-        return self.sealed.length_bytes
-
-
-@attrs.define
-class Acknowledged:
-    """Up to where the partition is acknowledged, and how much of it in the open segment."""
-
-    last_sequence: Sequence
-    append_time_us: int
-    size_bytes: int = 0
 
 
 class PartitionWriter:
@@ -546,83 +474,3 @@ class PartitionWriter:
                 if not error.retriable:
                     return  # Nothing is lost: the next owner recovers what is left open.
             await trio.sleep(self._config.retry_delay_s)
-
-
-@asynccontextmanager
-async def open_partition_writer(
-    stream: StreamRecord,
-    *,
-    who: str,
-    streams: StreamMetadata,
-    ledgers: LedgerMetadata,
-    metadata: Metadata,
-    pool: NodePool,
-    region: str | None,
-    rng: random.Random,
-    config: PartitionConfig,
-    recovery: RecoveryConfig,
-    now_us: Callable[[], int],
-    on_progress: Callable[[], None],
-) -> AsyncIterator[PartitionWriter]:
-    """Take the partition over, and write it while the block lasts.
-
-    Waits for its predecessor's ledgers to be recovered; the caller bounds that wait.
-    NoSuchStream, NotEnoughNodesError. A block that ends without an error leaves the open ledger
-    CLOSED.
-    """
-    taken = await take_over(
-        stream, who=who, streams=streams, ledgers=ledgers, pool=pool, rng=rng,
-        config=recovery, region=region,
-    )  # fmt: skip
-    async with open_background() as nursery:
-        source = LedgerSource(
-            stream,
-            ledgers=ledgers,
-            pool=pool,
-            region=region,
-            rng=rng,
-            nursery=nursery,
-            member_patience_s=config.member_patience_s,
-        )
-        writer = PartitionWriter(
-            stream,
-            taken,
-            streams=streams,
-            source=source,
-            config=config,
-            now_us=now_us,
-            on_progress=on_progress,
-        )
-        try:
-            await writer.start()
-            nursery.start_soon(writer.run, name=f"owner of {stream.name}")
-            nursery.start_soon(
-                _keep_session, metadata, streams, taken.owner, config.retry_delay_s
-            )
-            yield writer
-            await writer.wait_idle()
-        finally:
-            with trio.move_on_after(config.close_timeout_s, shield=True):
-                await writer.leave()
-            source.close()
-
-
-async def _keep_session(
-    metadata: Metadata, streams: StreamMetadata, owner: VersionedOwner, retry_delay_s: float
-) -> None:
-    """After a lost session, show in the next one that this owner lives; never returns."""
-    shown_in = metadata.session_id
-    while True:
-        state = metadata.session_state
-        session = metadata.session_id
-        if state is SessionState.CONNECTED and session != shown_in:
-            try:
-                if await streams.revive_session(owner.record):
-                    shown_in = session
-                    continue
-            except GeologError:
-                pass  # Metadata is away again: it is tried after the pause.
-            await trio.sleep(retry_delay_s)
-            continue
-        with trio.move_on_after(_SESSION_LOOK_S):  # A quick loss and return shows no change.
-            await metadata.wait_state_change(state)

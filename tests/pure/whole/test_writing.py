@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.client.partition_writer import PartitionConfig
+from geolog.client.partition_config import PartitionConfig
 from geolog.metadata.memory import MemoryMetadata
 from tests.pure.whole.clusters import (
     STREAM,

@@ -1,0 +1,31 @@
+"""Bounds of an owner."""
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class PartitionConfig:
+    """How an owner writes its partition."""
+
+    add_timeout_s: float = 2.0
+    """How long the oldest entry may wait for its ack set before another ledger is tried."""
+
+    append_timeout_s: float = 60.0
+    """How long entries may wait in all, over failovers; then their outcome is unknown and the
+    writer gives up. Longer than any region's restart is worth waiting for is wasted memory."""
+
+    member_patience_s: float = 1.0
+    """How long a new ledger waits for members that do not answer, before it goes without."""
+
+    retry_delay_s: float = 0.25
+    """Pause before a next ledger, or metadata, is tried again."""
+
+    close_timeout_s: float = 5.0
+    """How long leaving may take; then the next owner recovers what is left open."""
+
+    better_ledger_s: float = 10.0
+    """How long the open ledger may do with a placement that would not survive another region,
+    or without some of its members, before a better one is looked for, and looked for again."""
+
+    prepare_retry_s: float = 2.0
+    """Pause before a ledger is made ahead again after that failed; the open one goes on."""
