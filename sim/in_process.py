@@ -23,6 +23,7 @@ from sim.memory_disk import MemoryDisk
 from sim.memory_transport import MemoryNetwork
 
 _PORT = 4000
+_SYNC_S = 0.002
 _START_OF_TIME_US = 1_700_000_000_000_000
 
 
@@ -84,7 +85,7 @@ class InProcessCluster:
 
     async def add_node(self, node_id: str, location: str) -> None:
         """A new node with an empty disk."""
-        self.nodes[node_id] = InProcessNode(node_id, location, MemoryDisk())
+        self.nodes[node_id] = InProcessNode(node_id, location, _slow(MemoryDisk()))
         await self.start(node_id)
 
     async def kill(self, node_id: str, *, power_loss: bool = False) -> None:
@@ -92,12 +93,14 @@ class InProcessCluster:
         node = self.nodes[node_id]
         assert node.scope is not None, f"{node_id} does not run"
         assert node.metadata is not None
+        # The disk is taken, and nothing more is heard of the node, before it can tidy up.
+        disk = _slow(node.disk.crash(keep_unsynced=not power_loss))
         node.metadata.cut_off()
+        self.network.vanish(node_id)
         node.scope.cancel(reason="killed")
         await node.ended.wait()
-        self.network.kill(node_id)
         node.scope = None
-        node.disk = node.disk.crash(keep_unsynced=not power_loss)
+        node.disk = disk
 
     async def kill_region(self, region: str) -> None:
         """Kill every node of a region that runs."""
@@ -164,6 +167,12 @@ class InProcessCluster:
             if on_session is not None:
                 on_session(metadata)
             yield log
+
+
+def _slow(disk: MemoryDisk) -> MemoryDisk:
+    """Syncs take a moment, so that there is something to lose."""
+    disk.faults.sync_s = _SYNC_S
+    return disk
 
 
 @asynccontextmanager

@@ -90,6 +90,19 @@ class MemoryNetwork:
             if host in (stream.host, stream.peer_host):
                 stream.reset()
 
+    def vanish(self, host: str) -> None:
+        """Break all connections of a host, and refuse new ones; what runs there is not told.
+
+        Its listeners wait for ever: the host itself is to be ended next.
+        """
+        for listener in [
+            each for each in self._listeners.values() if each.address.host == host
+        ]:
+            self.forget_listener(listener)
+        for stream in list(self._streams):
+            if host in (stream.host, stream.peer_host):
+                stream.reset()
+
     async def wait_uncut(self, one: str, other: str) -> None:
         """Wait until something can pass between two hosts."""
         while self.is_cut(one, other):
