@@ -11,6 +11,7 @@ import trio
 
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
@@ -207,16 +208,16 @@ class StreamMetadata:
 
     async def segments(self, name: StreamName) -> list[VersionedSegment]:
         """The list, in order, with all that was written before this call."""
-        found = []
         await self._metadata.sync(self._paths.segments(name))
+        paths: list[str] = []
         for bucket in await self._children(self._paths.segments(name)):
             parent = f"{self._paths.segments(name)}/{bucket}"
-            for child in await self._children(parent):
-                path = f"{parent}/{child}"
-                stored = await self._metadata.find(path)
-                if stored is not None:
-                    record = open_document(stored.data, SegmentRecord, path=path)
-                    found.append(VersionedSegment(record, stored.version))
+            paths += [f"{parent}/{child}" for child in await self._children(parent)]
+        found = [
+            VersionedSegment(open_document(one.data, SegmentRecord, path=path), one.version)
+            for path, one in zip(paths, await find_all(self._metadata, paths), strict=True)
+            if one is not None
+        ]
         return sorted(found, key=lambda one: one.record.segment)
 
     async def complete_segment(

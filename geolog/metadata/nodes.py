@@ -10,6 +10,7 @@ import enum
 import attrs
 
 from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata, NodeExistsError
 from geolog.protocol.ids import InstanceId
@@ -86,10 +87,12 @@ async def list_live_nodes(metadata: Metadata, cluster: str) -> list[NodeRecord]:
 async def _list_nodes(metadata: Metadata, parent: str) -> list[NodeRecord]:
     if await metadata.find(parent) is None:
         return []
-    found = [
-        await _find_node(metadata, f"{parent}/{n}") for n in await metadata.children(parent)
+    paths = [f"{parent}/{name}" for name in await metadata.children(parent)]
+    records = [
+        open_document(one.data, NodeRecord, path=path)
+        for path, one in zip(paths, await find_all(metadata, paths), strict=True)
+        if one is not None
     ]
-    records = [record for record in found if record is not None]
     return sorted(records, key=lambda record: record.node_id)
 
 

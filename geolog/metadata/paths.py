@@ -66,6 +66,15 @@ class ClusterPaths:
         return f"{self.nodes_live}/{instance}"
 
     @property
+    def journals(self) -> str:
+        """Parent of the notes on how far each node's journal reached."""
+        return f"{self.root}/nodes/journals"
+
+    def journal(self, instance: InstanceId) -> str:
+        """The note on one node's journal."""
+        return f"{self.journals}/{instance}"
+
+    @property
     def ledger_next(self) -> str:
         """The counter that ledger ids come from."""
         return f"{self.root}/ledger_next"

@@ -43,8 +43,8 @@ class JournalEndNote:
         self, metadata: Metadata, cluster: str, node_id: str, instance: InstanceId
     ) -> None:
         self._metadata = metadata
-        self._parent = f"{ClusterPaths(cluster).root}/nodes/journals"
-        self._path = f"{self._parent}/{instance}"
+        self._parent = ClusterPaths(cluster).journals
+        self._path = ClusterPaths(cluster).journal(instance)
         self._node_id = node_id
 
     async def check(self, disk: Disk) -> None:
