@@ -17,7 +17,7 @@ from geolog.client.descriptions import (
 from geolog.client.health import StreamState, judge
 from geolog.client.owner import open_partition_writer
 from geolog.client.partition_config import PartitionConfig
-from geolog.client.partition_writer import HOME_EPOCH, PartitionWriter
+from geolog.client.partition_writer import PartitionWriter
 from geolog.client.reader import Reader, open_stream_reader
 from geolog.client.scan import ReaderConfig, StreamScan
 from geolog.client.stream_metadata import StreamExistsError, StreamMetadata
@@ -32,7 +32,7 @@ from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import EntryId, LedgerId
-from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
+from geolog.protocol.stream_state import HOME_EPOCH, StreamMode, StreamName, StreamRecord
 from topology.errors import GeologError, InvalidArgumentError
 from topology.placement import Candidate, adherence_of, choose_ensemble, quorums_to_survive
 from topology.quorum import Durability, QuorumConfig

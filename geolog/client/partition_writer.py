@@ -37,7 +37,7 @@ from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
 from geolog.protocol.roll import RollPolicy
 from geolog.protocol.sequencer import Sequencer
-from geolog.protocol.stream_state import SegmentRecord, StreamRecord
+from geolog.protocol.stream_state import HOME_EPOCH, SegmentRecord, StreamRecord
 from geolog.wire.batch import SealedBatch
 from geolog.wire.entry import encode_entry
 from topology.errors import (
@@ -50,9 +50,6 @@ from topology.placement import Adherence
 
 _BETTER_PAUSES_MAX = 32
 """How many times `better_ledger_s` the pause grows to while no better ledger is to be had."""
-
-HOME_EPOCH = 1
-"""Of every `global` stream: it has no home to move."""
 
 
 class PartitionWriter:

@@ -32,12 +32,13 @@ from geolog.ledger.ledger_metadata import (
 from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
 from geolog.protocol.ids import DLSN, NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from geolog.protocol.stream_state import SegmentRecord, StreamName
+from geolog.protocol.stream_state import HOME_EPOCH, SegmentRecord, StreamName
 from geolog.wire.entry import EntryHeader
 from topology.errors import (
     DamagedBytesError,
     DataLostError,
     GeologError,
+    InvalidArgumentError,
     UnavailableError,
 )
 
@@ -223,7 +224,8 @@ class StreamScan:
             case LastRecords(count):
                 assert end is not None
                 return await self._at_sequence(max(0, end.sequence - count))
-            case AtSequence(sequence, _):
+            case AtSequence(sequence, home_epoch):
+                self._check_home_epoch(home_epoch)
                 return await self._at_sequence(sequence)
             case AtDlsn(dlsn):
                 return Begin(dlsn.segment, dlsn.entry, slot=dlsn.slot)
@@ -244,7 +246,8 @@ class StreamScan:
                 return Until((end or await self.end()).sequence)
             case LastRecords(count):
                 return Until(max(0, (end or await self.end()).sequence - count))
-            case AtSequence(sequence, _):
+            case AtSequence(sequence, home_epoch):
+                self._check_home_epoch(home_epoch)
                 return Until(sequence if limit is None else min(sequence, limit))
             case AtDlsn(dlsn):
                 return Until(limit, dlsn=dlsn)
@@ -252,6 +255,14 @@ class StreamScan:
                 return Until(limit, time_us=time_us)
             case AtTransaction(transaction_id):
                 return Until(limit, transaction_id=transaction_id)
+
+    def _check_home_epoch(self, home_epoch: int) -> None:
+        """A position of an epoch that never was is somebody's mistake, not the start."""
+        if home_epoch != HOME_EPOCH:
+            raise InvalidArgumentError(
+                f"{self._name} has no home epoch {home_epoch}: the one that it has is"
+                f" {HOME_EPOCH}"
+            )
 
     async def _at_sequence(self, sequence: int) -> Begin:
         segment = self._last_segment(lambda one: one.first_sequence <= sequence)

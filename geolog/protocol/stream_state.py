@@ -14,6 +14,9 @@ from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, LedgerId, Sequence
 from topology.errors import InvalidArgumentError
 from topology.quorum import QuorumConfig
 
+HOME_EPOCH = 1
+"""The one home epoch of every `global` stream: it has no home to move."""
+
 _NAME_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 
 

@@ -519,3 +519,14 @@ async def test_a_reader_whose_metadata_server_lags_ends_no_shorter(
                 await append_each(writer, numbered(3, start=3))
 
                 assert await values_of(other) == numbered(6)
+
+
+async def test_a_position_of_an_epoch_that_never_was_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+        reading = world.log.open_reader(STREAM, start=geolog.AtSequence(1, home_epoch=9))
+        with pytest.raises(geolog.InvalidArgumentError, match="home epoch 9"):
+            await reading.__aenter__()
