@@ -139,7 +139,9 @@ class PartitionWriter:
             batch = self._waiting.popleft()
             self._sent.append(batch)
             self._send(batch)
-        if self._roll.is_preparation_due(written_bytes=self._written_bytes):
+        if self._next is None and self._roll.is_preparation_due(
+            written_bytes=self._written_bytes
+        ):
             self._wake.set()
 
     def _is_roll_due(self) -> bool:
@@ -347,23 +349,22 @@ class PartitionWriter:
     async def _move_on(self, prepared: PreparedLedger) -> None:
         """Close the open ledger at its LAC, activate the next, and send there what is above."""
         assert self._writer is not None
-        assert self._ledger is not None
-        assert self._segment is not None
         self._is_rolling = True
         self._writer.close()  # From here on nothing more is acknowledged in it.
-        last_entry = self._writer.lac
+        await self._activate(prepared, self._closing(self._writer.lac))
+
+    def _closing(self, last_entry: EntryId) -> ClosingSegment:
+        """How the open ledger and its segment are to be when they end at `last_entry`."""
+        assert self._ledger is not None
+        assert self._segment is not None
         completed = self._segment.record.completed(
             last_entry=last_entry,
             last_sequence=self._acknowledged.last_sequence,
             last_append_time_us=self._acknowledged.append_time_us,
             size_bytes=self._acknowledged.size_bytes,
         )
-        await self._activate(
-            prepared,
-            ClosingSegment(
-                self._ledger, self._ledger.record.closed(last_entry), self._segment, completed
-            ),
-        )
+        closed = self._ledger.record.closed(last_entry)
+        return ClosingSegment(self._ledger, closed, self._segment, completed)
 
     async def start(self) -> None:
         """Open the first ledger of this owner."""
@@ -435,17 +436,7 @@ class PartitionWriter:
         self._fail(FencedError("this writer is closed"))
         if writer is None or not is_clean:
             return None
-        assert self._ledger is not None
-        assert self._segment is not None
-        completed = self._segment.record.completed(
-            last_entry=writer.lac,
-            last_sequence=self._acknowledged.last_sequence,
-            last_append_time_us=self._acknowledged.append_time_us,
-            size_bytes=self._acknowledged.size_bytes,
-        )
-        return ClosingSegment(
-            self._ledger, self._ledger.record.closed(writer.lac), self._segment, completed
-        )
+        return self._closing(writer.lac)
 
     async def leave(self) -> None:
         """Close the open ledger for good and leave, so that the next owner need not recover.

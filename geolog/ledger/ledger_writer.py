@@ -1,8 +1,8 @@
 """The shell round the add window of one ledger: it sends, hears, and tells its listener.
 
 It decides nothing about acknowledgement (`geolog.protocol.add_window` does). Entries that are
-not acknowledged are kept, to be sent again to a member that comes back, or to be taken out and
-written to the next ledger when this one must end.
+not acknowledged are kept, to be sent again to a member that comes back. When the ledger must
+end, its owner writes their batches again, to the next.
 """
 
 from collections import deque
@@ -172,14 +172,6 @@ class LedgerWriter:
             connection = self._connections.pop(slot, None)
             if connection is not None:
                 connection.detach(self, slot)
-
-    def take_unacknowledged(self) -> list[EncodedEntry]:
-        """After `close`: the entries above the LAC, in order. They are no longer kept here."""
-        assert self._is_over, "close it first: an entry could still be acknowledged here"
-        entries = list(self._unacknowledged)
-        self._unacknowledged.clear()
-        self._unacknowledged_bytes = 0
-        return entries
 
     def can_go_on(self) -> bool:
         """Whether every entry to come can reach an ack set with the members that are up."""
