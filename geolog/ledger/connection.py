@@ -28,12 +28,10 @@ from geolog.protocol.messages import (
     Refused,
 )
 from geolog.transport.seam import ByteStream, ConnectionFailedError
-from geolog.wire.codec import decode, encode, encode_add_front
+from geolog.wire.codec import PROTOCOL_VERSION, decode, encode, encode_add_front
 from geolog.wire.entry import EncodedEntry
 from geolog.wire.frame import FrameReader
 from topology.errors import DamagedBytesError, FencedError, GeologError, UnavailableError
-
-PROTOCOL_VERSION = 1
 
 _SEND_BYTES_MAX = 1 << 20
 _SEND_BUFFERS_MAX = 512
@@ -185,6 +183,7 @@ class NodeConnection:
             epoch=epoch,
             lac=lac,
             is_recovery=is_recovery,
+            wants_received=False,
             instance=self.instance,
             body_bytes=encoded.length_bytes,
             body_crc=encoded.crc,

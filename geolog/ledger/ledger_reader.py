@@ -150,6 +150,7 @@ class LedgerReader:
                 first,
                 count,
                 self._config.batch_bytes,
+                1,
                 NO_EPOCH,
                 member.instance,
             ),

@@ -280,6 +280,7 @@ class _RecoveryRun:
             first,
             count,
             self._config.batch_bytes,
+            1,
             self._record.epoch,
             instance,
         )

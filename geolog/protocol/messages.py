@@ -3,8 +3,8 @@
 `geolog.wire.codec` turns them into frames and back; the cores take them and give them as they
 are. Adds are numbered by connection, from 1 (`ordinal`), and answered cumulatively:
 `AddsSynced(k)` says that adds 1 to k of this connection are on disk, but for those that an
-`AddRefused` named. Every other request carries a number of its own (`request`), which its
-answer repeats.
+`AddRefused` named; `AddsReceived(k)` that they are in the node's memory. Every other request
+carries a number of its own (`request`), which its answer repeats.
 
 Each request that may change a node, or whose answer may be an absence, names the instance that
 it is meant for: a node that was replaced at the same address never answers for its predecessor.
@@ -90,6 +90,8 @@ class Add:
     epoch: Epoch
     lac: EntryId
     is_recovery: bool
+    wants_received: bool
+    """Whether `AddsReceived` is wanted for it too, before it is on disk."""
     instance: InstanceId
     body: bytes | memoryview = attrs.field(repr=False)
     body_crc: int = attrs.field(repr=False)
@@ -98,6 +100,16 @@ class Add:
 @attrs.frozen
 class AddsSynced:
     """All adds of this connection up to `through`, but for refused ones, are on disk."""
+
+    through: int
+
+
+@attrs.frozen
+class AddsReceived:
+    """All adds of this connection up to `through`, but for refused ones, are in memory.
+
+    Said only up to an add that asked for it. Nothing durable follows from it.
+    """
 
     through: int
 
@@ -151,8 +163,9 @@ class Fenced:
 class Read:
     """Read entries `first` to `first + count_max - 1`.
 
-    The answer holds at most `bytes_max`, but at least one entry. With `fence_epoch` it is a
-    recovery read: it fences first, as `Fence` does. An epoch of 0 is none.
+    One answer holds at most `bytes_max`, but at least one entry. Up to `answers_max` of them
+    follow each other, entry after entry; the last says so. With `fence_epoch` it is a recovery
+    read: it fences first, as `Fence` does. An epoch of 0 is none.
     """
 
     request: int
@@ -160,6 +173,7 @@ class Read:
     first: EntryId
     count_max: int
     bytes_max: int
+    answers_max: int
     fence_epoch: Epoch
     instance: InstanceId
 
@@ -174,12 +188,35 @@ class EntryAnswer:
 
 @attrs.frozen
 class ReadAnswer:
-    """Answers for entries `first` on: at least one, fewer than asked where bytes ran out."""
+    """Answers for entries `first` on: fewer than asked where bytes ran out.
+
+    To a `Read` at least one; to a `Follow` none when its time was over, or the ledger fenced.
+    """
 
     request: int
     lac: EntryId
     first: EntryId
     entries: tuple[EntryAnswer, ...]
+    is_last: bool = attrs.field(default=True, kw_only=True)
+    """Whether no other answer to the same request follows."""
+    is_fenced: bool = attrs.field(default=False, kw_only=True)
+
+
+@attrs.frozen
+class Follow:
+    """Answer as soon as the LAC is at `first` or above, with the entries from there to it.
+
+    Else when `wait_ms` are over, or the ledger is fenced: with no entries. It never fences, and
+    never shows an entry above the LAC.
+    """
+
+    request: int
+    ledger: LedgerId
+    first: EntryId
+    count_max: int
+    bytes_max: int
+    wait_ms: int
+    instance: InstanceId
 
 
 @attrs.frozen
@@ -216,6 +253,27 @@ class PushLac:
 
 
 @attrs.frozen
+class SettleDoubt:
+    """All that damage may have taken from the node is known or copied back to it.
+
+    Whoever says so has seen in metadata, for every ledger below `ledgers_below`, that it is
+    deleted, or none of this node's, or CLOSED with all its entries intact here. `ledgers_below`
+    is at least the node's own bound (`doubt_below` in its status), else it refuses.
+    """
+
+    request: int
+    ledgers_below: LedgerId
+    instance: InstanceId
+
+
+@attrs.frozen
+class DoubtSettled:
+    """No damage found so far counts any more, durably."""
+
+    request: int
+
+
+@attrs.frozen
 class StatusRequest:
     """Ask a node how it is."""
 
@@ -236,6 +294,7 @@ Message = (
     | Refused
     | Add
     | AddsSynced
+    | AddsReceived
     | AddRefused
     | OpenLedger
     | LedgerOpened
@@ -243,9 +302,12 @@ Message = (
     | Fenced
     | Read
     | ReadAnswer
+    | Follow
     | Probe
     | ProbeAnswer
     | PushLac
+    | SettleDoubt
+    | DoubtSettled
     | StatusRequest
     | Status
 )

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from geolog.protocol.messages import (
     Add,
     AddRefused,
+    AddsReceived,
     AddsSynced,
     Answer,
+    DoubtSettled,
     EntryAnswer,
     Fence,
     Fenced,
+    Follow,
     Hello,
     HelloAnswer,
     LedgerOpened,
@@ -22,6 +25,7 @@ from geolog.protocol.messages import (
     ReadAnswer,
     Reason,
     Refused,
+    SettleDoubt,
     Status,
     StatusRequest,
 )
@@ -61,13 +65,24 @@ def decode(frame: Frame) -> Message:
 
 def _add(fields: memoryview, body: memoryview, body_crc: int) -> Add:
     check_length(layouts.ADD, fields)
-    ordinal, ledger, entry, epoch, lac, is_recovery, instance = layouts.ADD.unpack(fields)
+    ordinal, ledger, entry, epoch, lac, is_recovery, received, instance = layouts.ADD.unpack(
+        fields
+    )
     check_numbers(ordinal, ledger, entry, epoch)
     check_positions(lac)
     if not 0 < len(body) <= ENTRY_BYTES_MAX:
         raise DamagedBytesError(f"an entry of {len(body)} bytes cannot be added")
     return Add(
-        ordinal, ledger, entry, epoch, lac, flag(is_recovery), instance.hex(), body, body_crc
+        ordinal,
+        ledger,
+        entry,
+        epoch,
+        lac,
+        flag(is_recovery),
+        flag(received),
+        instance.hex(),
+        body,
+        body_crc,
     )
 
 
@@ -76,6 +91,13 @@ def _adds_synced(fields: memoryview) -> AddsSynced:
     (through,) = layouts.ADDS_SYNCED.unpack(fields)
     check_numbers(through)
     return AddsSynced(through)
+
+
+def _adds_received(fields: memoryview) -> AddsReceived:
+    check_length(layouts.ADDS_RECEIVED, fields)
+    (through,) = layouts.ADDS_RECEIVED.unpack(fields)
+    check_numbers(through)
+    return AddsReceived(through)
 
 
 def _add_refused(fields: memoryview) -> AddRefused:
@@ -136,12 +158,31 @@ def _fenced(fields: memoryview) -> Fenced:
 
 def _read(fields: memoryview) -> Read:
     check_length(layouts.READ, fields)
-    request, ledger, first, count_max, bytes_max, fence_epoch, instance = layouts.READ.unpack(
-        fields
+    request, ledger, first, count_max, bytes_max, answers_max, fence_epoch, instance = (
+        layouts.READ.unpack(fields)
     )
     check_numbers(request, ledger, first, fence_epoch)
     _check_count(count_max)
-    return Read(request, ledger, first, count_max, bytes_max, fence_epoch, instance.hex())
+    return Read(
+        request,
+        ledger,
+        first,
+        count_max,
+        bytes_max,
+        answers_max,
+        fence_epoch,
+        instance.hex(),
+    )
+
+
+def _follow(fields: memoryview) -> Follow:
+    check_length(layouts.FOLLOW, fields)
+    request, ledger, first, count_max, bytes_max, wait_ms, instance = layouts.FOLLOW.unpack(
+        fields
+    )
+    check_numbers(request, ledger, first)
+    _check_count(count_max)
+    return Follow(request, ledger, first, count_max, bytes_max, wait_ms, instance.hex())
 
 
 def _read_answer(fields: memoryview, body: memoryview) -> ReadAnswer:
@@ -149,9 +190,9 @@ def _read_answer(fields: memoryview, body: memoryview) -> ReadAnswer:
     line = layouts.ENTRY_ANSWER
     if len(fields) < fixed.size:
         raise DamagedBytesError(f"fields of {len(fields)} bytes are cut off")
-    request, lac, first, count = fixed.unpack_from(fields)
+    request, lac, first, is_last, is_fenced, count = fixed.unpack_from(fields)
     table = fields[fixed.size :]
-    if not count or len(table) != count * line.size:
+    if len(table) != count * line.size:
         raise DamagedBytesError(f"{count} answers do not stand in {len(table)} bytes")
     _check_count(count)
     check_numbers(request, first)
@@ -164,7 +205,14 @@ def _read_answer(fields: memoryview, body: memoryview) -> ReadAnswer:
         start = end
     if start != len(body):
         raise DamagedBytesError(f"a body of {len(body)} bytes instead of {start}")
-    return ReadAnswer(request, lac, first, tuple(entries))
+    return ReadAnswer(
+        request,
+        lac,
+        first,
+        tuple(entries),
+        is_last=flag(is_last),
+        is_fenced=flag(is_fenced),
+    )
 
 
 def _entry_answer(number: int, body: memoryview, length: int) -> EntryAnswer:
@@ -202,6 +250,17 @@ def _push_lac(fields: memoryview) -> PushLac:
     return PushLac(ledger, epoch, lac, instance.hex())
 
 
+def _settle_doubt(fields: memoryview) -> SettleDoubt:
+    check_length(layouts.SETTLE_DOUBT, fields)
+    request, ledgers_below, instance = layouts.SETTLE_DOUBT.unpack(fields)
+    check_numbers(request, ledgers_below)
+    return SettleDoubt(request, ledgers_below, instance.hex())
+
+
+def _doubt_settled(fields: memoryview) -> DoubtSettled:
+    return DoubtSettled(_request_alone(fields))
+
+
 def _status_request(fields: memoryview) -> StatusRequest:
     return StatusRequest(_request_alone(fields))
 
@@ -235,14 +294,18 @@ _BARE: dict[int, Callable[[memoryview], Message]] = {
     FrameType.HELLO_ANSWER: _hello_answer,
     FrameType.REFUSED: _refused,
     FrameType.ADDS_SYNCED: _adds_synced,
+    FrameType.ADDS_RECEIVED: _adds_received,
     FrameType.ADD_REFUSED: _add_refused,
     FrameType.OPEN_LEDGER: _open_ledger,
     FrameType.LEDGER_OPENED: _ledger_opened,
     FrameType.FENCE: _fence,
     FrameType.FENCED: _fenced,
     FrameType.READ: _read,
+    FrameType.FOLLOW: _follow,
     FrameType.PROBE: _probe,
     FrameType.PUSH_LAC: _push_lac,
+    FrameType.SETTLE_DOUBT: _settle_doubt,
+    FrameType.DOUBT_SETTLED: _doubt_settled,
     FrameType.STATUS_REQUEST: _status_request,
 }
 _WITH_BODY: dict[int, Callable[[memoryview, memoryview], Message]] = {

@@ -9,10 +9,13 @@ from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
     AddRefused,
+    AddsReceived,
     AddsSynced,
     Answer,
+    DoubtSettled,
     Fence,
     Fenced,
+    Follow,
     Hello,
     HelloAnswer,
     LedgerOpened,
@@ -24,6 +27,7 @@ from geolog.protocol.messages import (
     Read,
     ReadAnswer,
     Refused,
+    SettleDoubt,
     Status,
     StatusRequest,
 )
@@ -62,6 +66,7 @@ def encode_add_front(
     epoch: Epoch,
     lac: EntryId,
     is_recovery: bool,
+    wants_received: bool,
     instance: InstanceId,
     body_bytes: int,
     body_crc: int,
@@ -71,7 +76,14 @@ def encode_add_front(
         raise TooLargeError(f"an entry of {body_bytes} bytes is not in 1 to {ENTRY_BYTES_MAX}")
     try:
         fields = layouts.ADD.pack(
-            ordinal, ledger, entry, epoch, lac, is_recovery, instance_bytes(instance)
+            ordinal,
+            ledger,
+            entry,
+            epoch,
+            lac,
+            is_recovery,
+            wants_received,
+            instance_bytes(instance),
         )
     except struct.error as error:
         raise InvalidArgumentError(
@@ -87,7 +99,9 @@ def encode_adds_synced(through: int) -> bytes:
 
 def _encode(message: Message) -> Buffers:
     match message:
-        case Add(ordinal, ledger, entry, epoch, lac, is_recovery, instance, body, body_crc):
+        case Add(
+            ordinal, ledger, entry, epoch, lac, is_recovery, received, instance, body, crc
+        ):
             front = encode_add_front(
                 ordinal=ordinal,
                 ledger=ledger,
@@ -95,9 +109,10 @@ def _encode(message: Message) -> Buffers:
                 epoch=epoch,
                 lac=lac,
                 is_recovery=is_recovery,
+                wants_received=received,
                 instance=instance,
                 body_bytes=len(body),
-                body_crc=body_crc,
+                body_crc=crc,
             )
             return [front, body]
         case ReadAnswer():
@@ -119,14 +134,18 @@ _Bare = (
     | HelloAnswer
     | Refused
     | AddsSynced
+    | AddsReceived
     | AddRefused
     | OpenLedger
     | LedgerOpened
     | Fence
     | Fenced
     | Read
+    | Follow
     | Probe
     | PushLac
+    | SettleDoubt
+    | DoubtSettled
     | StatusRequest
 )
 
@@ -136,12 +155,19 @@ def _bare_fields(message: _Bare) -> tuple[FrameType, bytes]:
     match message:
         case AddsSynced(through):
             return FrameType.ADDS_SYNCED, layouts.ADDS_SYNCED.pack(through)
+        case AddsReceived(through):
+            return FrameType.ADDS_RECEIVED, layouts.ADDS_RECEIVED.pack(through)
         case AddRefused(ordinal, reason, epoch):
             return FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(ordinal, reason, epoch)
-        case Read(request, ledger, first, count, length, epoch, instance):
+        case Read(request, ledger, first, count, length, answers, epoch, instance):
             _check_count(count)
             return FrameType.READ, layouts.READ.pack(
-                request, ledger, first, count, length, epoch, instance_bytes(instance)
+                request, ledger, first, count, length, answers, epoch, instance_bytes(instance)
+            )
+        case Follow(request, ledger, first, count, length, wait_ms, instance):
+            _check_count(count)
+            return FrameType.FOLLOW, layouts.FOLLOW.pack(
+                request, ledger, first, count, length, wait_ms, instance_bytes(instance)
             )
         case Probe(request, ledger, first, count, instance):
             _check_count(count)
@@ -176,6 +202,12 @@ def _bare_fields(message: _Bare) -> tuple[FrameType, bytes]:
             return FrameType.REFUSED, layouts.REFUSED.pack(request, reason, epoch) + pack_text(
                 cut
             )
+        case SettleDoubt(request, below, instance):
+            return FrameType.SETTLE_DOUBT, layouts.SETTLE_DOUBT.pack(
+                request, below, instance_bytes(instance)
+            )
+        case DoubtSettled(request):
+            return FrameType.DOUBT_SETTLED, layouts.REQUEST.pack(request)
         case StatusRequest(request):
             return FrameType.STATUS_REQUEST, layouts.REQUEST.pack(request)
         case _:
@@ -185,11 +217,16 @@ def _bare_fields(message: _Bare) -> tuple[FrameType, bytes]:
 def _encode_read_answer(message: ReadAnswer) -> Buffers:
     count = len(message.entries)
     _check_count(count)
-    if not count or any(
-        (one.answer is Answer.HAVE) != (len(one.body) > 0) for one in message.entries
-    ):
-        raise InvalidArgumentError(f"{message} holds no entries, or others than it says")
-    fixed = layouts.READ_ANSWER.pack(message.request, message.lac, message.first, count)
+    if any((one.answer is Answer.HAVE) != (len(one.body) > 0) for one in message.entries):
+        raise InvalidArgumentError(f"{message} holds other entries than it says")
+    fixed = layouts.READ_ANSWER.pack(
+        message.request,
+        message.lac,
+        message.first,
+        message.is_last,
+        message.is_fenced,
+        count,
+    )
     lines = [
         layouts.ENTRY_ANSWER.pack(entry.answer, len(entry.body)) for entry in message.entries
     ]

@@ -6,7 +6,7 @@ Fields stand in the order of the message's class. One text, where there is one, 
 import enum
 import struct
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Changes when the meaning of a message does; the layouts of the formats have their own."""
 
 
@@ -30,21 +30,28 @@ class FrameType(enum.IntEnum):
     PUSH_LAC = 15
     STATUS_REQUEST = 16
     STATUS = 17
+    ADDS_RECEIVED = 18
+    FOLLOW = 19
+    SETTLE_DOUBT = 20
+    DOUBT_SETTLED = 21
 
 
 REQUEST = struct.Struct("<Q")
 HELLO = struct.Struct("<QI")
 HELLO_ANSWER = struct.Struct("<QI16sQ")
 REFUSED = struct.Struct("<QBQ")
-ADD = struct.Struct("<QQQQqB16s")
+ADD = struct.Struct("<QQQQqBB16s")
 ADDS_SYNCED = struct.Struct("<Q")
+ADDS_RECEIVED = struct.Struct("<Q")
 ADD_REFUSED = struct.Struct("<QBQ")
 OPEN_LEDGER = struct.Struct("<QQQ16s")
 FENCE = struct.Struct("<QQQ16s")
 FENCED = struct.Struct("<Qqq")
-READ = struct.Struct("<QQQIIQ16s")
-READ_ANSWER = struct.Struct("<QqQI")
+READ = struct.Struct("<QQQIIIQ16s")
+READ_ANSWER = struct.Struct("<QqQBBI")
 ENTRY_ANSWER = struct.Struct("<BI")
+FOLLOW = struct.Struct("<QQQIII16s")
 PROBE = struct.Struct("<QQQI16s")
 PROBE_ANSWER = struct.Struct("<QqqBQ")
 PUSH_LAC = struct.Struct("<QQq16s")
+SETTLE_DOUBT = struct.Struct("<QQ16s")

@@ -207,7 +207,9 @@ class StorageService:
         )
         self.counts.reads += 1
         self.counts.entries_read += len(entries)
-        return ReadAnswer(read.request, replica.lac, read.first, entries)
+        return ReadAnswer(
+            read.request, replica.lac, read.first, entries, is_fenced=replica.is_fenced
+        )
 
     def _answer_probe(self, probe: Probe, replica: LedgerReplica) -> ProbeAnswer:
         count = min(probe.count_max, ENTRIES_PER_ANSWER_MAX)

@@ -80,6 +80,7 @@ def add_of(
         epoch=Epoch(epoch),
         lac=EntryId(lac),
         is_recovery=recovery,
+        wants_received=False,
         instance=HERE,
         body=body,
         body_crc=crc32c(body),
@@ -87,7 +88,7 @@ def add_of(
 
 
 def read_at(fence_epoch: int) -> Read:
-    return Read(3, LEDGER, EntryId(0), 1, 100, Epoch(fence_epoch), HERE)
+    return Read(3, LEDGER, EntryId(0), 1, 100, 1, Epoch(fence_epoch), HERE)
 
 
 def push_of(lac: int, epoch: int = 1) -> PushLac:

@@ -29,13 +29,24 @@ bodies = st.sampled_from([b"x", b"y"])
 
 def add_of(entry: EntryId, epoch: Epoch, lac: int, recovery: bool, body: bytes) -> Add:  # noqa: FBT001 - drawn
     # The body itself serves as its checksum: the core only compares it.
-    return Add(0, LEDGER, entry, epoch, EntryId(lac), recovery, HERE, body, body[0])
+    return Add(
+        0,
+        LEDGER,
+        entry,
+        epoch,
+        EntryId(lac),
+        is_recovery=recovery,
+        wants_received=False,
+        instance=HERE,
+        body=body,
+        body_crc=body[0],
+    )
 
 
 requests: st.SearchStrategy[LedgerRequest] = st.one_of(
     st.builds(lambda epoch: OpenLedger(0, LEDGER, epoch, HERE), epochs),
     st.builds(lambda epoch: Fence(0, LEDGER, epoch, HERE), epochs),
-    st.builds(lambda epoch: Read(0, LEDGER, EntryId(0), 1, 1, epoch, HERE), epochs),
+    st.builds(lambda epoch: Read(0, LEDGER, EntryId(0), 1, 1, 1, epoch, HERE), epochs),
     st.builds(lambda epoch, lac: PushLac(LEDGER, epoch, lac, HERE), epochs, entries),
     st.builds(add_of, entries, epochs, st.integers(-1, 3), st.booleans(), bodies),
     st.builds(add_of, entries, epochs, st.integers(-1, 3), st.booleans(), bodies),

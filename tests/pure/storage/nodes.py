@@ -150,10 +150,11 @@ class BareClient:
             EntryId(entry),
             Epoch(epoch),
             EntryId(lac),
-            recovery,
-            self._instance,
-            body,
-            crc32c(body),
+            is_recovery=recovery,
+            wants_received=False,
+            instance=self._instance,
+            body=body,
+            body_crc=crc32c(body),
         )
 
     async def read(
@@ -161,14 +162,21 @@ class BareClient:
     ) -> ReadAnswer:
         await self.send(
             Read(
-                4, LEDGER, EntryId(first), count, bytes_max, Epoch(fence_epoch), self._instance
+                4,
+                LEDGER,
+                EntryId(first),
+                count,
+                bytes_max,
+                1,
+                Epoch(fence_epoch),
+                self._instance,
             )
         )
         return await self.receive_one(ReadAnswer)
 
     async def ask_for_reads(self, count: int) -> None:
         """Ask for the first entry, again and again, and take no answer."""
-        read = Read(4, LEDGER, EntryId(0), 1, 1 << 20, Epoch(0), self._instance)
+        read = Read(4, LEDGER, EntryId(0), 1, 1 << 20, 1, Epoch(0), self._instance)
         for _ in range(count):
             await self.send(read)
 

@@ -86,6 +86,7 @@ async def check_nothing_is_lost_silently(node: Running) -> None:
         epoch=Epoch(1),
         lac=NO_ENTRY,
         is_recovery=False,
+        wants_received=False,
         instance=IDENTITY.instance,
         body=b"",
         body_crc=0,

@@ -24,7 +24,7 @@ from geolog.protocol.messages import (
     StatusRequest,
 )
 from geolog.transport.seam import Address
-from geolog.wire.codec import encode
+from geolog.wire.codec import PROTOCOL_VERSION, encode
 from geolog.wire.frame import encode_frame_front
 from regions.protocol.records import file_name
 from regions.protocol.tables import FOOTER_BYTES, Footer
@@ -177,7 +177,7 @@ async def test_the_wrong_cluster_is_told_so_and_closed(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.bare_client(node.address) as client:
-        await client.send(Hello(1, 1, "other"))
+        await client.send(Hello(1, PROTOCOL_VERSION, "other"))
 
         refused = await client.receive_one(Refused)
         assert (refused.reason, refused.message) == (

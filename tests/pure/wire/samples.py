@@ -4,11 +4,14 @@ from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
     AddRefused,
+    AddsReceived,
     AddsSynced,
     Answer,
+    DoubtSettled,
     EntryAnswer,
     Fence,
     Fenced,
+    Follow,
     Hello,
     HelloAnswer,
     LedgerOpened,
@@ -21,6 +24,7 @@ from geolog.protocol.messages import (
     ReadAnswer,
     Reason,
     Refused,
+    SettleDoubt,
     Status,
     StatusRequest,
 )
@@ -69,6 +73,7 @@ def add_of(encoded: EncodedEntry) -> Add:
         epoch=Epoch(2),
         lac=EntryId(3),
         is_recovery=False,
+        wants_received=False,
         instance=INSTANCE,
         body=encoded.join(),
         body_crc=encoded.crc,
@@ -92,7 +97,7 @@ def one_of_each_message() -> list[Message]:
         LedgerOpened(3),
         Fence(4, ledger, epoch, INSTANCE),
         Fenced(4, EntryId(-1), EntryId(-1)),
-        Read(5, ledger, entry, 100, 1 << 20, Epoch(0), INSTANCE),
+        Read(5, ledger, entry, 100, 1 << 20, 4, Epoch(0), INSTANCE),
         ReadAnswer(
             5,
             EntryId(3),
@@ -110,4 +115,8 @@ def one_of_each_message() -> list[Message]:
         PushLac(ledger, epoch, EntryId(3), INSTANCE),
         StatusRequest(7),
         Status(7, '{"größe": 1}'),
+        AddsReceived(19),
+        Follow(8, ledger, entry, 100, 1 << 20, 500, INSTANCE),
+        SettleDoubt(9, ledger, INSTANCE),
+        DoubtSettled(9),
     ]

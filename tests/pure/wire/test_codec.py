@@ -12,11 +12,14 @@ from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
     AddRefused,
+    AddsReceived,
     AddsSynced,
     Answer,
+    DoubtSettled,
     EntryAnswer,
     Fence,
     Fenced,
+    Follow,
     Hello,
     HelloAnswer,
     LedgerOpened,
@@ -29,6 +32,7 @@ from geolog.protocol.messages import (
     ReadAnswer,
     Reason,
     Refused,
+    SettleDoubt,
     Status,
     StatusRequest,
 )
@@ -74,6 +78,7 @@ adds = st.builds(
     epoch=epochs,
     lac=positions,
     is_recovery=st.booleans(),
+    wants_received=st.booleans(),
     instance=instances,
 )
 
@@ -83,18 +88,22 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(HelloAnswer, naturals, u32, instances, texts, naturals),
     st.builds(Refused, naturals, reasons, epochs, texts),
     st.builds(AddsSynced, naturals),
+    st.builds(AddsReceived, naturals),
     st.builds(AddRefused, naturals, reasons, epochs),
     st.builds(OpenLedger, naturals, ledgers, epochs, instances),
     st.builds(LedgerOpened, naturals),
     st.builds(Fence, naturals, ledgers, epochs, instances),
     st.builds(Fenced, naturals, positions, positions),
-    st.builds(Read, naturals, ledgers, entries, counts, u32, epochs, instances),
+    st.builds(Read, naturals, ledgers, entries, counts, u32, u32, epochs, instances),
+    st.builds(Follow, naturals, ledgers, entries, counts, u32, u32, instances),
     st.builds(
         ReadAnswer,
         naturals,
         positions,
         entries,
-        st.lists(entry_answers, min_size=1, max_size=10).map(tuple),
+        st.lists(entry_answers, max_size=10).map(tuple),
+        is_last=st.booleans(),
+        is_fenced=st.booleans(),
     ),
     st.builds(Probe, naturals, ledgers, entries, counts, instances),
     st.builds(
@@ -107,6 +116,8 @@ messages: st.SearchStrategy[Message] = st.one_of(
         st.lists(answers, max_size=20).map(tuple),
     ),
     st.builds(PushLac, ledgers, epochs, positions, instances),
+    st.builds(SettleDoubt, naturals, ledgers, instances),
+    st.builds(DoubtSettled, naturals),
     st.builds(StatusRequest, naturals),
     st.builds(Status, naturals, st.text(max_size=100)),
 )
@@ -145,6 +156,7 @@ def test_the_same_entry_serves_every_node() -> None:
         epoch=Epoch(2),
         lac=EntryId(3),
         is_recovery=True,
+        wants_received=False,
         instance=other_node,
         body_bytes=entry.length_bytes,
         body_crc=entry.crc,
@@ -234,23 +246,29 @@ OVER = 1 << 63
 
 
 def answer_fields(*lines: tuple[int, int], count: int | None = None) -> bytes:
-    fixed = layouts.READ_ANSWER.pack(1, 0, 0, len(lines) if count is None else count)
+    fixed = layouts.READ_ANSWER.pack(1, 0, 0, 1, 0, len(lines) if count is None else count)
     return fixed + b"".join(layouts.ENTRY_ANSWER.pack(*line) for line in lines)
 
 
 @pytest.mark.parametrize(
     ("type_", "fields", "body", "message"),
     [
-        (FrameType.ADD, layouts.ADD.pack(OVER, 0, 0, 0, 0, 0, ID), b"e", "is over"),
-        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, -2, 0, ID), b"e", "below -1"),
-        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, 0, 2, ID), b"e", "neither true nor false"),
-        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, 0, 0, ID), b"", "0 bytes cannot be added"),
+        (FrameType.ADD, layouts.ADD.pack(OVER, 0, 0, 0, 0, 0, 0, ID), b"e", "is over"),
+        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, -2, 0, 0, ID), b"e", "below -1"),
+        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, 0, 2, 0, ID), b"e", "neither true"),
+        (FrameType.ADD, layouts.ADD.pack(0, 0, 0, 0, 0, 0, 2, ID), b"e", "neither true"),
+        (
+            FrameType.ADD,
+            layouts.ADD.pack(0, 0, 0, 0, 0, 0, 0, ID),
+            b"",
+            "0 bytes cannot be added",
+        ),
         (FrameType.ADDS_SYNCED, layouts.ADDS_SYNCED.pack(OVER), b"", "is over"),
         (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 0, 1), b"", "0 is none of"),
         (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 12, 1), b"", "12 is none of"),
         (FrameType.FENCED, layouts.FENCED.pack(1, 0, -2), b"", "below -1"),
         (FrameType.PUSH_LAC, layouts.PUSH_LAC.pack(1, OVER, 0, ID), b"", "is over"),
-        (FrameType.READ, layouts.READ.pack(1, 1, 0, 8193, 1, 0, ID), b"", "8193 entries"),
+        (FrameType.READ, layouts.READ.pack(1, 1, 0, 8193, 1, 1, 0, ID), b"", "8193 entries"),
         (FrameType.PROBE, layouts.PROBE.pack(1, 1, 0, 8193, ID), b"", "8193 entries"),
         (FrameType.PROBE_ANSWER, layouts.PROBE_ANSWER.pack(1, 0, 0, 0, 1), bytes([5]), "5 is"),
         (
@@ -259,7 +277,6 @@ def answer_fields(*lines: tuple[int, int], count: int | None = None) -> bytes:
             bytes([1]) * 8193,
             "8193 entries",
         ),
-        (FrameType.READ_ANSWER, answer_fields(), b"", "0 answers"),
         (FrameType.READ_ANSWER, answer_fields((2, 0), count=1 << 31), b"", "do not stand"),
         (FrameType.READ_ANSWER, answer_fields(*[(2, 0)] * 8193), b"", "8193 entries"),
         (FrameType.READ_ANSWER, answer_fields((1, 0)), b"", "HAVE comes with 0 bytes"),
@@ -283,7 +300,8 @@ def answer_fields(*lines: tuple[int, int], count: int | None = None) -> bytes:
         (FrameType.STATUS, layouts.REQUEST.pack(1), b"\xff", "not UTF-8"),
         (FrameType.STATUS, layouts.REQUEST.pack(1), b" " * (1 << 21), "over the limit"),
         (0, b"", b"", "type 0 is not known"),
-        (18, layouts.REQUEST.pack(1), b"", "type 18 is not known"),
+        (22, layouts.REQUEST.pack(1), b"", "type 22 is not known"),
+        (FrameType.FOLLOW, layouts.FOLLOW.pack(1, 1, 0, 8193, 1, 1, ID), b"", "8193 entries"),
     ],
     ids=lambda parameter: parameter if isinstance(parameter, str) else "",
 )
@@ -297,7 +315,7 @@ def test_a_message_that_breaks_a_rule_is_refused(
 
 
 READ_ANSWER = ReadAnswer(1, EntryId(0), EntryId(0), (EntryAnswer(Answer.HAVE, b"body"),))
-READ = Read(1, LedgerId(1), EntryId(0), 1, 1, Epoch(0), INSTANCE)
+READ = Read(1, LedgerId(1), EntryId(0), 1, 1, 1, Epoch(0), INSTANCE)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +330,6 @@ READ = Read(1, LedgerId(1), EntryId(0), 1, 1, Epoch(0), INSTANCE)
         (Hello(1, 1, "\ud800"), InvalidArgumentError),
         (Hello(1, 1, "ä" * TEXT_BYTES_MAX), TooLargeError),
         (Status(1, " " * (1 << 21)), TooLargeError),
-        (attrs.evolve(READ_ANSWER, entries=()), InvalidArgumentError),
         (
             attrs.evolve(
                 READ_ANSWER,

@@ -73,7 +73,7 @@ ENTRY: Parts = [
 ]
 FRAME: Parts = [
     (4, 'magic "GLF", version 1'),
-    (4, "CRC32C of bytes 8 to 76"),
+    (4, "CRC32C of bytes 8 to 77"),
     (2, "type {}: add"),
     (2, "length of the fields: {}"),
     (4, "length of the body: {}"),
@@ -84,6 +84,7 @@ FRAME: Parts = [
     (8, "ledger epoch {}"),
     (8, "LAC {}"),
     (1, "{}: not by a recovery"),
+    (1, "{}: no word when it is received"),
     (16, "the instance meant"),
 ]
 
@@ -117,6 +118,7 @@ def add() -> Add:
         epoch=Epoch(2),
         lac=EntryId(3),
         is_recovery=False,
+        wants_received=False,
         instance=InstanceId("00112233445566778899aabbccddeeff"),
         body=entry().join(),
         body_crc=entry().crc,
@@ -188,7 +190,12 @@ def test_the_bytes_on_the_page_are_still_understood() -> None:
 @pytest.mark.parametrize("type_", FrameType, ids=lambda type_: type_.name)
 def test_the_page_lists_each_message_with_its_struct(type_: FrameType) -> None:
     rows = dict(re.findall(r"^\| (\d+) \| `\w+` \| `(\S+)`", PAGE, re.MULTILINE))
-    named = {"LEDGER_OPENED": "REQUEST", "STATUS_REQUEST": "REQUEST", "STATUS": "REQUEST"}
+    named = {
+        "LEDGER_OPENED": "REQUEST",
+        "STATUS_REQUEST": "REQUEST",
+        "STATUS": "REQUEST",
+        "DOUBT_SETTLED": "REQUEST",
+    }
     layout = getattr(layouts, named.get(type_.name, type_.name))
 
     assert rows[str(int(type_))] == layout.format
