@@ -93,6 +93,19 @@ class ClusterPaths:
         return f"{self.ledger_bucket(ledger)}/{ledger:012d}"
 
     @property
+    def repairs(self) -> str:
+        """Parent of the buckets of ledgers that a copier should look at."""
+        return f"{self.root}/repair"
+
+    def repair_bucket(self, ledger: LedgerId) -> str:
+        """The bucket of one ledger in the repair queue."""
+        return f"{self.repairs}/{ledger // _BUCKET_COUNT_MAX:012d}"
+
+    def repair(self, ledger: LedgerId) -> str:
+        """The document of one ledger in the repair queue."""
+        return f"{self.repair_bucket(ledger)}/{ledger:012d}"
+
+    @property
     def streams(self) -> str:
         """Parent of the namespaces."""
         return f"{self.root}/streams"

@@ -1,0 +1,125 @@
+"""The ledgers that a copier should look at: one document each, until it was seen to.
+
+Whoever finds that copies are missing or damaged puts the ledger in. Finding the same again
+changes nothing but the document's version, and `done` takes a ledger out only at the version
+that was listed: what is found while a copier is at work on the ledger is not lost. The queue is
+a hint; a ledger that is not in it is no worse off than before it existed, so where metadata is
+away those who put in log that, and go on.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.find_all import find_all
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import (
+    BadVersionError,
+    Metadata,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+from geolog.protocol.ids import LedgerId
+
+
+class RepairReason(enum.Enum):
+    """Why a ledger wants to be looked at."""
+
+    COPIES_MISSING = "copies_missing"
+    """It was closed with entries of which fewer than W copies were confirmed."""
+    DAMAGED = "damaged"
+    """A node found a copy that does not match its checksum."""
+
+
+@attrs.frozen(kw_only=True)
+class RepairRecord:
+    """What metadata holds of one ledger in the queue."""
+
+    ledger: LedgerId
+    reasons: tuple[RepairReason, ...]
+    """Each once, in the order in which they were found."""
+    since_us: int
+    """When it came in: microseconds since 1970, by the clock of who put it in."""
+
+
+@attrs.frozen
+class RepairItem:
+    """A ledger of the queue as it was listed, and the version that `done` names."""
+
+    record: RepairRecord
+    version: int
+
+
+class RepairQueue:
+    """The repair queue of one cluster."""
+
+    def __init__(
+        self, metadata: Metadata, paths: ClusterPaths, *, now_us: Callable[[], int]
+    ) -> None:
+        self._metadata = metadata
+        self._paths = paths
+        self._now_us = now_us
+
+    async def enqueue(self, ledger: LedgerId, why: RepairReason) -> None:
+        """Put a ledger in; where it is in already, add the reason and raise the version.
+
+        Repeating it is safe, also after OutcomeUnknownError.
+        """
+        path = self._paths.repair(ledger)
+        while True:
+            stored = await self._metadata.find(path)
+            try:
+                if stored is None:
+                    new = RepairRecord(ledger=ledger, reasons=(why,), since_us=self._now_us())
+                    await self._metadata.create(path, seal_document(new))
+                else:
+                    record = open_document(stored.data, RepairRecord, path=path)
+                    if why not in record.reasons:
+                        record = attrs.evolve(record, reasons=(*record.reasons, why))
+                    await self._metadata.put(path, seal_document(record), stored.version)
+            except NoNodeError:
+                # The bucket is not there (any more), or the ledger was taken out meanwhile.
+                await self._metadata.ensure_path(self._paths.repair_bucket(ledger))
+            except (BadVersionError, NodeExistsError):
+                continue  # Somebody else put it in, or took it out.
+            else:
+                return
+
+    async def list(self) -> Sequence[RepairItem]:
+        """All ledgers in the queue, by id, with all that was put in before this call."""
+        await self._metadata.sync(self._paths.repairs)
+        paths = [
+            f"{self._paths.repairs}/{bucket}/{name}"
+            for bucket in await self._children(self._paths.repairs)
+            for name in await self._children(f"{self._paths.repairs}/{bucket}")
+        ]
+        found = await find_all(self._metadata, paths)
+        return [
+            RepairItem(open_document(one.data, RepairRecord, path=path), one.version)
+            for path, one in zip(paths, found, strict=True)
+            if one is not None
+        ]
+
+    async def done(self, item: RepairItem) -> bool:
+        """Take the ledger out, unless something was found since it was listed: then False."""
+        ledger = item.record.ledger
+        try:
+            await self._metadata.delete(self._paths.repair(ledger), item.version)
+        except BadVersionError:
+            return False
+        except NoNodeError:
+            return True  # Another copier was as quick.
+        try:
+            await self._metadata.delete(self._paths.repair_bucket(ledger))
+        except (NotEmptyError, NoNodeError):
+            return True  # Others are in the bucket, or it went with another.
+        return True
+
+    async def _children(self, path: str) -> Sequence[str]:
+        try:
+            return await self._metadata.children(path)
+        except NoNodeError:
+            return []
