@@ -1,0 +1,171 @@
+"""Task order drawn from a seed: the one file that touches trio's private scheduler.
+
+Theory of operation. Tasks that are ready run in batches. trio's own order within a batch comes
+from iterating over sets and from a coin, so it differs from run to run. With trio's switch for
+deterministic scheduling on, a batch is sorted by the age of its tasks and shuffled by a random
+source of trio's, which is seeded here. Time is trio's mock clock, which jumps to the next
+deadline when all tasks wait. Nothing else may wake a task: no thread, no socket, no signal. The
+garbage collector is off while a seeded run lasts, because what it finds wakes tasks too: the
+finalizers of asynchronous generators.
+
+`RunQueue` stands in for trio's queue of ready tasks. It holds back the tasks of a process that
+is paused or killed: they do not run, while their timers expire and bytes arrive for them, as
+SIGSTOP and SIGKILL do. A task belongs to the process that it, or the task that started it,
+entered.
+"""
+
+import gc
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import ClassVar, TypeVar, TypeVarTuple
+
+import trio
+from trio._core import _run
+from trio.lowlevel import Task
+from trio.testing import MockClock
+
+from topology.errors import GeologError
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
+_STEPS_IN_A_MOMENT_MAX = 500_000
+"""So many task steps without time passing are a loop that will never end."""
+
+_NO_PROCESS = ""
+
+_process_of_task: ContextVar[str] = ContextVar("process", default=_NO_PROCESS)
+
+
+class SchedulerSeamError(GeologError):
+    """trio's scheduler is not the one this file was written for: look at it anew."""
+
+
+class EndlessMomentError(GeologError):
+    """Tasks wake each other for ever and no time passes: a defect of what is simulated."""
+
+    retriable: ClassVar[bool] = False
+
+
+def run_seeded(
+    async_function: Callable[[*Arguments], Awaitable[T]], *arguments: *Arguments, seed: int
+) -> T:
+    """`trio.run` with time that jumps and with task order drawn from the seed."""
+    with _seeded_order(seed), _collector_off():
+        return trio.run(async_function, *arguments, clock=MockClock(autojump_threshold=0))
+
+
+def enter_process(process: str) -> None:
+    """The current task, and all that it will start, belongs to that process from now on."""
+    _process_of_task.set(process)
+
+
+class RunQueue(deque[Task]):
+    """trio's queue of tasks that are ready, without those that are held. `install` makes it."""
+
+    def __init__(self, ready: deque[Task]) -> None:
+        super().__init__(ready)
+        self.steps_count = 0
+        self._endless = trio.Event()
+        self._held: dict[str, list[Task]] = {}
+        self._moment_s = trio.current_time()
+        self._steps_limit = _STEPS_IN_A_MOMENT_MAX
+
+    @classmethod
+    def install(cls) -> "RunQueue":
+        """Replace the queue of the trio run that this task belongs to."""
+        runner = _run.GLOBAL_RUN_CONTEXT.runner
+        if not isinstance(getattr(runner, "runq", None), deque):
+            raise SchedulerSeamError(f"trio {trio.__version__} has no queue of ready tasks")
+        queue = cls(runner.runq)
+        runner.runq = queue
+        return queue
+
+    def append(self, task: Task) -> None:
+        """A task is ready: it runs in the next batch, or when its process is released."""
+        if self._held:
+            held = self._held.get(_process_of(task))
+            if held is not None:
+                held.append(task)
+                return
+        super().append(task)
+
+    def clear(self) -> None:
+        """The scheduler takes all that is ready, to run it now."""
+        self.steps_count += len(self)
+        super().clear()
+        if self.steps_count > self._steps_limit:
+            self._check_time_passes()
+
+    async def watch_time(self) -> None:
+        """Wait for ever, as long as time passes. EndlessMomentError when it does not."""
+        await self._endless.wait()
+        raise EndlessMomentError(
+            f"{_STEPS_IN_A_MOMENT_MAX} task steps at {self._moment_s:.6f} s: no time has passed"
+        )
+
+    def hold(self, process: str) -> None:
+        """Let no task of the process run from its next step on."""
+        assert process not in self._held, f"{process} is held already"
+        held = [task for task in self if _process_of(task) == process]
+        for task in held:
+            self.remove(task)
+        self._held[process] = held
+
+    def release(self, process: str) -> None:
+        """Let the tasks of the process run again, with all that has come for them meanwhile."""
+        for task in self._held.pop(process):
+            super().append(task)
+
+    def release_all(self) -> None:
+        """Let every task run: the world ends, and each process may unwind."""
+        for process in list(self._held):
+            self.release(process)
+
+    def _check_time_passes(self) -> None:
+        now_s = trio.current_time()
+        if now_s == self._moment_s:
+            self._endless.set()
+        self._moment_s = now_s
+        self._steps_limit = self.steps_count + _STEPS_IN_A_MOMENT_MAX
+
+
+@contextmanager
+def _seeded_order(seed: int) -> Iterator[None]:
+    chance = getattr(_run, "_r", None)
+    is_deterministic = getattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", None)
+    if not isinstance(chance, random.Random) or not isinstance(is_deterministic, bool):
+        raise SchedulerSeamError(
+            f"trio {trio.__version__} has no seeded task order in trio._core._run, as 0.35 has"
+        )
+    state = chance.getstate()
+    chance.seed(seed)
+    _set_deterministic(is_on=True)
+    try:
+        yield
+    finally:
+        _set_deterministic(is_on=is_deterministic)
+        chance.setstate(state)
+
+
+def _set_deterministic(*, is_on: bool) -> None:
+    setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", is_on)  # noqa: B010 - mypy: it is Final.
+
+
+def _process_of(task: Task) -> str:
+    return task.context.get(_process_of_task, _NO_PROCESS)
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

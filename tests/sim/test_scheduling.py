@@ -1,0 +1,160 @@
+"""trio's private scheduler, as far as `sim.scheduling` leans on it.
+
+If one of these fails after a change of trio's version, the simulator no longer replays: look at
+the loop in `trio._core._run.unrolled_run` and mend `sim/scheduling.py`.
+"""
+
+import gc
+
+import pytest
+import trio
+import trio.testing
+from trio._core import _run
+
+from sim.scheduling import (
+    EndlessMomentError,
+    RunQueue,
+    SchedulerSeamError,
+    enter_process,
+    run_seeded,
+)
+
+
+async def _order_of_waking(count: int) -> list[int]:
+    order: list[int] = []
+    go = trio.Event()
+
+    async def wait(number: int) -> None:
+        await go.wait()
+        for _ in range(3):
+            order.append(number)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(wait, number)
+        await trio.testing.wait_all_tasks_blocked()
+        go.set()
+    return order
+
+
+def test_equal_seeds_give_equal_orders_and_others_another() -> None:
+    orders = [run_seeded(_order_of_waking, 40, seed=seed) for seed in (7, 7, 8)]
+
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+
+
+def test_many_orders_are_tried_not_only_two() -> None:
+    orders = {tuple(run_seeded(_order_of_waking, 3, seed=seed)[:3]) for seed in range(60)}
+
+    assert len(orders) == 6
+
+
+def test_time_jumps_over_waits() -> None:
+    async def sleep_long() -> float:
+        begun_s = trio.current_time()
+        await trio.sleep(3600.0)
+        return trio.current_time() - begun_s
+
+    assert run_seeded(sleep_long, seed=1) == pytest.approx(3600.0)
+
+
+def test_what_is_seeded_is_given_back() -> None:
+    state, switch = _run._r.getstate(), _run._ALLOW_DETERMINISTIC_SCHEDULING  # noqa: SLF001 - the seam.
+
+    run_seeded(trio.sleep, 1.0, seed=1)
+
+    assert _run._r.getstate() == state  # noqa: SLF001 - the seam.
+    assert switch is _run._ALLOW_DETERMINISTIC_SCHEDULING  # noqa: SLF001 - the seam.
+
+
+def test_a_trio_without_the_seam_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(_run, "_r")
+
+    with pytest.raises(SchedulerSeamError, match=r"trio 0\."):
+        run_seeded(trio.sleep, 1.0, seed=1)
+
+
+async def _count_up(seen: list[float]) -> None:
+    enter_process("p")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_tick, seen)  # What a process starts belongs to it.
+
+
+async def _tick(seen: list[float]) -> None:
+    while True:
+        await trio.sleep(1.0)
+        seen.append(trio.current_time())
+
+
+def test_tasks_of_a_held_process_wait_and_the_others_run() -> None:
+    async def story() -> tuple[list[float], list[float]]:
+        queue = RunQueue.install()
+        held: list[float] = []
+        free: list[float] = []
+        begun_s = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_count_up, held)
+            nursery.start_soon(_tick, free)
+            await trio.sleep(2.5)
+            queue.hold("p")
+            await trio.sleep(3.0)
+            queue.release("p")
+            await trio.sleep(1.25)
+            nursery.cancel_scope.cancel()
+        return [each - begun_s for each in held], [each - begun_s for each in free]
+
+    held, free = run_seeded(story, seed=3)
+
+    assert held == pytest.approx([1.0, 2.0, 5.5, 6.5])
+    assert free == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+
+
+def test_a_task_that_is_ready_when_its_process_is_held_does_not_run() -> None:
+    async def story() -> list[str]:
+        queue = RunQueue.install()
+        done: list[str] = []
+        go = trio.Event()
+
+        async def wait() -> None:
+            enter_process("p")
+            await go.wait()
+            done.append("ran")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(1.0)
+            go.set()
+            queue.hold("p")
+            await trio.sleep(1.0)
+            done.append("released")
+            queue.release_all()
+        return done
+
+    assert run_seeded(story, seed=1) == ["released", "ran"]
+
+
+def test_an_endless_moment_is_an_error() -> None:
+    async def spin() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    async def story() -> None:
+        queue = RunQueue.install()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spin)
+            nursery.start_soon(queue.watch_time)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_seeded(story, seed=1)
+
+    assert caught.group_contains(EndlessMomentError)
+
+
+def test_the_collector_of_garbage_rests_while_a_seeded_run_lasts() -> None:
+    async def is_on() -> bool:
+        return gc.isenabled()
+
+    assert not run_seeded(is_on, seed=1)
+    assert gc.isenabled()
