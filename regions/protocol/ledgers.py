@@ -4,16 +4,20 @@ Theory of operation. Replay goes through the files in order: a table replaces no
 what its file knew of all ledgers, a record adds itself. When bytes that once were proven
 cannot be read, the file may have held a record of any ledger, but for those whose surely first
 record is in a later file. The others are in doubt: what is not found of them is UNKNOWN, not
-ABSENT, and they take no adds of a writer, because the lost record may have been a fence.
+ABSENT, and they take no adds of a writer, because the lost record may have been a fence. Damage
+that was settled, because what it took was made good, puts nothing in doubt.
+
+Deleted ledgers are gone but for their ids: what older files still say of them is not replayed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import assert_never
 
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.replica import LedgerReplica
+from regions.protocol.intervals import IntervalSet
 from regions.protocol.records import FLAG_FIRST, FLAG_RECOVERY, Kind, Record
-from regions.protocol.tables import LedgerRow
+from regions.protocol.tables import FoundTable, LedgerRow
 
 
 class Ledgers:
@@ -24,6 +28,10 @@ class Ledgers:
         self._replicas: dict[LedgerId, LedgerReplica] = {}
         self._first_file_ids: dict[LedgerId, int] = {}
         self._damaged_file_id_highest = 0
+        self.settled_through = 0
+        """Damage in files up to this one puts nothing in doubt."""
+        self.deleted = IntervalSet()
+        """Ids of deleted ledgers."""
 
     def __len__(self) -> int:
         return len(self._replicas)
@@ -34,7 +42,7 @@ class Ledgers:
     @property
     def is_any_in_doubt(self) -> bool:
         """Whether some file is damaged so that records of it are lost."""
-        return self._damaged_file_id_highest > 0
+        return self._damaged_file_id_highest > self.settled_through
 
     def replica_of(self, ledger: LedgerId) -> LedgerReplica:
         """The ledger's replica; of an unknown one a new replica, not kept until `keep`."""
@@ -51,28 +59,56 @@ class Ledgers:
             self._first_file_ids.setdefault(replica.ledger, first_file_id)
         replica.is_in_doubt = self._is_in_doubt(replica.ledger)
 
+    def delete(self, ledger: LedgerId) -> None:
+        """The ledger is deleted, for ever."""
+        self._replicas.pop(ledger, None)
+        self._first_file_ids.pop(ledger, None)
+        self.deleted.add(ledger)
+
+    def settle(self, file_id: int) -> None:
+        """Damage in files up to this one was made good."""
+        self.settled_through = max(self.settled_through, file_id)
+        self._renew_doubt()
+
     def on_record(self, file_id: int, record: Record) -> None:
         """Replay one record of the file."""
+        match record.kind:
+            case Kind.OPEN | Kind.FENCE | Kind.ENTRY:
+                if record.ledger not in self.deleted:
+                    self._restore(file_id, record)
+            case Kind.DELETE:
+                self.delete(record.ledger)
+            case Kind.SETTLE:
+                self.settle(record.file_id)
+            case Kind.MARK | Kind.TABLE | Kind.RETIRE:
+                pass
+            case _:
+                assert_never(record.kind)
+
+    def _restore(self, file_id: int, record: Record) -> None:
         replica = self.replica_of(record.ledger)
         match record.kind:
             case Kind.OPEN:
                 replica.restore_open(record.epoch)
             case Kind.FENCE:
                 replica.restore_fence(record.epoch)
-            case Kind.ENTRY:
+            case _:
                 is_recovery = bool(record.flags & FLAG_RECOVERY)
                 replica.restore_entry(
                     record.entry, record.epoch, record.lac, is_recovery=is_recovery
                 )
-            case Kind.MARK | Kind.TABLE:
-                return
-            case _:
-                assert_never(record.kind)
         self.keep(replica, first_file_id=file_id if record.flags & FLAG_FIRST else 0)
 
-    def on_table(self, rows: Iterable[LedgerRow]) -> None:
-        """Replay what a file's table says of all ledgers known when it was sealed."""
-        for row in rows:
+    def on_table(self, table: FoundTable) -> None:
+        """Replay what a file's table says of all ledgers known when it was written."""
+        for first, last in table.deleted:
+            self.deleted.add(first, last)
+        for deleted in [ledger for ledger in self._replicas if ledger in table.deleted]:
+            self.delete(deleted)
+        self.settle(table.settled_through)
+        for row in table.ledgers():
+            if row.ledger in self.deleted:
+                continue
             replica = self.replica_of(row.ledger)
             replica.restore_open(row.epoch_highest)
             replica.restore_entry(
@@ -84,8 +120,12 @@ class Ledgers:
     def on_damage(self, file_id: int) -> None:
         """Bytes of the file that once were proven cannot be read."""
         self._damaged_file_id_highest = max(self._damaged_file_id_highest, file_id)
-        for replica in self._replicas.values():
-            replica.is_in_doubt = self._is_in_doubt(replica.ledger)
+        self._renew_doubt()
+
+    @property
+    def damaged_through(self) -> int:
+        """The newest file whose damage puts ledgers in doubt; 0 if there is none."""
+        return self._damaged_file_id_highest if self.is_any_in_doubt else 0
 
     def rows(self) -> Iterator[LedgerRow]:
         """What a table says of all ledgers, in order of their ids."""
@@ -101,5 +141,9 @@ class Ledgers:
             )
 
     def _is_in_doubt(self, ledger: LedgerId) -> bool:
-        damaged = self._damaged_file_id_highest
-        return damaged > 0 and self._first_file_ids.get(ledger, 0) <= damaged
+        first_file_id = self._first_file_ids.get(ledger, 0)
+        return self.is_any_in_doubt and first_file_id <= self._damaged_file_id_highest
+
+    def _renew_doubt(self) -> None:
+        for replica in self._replicas.values():
+            replica.is_in_doubt = self._is_in_doubt(replica.ledger)

@@ -24,7 +24,7 @@ from topology.errors import ConflictError, DamagedBytesError
 
 Body = bytes | memoryview
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DATA_OFFSET = 4096
 HEADER_COPY_OFFSETS = (0, 2048)
 
@@ -44,7 +44,7 @@ _UNFINISHED_SUFFIX = ".journal.new"
 
 
 class UnknownFormatError(ConflictError):
-    """A newer geolog wrote this: start that version again."""
+    """Another version of geolog wrote this: start that one again."""
 
 
 class Kind(enum.IntEnum):
@@ -60,6 +60,12 @@ class Kind(enum.IntEnum):
     """Everything below this record was synced before it was written; it has no body."""
     TABLE = 5
     """The body is the file's own table (`tables`); the footer follows, and nothing after it."""
+    DELETE = 6
+    """The ledger is deleted; its id is never used again, here or anywhere."""
+    RETIRE = 7
+    """The file `entry` may be missing: what was needed of it was copied and synced before."""
+    SETTLE = 8
+    """What damage took from files up to `entry` was made good: it puts nothing in doubt."""
 
 
 NO_FLAGS = 0
@@ -123,7 +129,9 @@ class FileHeader:
         magic, version, data_offset, file_id, instance, cluster_id, salt, *predecessor = fields
         if (magic, version, data_offset) != (_FILE_MAGIC, FORMAT_VERSION, DATA_OFFSET):
             raise UnknownFormatError(
-                f"a journal file of format {magic!r} version {version} is not known here"
+                f"a journal file of format {magic!r} version {version} is not known here; this"
+                f" geolog reads version {FORMAT_VERSION}: start the one that wrote it, or"
+                " replace the node by `geolog node replace`"
             )
         return cls(file_id, InstanceId(instance.hex()), cluster_id.hex(), salt, *predecessor)
 
@@ -140,6 +148,12 @@ class Record:
     lac: EntryId
     body_length: int
     body_crc: int
+
+    @property
+    def file_id(self) -> int:
+        """Of RETIRE and SETTLE: the file that is meant."""
+        assert self.kind in (Kind.RETIRE, Kind.SETTLE)
+        return self.entry
 
 
 MARK = Record(Kind.MARK, NO_FLAGS, LedgerId(0), EntryId(0), Epoch(0), EntryId(0), 0, 0)
@@ -174,6 +188,21 @@ def record_of(persist: PersistOpen | PersistFence | PersistEntry) -> Record:
 def _promise_record(kind: Kind, ledger: LedgerId, epoch: Epoch, *, is_first: bool) -> Record:
     flags = FLAG_FIRST if is_first else NO_FLAGS
     return attrs.evolve(MARK, kind=kind, flags=flags, ledger=ledger, epoch=epoch)
+
+
+def delete_record(ledger: LedgerId) -> Record:
+    """The record that a ledger was deleted."""
+    return attrs.evolve(MARK, kind=Kind.DELETE, ledger=ledger)
+
+
+def retire_record(file_id: int) -> Record:
+    """The record that a journal file is about to be removed."""
+    return attrs.evolve(MARK, kind=Kind.RETIRE, entry=EntryId(file_id))
+
+
+def settle_record(file_id: int) -> Record:
+    """The record that damage in files up to this one was made good."""
+    return attrs.evolve(MARK, kind=Kind.SETTLE, entry=EntryId(file_id))
 
 
 def table_record(body: bytes) -> Record:

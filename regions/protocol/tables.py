@@ -1,8 +1,9 @@
 """Where each entry lies: the open file's growing table, and the sorted table of a sealed file.
 
-A sealed file ends with its table, written once. It has two sections: what is known of *all*
-ledgers, so that epochs and fences outlive the files that first held them; and the place of each
-entry of this file, sorted. A footer of fixed size, at the very end, says where the table is.
+A sealed file ends with its table, written once. Its first sections are promises of the whole
+node: all ledgers, deleted ones, files and retired ones, so that they outlive the files that
+first held them. The last is the place of each entry of this file, sorted. A footer of fixed
+size, at the very end, says where the table is.
 
 Rows stay bytes in memory, because an object for each entry would cost ten times as much.
 """
@@ -10,16 +11,21 @@ Rows stay bytes in memory, because an object for each entry would cost ten times
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import attrs
 from crc32c import crc32c
 
 from geolog.protocol.ids import EntryId, Epoch, LedgerId
+from regions.protocol.intervals import IntervalSet
+from regions.protocol.known_files import FileRow
 from topology.errors import DamagedBytesError
 
-_COUNTS = struct.Struct("<QQ")
+_COUNTS = struct.Struct("<QQQQQQ")
 _LEDGER_ROW = struct.Struct("<qqqqQB7x")
+_INTERVAL_ROW = struct.Struct("<QQ")
+_FILE_ROW = struct.Struct("<QQI4x")
 _ENTRY_ROW = struct.Struct("<QQQII")
 _ENTRY_KEY = struct.Struct("<QQ")
 _ENTRY_PLACE = struct.Struct("<QII")
@@ -189,25 +195,80 @@ class SealedTable:
         return low
 
 
-def encode_table(ledgers: Iterable[LedgerRow], table: SealedTable) -> bytes:
+@attrs.frozen
+class Promises:
+    """What a table says of the whole node, as known when the table was written."""
+
+    ledgers: Sequence[LedgerRow] = ()
+    """All that are known and not deleted, sorted."""
+    deleted: IntervalSet = attrs.field(factory=IntervalSet)
+    """Ids of deleted ledgers."""
+    files: Sequence[FileRow] = ()
+    """Of the journal files before this one, sorted."""
+    retired: IntervalSet = attrs.field(factory=IntervalSet)
+    """Ids of journal files that were removed on purpose."""
+    settled_through: int = 0
+    """Damage in files up to this one was made good."""
+
+
+class FoundTable:
+    """A table's body as read back; ledger rows, which may be many, are unpacked when needed."""
+
+    def __init__(self, body: bytes) -> None:
+        """DamagedBytesError if its length is not what its counts ask for."""
+        if len(body) < _COUNTS.size:
+            raise DamagedBytesError(f"a table of {len(body)} bytes is too short to be one")
+        *counts, self.settled_through = _COUNTS.unpack_from(body)
+        sections = _sections(body, counts)
+        if sections is None:
+            raise DamagedBytesError(
+                f"a table with sections of {counts} rows is not {len(body)} bytes long"
+            )
+        self._ledgers, deleted, files, retired, entries = sections
+        self.deleted = IntervalSet(_INTERVAL_ROW.iter_unpack(deleted))
+        self.files = [FileRow(*fields) for fields in _FILE_ROW.iter_unpack(files)]
+        self.retired = IntervalSet(_INTERVAL_ROW.iter_unpack(retired))
+        self.entries = SealedTable(entries)
+
+    def ledgers(self) -> Iterator[LedgerRow]:
+        """What it says of each ledger."""
+        for *numbers, fenced in _LEDGER_ROW.iter_unpack(self._ledgers):
+            yield LedgerRow(*numbers, bool(fenced))  # type: ignore[call-arg]  # Five numbers.
+
+
+def encode_table(promises: Promises, table: SealedTable) -> bytes:
     """The body of a TABLE record."""
-    rows = [_LEDGER_ROW.pack(*attrs.astuple(row)) for row in ledgers]
-    return _COUNTS.pack(len(rows), len(table)) + b"".join(rows) + table.rows
+    counts = _COUNTS.pack(
+        len(promises.ledgers),
+        promises.deleted.intervals_count,
+        len(promises.files),
+        promises.retired.intervals_count,
+        len(table),
+        promises.settled_through,
+    )
+    return b"".join(
+        [
+            counts,
+            *(_LEDGER_ROW.pack(*attrs.astuple(row)) for row in promises.ledgers),
+            *(_INTERVAL_ROW.pack(*interval) for interval in promises.deleted),
+            *(_FILE_ROW.pack(*attrs.astuple(row)) for row in promises.files),
+            *(_INTERVAL_ROW.pack(*interval) for interval in promises.retired),
+            table.rows,
+        ]
+    )
 
 
-def decode_table(body: bytes) -> tuple[list[LedgerRow], SealedTable]:
-    """Read the body of a TABLE record, whose checksum the caller has proven."""
-    if len(body) < _COUNTS.size:
-        raise DamagedBytesError(f"a table of {len(body)} bytes is too short to be one")
-    ledgers_count, entries_count = _COUNTS.unpack_from(body)
-    entries_offset = _COUNTS.size + ledgers_count * _LEDGER_ROW.size
-    if len(body) != entries_offset + entries_count * _ENTRY_ROW.size:
-        raise DamagedBytesError(
-            f"a table of {ledgers_count} ledgers and {entries_count} entries is not {len(body)}"
-            " bytes long"
+_SECTION_ROWS = (_LEDGER_ROW, _INTERVAL_ROW, _FILE_ROW, _INTERVAL_ROW, _ENTRY_ROW)
+
+
+def _sections(body: bytes, counts: Sequence[int]) -> list[bytes] | None:
+    """The bytes of each section; None if they do not fill the body."""
+    ends = list(
+        accumulate(
+            (count * row.size for count, row in zip(counts, _SECTION_ROWS, strict=True)),
+            initial=_COUNTS.size,
         )
-    ledgers = [
-        LedgerRow(*numbers, bool(fenced))  # type: ignore[call-arg]  # Five numbers.
-        for *numbers, fenced in _LEDGER_ROW.iter_unpack(body[_COUNTS.size : entries_offset])
-    ]
-    return ledgers, SealedTable(body[entries_offset:])
+    )
+    if ends[-1] != len(body):
+        return None
+    return [body[start:end] for start, end in pairwise(ends)]

@@ -106,6 +106,10 @@ class EntryStore:
         """The open file is sealed, with this table."""
         self._files[-1] = attrs.evolve(self._files[-1], table=table)
 
+    def remove_file(self, file_id: int) -> None:
+        """A sealed file goes; it stays readable for those who are reading it now."""
+        self._files = [each for each in self._files if each.file_id != file_id]
+
     def on_persist(self, record: Record, body: bytes | memoryview) -> None:
         """An entry was handed to the journal."""
         self._in_flight[record.ledger, record.entry] = record, body

@@ -26,6 +26,7 @@ import attrs
 import trio
 
 from geolog.protocol.ids import InstanceId
+from regions.protocol.known_files import FileRow, KnownFiles
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import (
     DATA_OFFSET,
@@ -38,10 +39,11 @@ from regions.protocol.records import (
     Record,
     RecordCodec,
     file_name,
+    retire_record,
     table_record,
     unfinished_name,
 )
-from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, encode_table
+from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, Promises, encode_table
 from regions.storage.disk import Disk, DiskFailedError, DiskFile, DiskFullError
 from regions.storage.durations import Durations, DurationStatistics
 from regions.storage.entries import EntryStore, JournalFile
@@ -103,6 +105,7 @@ class Journal:
         identity: JournalIdentity,
         ledgers: Ledgers,
         entries: EntryStore,
+        files: KnownFiles,
         opened: OpenFile,
         *,
         file_bytes_max: int,
@@ -115,6 +118,7 @@ class Journal:
         self._identity = identity
         self._ledgers = ledgers
         self._entries = entries
+        self._files = files
         self._open = opened
         self._file_bytes_max = file_bytes_max
         self._group_bytes_max = group_bytes_max
@@ -173,6 +177,20 @@ class Journal:
         self.appended_bytes += RECORD_HEADER_BYTES + record.body_length
         if record.kind is Kind.ENTRY:
             self._entries.on_persist(record, body)
+
+    async def retire(self, file_id: int) -> None:
+        """Remove a file of which nothing is needed: what is, was copied and synced before.
+
+        And all that was promised in it stands in an intact table of a later file.
+        """
+        row = self._files.find(file_id)
+        assert row is not None, f"journal file {file_id:016x} is not one behind the open one"
+        self._files.retire(file_id)
+        self.append_nowait(retire_record(file_id))
+        await self.wait_synced()
+        self._entries.remove_file(file_id)
+        await self._disk.remove(file_name(file_id))
+        await self._disk.sync_directory()
 
     def when_synced(self, call: Callable[[], None]) -> None:
         """Call when all that was appended so far is on disk; at once if it is."""
@@ -257,34 +275,46 @@ class Journal:
                 self._entries.on_synced(record, body, body_offset)
 
     async def _roll(self) -> None:
-        predecessor = self._open.codec.file_id
-        length, table_crc = await self._seal()
+        sealed = await self._seal()
         header = FileHeader(
-            predecessor + 1,
+            sealed.file_id + 1,
             self._identity.instance,
             self._identity.cluster_id,
             self._salt_source(8),
-            predecessor,
-            length,
-            table_crc,
+            sealed.file_id,
+            sealed.length_bytes,
+            sealed.table_crc,
         )
         self._open = await create_file(self._disk, header)
         self._entries.add_file(JournalFile(header.file_id, self._open.file, OpenTable()))
         _log.info("journal file %016x begins", header.file_id)
 
-    async def _seal(self) -> tuple[int, int]:
-        """End the open file with its table. Its length, and the table's checksum."""
+    async def _seal(self) -> FileRow:
+        """End the open file with its table."""
         opened = self._open
         table = self._entries.open_table.sealed()
-        body = encode_table(self._ledgers.rows(), table)
+        body = encode_table(self._promises(), table)
         record = table_record(body)
         buffers, (_, body_offset), end = opened.codec.pack_all(
             opened.end, [(MARK_LAST, b""), (record, body)]
         )
         footer = Footer(opened.codec.file_id, body_offset, len(body), record.body_crc)
         await opened.file.write_synced(opened.end, [*buffers, footer.encode()])
+        opened.end = end + FOOTER_BYTES
         self._entries.seal_last(table)
-        return end + FOOTER_BYTES, record.body_crc
+        row = FileRow(opened.codec.file_id, opened.end, record.body_crc)
+        self._files.keep(row)
+        return row
+
+    def _promises(self) -> Promises:
+        """What is known of the whole node, also by records that are in flight."""
+        return Promises(
+            list(self._ledgers.rows()),
+            self._ledgers.deleted,
+            list(self._files.rows()),
+            self._files.retired,
+            self._ledgers.settled_through,
+        )
 
 
 async def create_file(

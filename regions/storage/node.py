@@ -206,6 +206,7 @@ async def _restart(
         identity,
         found.ledgers,
         found.entries,
+        found.files,
         found.opened,
         file_bytes_max=config.journal_file_bytes,
         group_bytes_max=config.group_bytes_max,

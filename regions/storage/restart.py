@@ -19,6 +19,7 @@ from collections.abc import Callable
 import attrs
 from crc32c import crc32c
 
+from regions.protocol.known_files import FileRow, KnownFiles
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import (
     DATA_OFFSET,
@@ -34,10 +35,9 @@ from regions.protocol.scan import JournalWalk
 from regions.protocol.tables import (
     FOOTER_BYTES,
     Footer,
-    LedgerRow,
+    FoundTable,
     OpenTable,
     SealedTable,
-    decode_table,
 )
 from regions.storage.disk import Disk, DiskFile
 from regions.storage.entries import EntryStore, JournalFile
@@ -54,6 +54,7 @@ class Restarted:
 
     ledgers: Ledgers
     entries: EntryStore
+    files: KnownFiles
     opened: OpenFile
 
 
@@ -89,7 +90,8 @@ async def restart_journal(
     """Replay all files, then begin a new one. Nothing may be answered before this returns."""
     ledgers = Ledgers(identity.instance)
     entries = EntryStore(ledgers, cached_bytes_max=cached_bytes_max)
-    replay = _Replay(ledgers, entries)
+    files = KnownFiles()
+    replay = _Replay(ledgers, entries, files)
     found = await _find_files(disk, identity)
     successors: list[_Found | None] = [*found[1:], None]
     for each, successor in zip(found, successors, strict=False):
@@ -108,7 +110,7 @@ async def restart_journal(
     for (record, _), body_offset in zip(replay.tail.records, body_offsets, strict=True):
         replay.on_record(header.file_id, table, record, body_offset)
     entries.add_file(JournalFile(header.file_id, opened.file, table))
-    return Restarted(ledgers, entries, opened)
+    return Restarted(ledgers, entries, files, opened)
 
 
 async def _find_files(disk: Disk, identity: JournalIdentity) -> list[_Found]:
@@ -148,9 +150,10 @@ async def _read_header(
 class _Replay:
     """Takes the files in order."""
 
-    def __init__(self, ledgers: Ledgers, entries: EntryStore) -> None:
+    def __init__(self, ledgers: Ledgers, entries: EntryStore, files: KnownFiles) -> None:
         self._ledgers = ledgers
         self._entries = entries
+        self._files = files
         self._file_id_before = 0
         self.tail = _Tail(0, [])
 
@@ -159,8 +162,11 @@ class _Replay:
         self._check_predecessor(found)
         sealed = await _read_table(found, _promise(found, successor))
         if sealed is not None:
-            footer, rows, table = sealed
-            self._ledgers.on_table(rows)
+            footer, found_table = sealed
+            table = found_table.entries
+            self._ledgers.on_table(found_table)
+            self._files.on_table(found_table.retired)
+            self._files.keep(FileRow(found.file_id, found.file.size_bytes, footer.table_crc))
             # The table stands behind its record's header and the mark before that.
             self.tail = _Tail(footer.table_offset - 2 * RECORD_HEADER_BYTES, [])
         elif found.codec is None:
@@ -176,6 +182,8 @@ class _Replay:
     ) -> None:
         """Replay one record."""
         self._ledgers.on_record(file_id, record)
+        if record.kind is Kind.RETIRE:
+            self._files.retire(record.file_id)
         if record.kind is Kind.ENTRY:
             table.add(
                 record.ledger, record.entry, body_offset, record.body_length, record.body_crc
@@ -206,6 +214,7 @@ class _Replay:
             if offset < proven_end:
                 body_offset = offset + RECORD_HEADER_BYTES
                 self.on_record(found.file_id, table, record, body_offset)
+        self._files.keep(FileRow(found.file_id, proven_end, 0))
         if successor is None:
             self.tail = _Tail(proven_end, await _read_tail(found.file, walk))
         return table.sealed()
@@ -237,7 +246,7 @@ def _promise(found: _Found, successor: _Found | None) -> FileHeader | None:
 
 async def _read_table(
     found: _Found, promise: FileHeader | None
-) -> tuple[Footer, list[LedgerRow], SealedTable] | None:
+) -> tuple[Footer, FoundTable] | None:
     """The table at the end of the file, if it is there, intact, and the one expected."""
     file = found.file
     end = file.size_bytes
@@ -250,8 +259,7 @@ async def _read_table(
     body = await file.read(footer.table_offset, footer.table_length)
     if len(body) != footer.table_length or crc32c(body) != footer.table_crc:
         return None
-    rows, table = decode_table(body)
-    return footer, rows, table
+    return footer, FoundTable(body)
 
 
 async def _read_tail(file: DiskFile, walk: JournalWalk) -> list[tuple[Record, bytes]]:

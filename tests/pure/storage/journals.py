@@ -92,6 +92,7 @@ async def restarted(
         IDENTITY,
         found.ledgers,
         found.entries,
+        found.files,
         found.opened,
         file_bytes_max=file_bytes_max,
         group_bytes_max=1 << 20,

@@ -57,7 +57,11 @@ RECORDS: Parts = [
         "table",
         body=[
             (8, "{} ledger"),
+            (8, "{} intervals of deleted ledgers"),
+            (8, "{} files before this one"),
+            (8, "{} intervals of retired files"),
             (8, "{} entry"),
+            (8, "damage settled in files up to {}"),
             (8, "ledger {}"),
             (8, "highest epoch {}"),
             (8, "LAC: none"),

@@ -5,19 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.protocol.ids import EntryId, Epoch, LedgerId
+from regions.protocol.intervals import IntervalSet
+from regions.protocol.known_files import FileRow
 from regions.protocol.tables import (
     FOOTER_BYTES,
     Footer,
+    FoundTable,
     LedgerRow,
     OpenTable,
     Place,
-    decode_table,
+    Promises,
     encode_table,
 )
 from topology.errors import DamagedBytesError
 
 keys = st.tuples(st.integers(0, 5), st.integers(0, 40))
-far_keys = st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+far_numbers = st.integers(0, 2**63 - 1)
+far_keys = st.tuples(far_numbers, far_numbers)
 places = st.builds(
     Place, st.integers(0, 2**63), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)
 )
@@ -48,27 +52,40 @@ def test_a_table_finds_what_a_dict_finds_open_and_sealed(
         assert table.find(*key) == sealed.find(*key) == naive.get(key)
 
 
-@given(st.lists(ledger_rows), st.lists(st.tuples(keys | far_keys, places)))
+intervals = st.lists(st.tuples(st.integers(0, 99), st.integers(100, 2**63))).map(IntervalSet)
+promises = st.builds(
+    Promises,
+    st.lists(ledger_rows),
+    intervals,
+    st.lists(st.builds(FileRow, far_numbers, far_numbers, st.integers(0, 2**32 - 1))),
+    intervals,
+    far_numbers,
+)
+
+
+@given(promises, st.lists(st.tuples(keys | far_keys, places)))
 def test_a_table_read_back_is_the_same(
-    ledgers: list[LedgerRow], rows: list[tuple[tuple[int, int], Place]]
+    promised: Promises, rows: list[tuple[tuple[int, int], Place]]
 ) -> None:
     table = OpenTable()
     for (ledger, entry), place in rows:
         table.add(ledger, entry, place.offset, place.length, place.crc)
-    body = encode_table(ledgers, table.sealed())
+    found = FoundTable(encode_table(promised, table.sealed()))
 
-    found_ledgers, found = decode_table(body)
+    assert list(found.ledgers()) == promised.ledgers
+    assert found.deleted == promised.deleted
+    assert found.files == promised.files
+    assert found.retired == promised.retired
+    assert found.settled_through == promised.settled_through
+    assert found.entries.rows == table.sealed().rows
 
-    assert found_ledgers == ledgers
-    assert found.rows == table.sealed().rows
 
-
-@pytest.mark.parametrize("length", [0, 15, 16, 17, 60, 200])
+@pytest.mark.parametrize("length", [0, 15, 47, 48, 49, 60, 200])
 def test_a_table_whose_counts_do_not_add_up_is_damaged(length: int) -> None:
     body = (b"\x02" + bytes(7) + b"\x01" + bytes(300))[:length]
 
     with pytest.raises(DamagedBytesError):
-        decode_table(body)
+        FoundTable(body)
 
 
 def test_a_footer_is_of_its_file_and_whole() -> None:
