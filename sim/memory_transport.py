@@ -6,9 +6,10 @@ sender waits for room, the receiver for a piece whose time has come. Latency is 
 piece, and no piece overtakes another. Everything goes by trio's clock and nothing here is
 random, so that one test has one history.
 
-A cut between two hosts holds back what is under way and all that follows, as a network does
-that drops packets; `mend` lets it arrive. `kill` resets the connections of a host and ends its
-listeners; the host lives again when somebody listens there or connects from there.
+A cut from one host to another holds back what is under way and all that follows, as a network
+does that drops packets; `mend` lets it arrive. While the way back is cut, a sender does not
+learn that there is room again. `kill` resets the connections of a host and ends its listeners;
+the host lives again when somebody listens there or connects from there.
 """
 
 import math
@@ -25,6 +26,7 @@ from geolog.transport.seam import (
     ConnectionFailedError,
     Listener,
 )
+from sim.memory_pipe import MemoryPipe
 from topology.errors import InvalidArgumentError
 
 Buffer = bytes | bytearray | memoryview
@@ -39,8 +41,24 @@ _BACKLOG_LENGTH = 128
 _PORT_FREE_FIRST = 40_000
 
 
+Observer = Callable[[str, "MemoryStream", Buffer], None]
+"""Told what happens on which side of a connection, and to which bytes."""
+
+
 def _no_latency(_from_host: str, _to_host: str) -> float:
     return 0.0
+
+
+def _no_delay(_host: str) -> float:
+    return 0.0
+
+
+def _all_at_once(_host: str) -> int:
+    return PIPE_BYTES_MAX
+
+
+def _observe_nothing(_what: str, _stream: "MemoryStream", _piece: Buffer) -> None:
+    pass
 
 
 @attrs.define(eq=False)
@@ -48,9 +66,16 @@ class MemoryNetwork:
     """All hosts, by name, and the links between them."""
 
     latency_s: Latency = _no_latency
+    receive_delay_s: Callable[[str], float] = _no_delay
+    """How long a host takes now until it receives what has arrived."""
+    receive_bytes_max: Callable[[str], int] = _all_at_once
+    """How many bytes a host receives at once now."""
+    observe: Observer = _observe_nothing
     _listeners: "dict[Address, MemoryListener]" = attrs.field(factory=dict, init=False)
     _streams: "list[MemoryStream]" = attrs.field(factory=list, init=False)
-    _cut_links: set[frozenset[str]] = attrs.field(factory=set, init=False)
+    _cut_ways: set[tuple[str, str]] = attrs.field(factory=set, init=False)
+    _dark_hosts: set[str] = attrs.field(factory=set, init=False)
+    _connections_count: int = attrs.field(default=0, init=False)
     _ports_given_count: int = attrs.field(default=0, init=False)
     _links_moved: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -60,19 +85,39 @@ class MemoryNetwork:
 
     def cut(self, one: str, other: str) -> None:
         """Let nothing through between two hosts, in either direction, and tell nobody."""
-        self._cut_links.add(frozenset((one, other)))
+        self._cut_ways |= {(one, other), (other, one)}
+
+    def cut_one_way(self, sender: str, receiver: str) -> None:
+        """Let nothing through from one host to another; the way back stays open."""
+        self._cut_ways.add((sender, receiver))
 
     def mend(self, one: str, other: str) -> None:
-        """End a cut: what was held back arrives."""
-        self._cut_links.discard(frozenset((one, other)))
+        """End a cut, of one way or both: what was held back arrives."""
+        self._cut_ways -= {(one, other), (other, one)}
+        self._move_links()
+
+    def darken(self, host: str) -> None:
+        """A host loses power: nothing passes to or from it, and nobody is told."""
+        self._dark_hosts.add(host)
+
+    def lighten(self, host: str) -> None:
+        """A host has power again."""
+        self._dark_hosts.discard(host)
+        self._move_links()
+
+    def is_cut(self, sender: str, receiver: str) -> bool:
+        """Whether nothing passes from one host to another now."""
+        return (
+            (sender, receiver) in self._cut_ways
+            or sender in self._dark_hosts
+            or receiver in self._dark_hosts
+        )
+
+    def _move_links(self) -> None:
         self._links_moved.set()
         self._links_moved = trio.Event()
         for stream in self._streams:
-            stream.wake()
-
-    def is_cut(self, one: str, other: str) -> bool:
-        """Whether the link between two hosts is cut now."""
-        return frozenset((one, other)) in self._cut_links
+            stream.on_links_moved()
 
     def reset(self, one: str, other: str) -> None:
         """Break all connections between two hosts; both sides are told unless they are cut."""
@@ -103,9 +148,13 @@ class MemoryNetwork:
             if host in (stream.host, stream.peer_host):
                 stream.reset()
 
-    async def wait_uncut(self, one: str, other: str) -> None:
-        """Wait until something can pass between two hosts."""
-        while self.is_cut(one, other):
+    def streams_of(self, host: str) -> "list[MemoryStream]":
+        """The sides of connections that are open on a host, oldest first."""
+        return [stream for stream in self._streams if stream.host == host]
+
+    async def wait_uncut(self, sender: str, receiver: str) -> None:
+        """Wait until something can pass from one host to another."""
+        while self.is_cut(sender, receiver):
             await self._links_moved.wait()
 
     def listen(self, address: Address) -> "MemoryListener":
@@ -136,70 +185,15 @@ class MemoryNetwork:
         listener = self._listeners.get(address)
         if listener is None or listener.is_full:
             raise ConnectionFailedError(f"cannot connect to {address}: connection refused")
-        there, back = _Pipe(), _Pipe()
-        near = MemoryStream(str(address), self, host, address.host, there, back)
-        far = MemoryStream(host, self, address.host, host, back, there)
+        there, back = MemoryPipe(), MemoryPipe()
+        self._connections_count += 1
+        number = self._connections_count
+        near = MemoryStream(str(address), number, self, host, address.host, there, back)
+        far = MemoryStream(host, number, self, address.host, host, back, there)
         self._streams += [near, far]
+        self.observe("connect", near, b"")
         listener.offer(far)
         return near
-
-
-@attrs.define(eq=False)
-class _Pipe:
-    """Bytes on their way in one direction."""
-
-    held_bytes: int = 0
-    is_ended: bool = False
-    """The sender closed: the end comes after the pieces."""
-    is_refused: bool = False
-    """The receiver closed: what is still sent breaks the connection."""
-    is_reset: bool = False
-    arrives_s_last: float = 0.0
-    _pieces: deque[tuple[float, memoryview]] = attrs.field(factory=deque)
-    _moved: trio.Event = attrs.field(factory=trio.Event)
-
-    def push(self, piece: bytes, arrives_s: float) -> None:
-        """Send a piece; it arrives at `arrives_s`, or with the one before if that is later."""
-        self.arrives_s_last = max(arrives_s, self.arrives_s_last)
-        self._pieces.append((self.arrives_s_last, memoryview(piece)))
-        self.held_bytes += len(piece)
-        self.wake()
-
-    def pull_into(self, buffer: memoryview, now_s: float) -> int:
-        """Receive what has arrived, as much as the buffer takes."""
-        received_bytes = 0
-        while self._pieces and self._pieces[0][0] <= now_s and received_bytes < len(buffer):
-            arrived_s, piece = self._pieces.popleft()
-            count = min(len(piece), len(buffer) - received_bytes)
-            buffer[received_bytes : received_bytes + count] = piece[:count]
-            received_bytes += count
-            if count < len(piece):
-                self._pieces.appendleft((arrived_s, piece[count:]))
-        if received_bytes:
-            self.held_bytes -= received_bytes
-            self.wake()
-        return received_bytes
-
-    def is_at_end(self, now_s: float) -> bool:
-        """Whether all is received and no more will come."""
-        return self.is_ended and not self._pieces and self.arrives_s_last <= now_s
-
-    def next_s(self, now_s: float) -> float:
-        """When a receiver should look again if nobody wakes it."""
-        if self._pieces:
-            return self._pieces[0][0]
-        return (
-            self.arrives_s_last if self.is_ended and self.arrives_s_last > now_s else math.inf
-        )
-
-    def wake(self) -> None:
-        """Have both sides look again."""
-        self._moved.set()
-        self._moved = trio.Event()
-
-    async def wait_moved(self) -> None:
-        """Wait for a change made by the other side, or by the network."""
-        await self._moved.wait()
 
 
 @attrs.define(eq=False)
@@ -207,38 +201,48 @@ class MemoryStream:
     """One side of a connection."""
 
     peer: str
+    connection: int
+    """The connection's number on its network."""
     _network: MemoryNetwork
     host: str
     peer_host: str
-    _outgoing: _Pipe
-    _incoming: _Pipe
+    _outgoing: MemoryPipe
+    _incoming: MemoryPipe
     _is_closed: bool = attrs.field(default=False, init=False)
+
+    @property
+    def under_way_bytes(self) -> int:
+        """Sent from here, and not known to be received."""
+        return self._outgoing.held_bytes
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         """Send all bytes; wait while the pipe is full."""
         await trio.lowlevel.checkpoint()
         unsent = memoryview(b"".join(buffers))
         while unsent:
-            self._check_unbroken(self._outgoing)
+            self._check_may_send()
             unsent = unsent[self._push(unsent) :]
             if unsent:
                 await self._outgoing.wait_moved()
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> int:
         """Send what the pipe has room for."""
-        self._check_unbroken(self._outgoing)
+        self._check_may_send()
         return self._push(memoryview(b"".join(buffers)))
 
     async def receive_into(self, buffer: bytearray | memoryview) -> int:
         """Wait for bytes that have arrived; 0 at the end."""
         assert len(buffer), "an empty buffer would look like the end of the stream"
         await trio.lowlevel.checkpoint()
+        delay_s = self._network.receive_delay_s(self.host)
+        if delay_s:
+            await trio.sleep(delay_s)
         while True:
-            self._check_unbroken(self._incoming)
+            self._check_may_receive()
             next_s = math.inf
-            if not self._network.is_cut(self.host, self.peer_host):
+            if not self._is_deaf:
                 now_s = trio.current_time()
-                received_bytes = self._incoming.pull_into(memoryview(buffer), now_s)
+                received_bytes = self._pull_into(memoryview(buffer), now_s)
                 if received_bytes or self._incoming.is_at_end(now_s):
                     return received_bytes
                 next_s = self._incoming.next_s(now_s)
@@ -256,11 +260,26 @@ class MemoryStream:
         self._outgoing.arrives_s_last = max(self._outgoing.arrives_s_last, now_s + latency_s)
         self._incoming.is_refused = True
         self._network.forget_stream(self)
+        self._network.observe("close", self, b"")
         self.wake()
 
     def reset(self) -> None:
         """Break the connection; what is under way is lost."""
+        self._network.observe("reset", self, b"")
         self._outgoing.is_reset = self._incoming.is_reset = True
+        self.wake()
+
+    def break_after(self, kept_bytes: int) -> None:
+        """Break the connection: of what is under way from here so many bytes still arrive."""
+        self._network.observe("reset", self, b"")
+        self._incoming.is_reset = True
+        self._outgoing.break_after(kept_bytes)
+        self.wake()
+
+    def on_links_moved(self) -> None:
+        """The network lets other things pass than before."""
+        if not self._network.is_cut(self.host, self.peer_host):
+            self._incoming.tell_sender()
         self.wake()
 
     def wake(self) -> None:
@@ -268,21 +287,42 @@ class MemoryStream:
         self._outgoing.wake()
         self._incoming.wake()
 
+    @property
+    def _is_deaf(self) -> bool:
+        return self._network.is_cut(self.peer_host, self.host)
+
     def _push(self, unsent: memoryview) -> int:
         room_bytes = PIPE_BYTES_MAX - self._outgoing.held_bytes
         piece = bytes(unsent[:room_bytes])
         if piece:
             latency_s = self._network.latency_s(self.host, self.peer_host)
+            self._network.observe("send", self, piece)
             self._outgoing.push(piece, trio.current_time() + latency_s)
         return len(piece)
 
-    def _check_unbroken(self, pipe: _Pipe) -> None:
+    def _pull_into(self, buffer: memoryview, now_s: float) -> int:
+        room = buffer[: self._network.receive_bytes_max(self.host)]
+        is_sender_told = not self._network.is_cut(self.host, self.peer_host)
+        received_bytes = self._incoming.pull_into(room, now_s, is_sender_told=is_sender_told)
+        if received_bytes:
+            self._network.observe("deliver", self, room[:received_bytes])
+        return received_bytes
+
+    # The news of a break passes a cut no more than anything else.
+
+    def _check_may_send(self) -> None:
+        self._check_open()
+        if self._outgoing.is_broken_for_sender and not self._is_deaf:
+            raise ConnectionFailedError(f"the connection to {self.peer} broke: it was reset")
+
+    def _check_may_receive(self) -> None:
+        self._check_open()
+        if self._incoming.is_broken_for_receiver and not self._is_deaf:
+            raise ConnectionFailedError(f"the connection to {self.peer} broke: it was reset")
+
+    def _check_open(self) -> None:
         if self._is_closed:
             raise ConnectionFailedError(f"the connection to {self.peer} was closed here")
-        if self._network.is_cut(self.host, self.peer_host):
-            return  # The news of a reset does not pass either.
-        if pipe.is_reset or (pipe is self._outgoing and pipe.is_refused):
-            raise ConnectionFailedError(f"the connection to {self.peer} broke: it was reset")
 
 
 @attrs.define(eq=False)

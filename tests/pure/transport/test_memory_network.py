@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
-from sim.memory_transport import MemoryNetwork
+from sim.memory_transport import PIPE_BYTES_MAX, MemoryNetwork
 
 
 @asynccontextmanager
@@ -23,6 +23,11 @@ async def receive(stream: ByteStream) -> bytes:
     buffer = bytearray(100)
     count = await stream.receive_into(buffer)
     return bytes(buffer[:count])
+
+
+async def receive_for_ever(stream: ByteStream, received: bytearray) -> None:
+    while True:
+        received += await receive(stream)
 
 
 async def test_a_piece_arrives_after_the_latency(autojump_clock: MockClock) -> None:
@@ -109,3 +114,75 @@ async def test_a_reset_breaks_one_link_only(autojump_clock: MockClock) -> None:
 
         with pytest.raises(ConnectionFailedError):
             await near.send([b"y"])
+
+
+async def test_a_cut_of_one_way_lets_the_other_through(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    async with linked(network) as (near, far):
+        network.cut_one_way("a", "b")
+        await near.send([b"x"])
+        await far.send([b"y"])
+
+        assert await receive(near) == b"y"
+        with trio.move_on_after(60) as waited:
+            await receive(far)
+        assert waited.cancelled_caught
+        network.mend("a", "b")
+        assert await receive(far) == b"x"
+
+
+async def test_a_sender_that_hears_nothing_fills_its_pipe(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    async with linked(network) as (near, far):
+        network.cut_one_way("b", "a")
+        assert near.send_nowait([bytes(PIPE_BYTES_MAX + 1)]) == PIPE_BYTES_MAX
+        await receive(far)
+
+        assert near.send_nowait([b"x"]) == 0
+        network.mend("a", "b")
+        assert near.send_nowait([b"x"]) == 1
+
+
+async def test_a_host_without_power_is_silent_until_it_has_it_again(
+    autojump_clock: MockClock,
+) -> None:
+    network = MemoryNetwork()
+    async with linked(network) as (near, _far):
+        network.vanish("b")
+        network.darken("b")
+        with trio.move_on_after(60) as waited:
+            await receive(near)
+        assert waited.cancelled_caught
+        network.lighten("b")
+
+        with pytest.raises(ConnectionFailedError, match="reset"):
+            await receive(near)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1, 4, 5, 9])
+async def test_a_connection_breaks_at_any_byte(
+    kept_bytes: int, autojump_clock: MockClock
+) -> None:
+    network = MemoryNetwork(lambda _one, _other: 0.1)
+    async with linked(network) as (near, far):
+        await near.send([b"some "])
+        await near.send([b"more"])
+        [side] = network.streams_of("a")
+        side.break_after(kept_bytes)
+
+        received = bytearray()
+        with pytest.raises(ConnectionFailedError, match="reset"):
+            await receive_for_ever(far, received)
+        assert received == b"some more"[:kept_bytes]
+        with pytest.raises(ConnectionFailedError, match="reset"):
+            await near.send([b"x"])
+
+
+async def test_a_slow_host_receives_little_and_late(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork(receive_delay_s=lambda _host: 1.0, receive_bytes_max=lambda _: 2)
+    async with linked(network) as (near, far):
+        await near.send([b"xyz"])
+
+        assert await receive(far) == b"xy"
+        assert await receive(far) == b"z"
+        assert trio.current_time() == pytest.approx(2.0)
