@@ -57,6 +57,16 @@ class JournalIdentity:
 
     instance: InstanceId
     cluster_id: str
+    node_id: str
+    """As errors name it."""
+
+
+@attrs.frozen(order=True)
+class JournalEnd:
+    """How far a journal reaches: its newest file, and how much of that is synced."""
+
+    file_id: int
+    offset: int
 
 
 @attrs.define
@@ -153,6 +163,11 @@ class Journal:
     def file_id(self) -> int:
         """Of the open file. What is appended now may still go to the next one."""
         return self._open.codec.file_id
+
+    @property
+    def end(self) -> JournalEnd:
+        """How far the journal reaches: all before that is on disk."""
+        return JournalEnd(self._open.codec.file_id, self._open.end)
 
     @property
     def group_newest(self) -> int:

@@ -1,12 +1,16 @@
-"""How far a node's journal reached, as metadata remembers it: so an older disk is noticed.
+"""How far a node's journals reached, as metadata remembers it: so an older disk is noticed.
 
 A disk that was restored from a copy, or lost files, has the right cookie all the same. It would
 say of entries that it acknowledged that they never were there (law 8). So a node notes in
-metadata which journal file it has begun, at each start before it answers, and while it runs
-soon after each new file; and it does not start with a journal that ends before that.
+metadata, for each of its data directories, which journal file is the newest and how much of it
+is synced: at each start before it answers, soon after each new file, now and then while
+bytes are written, and at its orderly end. It does not start with a journal that ends before
+that (`restart_journal`). Nothing that is appended waits for a note.
 """
 
 import logging
+import math
+from collections.abc import Sequence
 
 import attrs
 import trio
@@ -15,14 +19,18 @@ from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
-from regions.protocol.records import file_id_of
-from regions.storage.disk import Disk
-from regions.storage.journal import Journal
+from regions.storage.journal import Journal, JournalEnd
 from topology.errors import ConflictError, GeologError
 
 _log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
+_BYTES_NOTED_S = 10.0
+"""How often growth within a file is noted: one small write in metadata for each node. What was
+written since the last note can be cut from the newest file without its being noticed."""
+
+NO_END = JournalEnd(0, 0)
+"""Of a directory in which no journal is known to have begun."""
 
 
 class OlderDiskError(ConflictError):
@@ -30,63 +38,73 @@ class OlderDiskError(ConflictError):
 
 
 @attrs.frozen
-class JournalEnd:
-    """The newest journal file that an instance is known to have begun."""
+class JournalEnds:
+    """How far the journals of an instance are known to reach, directory by directory."""
 
-    file_id: int
+    ends: tuple[JournalEnd, ...] = ()
+
+    def of(self, directory: int) -> JournalEnd:
+        """Of the directory with this index; `NO_END` if nothing is known of it."""
+        return self.ends[directory] if directory < len(self.ends) else NO_END
+
+    def risen_to(self, ends: Sequence[JournalEnd]) -> "JournalEnds":
+        """The later end of each directory."""
+        count = max(len(self.ends), len(ends))
+        others = JournalEnds(tuple(ends))
+        return JournalEnds(tuple(max(self.of(at), others.of(at)) for at in range(count)))
 
 
 class JournalEndNote:
-    """The note of one node."""
+    """The note of one instance, which alone writes it."""
 
-    def __init__(
-        self, metadata: Metadata, cluster: str, node_id: str, instance: InstanceId
-    ) -> None:
+    def __init__(self, metadata: Metadata, cluster: str, instance: InstanceId) -> None:
         self._metadata = metadata
         self._parent = ClusterPaths(cluster).journals
         self._path = ClusterPaths(cluster).journal(instance)
-        self._node_id = node_id
 
-    async def check(self, disk: Disk) -> None:
-        """OlderDiskError if the journal on this disk ended later once."""
+    async def find(self) -> JournalEnds:
+        """What is noted now, after a sync: no journal of a directory may end before that."""
         await self._metadata.sync(self._path)
         noted, _ = await self._find()
-        names = await disk.list()
-        newest = max((file_id_of(name) or 0 for name in names), default=0)
-        if newest < noted:
-            raise OlderDiskError(
-                f"the journal of node {self._node_id} ends with file {newest:016x}, but file"
-                f" {noted:016x} was begun on this disk: files were lost, or it is an old copy."
-                f" Give the node its disk back, or replace it by `geolog node replace"
-                f" {self._node_id}`"
-            )
+        return noted
 
-    async def note(self, file_id: int) -> None:
-        """Say that this file was begun; it is on disk, with its name."""
-        end = seal_document(JournalEnd(file_id))
+    async def note(self, ends: Sequence[JournalEnd]) -> None:
+        """Say how far each directory's journal is on disk. A note never goes back."""
         noted, version = await self._find()
+        risen = noted.risen_to(ends)
         if version is None:
             await self._metadata.ensure_path(self._parent)
-            await self._metadata.create(self._path, end)
-        elif noted < file_id:
-            await self._metadata.put(self._path, end, version)
+            await self._metadata.create(self._path, seal_document(risen))
+        elif risen != noted:
+            await self._metadata.put(self._path, seal_document(risen), version)
 
-    async def run(self, journal: Journal) -> None:
-        """Note each new file soon after it was begun; never returns."""
-        noted = 0
+    async def try_note(self, ends: Sequence[JournalEnd]) -> bool:
+        """The same, but only warn if metadata cannot be told; whether it could."""
+        try:
+            await self.note(ends)
+        except GeologError as error:
+            _log.warning("cannot say in metadata how far the journal is: %s", error)
+            return False
+        return True
+
+    async def run(self, journals: Sequence[Journal]) -> None:
+        """Note each new file soon, and growth now and then; never returns."""
+        noted, noted_s = tuple(NO_END for _ in journals), -math.inf
         while True:
-            if journal.file_id != noted:
-                file_id = journal.file_id
-                try:
-                    await self.note(file_id)
-                    noted = file_id
-                except GeologError as error:
-                    _log.warning("cannot say in metadata how far the journal is: %s", error)
+            ends = tuple(journal.end for journal in journals)
+            is_due = trio.current_time() - noted_s >= _BYTES_NOTED_S
+            if _are_newer_files(ends, noted) or (is_due and ends != noted):
+                if await self.try_note(ends):
+                    noted, noted_s = ends, trio.current_time()
             await trio.sleep(_LOOK_S)
 
-    async def _find(self) -> tuple[int, int | None]:
-        """The file that is noted, 0 if none is; and the version of the note."""
+    async def _find(self) -> tuple[JournalEnds, int | None]:
+        """What is noted, and the version of the note; None if there is none."""
         found = await self._metadata.find(self._path)
         if found is None:
-            return 0, None
-        return open_document(found.data, JournalEnd, path=self._path).file_id, found.version
+            return JournalEnds(), None
+        return open_document(found.data, JournalEnds, path=self._path), found.version
+
+
+def _are_newer_files(ends: Sequence[JournalEnd], noted: Sequence[JournalEnd]) -> bool:
+    return any(end.file_id != before.file_id for end, before in zip(ends, noted, strict=True))

@@ -29,7 +29,7 @@ from regions.storage.connection import ClientConnection, Hosted
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.identity import Claim, Cookie, prove_identity
 from regions.storage.journal import Journal, JournalIdentity
-from regions.storage.journal_end import JournalEndNote
+from regions.storage.journal_end import JournalEndNote, JournalEnds
 from regions.storage.membership import Membership, NodeUpElsewhereError
 from regions.storage.outbox import Budget
 from regions.storage.restart import restart_journal
@@ -170,10 +170,10 @@ async def open_storage_node(
             ),
             random_bytes=random_bytes,
         )
-        end_note = JournalEndNote(metadata, config.cluster, cookie.node_id, cookie.instance)
-        await end_note.check(disk)
-        journal, service = await _restart(config, disk, cookie, random_bytes)
-        await end_note.note(journal.file_id)
+        end_note = JournalEndNote(metadata, config.cluster, cookie.instance)
+        noted = await end_note.find()
+        journal, service = await _restart(config, disk, cookie, noted, random_bytes)
+        await end_note.note([journal.end])
         node = StorageNode(config, cookie, address, service)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
         membership = Membership(metadata, config.cluster, record)
@@ -186,18 +186,24 @@ async def open_storage_node(
             with trio.move_on_after(_STOP_TIMEOUT_S, shield=True):
                 await journal.finish()
                 await service.close()
+                await end_note.try_note([journal.end])
                 await membership.leave()
     finally:
         listener.close()
 
 
 async def _restart(
-    config: StorageConfig, disk: Disk, cookie: Cookie, random_bytes: Callable[[int], bytes]
+    config: StorageConfig,
+    disk: Disk,
+    cookie: Cookie,
+    noted: JournalEnds,
+    random_bytes: Callable[[int], bytes],
 ) -> tuple[Journal, StorageService]:
-    identity = JournalIdentity(cookie.instance, cookie.cluster_id)
+    identity = JournalIdentity(cookie.instance, cookie.cluster_id, cookie.node_id)
     found = await restart_journal(
         disk,
         identity,
+        noted=noted.of(0),
         cached_bytes_max=config.tail_cache_bytes_max,
         salt_source=random_bytes,
     )
@@ -241,7 +247,7 @@ async def _serving(
             nursery.start_soon(journal.run, name="journal")
             nursery.start_soon(node.serve, listener, name="accept")
             nursery.start_soon(membership.run, name="membership")
-            nursery.start_soon(end_note.run, journal, name="journal end")
+            nursery.start_soon(end_note.run, [journal], name="journal end")
             nursery.start_soon(node.watch_free_space, disk, membership, name="free space")
             try:
                 yield

@@ -42,7 +42,8 @@ from regions.protocol.tables import (
 from regions.storage.disk import Disk, DiskFile
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.identity import WrongDataDirectoryError
-from regions.storage.journal import JournalIdentity, OpenFile, create_file
+from regions.storage.journal import JournalEnd, JournalIdentity, OpenFile, create_file
+from regions.storage.journal_end import NO_END, OlderDiskError
 from topology.errors import DamagedBytesError
 
 _log = logging.getLogger(__name__)
@@ -84,15 +85,20 @@ async def restart_journal(
     disk: Disk,
     identity: JournalIdentity,
     *,
+    noted: JournalEnd = NO_END,
     cached_bytes_max: int,
     salt_source: Callable[[int], bytes],
 ) -> Restarted:
-    """Replay all files, then begin a new one. Nothing may be answered before this returns."""
+    """Replay all files, then begin a new one. Nothing may be answered before this returns.
+
+    OlderDiskError if the journal ends before what is `noted` of it.
+    """
     ledgers = Ledgers(identity.instance)
     entries = EntryStore(ledgers, cached_bytes_max=cached_bytes_max)
     files = KnownFiles()
     replay = _Replay(ledgers, entries, files)
     found = await _find_files(disk, identity)
+    _check_end(found, noted, identity)
     successors: list[_Found | None] = [*found[1:], None]
     for each, successor in zip(found, successors, strict=False):
         await replay.on_file(each, successor)
@@ -124,6 +130,18 @@ async def _find_files(disk: Disk, identity: JournalIdentity) -> list[_Found]:
         file = await disk.open(name)
         found.append(_Found(file_id, file, await _read_header(file, file_id, identity)))
     return found
+
+
+def _check_end(found: list[_Found], noted: JournalEnd, identity: JournalIdentity) -> None:
+    file = found[-1].file if found else None
+    end = JournalEnd(found[-1].file_id, file.size_bytes) if file else NO_END
+    if end < noted:
+        raise OlderDiskError(
+            f"the journal of node {identity.node_id} ends with {end.offset} bytes of file"
+            f" {end.file_id:016x}, but once it reached byte {noted.offset} of file"
+            f" {noted.file_id:016x}: files were lost or cut, or this is an old copy. Give the"
+            f" node its disk back, or replace it by `geolog node replace {identity.node_id}`"
+        )
 
 
 async def _read_header(

@@ -16,7 +16,7 @@ from regions.storage.entries import EntryStore
 from regions.storage.journal import Journal, JournalIdentity
 from regions.storage.restart import restart_journal
 
-IDENTITY = JournalIdentity(InstanceId("ab" * 16), "cd" * 16)
+IDENTITY = JournalIdentity(InstanceId("ab" * 16), "cd" * 16, "node-1")
 
 
 @attrs.frozen

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import list_known_nodes, list_live_nodes
+from geolog.metadata.replaced_nodes import mark_replaced
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
@@ -18,11 +19,10 @@ from regions.storage.config import StorageConfig
 from regions.storage.identity import (
     COOKIE_NAME,
     DamagedCookieError,
-    NodeReplacedError,
     WrongDataDirectoryError,
 )
 from regions.storage.journal_end import OlderDiskError
-from regions.storage.membership import NodeUpElsewhereError
+from regions.storage.membership import NodeReplacedError, NodeUpElsewhereError
 from sim.memory_disk import MemoryDisk
 from tests.pure.storage.nodes import World, a_config, a_world
 from topology.errors import GeologError
@@ -282,3 +282,46 @@ async def test_a_node_whose_place_was_taken_while_it_was_cut_off_ends(
             (live,) = await list_live_nodes(observer, "default")
             assert live.address == NODE_1_ELSEWHERE.listen
             assert not nursery.child_tasks
+
+
+async def test_a_disk_whose_newest_file_was_cut_is_refused_and_the_whole_one_is_not(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    newest = [name for name in await world.disk.list() if file_id_of(name) is not None][-1]
+    whole = disk_of(world).content(newest)
+
+    for length in (0, 1, len(whole) // 2, len(whole) - 1):
+        disk_of(world).overwrite(newest, whole[:length])
+        with pytest.raises(OlderDiskError, match="geolog node replace node-1"):
+            await start(world)
+    assert await world.disk.list() == [newest, COOKIE_NAME], "nothing was begun"
+    disk_of(world).overwrite(newest, whole)
+    await start(world)
+
+
+async def test_a_disk_that_was_replaced_never_starts_again(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    async with world.store.open_session() as metadata:
+        await mark_replaced(metadata, "default", "node-1")
+
+    with pytest.raises(NodeReplacedError, match="has been replaced: it is never used again"):
+        await start(world)
+
+
+async def test_an_empty_disk_takes_the_id_and_address_of_one_that_was_replaced(
+    autojump_clock: MockClock, world: World
+) -> None:
+    first, old_disk = await start(world), world.disk
+    async with world.store.open_session() as metadata:
+        await mark_replaced(metadata, "default", "node-1")
+
+    world.disk = MemoryDisk()
+    second = await start(world)
+    world.disk = old_disk
+
+    assert second != first
+    with pytest.raises(NodeReplacedError, match="has been replaced"):
+        await start(world)

@@ -122,6 +122,7 @@ async def test_a_fence_outlives_power_loss(autojump_clock: MockClock, world: Wor
         await client.receive_one(Fenced)
         assert isinstance(world.disk, MemoryDisk)
         after_power_loss = world.disk.crash()
+        world.node_session.cut_off()  # Nobody hears of what the node does afterwards.
     world.disk = after_power_loss
 
     async with world.node() as node, world.client(node) as client:
