@@ -84,6 +84,13 @@ async def list_live_nodes(metadata: Metadata, cluster: str) -> list[NodeRecord]:
     return await _list_nodes(metadata, ClusterPaths(cluster).nodes_live)
 
 
+async def find_live_node(
+    metadata: Metadata, cluster: str, instance: InstanceId
+) -> NodeRecord | None:
+    """The live record of one instance; None if it is not up."""
+    return await _find_node(metadata, ClusterPaths(cluster).node_live(instance))
+
+
 async def _list_nodes(metadata: Metadata, parent: str) -> list[NodeRecord]:
     if await metadata.find(parent) is None:
         return []

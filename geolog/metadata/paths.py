@@ -66,6 +66,15 @@ class ClusterPaths:
         return f"{self.nodes_live}/{instance}"
 
     @property
+    def nodes_replaced(self) -> str:
+        """Parent of the instances that never come back, by instance id."""
+        return f"{self.root}/nodes/replaced"
+
+    def node_replaced(self, instance: InstanceId) -> str:
+        """The record of one instance that never comes back."""
+        return f"{self.nodes_replaced}/{instance}"
+
+    @property
     def journals(self) -> str:
         """Parent of the notes on how far each node's journal reached."""
         return f"{self.root}/nodes/journals"

@@ -21,12 +21,13 @@ from geolog.metadata.nodes import (
     list_known_nodes,
 )
 from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.replaced_nodes import find_replaced_node
 from geolog.metadata.seam import BadVersionError, Metadata, NodeExistsError
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
 from regions.protocol.records import file_id_of
 from regions.storage.disk import Disk
-from regions.storage.membership import wait_until_alone
+from regions.storage.membership import NodeReplacedError, wait_until_alone
 from topology.errors import ConflictError, DamagedBytesError
 from topology.location import Location
 
@@ -38,10 +39,6 @@ _COOKIE_NAME_NEW = "cookie.json.new"
 
 class WrongDataDirectoryError(ConflictError):
     """The data directory belongs to another node, place or cluster: check the flags."""
-
-
-class NodeReplacedError(ConflictError):
-    """This disk is not the one that metadata knows under this node id."""
 
 
 class DamagedCookieError(DamagedBytesError):
@@ -84,6 +81,7 @@ async def prove_identity(
     if COOKIE_NAME in names:
         cookie = await _read_cookie(disk)
         _check_claim(cookie, claim, cluster.cluster_id)
+        await _check_not_replaced(metadata, cookie)
         _check_known(cookie, known, has_journal=has_journal)
     else:
         await _check_new(metadata, claim, known, has_journal=has_journal)
@@ -118,6 +116,15 @@ def _check_claim(cookie: Cookie, claim: Claim, cluster_id: str) -> None:
         raise WrongDataDirectoryError(
             f"node {cookie.node_id} stands at {cookie.location}, not at {claim.location}: its "
             "entries were placed by that. Start it there, or replace it by a new node"
+        )
+
+
+async def _check_not_replaced(metadata: Metadata, cookie: Cookie) -> None:
+    if await find_replaced_node(metadata, cookie.cluster, cookie.instance) is not None:
+        raise NodeReplacedError(
+            f"this data directory is that of instance {cookie.instance}, which was node"
+            f" {cookie.node_id} and has been replaced: it is never used again. Start the node"
+            " with an empty --data-dir"
         )
 
 

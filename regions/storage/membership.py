@@ -14,11 +14,14 @@ from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.nodes import NodeRecord, NodeState
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
+    BadVersionError,
     Create,
     Delete,
     Metadata,
     NodeExistsError,
     NoNodeError,
+    Operation,
+    Put,
     SessionLostError,
 )
 from topology.errors import ConflictError, OutcomeUnknownError, UnavailableError
@@ -42,6 +45,10 @@ _NO_ANSWER_ERRORS = (
 
 class NodeUpElsewhereError(ConflictError):
     """Another process runs with this disk's identity: one of the two disks is a copy."""
+
+
+class NodeReplacedError(ConflictError):
+    """This disk is not the one that metadata knows under this node id."""
 
 
 async def wait_until_alone(metadata: Metadata, cluster: str, record: NodeRecord) -> None:
@@ -78,6 +85,7 @@ class Membership:
     def __init__(self, metadata: Metadata, cluster: str, record: NodeRecord) -> None:
         self._metadata = metadata
         self._path = ClusterPaths(cluster).node_live(record.instance)
+        self._known_path = ClusterPaths(cluster).node_known(record.node_id)
         self._record = record
         self._stale = trio.Event()
 
@@ -91,24 +99,55 @@ class Membership:
             self._stale.set()
 
     async def register(self) -> None:
-        """Make the live record, in place of one that an older session left."""
-        create = Create(self._path, seal_document(self._record), is_ephemeral=True)
-        try:
-            await self._metadata.multi([create])
-        except NodeExistsError:
-            other = await _find_elsewhere(self._metadata, self._path, self._record)
-            if other is not None:
-                raise NodeUpElsewhereError(
-                    f"node {other.node_id} has come up at {other.address} with the identity of "
-                    f"this disk, so this process, at {self._record.address}, ends: one of the "
-                    "two disks is a copy"
-                ) from None
-            await self._metadata.multi([Delete(self._path), create])
+        """Make the live record, in place of one that an older session left.
+
+        The same step changes the known record's version, so that nobody replaces the node who
+        has not seen that it is up. NodeReplacedError when that was done before.
+        """
+        while True:
+            prove_known = await self._prove_known()
+            create = Create(self._path, seal_document(self._record), is_ephemeral=True)
+            try:
+                await self._metadata.multi([prove_known, create])
+            except NodeExistsError:
+                await self._check_own()
+                create_anew: list[Operation] = [prove_known, Delete(self._path), create]
+                try:
+                    await self._metadata.multi(create_anew)
+                except (BadVersionError, NoNodeError):
+                    continue
+            except (BadVersionError, NoNodeError):
+                continue  # The known record has changed: whether it is still ours is read anew.
+            return
+
+    async def _prove_known(self) -> Put:
+        """A change of nothing but the version of the record that says who has this node id."""
+        await self._metadata.sync(self._known_path)
+        found = await self._metadata.find(self._known_path)
+        if found is not None:
+            known = open_document(found.data, NodeRecord, path=self._known_path)
+            if known.instance == self._record.instance:
+                return Put(self._known_path, found.data, found.version)
+        raise NodeReplacedError(
+            f"node {self._record.node_id} was replaced: its disk, that of instance"
+            f" {self._record.instance}, is not used any more"
+        )
+
+    async def _check_own(self) -> None:
+        """NodeUpElsewhereError if the live record is another process's."""
+        other = await _find_elsewhere(self._metadata, self._path, self._record)
+        if other is not None:
+            raise NodeUpElsewhereError(
+                f"node {other.node_id} has come up at {other.address} with the identity of "
+                f"this disk, so this process, at {self._record.address}, ends: one of the "
+                "two disks is a copy"
+            )
 
     async def run(self) -> None:
         """Register again when the record is gone or untrue; never returns.
 
-        NodeUpElsewhereError when another process has taken the record.
+        NodeUpElsewhereError when another process has taken the record, NodeReplacedError when
+        the node was replaced while its session was lost.
         """
         while True:
             try:

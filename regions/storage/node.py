@@ -30,7 +30,7 @@ from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.identity import Claim, Cookie, prove_identity
 from regions.storage.journal import Journal, JournalIdentity
 from regions.storage.journal_end import JournalEndNote, JournalEnds
-from regions.storage.membership import Membership, NodeUpElsewhereError
+from regions.storage.membership import Membership, NodeReplacedError, NodeUpElsewhereError
 from regions.storage.outbox import Budget
 from regions.storage.restart import restart_journal
 from regions.storage.service import StorageService
@@ -41,6 +41,10 @@ _log = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S = 5.0
 """How long an orderly end may take; after that it is an end like any other."""
+
+
+_ENDING = (DiskFailedError, DiskFullError, NodeReplacedError, NodeUpElsewhereError)
+"""What ends a node from within."""
 
 
 @attrs.define
@@ -254,7 +258,7 @@ async def _serving(
             except Exception as error:  # noqa: BLE001 - raised again below, outside the group.
                 error_of_block = error
             nursery.cancel_scope.cancel(reason="the node ends")
-    except* (DiskFailedError, DiskFullError, NodeUpElsewhereError) as group:
+    except* _ENDING as group:
         failure = _first_of(group)
     if failure is not None:
         raise failure

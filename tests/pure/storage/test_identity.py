@@ -325,3 +325,19 @@ async def test_an_empty_disk_takes_the_id_and_address_of_one_that_was_replaced(
     assert second != first
     with pytest.raises(NodeReplacedError, match="has been replaced"):
         await start(world)
+
+
+async def test_a_node_replaced_while_its_session_was_lost_ends(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async def run_until_replaced() -> None:
+        async with world.node(NODE_1):
+            world.node_session.cut_off()
+            await trio.sleep(30)
+            async with world.store.open_session() as metadata:
+                await mark_replaced(metadata, "default", "node-1")
+            world.node_session.restore()
+            await trio.sleep_forever()
+
+    with pytest.raises(NodeReplacedError, match="node-1 was replaced"):
+        await run_until_replaced()

@@ -1,0 +1,123 @@
+"""Instances that never come back: their disks are lost or given up, others take their place.
+
+The record of an instance is made in the step that takes its node id away from it, and stays for
+good: its disk, should it turn up again, is refused by it. A node says that it is up in a step
+that changes its known record (`regions.storage.membership`), so of a node that starts and an
+operator who replaces it at the same time only one succeeds.
+"""
+
+import attrs
+
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.find_all import find_all
+from geolog.metadata.nodes import NodeRecord, find_live_node
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import (
+    BadVersionError,
+    Create,
+    Delete,
+    Metadata,
+    NodeExistsError,
+    NoNodeError,
+)
+from geolog.protocol.ids import InstanceId
+from geolog.transport.seam import Address
+from topology.errors import ConflictError, NotFoundError, OutcomeUnknownError
+from topology.location import Location
+
+
+class NodeRunsError(ConflictError):
+    """A node that runs is not replaced: stop it first."""
+
+
+class UnknownNodeError(NotFoundError):
+    """No node of this cluster has this id (`geolog node ls` lists them)."""
+
+
+@attrs.frozen(kw_only=True)
+class ReplacedNode:
+    """An instance that never comes back, and what it was."""
+
+    instance: InstanceId
+    node_id: str
+    address: Address
+    location: Location
+    is_done: bool = False
+    """Whether no ledger had it as a member any more, when that was last looked at."""
+
+
+async def find_replaced_node(
+    metadata: Metadata, cluster: str, instance: InstanceId
+) -> ReplacedNode | None:
+    """The record of an instance that was replaced; None if it was not."""
+    path = ClusterPaths(cluster).node_replaced(instance)
+    found = await metadata.find(path)
+    return open_document(found.data, ReplacedNode, path=path) if found else None
+
+
+async def list_replaced_nodes(metadata: Metadata, cluster: str) -> list[ReplacedNode]:
+    """All instances that were replaced, by node id, then instance."""
+    paths = ClusterPaths(cluster)
+    try:
+        names = await metadata.children(paths.nodes_replaced)
+    except NoNodeError:
+        return []
+    places = [paths.node_replaced(InstanceId(name)) for name in names]
+    records = [
+        open_document(one.data, ReplacedNode, path=path)
+        for path, one in zip(places, await find_all(metadata, places), strict=True)
+        if one is not None
+    ]
+    return sorted(records, key=lambda record: (record.node_id, record.instance))
+
+
+async def mark_replaced(metadata: Metadata, cluster: str, node_id: str) -> ReplacedNode:
+    """Take the node id away from its instance, for good, unless that runs: NodeRunsError.
+
+    UnknownNodeError when the id belongs to no instance.
+    """
+    paths = ClusterPaths(cluster)
+    known_path = paths.node_known(node_id)
+    await metadata.ensure_path(paths.nodes_replaced)
+    while True:
+        await metadata.sync(known_path)
+        found = await metadata.find(known_path)
+        if found is None:
+            raise UnknownNodeError(f"no node of this cluster has the id {node_id!r}")
+        known = open_document(found.data, NodeRecord, path=known_path)
+        live = await find_live_node(metadata, cluster, known.instance)
+        if live is not None:
+            raise NodeRunsError(
+                f"node {node_id} is up at {live.address}, and a node that runs is not replaced:"
+                " stop it first. If it has just died, its record goes within"
+                f" {metadata.session_timeout_s:g} s, the session time-out: try again then"
+            )
+        replaced = ReplacedNode(
+            instance=known.instance,
+            node_id=node_id,
+            address=known.address,
+            location=known.location,
+        )
+        create = Create(paths.node_replaced(known.instance), seal_document(replaced))
+        try:
+            # The version is that of before the look: a node that came up since has changed it.
+            await metadata.multi([Delete(known_path, found.version), create])
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            continue
+        except OutcomeUnknownError:
+            if await find_replaced_node(metadata, cluster, known.instance) is None:
+                continue
+        return replaced
+
+
+async def mark_done(metadata: Metadata, cluster: str, replaced: ReplacedNode) -> None:
+    """Note that no ledger has the instance as a member any more."""
+    path = ClusterPaths(cluster).node_replaced(replaced.instance)
+    found = await metadata.get(path)
+    record = open_document(found.data, ReplacedNode, path=path)
+    try:
+        await metadata.put(
+            path, seal_document(attrs.evolve(record, is_done=True)), found.version
+        )
+    except BadVersionError:
+        return  # Another who replaces it said the same.
