@@ -1,0 +1,155 @@
+"""Who takes a lost member's slot, against a naive trial of everybody in every slot."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.pure.topology.notation import quorum_of
+from tests.pure.topology.test_placement import configs, counts_of, naive_adherence, trees, up
+from topology.errors import NotEnoughNodesError
+from topology.location import Location
+from topology.placement import Adherence, Candidate
+from topology.quorum import QuorumConfig
+from topology.replacement import Replacement, replace_nodes
+
+RANKS = {Adherence.FAIL: 0, Adherence.SOFT: 1, Adherence.STRICT: 2}
+
+
+def ring_of(letters: str) -> list[Candidate]:
+    """`aab`: members m0 and m1 in region a, m2 in b, each on a rack of its own."""
+    return [
+        Candidate(f"m{slot}", Location(one, f"m{slot}")) for slot, one in enumerate(letters)
+    ]
+
+
+def replaced(
+    quorums: str,
+    letters: str,
+    slots: str,
+    tree: str,
+    *,
+    local: str | None = None,
+    seed: int = 0,
+) -> Replacement:
+    return replace_nodes(
+        quorum_of(quorums),
+        ring_of(letters),
+        [int(slot) for slot in slots],
+        up(tree),
+        local_region=local,
+        rng=random.Random(seed),
+    )
+
+
+def naive_best(
+    config: QuorumConfig, letters: str, slots: set[int], tree: str
+) -> tuple[int, Adherence] | None:
+    """The most slots that can be given away, and the best adherence among those choices."""
+    found = []
+    stay_or_go = [
+        [letters[slot], *(one.location.region.upper() for one in up(tree))]
+        if slot in slots
+        else [letters[slot]]
+        for slot in range(len(letters))
+    ]
+    for ring in set(itertools.product(*stay_or_go)):
+        given_away = [one for one in ring if one.isupper()]
+        if given_away and all(
+            given_away.count(region.upper()) <= count
+            for region, count in counts_of(tree).items()
+        ):
+            adherence = naive_adherence(config, tuple("".join(ring).lower()))
+            found.append((len(given_away), RANKS[adherence], adherence))
+    best = max((one for one in found if one[1]), default=None, key=lambda one: one[:2])
+    return None if best is None else (best[0], best[2])
+
+
+@given(
+    configs(ensemble_max=5),
+    st.text("abc", min_size=5, max_size=5),
+    st.sets(st.integers(0, 4), min_size=1, max_size=3),
+    trees(regions_max=3, nodes_max=2),
+    st.integers(0, 99),
+)
+def test_as_many_as_can_be_are_replaced_as_well_as_can_be(
+    config: QuorumConfig, letters: str, some_slots: set[int], tree: str, seed: int
+) -> None:
+    letters = letters[: config.ensemble_size]
+    slots = {slot % config.ensemble_size for slot in some_slots}
+    best = naive_best(config, letters, slots, tree)
+    ring, candidates = ring_of(letters), up(tree)
+    try:
+        found = replace_nodes(
+            config, ring, slots, candidates, local_region=None, rng=random.Random(seed)
+        )
+    except NotEnoughNodesError:
+        assert best is None
+        return
+
+    assert best == (len(found.nodes), found.adherence)
+    assert set(found.nodes) <= slots
+    assert len(set(found.nodes.values())) == len(found.nodes)
+    assert set(found.nodes.values()) <= {one.node for one in candidates}
+
+
+def test_the_region_of_the_lost_member_is_preferred_where_the_ring_lacks_it() -> None:
+    for seed in range(10):
+        assert replaced("3/3/2 m2", "abc", "2", "a2 b2 c1", seed=seed).nodes == {2: "0c"}
+
+
+def test_a_lost_region_is_stood_in_for_by_another_and_that_is_said() -> None:
+    found = replaced("3/3/2 m2", "abc", "2", "a1 b1")
+
+    assert found.adherence is Adherence.SOFT
+
+
+def test_of_regions_that_are_as_good_the_local_one_is_taken() -> None:
+    for seed in range(10):
+        assert replaced("3/3/2 m2", "abc", "2", "a1 b1", local="b", seed=seed).nodes == {
+            2: "0b"
+        }
+
+
+def test_a_rack_that_the_ring_does_not_use_is_preferred() -> None:
+    ring = [Candidate("m0", Location("a", "r0")), Candidate("m1", Location("b", "r0"))]
+    candidates = [
+        Candidate("on the same rack", Location("a", "r0")),
+        Candidate("on another", Location("a", "r1")),
+    ]
+    for seed in range(10):
+        found = replace_nodes(
+            quorum_of("2/2/2 m1"),
+            ring,
+            [1],
+            candidates,
+            local_region=None,
+            rng=random.Random(seed),
+        )
+
+        assert found.nodes == {1: "on another"}
+
+
+def test_with_one_spare_node_for_two_lost_members_one_is_replaced() -> None:
+    found = replaced("3/3/2 m1", "abc", "12", "b1")
+
+    assert found.nodes == {1: "0b"}
+
+
+def test_none_that_is_free_is_refused_with_what_is_there() -> None:
+    with pytest.raises(NotEnoughNodesError, match="of a b c; free are none"):
+        replaced("3/3/2 m2", "abc", "2", "")
+
+
+def test_nodes_with_which_no_ack_set_is_left_are_refused() -> None:
+    with pytest.raises(NotEnoughNodesError, match="free are a: 3"):
+        replaced("2/2/2 m2", "ab", "1", "a3")
+
+
+def test_a_ring_of_many_windows_is_mended_strictly_where_one_fits() -> None:
+    found = replaced("9/3/2 m2", "abcabcabc", "258", "a3 b3 c3")
+
+    assert found.adherence is Adherence.STRICT
+    assert sorted(node[-1] for node in found.nodes.values()) == ["c", "c", "c"]
