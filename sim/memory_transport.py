@@ -72,7 +72,8 @@ class MemoryNetwork:
     """How many bytes a host receives at once now."""
     observe: Observer = _observe_nothing
     _listeners: "dict[Address, MemoryListener]" = attrs.field(factory=dict, init=False)
-    _streams: "list[MemoryStream]" = attrs.field(factory=list, init=False)
+    _streams: "dict[MemoryStream, None]" = attrs.field(factory=dict, init=False)
+    """Sides of connections that are open, oldest first."""
     _cut_ways: set[tuple[str, str]] = attrs.field(factory=set, init=False)
     _dark_hosts: set[str] = attrs.field(factory=set, init=False)
     _connections_count: int = attrs.field(default=0, init=False)
@@ -147,6 +148,8 @@ class MemoryNetwork:
         for stream in list(self._streams):
             if host in (stream.host, stream.peer_host):
                 stream.reset()
+            if stream.host == host:
+                self.forget_stream(stream)
 
     def streams_of(self, host: str) -> "list[MemoryStream]":
         """The sides of connections that are open on a host, oldest first."""
@@ -178,7 +181,7 @@ class MemoryNetwork:
 
     def forget_stream(self, stream: "MemoryStream") -> None:
         """Drop a stream that is closed."""
-        self._streams.remove(stream)
+        self._streams.pop(stream, None)
 
     def join(self, host: str, address: Address) -> "MemoryStream":
         """Connect a host to a listener, at once."""
@@ -190,7 +193,7 @@ class MemoryNetwork:
         number = self._connections_count
         near = MemoryStream(str(address), number, self, host, address.host, there, back)
         far = MemoryStream(host, number, self, address.host, host, back, there)
-        self._streams += [near, far]
+        self._streams |= {near: None, far: None}
         self.observe("connect", near, b"")
         listener.offer(far)
         return near
