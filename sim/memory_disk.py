@@ -25,30 +25,64 @@ SECTOR_BYTES = 512
 
 @attrs.define
 class _Inode:
-    """A file's bytes as seen, as synced, and the ranges in which they may differ."""
+    """A file's bytes as seen, as synced, and the ranges in which they may differ.
+
+    Both may be shorter than the file: what was allocated behind them is zero.
+    """
 
     seen: bytearray = attrs.field(factory=bytearray)
     synced: bytearray = attrs.field(factory=bytearray)
     dirty: list[tuple[int, int]] = attrs.field(factory=list)
+    seen_bytes: int = 0
+    synced_bytes: int = 0
+    cut_bytes: int | None = None
+    """The shortest that the file was cut to since it was synced."""
 
     def write(self, offset: int, written: bytes) -> None:
         _put(self.seen, offset, written)
+        self.seen_bytes = max(self.seen_bytes, len(self.seen))
         self.dirty.append((offset, offset + len(written)))
 
+    def read(self, offset: int, length: int) -> bytes:
+        length = max(0, min(length, self.seen_bytes - offset))
+        return bytes(self.seen[offset : offset + length]).ljust(length, b"\0")
+
+    def truncate(self, length: int) -> None:
+        del self.seen[length:]
+        self.seen_bytes = length
+        self.cut_bytes = length if self.cut_bytes is None else min(self.cut_bytes, length)
+
     def sync(self) -> None:
+        self._cut_synced()
         for start, end in self.dirty:
             _put(self.synced, start, self.seen[start:end])
         self.dirty.clear()
+        self.synced_bytes = self.seen_bytes
 
     def after_power_loss(self, keeps: Callable[[], bool]) -> "_Inode":
         """What is left: each sector that was not synced may have reached the disk, or not."""
-        left = bytearray(self.synced)
+        left, length = bytearray(self.synced), self.synced_bytes
+        if self.seen_bytes != length and keeps():
+            del left[self.seen_bytes if self.cut_bytes is None else self.cut_bytes :]
+            length = self.seen_bytes
         for start, end in self.dirty:
             first_sector = start - start % SECTOR_BYTES
             for sector in range(first_sector, end, SECTOR_BYTES):
                 if keeps():
                     _put(left, sector, self.seen[sector : sector + SECTOR_BYTES])
-        return _Inode(bytearray(left), left)
+        length = max(length, len(left))
+        return _Inode(bytearray(left), left, [], length, length)
+
+    def replace(self, content: bytes) -> None:
+        self.seen, self.synced = bytearray(content), bytearray(content)
+        self.seen_bytes = self.synced_bytes = len(content)
+        self.cut_bytes = None
+        self.dirty.clear()
+
+    def _cut_synced(self) -> None:
+        if self.cut_bytes is not None:
+            del self.synced[self.cut_bytes :]
+            self.cut_bytes = None
 
 
 def _put(content: bytearray, offset: int, written: bytes | bytearray) -> None:
@@ -66,7 +100,7 @@ class DiskFaults:
     sync_failing: int | None = None
     """The sync of this synced write raises EIO, after its bytes were written."""
     full_at_bytes: int | None = None
-    """Writes that make the files longer than this in all raise ENOSPC."""
+    """Writes and allocations that make the files longer than this in all raise ENOSPC."""
     sync_s: float = 0.0
     """How long a sync takes."""
 
@@ -87,8 +121,8 @@ class MemoryFile:
 
     @property
     def size_bytes(self) -> int:
-        """Length as last written."""
-        return len(self._inode.seen)
+        """Length as last written, allocated or cut."""
+        return self._inode.seen_bytes
 
     async def write_synced(self, offset: int, buffers: Buffers) -> None:
         """Write all of it there and wait until it is on disk."""
@@ -107,7 +141,18 @@ class MemoryFile:
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
         await trio.lowlevel.checkpoint()
-        return bytes(self._inode.seen[offset : offset + length])
+        return self._inode.read(offset, length)
+
+    async def allocate(self, offset: int, length: int) -> None:
+        """Take space for these bytes. DiskFullError if there is not so much."""
+        await trio.lowlevel.checkpoint()
+        self._disk.count_growth(self._name, offset + length - self.size_bytes)
+        self._inode.seen_bytes = max(self.size_bytes, offset + length)
+
+    async def truncate(self, length: int) -> None:
+        """Cut the file to this length; not durable until the next `write_synced`."""
+        await trio.lowlevel.checkpoint()
+        self._inode.truncate(length)
 
     async def close(self) -> None:
         """Close; nothing is synced by it."""
@@ -201,21 +246,25 @@ class MemoryDisk:
 
     def content(self, name: str) -> bytes:
         """A file's bytes, as a process would read them."""
-        return bytes(self._inode(name).seen)
+        inode = self._inode(name)
+        return inode.read(0, inode.seen_bytes)
 
     def overwrite(self, name: str, content: bytes) -> None:
         """Replace a file's bytes on the disk, as rot or a stray hand would."""
-        inode = self._inode(name)
-        inode.seen, inode.synced = bytearray(content), bytearray(content)
-        inode.dirty.clear()
+        self._inode(name).replace(content)
 
     def count_write(self, name: str, growth_bytes: int) -> None:
         """One more write begins; it fails if `faults` say so."""
         self.writes_count += 1
         if self.writes_count == self.faults.write_failing:
             raise DiskFailedError(f"cannot write {name}: {os.strerror(errno.EIO)}")
+        self.count_growth(name, growth_bytes)
+
+    def count_growth(self, name: str, growth_bytes: int) -> None:
+        """A file is about to take more space; DiskFullError if there is not so much."""
         limit = self.faults.full_at_bytes
-        if limit is not None and self._used_bytes() + growth_bytes > limit:
+        limit = self.capacity_bytes if limit is None else min(limit, self.capacity_bytes)
+        if growth_bytes > 0 and self._used_bytes() + growth_bytes > limit:
             raise DiskFullError(f"cannot write {name}: {os.strerror(errno.ENOSPC)}")
 
     def count_sync(self, name: str) -> None:
@@ -225,7 +274,7 @@ class MemoryDisk:
             raise DiskFailedError(f"cannot sync {name}: {os.strerror(errno.EIO)}")
 
     def _used_bytes(self) -> int:
-        return sum(len(inode.seen) for inode in self._seen.values())
+        return sum(inode.seen_bytes for inode in self._seen.values())
 
     def _inode(self, name: str) -> _Inode:
         if name not in self._seen:

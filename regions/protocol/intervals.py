@@ -45,6 +45,17 @@ class IntervalSet:
         """How many numbers are in the set."""
         return sum(last - first + 1 for first, last in self)
 
+    def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The intervals of numbers from `first` to `last` that are not in the set."""
+        for low, high in self:
+            if low > last:
+                break
+            if first < low:
+                yield first, low - 1
+            first = max(first, high + 1)
+        if first <= last:
+            yield first, last
+
     def add(self, first: int, last: int | None = None) -> None:
         """Add one number, or all from `first` to `last`."""
         last = first if last is None else last

@@ -25,7 +25,10 @@ class FileRow:
 
 
 class KnownFiles:
-    """The files behind the open one. Invariant: a retired file has no row."""
+    """The files behind the open one.
+
+    A file may be there and be retired: then the process ended before it was removed.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[int, FileRow] = {}
@@ -54,7 +57,32 @@ class KnownFiles:
         """Replay what a table says of retired files."""
         self.retired.update(retired)
 
+    def lost(self, newest: int, *, table_newest: int) -> Iterator[tuple[int, int]]:
+        """Ids up to `newest` of files that are neither there nor retired, as intervals.
+
+        That a file is retired counts only if it is older than an intact table, because what was
+        promised in it, epochs and fences, must stand somewhere.
+        """
+        accounted = IntervalSet((file_id, file_id) for file_id in self._rows)
+        for first, last in self.retired:
+            if first < table_newest:
+                accounted.add(first, min(last, table_newest - 1))
+        return accounted.missing(1, newest)
+
     def rows(self) -> Iterator[FileRow]:
         """What a table says of the files before its own, in order of their ids."""
         for file_id in sorted(self._rows):
             yield self._rows[file_id]
+
+
+def merged_rows(rows: Iterable[FileRow]) -> dict[int, FileRow]:
+    """All that is promised of each file, by whatever later file or table says it."""
+    merged: dict[int, FileRow] = {}
+    for row in rows:
+        before = merged.setdefault(row.file_id, row)
+        merged[row.file_id] = FileRow(
+            row.file_id,
+            max(before.length_bytes, row.length_bytes),
+            row.table_crc or before.table_crc,
+        )
+    return merged

@@ -7,7 +7,7 @@ a gap is real: its checksum is seeded with the file's random salt and with the v
 stands at.
 
 What a gap means depends on the highest mark, which is known at the end alone: below it, rot;
-above it, the tail that a crash tore.
+above it, the tail that a crash tore, or space that was allocated and never written.
 """
 
 from array import array
@@ -50,11 +50,17 @@ class JournalWalk:
         """Of the highest mark: all below it was synced. Without one, where the walk began."""
         self.is_sealed = False
         """Whether the highest mark says that nothing but the table follows."""
+        self.records_end = start
+        """Where the last record ends by its own account; its body may be cut short."""
+        self._examined_end = start  # What lies behind it was not looked at.
+        self._nonzero_end = start
 
     @property
-    def records_end(self) -> int:
-        """Where the last record ends by its own account; its body may be cut short."""
-        return self._at if self._gap_start is None else self._gap_start
+    def content_end(self) -> int:
+        """All behind it is zero: space that was allocated, and never written."""
+        if self._examined_end < self._end:
+            return self._end
+        return min(self._end, max(self.records_end, self._nonzero_end))
 
     def window(self) -> tuple[int, int] | None:
         """Offset and length of the bytes to look at next; None at the end of the file."""
@@ -66,6 +72,9 @@ class JournalWalk:
     def take(self, offset: int, found: bytes) -> None:
         """Look at the bytes of the last `window`."""
         assert offset == self._at
+        self._examined_end = offset + len(found)
+        if content := found.rstrip(b"\0"):
+            self._nonzero_end = offset + len(content)
         place = 0
         while 0 <= place <= len(found) - RECORD_HEADER_BYTES:
             header = found[place : place + RECORD_HEADER_BYTES]
@@ -91,6 +100,7 @@ class JournalWalk:
     def _note(self, offset: int, record: Record, header: bytes) -> None:
         self._offsets.append(offset)
         self._headers += header
+        self.records_end = offset + RECORD_HEADER_BYTES + record.body_length
         if record.kind is Kind.MARK:
             self.mark_offset = offset
             self.is_sealed = bool(record.flags & FLAG_LAST)

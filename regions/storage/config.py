@@ -14,6 +14,7 @@ _POSITIVE = (
     "mark_idle_s",
     "tail_cache_bytes_max",
     "read_bytes_max",
+    "journal_ahead_bytes",
     "free_bytes_min",
     "free_check_s",
     "connections_max",
@@ -46,6 +47,10 @@ class StorageConfig:
     journal_file_bytes: int = 256 << 20
     """When a journal file is sealed and the next begun: small ones make a restart quicker and
     give back space sooner, large ones cost fewer pauses of a few milliseconds."""
+
+    journal_ahead_bytes: int = 8 << 20
+    """Disk space that the open journal file takes before it is written, at most a quarter of a
+    file: in it fences can still be written when the disk is full. Less when little is free."""
 
     in_flight_bytes_max: int = 64 << 20
     """Entries received but not yet on disk. At the bound connections with adds are not read on,

@@ -30,7 +30,7 @@ class DiskFile(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Length, as last written or found when it was opened."""
+        """Length, as last written, allocated, cut, or found when it was opened."""
         ...
 
     async def write_synced(
@@ -43,6 +43,17 @@ class DiskFile(Protocol):
         self, offset: int, buffers: Sequence[bytes | bytearray | memoryview]
     ) -> None:
         """Write without waiting for the disk."""
+        ...
+
+    async def allocate(self, offset: int, length: int) -> None:
+        """Take disk space for these bytes; those behind the end are zero, and the end moves.
+
+        DiskFullError if there is not so much: the file is as before, and may be written on.
+        """
+        ...
+
+    async def truncate(self, length: int) -> None:
+        """Cut the file to this length; not durable until the next `write_synced`."""
         ...
 
     async def read(self, offset: int, length: int) -> bytes:

@@ -36,6 +36,7 @@ _IOVECS_MAX = 1024
 _READ_AT_ONCE_BYTES_MAX = 1 << 20
 """Copying more out of the page cache would hold up the event loop."""
 _READERS_COUNT_MAX = 4
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DirectoryInUseError(ConflictError):
@@ -126,10 +127,56 @@ class RealFile:
             self._read_waiting, offset, length, limiter=self._disk.readers
         )
 
+    async def allocate(self, offset: int, length: int) -> None:
+        """Take disk space for these bytes; those behind the end are zero, and the end moves.
+
+        This does not make a sync cheaper: the space is marked as unwritten, and that mark
+        changes with each write. (Measured on ext4: 34 us beside 36 us for a write that extends
+        the file. Space filled with zeros syncs in 24 us, but doubles what the disk has to
+        write.) It keeps the space: what it covers can be written when the disk is full.
+        """
+        size_bytes = self._size_bytes
+
+        def work() -> None:
+            with _errors_named(f"cannot allocate {length} bytes for {self._name}"):
+                try:
+                    os.posix_fallocate(self._descriptor, offset, length)
+                except OSError as error:
+                    if error.errno in _NO_SPACE:  # It may have taken what there was.
+                        os.ftruncate(self._descriptor, size_bytes)
+                    raise
+
+        try:
+            await self._disk.thread.do(work)
+        except DiskFailedError:
+            self._has_failed = True
+            raise
+        self._size_bytes = max(size_bytes, offset + length)
+
+    async def truncate(self, length: int) -> None:
+        """Cut the file to this length; not durable until the next `write_synced`."""
+
+        def work() -> None:
+            with _errors_named(f"cannot cut {self._name} to {length} bytes"):
+                os.ftruncate(self._descriptor, length)
+
+        await self._disk.thread.do(work)
+        self._size_bytes = length
+
     async def close(self) -> None:
         """Close; nothing is synced by it."""
         await trio.lowlevel.checkpoint()
-        os.close(self._descriptor)
+        self._close_now()
+
+    def __del__(self) -> None:
+        # A file that was retired is closed when the last who reads from it lets it go: were it
+        # closed before, the number of its descriptor could come to mean another file.
+        self._close_now()
+
+    def _close_now(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     async def _write(self, offset: int, buffers: Sequence[Buffer], *, is_synced: bool) -> None:
         if self._has_failed:
@@ -309,6 +356,6 @@ def _errors_named(what: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise NotFoundError(f"{what}: {error.strerror}") from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in _NO_SPACE:
             raise DiskFullError(f"{what}: {error.strerror}") from error
         raise DiskFailedError(f"{what}: {error.strerror}") from error

@@ -7,7 +7,8 @@ begins at the same place with the same mark.
 
 A file that is full is sealed with its table; the next file names its length and its table's
 checksum, and comes into being by a rename, whole and synced, so that no half-made file is
-found.
+found. While a file is open it takes disk space ahead (`SpaceAhead`); sealing gives back what is
+left of it.
 
 Invariants.
 1. One write at a time; a callback of `when_synced` runs only after a sync that covers
@@ -21,6 +22,7 @@ everything
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import attrs
 import trio
@@ -28,6 +30,7 @@ import trio
 from geolog.protocol.ids import InstanceId
 from regions.protocol.known_files import FileRow, KnownFiles
 from regions.protocol.ledgers import Ledgers
+from regions.protocol.promises import promises_of
 from regions.protocol.records import (
     DATA_OFFSET,
     MARK,
@@ -43,10 +46,13 @@ from regions.protocol.records import (
     table_record,
     unfinished_name,
 )
-from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, Promises, encode_table
+from regions.protocol.table_files import table_file_name
+from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, encode_table
 from regions.storage.disk import Disk, DiskFailedError, DiskFile, DiskFullError
 from regions.storage.durations import Durations, DurationStatistics
 from regions.storage.entries import EntryStore, JournalFile
+from regions.storage.space_ahead import SpaceAhead
+from topology.errors import NotFoundError
 
 _log = logging.getLogger(__name__)
 
@@ -122,6 +128,7 @@ class Journal:
         group_bytes_max: int,
         in_flight_bytes_max: int,
         mark_idle_s: float,
+        ahead_bytes: int,
         salt_source: Callable[[int], bytes],
     ) -> None:
         self._disk = disk
@@ -134,6 +141,7 @@ class Journal:
         self._group_bytes_max = group_bytes_max
         self._in_flight_bytes_max = in_flight_bytes_max
         self._mark_idle_s = mark_idle_s
+        self._space = SpaceAhead(disk, min(ahead_bytes, file_bytes_max // 4))
         self._salt_source = salt_source
         self._waiting: deque[_Group] = deque()
         self._writing: _Group | None = None
@@ -204,7 +212,7 @@ class Journal:
         self.append_nowait(retire_record(file_id))
         await self.wait_synced()
         self._entries.remove_file(file_id)
-        await self._disk.remove(file_name(file_id))
+        await remove_journal_file(self._disk, file_id)
         await self._disk.sync_directory()
 
     def when_synced(self, call: Callable[[], None]) -> None:
@@ -230,6 +238,7 @@ class Journal:
     async def run(self) -> None:
         """Write and sync what comes; never returns. What the disk raises ends it for good."""
         try:
+            await self._space.reach(self._open.file, self._open.end)
             while True:
                 await self._wait_appended()
                 # Cancelled, it ends behind a group and not within, so that `finish` can follow.
@@ -277,6 +286,7 @@ class Journal:
         opened = self._open
         records = [(MARK, b""), *group.records]
         buffers, body_offsets, end = opened.codec.pack_all(opened.end, records)
+        await self._space.reach(opened.file, end)
         start_s = trio.current_time()
         await opened.file.write_synced(opened.end, buffers)
         self._sync_durations.note(trio.current_time() - start_s)
@@ -308,28 +318,22 @@ class Journal:
         """End the open file with its table."""
         opened = self._open
         table = self._entries.open_table.sealed()
-        body = encode_table(self._promises(), table)
+        body = encode_table(promises_of(self._ledgers, self._files), table)
         record = table_record(body)
         buffers, (_, body_offset), end = opened.codec.pack_all(
             opened.end, [(MARK_LAST, b""), (record, body)]
         )
         footer = Footer(opened.codec.file_id, body_offset, len(body), record.body_crc)
+        end += FOOTER_BYTES
+        if end < opened.file.size_bytes:
+            # Before the last write, so that the footer is at the end whenever it is there.
+            await opened.file.truncate(end)
         await opened.file.write_synced(opened.end, [*buffers, footer.encode()])
-        opened.end = end + FOOTER_BYTES
+        opened.end = end
         self._entries.seal_last(table)
         row = FileRow(opened.codec.file_id, opened.end, record.body_crc)
         self._files.keep(row)
         return row
-
-    def _promises(self) -> Promises:
-        """What is known of the whole node, also by records that are in flight."""
-        return Promises(
-            list(self._ledgers.rows()),
-            self._ledgers.deleted,
-            list(self._files.rows()),
-            self._files.retired,
-            self._ledgers.settled_through,
-        )
 
 
 async def create_file(
@@ -347,3 +351,10 @@ async def create_file(
     await disk.rename(name, file_name(header.file_id))
     await disk.sync_directory()
     return OpenFile(await disk.open(file_name(header.file_id)), codec, end)
+
+
+async def remove_journal_file(disk: Disk, file_id: int) -> None:
+    """Remove a journal file and its table file; the directory is not synced by this."""
+    await disk.remove(file_name(file_id))
+    with suppress(NotFoundError):  # Only what a crash ended has one.
+        await disk.remove(table_file_name(file_id))

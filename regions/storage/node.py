@@ -222,6 +222,7 @@ async def _restart(
         group_bytes_max=config.group_bytes_max,
         in_flight_bytes_max=config.in_flight_bytes_max,
         mark_idle_s=config.mark_idle_s,
+        ahead_bytes=config.journal_ahead_bytes,
         salt_source=random_bytes,
     )
     service = StorageService(

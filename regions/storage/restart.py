@@ -1,16 +1,19 @@
 """From the files of a data directory to a journal: what is true, what is torn, what is rot.
 
-Theory of operation. Files are replayed in order. A sealed file gives its table if that is
-intact, else it is walked from record to record, up to where its successor says that it was
-synced. In the last file all below its highest mark was synced: what cannot be read there is
-rot. From the mark on nothing was certainly acknowledged, and nothing is known to be on disk:
-the valid records up to the first bad one are copied to a new file, and only when that is
-synced does the node answer anything (planted bug 34). The old file is never written again: if
-its last process was told by the disk of a failure, that file's unsynced pages may look written
-and be gone (planted bug 14).
+Theory of operation. Files are replayed in order. A file with an intact table gives that, at its
+end or in a table file beside it; any other is walked from record to record, up to where a later
+file says that it was synced. In the last file all below its highest mark was synced, and all
+below what metadata noted of it: what cannot be read there is rot. From there on nothing was
+certainly acknowledged, and nothing is known to be on disk: the valid records up to the first
+bad one are copied to a new file, and only when that is synced does the node answer anything
+(planted bug 34). The old file is never written again: if its last process was told by the disk
+of a failure, that file's unsynced pages may look written and be gone (planted bug 14). It is
+only cut where nothing but allocated space follows, and gets a table file, so that it is walked
+once.
 
 Rot and a missing or shortened file put every ledger in doubt that may have had a record there
 (`Ledgers.on_damage`); an entry that a readable header or the table names is CORRUPT at worst.
+Nothing on the disk is changed before all was read: a start that is refused leaves it as it was.
 """
 
 import logging
@@ -19,8 +22,9 @@ from collections.abc import Callable
 import attrs
 from crc32c import crc32c
 
-from regions.protocol.known_files import FileRow, KnownFiles
+from regions.protocol.known_files import FileRow, KnownFiles, merged_rows
 from regions.protocol.ledgers import Ledgers
+from regions.protocol.promises import promises_of
 from regions.protocol.records import (
     DATA_OFFSET,
     RECORD_HEADER_BYTES,
@@ -28,23 +32,20 @@ from regions.protocol.records import (
     Kind,
     Record,
     RecordCodec,
-    file_id_of,
-    is_unfinished,
 )
 from regions.protocol.scan import JournalWalk
-from regions.protocol.tables import (
-    FOOTER_BYTES,
-    Footer,
-    FoundTable,
-    OpenTable,
-    SealedTable,
-)
+from regions.protocol.tables import OpenTable, SealedTable
 from regions.storage.disk import Disk, DiskFile
 from regions.storage.entries import EntryStore, JournalFile
-from regions.storage.identity import WrongDataDirectoryError
+from regions.storage.found_files import FoundDirectory, FoundFile, LoadedTable, find_files
 from regions.storage.journal import JournalEnd, JournalIdentity, OpenFile, create_file
 from regions.storage.journal_end import NO_END, OlderDiskError
-from topology.errors import DamagedBytesError
+from regions.storage.leftovers import (
+    Walked,
+    remove_retired,
+    remove_unfinished,
+    write_table_files,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -59,28 +60,6 @@ class Restarted:
     opened: OpenFile
 
 
-@attrs.frozen
-class _Found:
-    """A journal file as found; `header` is None if it cannot be read."""
-
-    file_id: int
-    file: DiskFile
-    header: FileHeader | None
-
-    @property
-    def codec(self) -> RecordCodec | None:
-        """Reads its records, if the header could be read."""
-        return RecordCodec(self.file_id, self.header.salt) if self.header else None
-
-
-@attrs.frozen
-class _Tail:
-    """What the last file has from its highest mark on."""
-
-    mark_offset: int
-    records: list[tuple[Record, bytes]]
-
-
 async def restart_journal(
     disk: Disk,
     identity: JournalIdentity,
@@ -91,139 +70,178 @@ async def restart_journal(
 ) -> Restarted:
     """Replay all files, then begin a new one. Nothing may be answered before this returns.
 
-    OlderDiskError if the journal ends before what is `noted` of it.
+    OlderDiskError if the journal ends before what is `noted` of it; WrongDataDirectoryError and
+    UnknownFormatError if a file is not of this node or not of this age.
     """
-    ledgers = Ledgers(identity.instance)
-    entries = EntryStore(ledgers, cached_bytes_max=cached_bytes_max)
-    files = KnownFiles()
-    replay = _Replay(ledgers, entries, files)
-    found = await _find_files(disk, identity)
+    found = await find_files(disk, identity)
     _check_end(found, noted, identity)
-    successors: list[_Found | None] = [*found[1:], None]
-    for each, successor in zip(found, successors, strict=False):
-        await replay.on_file(each, successor)
+    replay = _Replay(found, noted, identity)
+    await replay.on_files()
     header = FileHeader(
-        found[-1].file_id + 1 if found else 1,
+        replay.file_id_newest + 1,
         identity.instance,
         identity.cluster_id,
         salt_source(8),
-        found[-1].file_id if found else 0,
-        replay.tail.mark_offset,
+        *replay.predecessor,
     )
-    opened = await create_file(disk, header, replay.tail.records)
-    table = OpenTable()
-    _, body_offsets, _ = opened.codec.pack_all(DATA_OFFSET, replay.tail.records)
-    for (record, _), body_offset in zip(replay.tail.records, body_offsets, strict=True):
-        replay.on_record(header.file_id, table, record, body_offset)
-    entries.add_file(JournalFile(header.file_id, opened.file, table))
-    return Restarted(ledgers, entries, files, opened)
+    open_table = replay.on_tail(RecordCodec(header.file_id, header.salt))
+    replay.on_end()
+    await remove_unfinished(disk, found.leftovers)
+    await replay.cut_unwritten()
+    opened = await create_file(disk, header, replay.tail)
+    entries = EntryStore(replay.ledgers, cached_bytes_max=cached_bytes_max)
+    for each in replay.kept_files():
+        entries.add_file(each)
+    entries.add_file(JournalFile(header.file_id, opened.file, open_table))
+    promises = promises_of(replay.ledgers, replay.files)
+    await write_table_files(disk, identity, replay.walked, promises)
+    await remove_retired(disk, replay.retired_there)
+    return Restarted(replay.ledgers, entries, replay.files, opened)
 
 
-async def _find_files(disk: Disk, identity: JournalIdentity) -> list[_Found]:
-    found: list[_Found] = []
-    for name in await disk.list():
-        if is_unfinished(name):
-            await disk.remove(name)
-        file_id = file_id_of(name)
-        if file_id is None:
-            continue
-        file = await disk.open(name)
-        found.append(_Found(file_id, file, await _read_header(file, file_id, identity)))
-    return found
-
-
-def _check_end(found: list[_Found], noted: JournalEnd, identity: JournalIdentity) -> None:
-    file = found[-1].file if found else None
-    end = JournalEnd(found[-1].file_id, file.size_bytes) if file else NO_END
+def _check_end(found: FoundDirectory, noted: JournalEnd, identity: JournalIdentity) -> None:
+    last = found.files[-1] if found.files else None
+    end = JournalEnd(last.file_id, last.file.size_bytes) if last else NO_END
     if end < noted:
-        raise OlderDiskError(
-            f"the journal of node {identity.node_id} ends with {end.offset} bytes of file"
-            f" {end.file_id:016x}, but once it reached byte {noted.offset} of file"
-            f" {noted.file_id:016x}: files were lost or cut, or this is an old copy. Give the"
-            f" node its disk back, or replace it by `geolog node replace {identity.node_id}`"
-        )
+        raise _older_disk(end, noted, identity)
 
 
-async def _read_header(
-    file: DiskFile, file_id: int, identity: JournalIdentity
-) -> FileHeader | None:
-    try:
-        header = FileHeader.decode(await file.read(0, DATA_OFFSET))
-    except DamagedBytesError as error:
-        _log.error("%s: %s", file.name, error)
-        return None
-    if (header.instance, header.cluster_id) != (identity.instance, identity.cluster_id):
-        raise WrongDataDirectoryError(
-            f"{file.name} was written by node {header.instance} of cluster "
-            f"{header.cluster_id}; this is node {identity.instance} of cluster "
-            f"{identity.cluster_id}"
-        )
-    if header.file_id != file_id:
-        raise WrongDataDirectoryError(
-            f"{file.name} is journal file {header.file_id:016x} under another name"
-        )
-    return header
+def _older_disk(
+    end: JournalEnd, noted: JournalEnd, identity: JournalIdentity
+) -> OlderDiskError:
+    return OlderDiskError(
+        f"the journal of node {identity.node_id} ends with {end.offset} bytes of file"
+        f" {end.file_id:016x}, but once it reached byte {noted.offset} of file"
+        f" {noted.file_id:016x}: files were lost or cut, or this is an old copy. Give the"
+        f" node its disk back, or replace it by `geolog node replace {identity.node_id}`"
+    )
 
 
 class _Replay:
-    """Takes the files in order."""
+    """Takes the files in order, and changes nothing on the disk."""
 
-    def __init__(self, ledgers: Ledgers, entries: EntryStore, files: KnownFiles) -> None:
-        self._ledgers = ledgers
-        self._entries = entries
-        self._files = files
-        self._file_id_before = 0
-        self.tail = _Tail(0, [])
-
-    async def on_file(self, found: _Found, successor: _Found | None) -> None:
-        """Replay one file; the last has no successor."""
-        self._check_predecessor(found)
-        sealed = await _read_table(found, _promise(found, successor))
-        if sealed is not None:
-            footer, found_table = sealed
-            table = found_table.entries
-            self._ledgers.on_table(found_table)
-            self._files.on_table(found_table.retired)
-            self._files.keep(FileRow(found.file_id, found.file.size_bytes, footer.table_crc))
-            # The table stands behind its record's header and the mark before that.
-            self.tail = _Tail(footer.table_offset - 2 * RECORD_HEADER_BYTES, [])
-        elif found.codec is None:
-            self._on_damage(found, "its header and its table cannot be read")
-            table = SealedTable(b"")
-            self.tail = _Tail(0, [])
-        else:
-            table = await self._on_records(found, found.codec, successor)
-        self._entries.add_file(JournalFile(found.file_id, found.file, table))
-
-    def on_record(
-        self, file_id: int, table: OpenTable, record: Record, body_offset: int
+    def __init__(
+        self, found: FoundDirectory, noted: JournalEnd, identity: JournalIdentity
     ) -> None:
-        """Replay one record."""
-        self._ledgers.on_record(file_id, record)
-        if record.kind is Kind.RETIRE:
-            self._files.retire(record.file_id)
-        if record.kind is Kind.ENTRY:
-            table.add(
-                record.ledger, record.entry, body_offset, record.body_length, record.body_crc
-            )
+        self._found = found.files
+        self._identity = identity
+        self._noted = noted
+        rows = [row for each in found.files for row in each.promised_rows()]
+        if noted != NO_END:
+            rows.append(FileRow(noted.file_id, noted.offset, 0))
+        self._promised = merged_rows(rows)
+        # A table file is made when the next journal file is there, never before.
+        successors = [file_id + 1 for file_id in found.table_file_ids]
+        present = [each.file_id for each in found.files]
+        self.file_id_newest = max([*self._promised, *successors, *present], default=0)
+        self._tables: dict[int, SealedTable] = {}
+        self._rows: dict[int, FileRow] = {}
+        self._table_newest = 0
+        self._damages: list[tuple[int, str]] = []
+        self._unwritten_from: int | None = None
+        self.ledgers = Ledgers(identity.instance)
+        self.files = KnownFiles()
+        self.tail: list[tuple[Record, bytes]] = []
+        """Records of the last file above all that is proven."""
+        self.walked: list[Walked] = []
+        self.retired_there: list[FoundFile] = []
 
-    def _check_predecessor(self, found: _Found) -> None:
-        expected = found.header.predecessor_id if found.header else self._file_id_before
-        if expected != self._file_id_before:
-            _log.error("journal file %016x, before %s, is missing", expected, found.file.name)
-            self._ledgers.on_damage(max(expected, self._file_id_before))
-        self._file_id_before = found.file_id
+    @property
+    def predecessor(self) -> tuple[int, int, int]:
+        """What the next file's header says of the last one."""
+        if not self._found:
+            return 0, 0, 0
+        row = self._rows[self._found[-1].file_id]
+        return row.file_id, row.length_bytes, row.table_crc
 
-    async def _on_records(
-        self, found: _Found, codec: RecordCodec, successor: _Found | None
-    ) -> SealedTable:
+    async def on_files(self) -> None:
+        """Replay all files."""
+        accepted = {each.file_id: self._accepted_table(each) for each in self._found}
+        covered = _covered(accepted)
+        for each in self._found:
+            promised = self._promised.get(each.file_id)
+            if promised and each.file.size_bytes < promised.length_bytes:
+                self._on_damage(
+                    each,
+                    f"it has {each.file.size_bytes} of {promised.length_bytes} synced bytes",
+                )
+            table = accepted[each.file_id]
+            if table is not None:
+                self._on_table(each, table, is_covered=each.file_id in covered)
+            elif each.codec is None:
+                self._on_damage(each, "its header and its table cannot be read")
+                self._keep(each, SealedTable(b""), 0)
+            else:
+                await self._on_records(each, each.codec)
+
+    def on_tail(self, codec: RecordCodec) -> OpenTable:
+        """Replay the tail as it will stand in the new file."""
+        table = OpenTable()
+        _, body_offsets, _ = codec.pack_all(DATA_OFFSET, self.tail)
+        for (record, _), body_offset in zip(self.tail, body_offsets, strict=True):
+            self._on_record(codec.file_id, table, record, body_offset)
+        return table
+
+    def on_end(self) -> None:
+        """All was replayed: say which files are kept, which are lost, and what is damaged."""
+        for each in self._found:
+            if each.file_id in self.files.retired and each.file_id < self._table_newest:
+                self.retired_there.append(each)
+            else:
+                self.files.keep(self._rows[each.file_id])
+        for first, last in self.files.lost(
+            self.file_id_newest, table_newest=self._table_newest
+        ):
+            self._damages.append((last, f"journal files {first:016x} to {last:016x} are lost"))
+        gone = {each.file_id for each in self.retired_there}
+        for file_id, what in self._damages:
+            if file_id not in gone:
+                level = (
+                    logging.ERROR if file_id > self.ledgers.settled_through else logging.INFO
+                )
+                _log.log(level, "%s", what)
+                self.ledgers.on_damage(file_id)
+
+    async def cut_unwritten(self) -> None:
+        """Give back the space that the last process took ahead: a full disk may need it."""
+        if self._unwritten_from is not None:
+            await self._found[-1].file.truncate(self._unwritten_from)
+
+    def kept_files(self) -> list[JournalFile]:
+        """The files that go on being read."""
+        return [
+            JournalFile(each.file_id, each.file, self._tables[each.file_id])
+            for each in self._found
+            if self.files.find(each.file_id) is not None
+        ]
+
+    def _accepted_table(self, found: FoundFile) -> LoadedTable | None:
+        """The file's table, if it is the one that later files promise."""
+        table, promised = found.table, self._promised.get(found.file_id)
+        if table is None or promised is None:
+            return table
+        if table.crc:
+            return table if promised.table_crc in (0, table.crc) else None
+        return table if table.proven_bytes >= promised.length_bytes else None
+
+    def _on_table(self, found: FoundFile, table: LoadedTable, *, is_covered: bool) -> None:
+        if not is_covered:
+            self.ledgers.on_table(table.content)
+        self.files.on_table(table.content.retired)
+        self._table_newest = found.file_id
+        crc = table.crc if self._is_synced_whole(found) else 0
+        self._keep(found, table.content.entries, table.proven_bytes, crc)
+
+    def _is_synced_whole(self, found: FoundFile) -> bool:
+        promised = self._promised.get(found.file_id)
+        return promised is not None and promised.length_bytes >= found.file.size_bytes
+
+    async def _on_records(self, found: FoundFile, codec: RecordCodec) -> None:
         """Replay what is proven, keep the tail of the last file, and say what is damaged."""
         walk = JournalWalk(codec, DATA_OFFSET, found.file.size_bytes)
         while (window := walk.window()) is not None:
             walk.take(window[0], await found.file.read(*window))
-        proven_end = walk.mark_offset
-        if successor is not None:
-            proven_end = self._proven_end(found, _promise(found, successor), walk)
+        proven_end = self._proven_end(found, walk)
         for gap in walk.gaps:
             if gap.start < proven_end:
                 self._on_damage(found, f"bytes {gap.start} to {gap.end} cannot be read")
@@ -231,59 +249,80 @@ class _Replay:
         for offset, record in walk.records():
             if offset < proven_end:
                 body_offset = offset + RECORD_HEADER_BYTES
-                self.on_record(found.file_id, table, record, body_offset)
-        self._files.keep(FileRow(found.file_id, proven_end, 0))
-        if successor is None:
-            self.tail = _Tail(proven_end, await _read_tail(found.file, walk))
-        return table.sealed()
+                self._on_record(found.file_id, table, record, body_offset)
+        if found is self._found[-1]:
+            self.tail = await _read_tail(found.file, walk, proven_end)
+            unwritten_from = max(walk.content_end, proven_end)
+            if unwritten_from < found.file.size_bytes:
+                self._unwritten_from = unwritten_from
+        entries = table.sealed()
+        self._keep(found, entries, proven_end)
+        if found.header is not None and not self._is_damaged(found):
+            salt = found.header.salt
+            self.walked.append(Walked(found.file_id, salt, proven_end, entries))
 
-    def _proven_end(self, found: _Found, promise: FileHeader | None, walk: JournalWalk) -> int:
-        if promise is None:
-            self._on_damage(found, "the next file does not say how much of it was synced")
-            return walk.mark_offset
-        if found.file.size_bytes < promise.predecessor_bytes:
-            self._on_damage(
-                found,
-                f"it has {found.file.size_bytes} of {promise.predecessor_bytes} synced bytes",
-            )
+    def _proven_end(self, found: FoundFile, walk: JournalWalk) -> int:
+        """All below it was synced once."""
+        promised = self._promised.get(found.file_id)
         # Behind the last mark of all stands nothing but the table, and that is made anew.
-        return walk.mark_offset if walk.is_sealed else promise.predecessor_bytes
+        if walk.is_sealed or (promised is None and found is self._found[-1]):
+            return walk.mark_offset
+        if promised is None:
+            self._on_damage(found, "no later file says how much of it was synced")
+            return walk.mark_offset
+        if found is self._found[-1] and walk.content_end <= walk.records_end:
+            end = JournalEnd(found.file_id, walk.records_end)
+            if end < self._noted:
+                raise _older_disk(end, self._noted, self._identity)
+        return max(walk.mark_offset, promised.length_bytes)
 
-    def _on_damage(self, found: _Found, what: str) -> None:
-        _log.error("%s is damaged: %s", found.file.name, what)
-        self._ledgers.on_damage(found.file_id)
+    def _on_record(
+        self, file_id: int, table: OpenTable, record: Record, body_offset: int
+    ) -> None:
+        self.ledgers.on_record(file_id, record)
+        if record.kind is Kind.RETIRE:
+            self.files.retire(record.file_id)
+        elif record.kind is Kind.ENTRY:
+            table.add(
+                record.ledger, record.entry, body_offset, record.body_length, record.body_crc
+            )
+
+    def _keep(
+        self, found: FoundFile, entries: SealedTable, proven_bytes: int, crc: int = 0
+    ) -> None:
+        promised = self._promised.get(found.file_id, FileRow(found.file_id, 0, 0))
+        length_bytes = max(proven_bytes, promised.length_bytes)
+        # Without a checksum no later table stands in for this file's own promises.
+        crc = 0 if self._is_damaged(found) else crc or promised.table_crc
+        self._tables[found.file_id] = entries
+        self._rows[found.file_id] = FileRow(found.file_id, length_bytes, crc)
+
+    def _is_damaged(self, found: FoundFile) -> bool:
+        return any(file_id == found.file_id for file_id, _ in self._damages)
+
+    def _on_damage(self, found: FoundFile, what: str) -> None:
+        self._damages.append((found.file_id, f"{found.file.name} is damaged: {what}"))
 
 
-def _promise(found: _Found, successor: _Found | None) -> FileHeader | None:
-    """The next file's header, if it can be read and truly is of the next: it knows this one."""
-    if successor is None or successor.header is None:
-        return None
-    header = successor.header
-    return header if header.predecessor_id == found.file_id else None
+def _covered(tables: dict[int, LoadedTable | None]) -> set[int]:
+    """The files whose promises the newest table repeats: they need not be replayed."""
+    intact = {file_id: table for file_id, table in tables.items() if table is not None}
+    if not intact:
+        return set()
+    newest = intact[max(intact)]
+    return {
+        row.file_id
+        for row in newest.content.files
+        if row.table_crc and row.file_id in intact and intact[row.file_id].crc == row.table_crc
+    }
 
 
-async def _read_table(
-    found: _Found, promise: FileHeader | None
-) -> tuple[Footer, FoundTable] | None:
-    """The table at the end of the file, if it is there, intact, and the one expected."""
-    file = found.file
-    end = file.size_bytes
-    last_bytes = await file.read(max(0, end - FOOTER_BYTES), FOOTER_BYTES)
-    footer = Footer.decode(last_bytes, found.file_id)
-    if footer is None or footer.table_offset + footer.table_length + FOOTER_BYTES != end:
-        return None
-    if promise and promise.predecessor_table_crc not in (0, footer.table_crc):
-        return None
-    body = await file.read(footer.table_offset, footer.table_length)
-    if len(body) != footer.table_length or crc32c(body) != footer.table_crc:
-        return None
-    return footer, FoundTable(body)
-
-
-async def _read_tail(file: DiskFile, walk: JournalWalk) -> list[tuple[Record, bytes]]:
-    """The records from the highest mark on, up to the first that is not whole."""
+async def _read_tail(
+    file: DiskFile, walk: JournalWalk, start: int
+) -> list[tuple[Record, bytes]]:
+    """The records from `start` on, up to the first that is not whole."""
     tail: list[tuple[Record, bytes]] = []
-    at = walk.mark_offset
+    at = start
     for offset, record in walk.records():
         if offset < at:
             continue

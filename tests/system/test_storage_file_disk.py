@@ -44,6 +44,55 @@ async def test_what_is_written_is_read_back(tmp_path: Path) -> None:
             await disk.open("two")
 
 
+async def test_space_is_taken_ahead_and_given_back(tmp_path: Path) -> None:
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"head"])
+        await file.allocate(4, (1 << 20) - 4)
+
+        assert file.size_bytes == 1 << 20
+        assert (tmp_path / "one").stat().st_blocks * 512 >= 1 << 20
+        assert await file.read(0, 6) == b"head\0\0"
+        await file.truncate(6)
+        await file.write_synced(4, [b"!"])
+        assert file.size_bytes == (tmp_path / "one").stat().st_size == 6
+        await file.close()
+
+
+async def test_space_that_is_not_there_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.posix_fallocate
+
+    def take_some(descriptor: int, offset: int, length: int) -> None:
+        whole(descriptor, offset, length // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"head"])
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "posix_fallocate", take_some)
+            with pytest.raises(DiskFullError, match="cannot allocate 4096 bytes for one"):
+                await file.allocate(4, 4096)
+
+        assert file.size_bytes == (tmp_path / "one").stat().st_size == 4
+        await file.write_synced(4, [b" and more"])
+        assert await file.read(0, 20) == b"head and more"
+
+
+async def test_a_removed_file_is_read_on_until_its_last_reader_lets_go(tmp_path: Path) -> None:
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"still here"])
+        descriptors_count = len(os.listdir("/proc/self/fd"))
+        await disk.remove("one")
+
+        assert await file.read(0, 10) == b"still here"
+        del file
+        assert len(os.listdir("/proc/self/fd")) == descriptors_count - 1
+
+
 async def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
     async with open_file_disk(tmp_path):
         with pytest.raises(DirectoryInUseError, match=str(tmp_path)):

@@ -13,7 +13,8 @@ from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import FLAG_FIRST, NO_FLAGS, Kind, Record
 from regions.storage.disk import Disk
 from regions.storage.entries import EntryStore
-from regions.storage.journal import Journal, JournalIdentity
+from regions.storage.journal import Journal, JournalEnd, JournalIdentity
+from regions.storage.journal_end import NO_END
 from regions.storage.restart import restart_journal
 
 IDENTITY = JournalIdentity(InstanceId("ab" * 16), "cd" * 16, "node-1")
@@ -77,7 +78,12 @@ def entry_record(
 
 
 async def restarted(
-    disk: Disk, *, file_bytes_max: int = 1 << 30, cached_bytes_max: int = 0
+    disk: Disk,
+    *,
+    noted: JournalEnd = NO_END,
+    file_bytes_max: int = 1 << 30,
+    cached_bytes_max: int = 0,
+    ahead_bytes: int = 0,
 ) -> Running:
     """Restart without running: what is on the disk can be looked at, nothing written."""
 
@@ -85,7 +91,11 @@ async def restarted(
         return bytes(range(1, 1 + count))
 
     found = await restart_journal(
-        disk, IDENTITY, cached_bytes_max=cached_bytes_max, salt_source=salt_source
+        disk,
+        IDENTITY,
+        noted=noted,
+        cached_bytes_max=cached_bytes_max,
+        salt_source=salt_source,
     )
     journal = Journal(
         disk,
@@ -98,6 +108,7 @@ async def restarted(
         group_bytes_max=1 << 20,
         in_flight_bytes_max=8 << 20,
         mark_idle_s=0.05,
+        ahead_bytes=ahead_bytes,
         salt_source=salt_source,
     )
     return Running(journal, found.ledgers, found.entries)
@@ -105,10 +116,14 @@ async def restarted(
 
 @asynccontextmanager
 async def running(
-    disk: Disk, *, file_bytes_max: int = 1 << 30, clean_stop: bool = True
+    disk: Disk,
+    *,
+    file_bytes_max: int = 1 << 30,
+    ahead_bytes: int = 0,
+    clean_stop: bool = True,
 ) -> AsyncIterator[Running]:
     """Restart and run; at the end stop cleanly, or as a process that is killed."""
-    found = await restarted(disk, file_bytes_max=file_bytes_max)
+    found = await restarted(disk, file_bytes_max=file_bytes_max, ahead_bytes=ahead_bytes)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(found.journal.run)
         yield found

@@ -42,3 +42,17 @@ def test_numbers_in_order_are_one_interval() -> None:
         numbers.add(number)
 
     assert list(numbers) == [(1, 999)]
+
+
+@given(st.lists(drawn_intervals), drawn_intervals)
+def test_what_is_missing_between_two_numbers_is_all_that_is_not_held(
+    added: list[tuple[int, int]], between: tuple[int, int]
+) -> None:
+    numbers = IntervalSet(added)
+    first, last = between
+
+    missing = list(numbers.missing(first, last))
+
+    assert [number for low, high in missing for number in range(low, high + 1)] == [
+        number for number in range(first, last + 1) if number not in numbers
+    ]

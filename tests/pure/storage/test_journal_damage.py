@@ -16,6 +16,7 @@ from regions.protocol.records import (
     RECORD_HEADER_BYTES,
     file_name,
 )
+from regions.protocol.table_files import table_file_name
 from sim.memory_disk import MemoryDisk
 from tests.pure.storage.journals import IDENTITY, Running, restarted, running
 
@@ -227,6 +228,7 @@ async def test_a_ledger_whose_first_record_is_newer_than_the_damage_is_not_in_do
     content = bytearray(disk.content(file_name(1)))
     content[DATA_OFFSET + 60] ^= 1  # The first record behind the first mark.
     disk.overwrite(file_name(1), bytes(content))
+    await disk.remove(table_file_name(1))  # Which would tell what was in it.
 
     node = await restarted(disk)
 

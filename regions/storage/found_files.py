@@ -1,0 +1,171 @@
+"""What lies in a data directory at a start: journal files, their headers and their tables.
+
+Looking changes nothing, so that a start which is refused leaves the directory as it was.
+"""
+
+import logging
+
+import attrs
+from crc32c import crc32c
+
+from regions.protocol.known_files import FileRow
+from regions.protocol.records import (
+    DATA_OFFSET,
+    RECORD_HEADER_BYTES,
+    FileHeader,
+    RecordCodec,
+    file_id_of,
+    is_unfinished,
+)
+from regions.protocol.table_files import TableFile, is_table_file, table_file_name
+from regions.protocol.tables import FOOTER_BYTES, Footer, FoundTable
+from regions.storage.disk import Disk, DiskFile
+from regions.storage.identity import WrongDataDirectoryError
+from regions.storage.journal import JournalIdentity
+from topology.errors import DamagedBytesError
+
+_log = logging.getLogger(__name__)
+
+_LAST_BYTES = 64 << 10
+"""Read from the end of each file at once: small tables need no further call."""
+
+
+@attrs.frozen
+class LoadedTable:
+    """An intact table of a journal file."""
+
+    content: FoundTable
+    proven_bytes: int
+    """It tells of all records that begin before this."""
+    crc: int
+    """Checksum of the table at the file's end; 0 if it stands in a table file."""
+
+
+@attrs.frozen
+class FoundFile:
+    """A journal file as found; `header` and `table` are None if they cannot be read."""
+
+    file_id: int
+    file: DiskFile
+    header: FileHeader | None
+    table: LoadedTable | None
+
+    @property
+    def codec(self) -> RecordCodec | None:
+        """Reads its records, if the header could be read."""
+        return RecordCodec(self.file_id, self.header.salt) if self.header else None
+
+    def promised_rows(self) -> list[FileRow]:
+        """What this file says of files before it."""
+        rows = list(self.table.content.files) if self.table else []
+        header = self.header
+        if header is not None and header.predecessor_id:
+            rows.append(
+                FileRow(
+                    header.predecessor_id,
+                    header.predecessor_bytes,
+                    header.predecessor_table_crc,
+                )
+            )
+        return rows
+
+
+@attrs.frozen
+class FoundDirectory:
+    """All of a data directory."""
+
+    files: list[FoundFile]
+    """In order of their ids."""
+    leftovers: list[str]
+    """Names of files that were never finished, or belong to none that is there."""
+    table_file_ids: list[int]
+    """The journal files that have a table file, whole or not: each had a successor."""
+
+
+async def find_files(disk: Disk, identity: JournalIdentity) -> FoundDirectory:
+    """Look at all. WrongDataDirectoryError if a file was written by another node."""
+    names = dict.fromkeys(await disk.list())
+    ids = {name: file_id for name in names if (file_id := file_id_of(name)) is not None}
+    tables = {table_file_name(file_id): file_id for file_id in ids.values()}
+    files = []
+    for name, file_id in sorted(ids.items(), key=lambda item: item[1]):
+        file = await disk.open(name)
+        header = await _read_header(file, file_id, identity)
+        table = await _read_table(file, file_id)
+        if table is None and table_file_name(file_id) in names:
+            table = await _read_table_file(disk, file_id, identity, header)
+        files.append(FoundFile(file_id, file, header, table))
+    return FoundDirectory(
+        files,
+        [name for name in names if is_unfinished(name) or _is_orphan(name, tables)],
+        [tables[name] for name in names if name in tables],
+    )
+
+
+def _is_orphan(name: str, tables: dict[str, int]) -> bool:
+    return is_table_file(name) and name not in tables
+
+
+async def _read_header(
+    file: DiskFile, file_id: int, identity: JournalIdentity
+) -> FileHeader | None:
+    try:
+        header = FileHeader.decode(await file.read(0, DATA_OFFSET))
+    except DamagedBytesError as error:
+        _log.error("%s: %s", file.name, error)
+        return None
+    if (header.instance, header.cluster_id) != (identity.instance, identity.cluster_id):
+        raise WrongDataDirectoryError(
+            f"{file.name} was written by node {header.instance} of cluster "
+            f"{header.cluster_id}; this is node {identity.instance} of cluster "
+            f"{identity.cluster_id}"
+        )
+    if header.file_id != file_id:
+        raise WrongDataDirectoryError(
+            f"{file.name} is journal file {header.file_id:016x} under another name"
+        )
+    return header
+
+
+async def _read_table(file: DiskFile, file_id: int) -> LoadedTable | None:
+    """The table at the end of the file, if it is there and intact."""
+    last_offset = max(0, file.size_bytes - _LAST_BYTES)
+    last = await file.read(last_offset, _LAST_BYTES)
+    footer = Footer.decode(last[-FOOTER_BYTES:], file_id)
+    if footer is None:
+        return None
+    offset, length = footer.table_offset, footer.table_length
+    if offset < DATA_OFFSET or offset + length + FOOTER_BYTES != file.size_bytes:
+        return None
+    if offset >= last_offset:
+        body = last[offset - last_offset :][:length]
+    else:
+        body = await file.read(offset, length)
+    content = _unpacked(body) if crc32c(body) == footer.table_crc else None
+    if content is None:
+        return None
+    # Before the table stand its record's header and the last mark.
+    return LoadedTable(content, offset - 2 * RECORD_HEADER_BYTES, footer.table_crc)
+
+
+async def _read_table_file(
+    disk: Disk, file_id: int, identity: JournalIdentity, header: FileHeader | None
+) -> LoadedTable | None:
+    file = await disk.open(table_file_name(file_id))
+    found = TableFile.decode(await file.read(0, file.size_bytes), file_id)
+    await file.close()
+    if found is None or found.instance != identity.instance:
+        _log.warning("%s is damaged, or not of this node", file.name)
+        return None
+    if header is not None and header.salt != found.salt:
+        _log.warning("%s is not of the journal file beside it", file.name)
+        return None
+    content = _unpacked(found.body)
+    return None if content is None else LoadedTable(content, found.proven_bytes, 0)
+
+
+def _unpacked(body: bytes) -> FoundTable | None:
+    try:
+        return FoundTable(body)
+    except DamagedBytesError:
+        return None

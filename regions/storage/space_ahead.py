@@ -1,0 +1,48 @@
+"""Disk space that the open journal file takes before it is written.
+
+What is taken and not written yet is the reserve in which fences and marks can be written when
+the disk is full. So there is always some of it as long as the disk has any to give.
+"""
+
+import logging
+
+from regions.storage.disk import Disk, DiskFile, DiskFullError
+
+_log = logging.getLogger(__name__)
+
+_FREE_SHARE_MAX = 1 / 16
+"""Never more of what is free at once: the space is for all who use the disk."""
+_STEP_BYTES = 64 << 10
+"""Space is taken in multiples of this; less than one is not worth a call."""
+
+
+class SpaceAhead:
+    """Keeps half a piece or more allocated behind the end of the open file.
+
+    Nothing fails for want of it: on a disk that is nearly full the pieces shrink, and end.
+    """
+
+    def __init__(self, disk: Disk, piece_bytes: int) -> None:
+        self._disk = disk
+        self._piece_bytes = piece_bytes
+        self._retry_end = 0
+        self._file: DiskFile | None = None
+
+    async def reach(self, file: DiskFile, end: int) -> None:
+        """The file is about to be written up to `end`."""
+        if file is not self._file:
+            self._file, self._retry_end = file, 0
+        if end + self._piece_bytes // 2 <= file.size_bytes or end < self._retry_end:
+            return
+        free_bytes = await self._disk.free_bytes()
+        piece_bytes = min(self._piece_bytes, int(free_bytes * _FREE_SHARE_MAX))
+        piece_bytes -= piece_bytes % _STEP_BYTES
+        # So that a disk that gives nothing is not asked for each write.
+        self._retry_end = end + self._piece_bytes // 4
+        if piece_bytes <= 0:
+            return
+        start = file.size_bytes
+        try:
+            await file.allocate(start, max(0, end - start) + piece_bytes)
+        except DiskFullError as error:
+            _log.debug("no space is taken ahead: %s", error)
