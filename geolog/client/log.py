@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from geolog.client.bounds import EARLIEST, Bound
+from geolog.client.cluster_access import ClusterAccess
 from geolog.client.descriptions import (
     HealthReport,
     NodeDescription,
@@ -102,6 +103,22 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log(cluster {self.cluster!r}, region {self.region!r})"
+
+    @property
+    def access(self) -> ClusterAccess:
+        """What looking after the cluster's nodes and ledgers takes."""
+        return ClusterAccess(
+            cluster=self.cluster,
+            region=self.region,
+            metadata=self._metadata,
+            pool=self._pool,
+            ledgers=self._ledgers,
+            streams=self._streams,
+            reader=self._reader,
+            recovery=self._config.recovery,
+            rng=self._rng,
+            now_us=self._now_us,
+        )
 
     async def create_stream(
         self,

@@ -6,15 +6,19 @@ from typing import TypeVar
 import trio
 
 from geolog.ledger.node_pool import NodePool
-from geolog.protocol.ids import NO_EPOCH, EntryId, InstanceId, LedgerId
+from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Member
 from geolog.protocol.messages import (
+    DoubtSettled,
     EntryAnswer,
+    Fence,
+    Fenced,
     Message,
     Probe,
     ProbeAnswer,
     Read,
     ReadAnswer,
+    SettleDoubt,
     Status,
     StatusRequest,
 )
@@ -64,6 +68,22 @@ class MemberAnswers:
     async def status(self, instance: InstanceId) -> str:
         """How a node says it is: a JSON object."""
         return (await self._ask(instance, StatusRequest, Status)).document
+
+    async def fence(self, ledger: LedgerId, member: Member, epoch: Epoch) -> None:
+        """Fence the ledger there under its epoch, durably. FencedError above a higher one."""
+        await self._ask(
+            member.instance,
+            lambda request: Fence(request, ledger, epoch, member.instance),
+            Fenced,
+        )
+
+    async def settle_doubt(self, instance: InstanceId, ledgers_below: LedgerId) -> None:
+        """Tell a node that all that damage took from it is made good; see `SettleDoubt`."""
+        await self._ask(
+            instance,
+            lambda request: SettleDoubt(request, ledgers_below, instance),
+            DoubtSettled,
+        )
 
     async def _ask(
         self, instance: InstanceId, make: Callable[[int], Message], kind: type[_A]

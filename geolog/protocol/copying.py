@@ -72,7 +72,7 @@ def with_member(extent: FragmentExtent, gone: InstanceId, new: Member) -> Fragme
     )
 
 
-def with_fragment(record: LedgerRecord, extent: FragmentExtent) -> LedgerRecord:
+def with_extent(record: LedgerRecord, extent: FragmentExtent) -> LedgerRecord:
     """The record with this fragment in the place of the one of that index."""
     is_last = extent.index == len(record.fragments) - 1
     assert record.state is LedgerState.CLOSED or not is_last, "its writer's, or recovery's"

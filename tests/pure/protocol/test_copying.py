@@ -16,7 +16,7 @@ from geolog.protocol.copying import (
     NoIntactCopy,
     final_extents,
     runs_of,
-    with_fragment,
+    with_extent,
     with_member,
 )
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
@@ -299,7 +299,7 @@ def test_a_member_is_replaced_in_one_fragment_alone() -> None:
     record = record_of(LedgerState.CLOSED, 0, 5, last=8)
     changed = with_member(final_extents(record)[0], InstanceId("b"), member("d"))
 
-    after = with_fragment(record, changed)
+    after = with_extent(record, changed)
 
     names = [[one.instance for one in fragment.ensemble] for fragment in after.fragments]
     assert names == [["a", "d", "c"], ["a", "b", "c"]]
@@ -310,4 +310,4 @@ def test_the_last_fragment_of_an_open_ledger_cannot_be_changed_by_others() -> No
     extent = FragmentExtent(0, record.fragments[0], EntryId(-1))
 
     with pytest.raises(AssertionError):
-        with_fragment(record, extent)
+        with_extent(record, extent)

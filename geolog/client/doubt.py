@@ -1,0 +1,90 @@
+"""Ending the doubt of nodes from which damage took records, once all of it is made good.
+
+A node in doubt says UNKNOWN of what it does not find, and takes nothing of writers for ledgers
+that it may have promised something about. Nobody but one who sees metadata can say that nothing
+is missing any more: every ledger below the node's bound that has it as a member is CLOSED, is
+fenced there under its last epoch, and the node has all its entries.
+"""
+
+import json
+
+import attrs
+
+from geolog.client.cluster_access import ClusterAccess
+from geolog.ledger.copier import Copier
+from geolog.ledger.member_answers import MemberAnswers
+from geolog.metadata.nodes import NodeRecord
+from geolog.protocol.copying import final_extents
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from topology.errors import GeologError
+
+
+@attrs.frozen(kw_only=True)
+class DoubtReport:
+    """What came of a node in doubt."""
+
+    node_id: str
+    is_settled: bool
+    why_not: str = ""
+
+
+async def settle_doubts(
+    access: ClusterAccess, copier: Copier, *, timeout_s: float
+) -> list[DoubtReport]:
+    """End the doubt of each node that is up, in doubt, and lacks nothing any more."""
+    members = MemberAnswers(access.pool, timeout_s=timeout_s)
+    reports = []
+    for node in await access.pool.live_nodes():
+        try:
+            below = _doubt_below(await members.status(node.instance))
+            if below is None:
+                continue
+            why_not = await _why_not(access, copier, members, node, below)
+            if not why_not:
+                await members.settle_doubt(node.instance, below)
+        except GeologError as error:
+            why_not = str(error)
+        reports.append(
+            DoubtReport(node_id=node.node_id, is_settled=not why_not, why_not=why_not)
+        )
+    return reports
+
+
+def _doubt_below(status: str) -> LedgerId | None:
+    """Up to which ledger a node is in doubt, as its status says; None if it is not."""
+    document = json.loads(status)
+    return LedgerId(document["doubt_below"]) if document["is_any_in_doubt"] else None
+
+
+async def _why_not(
+    access: ClusterAccess,
+    copier: Copier,
+    members: MemberAnswers,
+    node: NodeRecord,
+    below: LedgerId,
+) -> str:
+    for record in await access.catalog.with_member({node.instance}):
+        if record.ledger >= below:
+            continue
+        if record.state is not LedgerState.CLOSED:
+            return (
+                f"ledger {record.ledger} is not closed yet, but {record.state.value}: its"
+                " segment's end closes it, or `geolog ledger recover` does"
+            )
+        lacking_count = await _lacking_count(copier, members, node, record)
+        if lacking_count:
+            return f"it lacks {lacking_count} entries of ledger {record.ledger}"
+    return ""
+
+
+async def _lacking_count(
+    copier: Copier, members: MemberAnswers, node: NodeRecord, record: LedgerRecord
+) -> int:
+    lacking_count = 0
+    for extent in final_extents(record):
+        slot = extent.slot_of(node.instance)
+        if slot is not None:
+            await members.fence(record.ledger, extent.fragment.ensemble[slot], record.epoch)
+            lacking_count += await copier.lacks_count(record, extent, slot)
+    return lacking_count

@@ -1,0 +1,51 @@
+"""All ledgers of a cluster, whatever stream they belong to, a bucket at a time."""
+
+from geolog.metadata.documents import open_document
+from geolog.metadata.find_all import find_all
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Metadata, NoNodeError
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import LedgerRecord
+
+
+class LedgerCatalog:
+    """Lists what metadata holds; of ledgers that come or go meanwhile it may miss some."""
+
+    def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
+        self._metadata = metadata
+        self._paths = paths
+
+    async def buckets(self) -> list[str]:
+        """Names of the buckets, in order of the ledgers in them, as of this call."""
+        await self._metadata.sync(self._paths.root)
+        try:
+            return await self._metadata.children(self._paths.ledgers)
+        except NoNodeError:
+            return []
+
+    async def records_in(self, bucket: str) -> list[LedgerRecord]:
+        """The ledgers of one bucket, by id; at most a thousand."""
+        parent = f"{self._paths.ledgers}/{bucket}"
+        try:
+            names = await self._metadata.children(parent)
+        except NoNodeError:
+            return []
+        paths = [f"{parent}/{name}" for name in names]
+        return [
+            open_document(one.data, LedgerRecord, path=path)
+            for path, one in zip(paths, await find_all(self._metadata, paths), strict=True)
+            if one is not None
+        ]
+
+    async def with_member(self, instances: set[InstanceId]) -> list[LedgerRecord]:
+        """The ledgers that have one of these instances in a fragment, by id."""
+        return [
+            record
+            for bucket in await self.buckets()
+            for record in await self.records_in(bucket)
+            if any(
+                member.instance in instances
+                for fragment in record.fragments
+                for member in fragment.ensemble
+            )
+        ]
