@@ -120,7 +120,6 @@ class LedgerSource:
         writer = LedgerWriter(
             self._pool,
             ledger.record,
-            ledger.record.fragments[0],
             listener,
             nursery=self._nursery,
             lac=NO_ENTRY,

@@ -185,6 +185,9 @@ class PartitionWriter:
             self._wake.set()
         self._on_progress()
 
+    def on_received(self, through: EntryId) -> None:
+        """It is not asked for: a batch is answered when it is durable."""
+
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
         """Another owns the partition: what was sent is unknown, what was not is refused."""
         if writer is self._writer:

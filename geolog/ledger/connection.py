@@ -19,6 +19,7 @@ import trio
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     AddRefused,
+    AddsReceived,
     AddsSynced,
     Hello,
     HelloAnswer,
@@ -52,6 +53,10 @@ class AddSink(Protocol):
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:
         """The entry is on disk at the node that this sink knows as `slot`."""
+        ...
+
+    def on_add_received(self, slot: int, entry: EntryId) -> None:
+        """The entry is in the memory of that node; said only if somebody asked for it."""
         ...
 
     def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:
@@ -105,6 +110,7 @@ class NodeConnection:
         self._has_unsent = trio.Event()
         self._adds: deque[tuple[AddSink, int, EntryId, float]] = deque()
         self._ordinal_first = 1
+        self._received_through = 0
         self._refused: set[int] = set()
         self._sinks: dict[tuple[AddSink, int], None] = {}
         self._room_waiters: dict[tuple[RoomWaiter, int], None] = {}
@@ -170,6 +176,7 @@ class NodeConnection:
         lac: EntryId,
         is_recovery: bool,
         encoded: EncodedEntry,
+        wants_received: bool = False,
     ) -> None:
         """Send an add; its outcome comes to the sink. Does nothing on a broken connection."""
         if self._broken is not None:
@@ -183,7 +190,7 @@ class NodeConnection:
             epoch=epoch,
             lac=lac,
             is_recovery=is_recovery,
-            wants_received=False,
+            wants_received=wants_received,
             instance=self.instance,
             body_bytes=encoded.length_bytes,
             body_crc=encoded.crc,
@@ -345,6 +352,8 @@ class NodeConnection:
         match message:
             case AddsSynced(through):
                 self._on_synced(through)
+            case AddsReceived(through):
+                self._on_received(through)
             case AddRefused() as refused:
                 self._on_refused(refused)
             case _:
@@ -370,6 +379,19 @@ class NodeConnection:
             if self._broken is not None:
                 return  # The sink ended the connection.
         self._drop_refused()
+
+    def _on_received(self, through: int) -> None:
+        if through >= self._ordinal_first + len(self._adds):
+            self.break_off(f"it confirmed add {through}, which was never sent")
+            return
+        first = max(self._received_through + 1, self._ordinal_first)
+        if through < first:
+            return  # It was said already, or synced meanwhile.
+        self._received_through = through
+        places = slice(first - self._ordinal_first, through + 1 - self._ordinal_first)
+        for place, (sink, slot, entry, _) in enumerate(list(self._adds)[places]):
+            if first + place not in self._refused and (sink, slot) in self._sinks:
+                sink.on_add_received(slot, entry)
 
     def _drop_refused(self) -> None:
         """Refused adds that no other stands before are answered: nothing more comes of them."""

@@ -121,6 +121,9 @@ class CopyTarget:
         """The copy is on disk."""
         self._end(entry, None)
 
+    def on_add_received(self, slot: int, entry: EntryId) -> None:
+        """It is not asked for: a copy counts when it is on disk."""
+
     def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:  # noqa: ARG002 - the one it has.
         """The node does not take the copy."""
         why = _WHY_REFUSED.get(refused.reason, refused.reason.name.lower())

@@ -309,7 +309,6 @@ class _RecoveryRun:
             self._writer = LedgerWriter(
                 self._pool,
                 self._record,
-                self._fragment,
                 self,
                 nursery=self._nursery,
                 lac=EntryId(effect.entry - 1),
@@ -327,6 +326,9 @@ class _RecoveryRun:
         for entry in range(self._acked_to + 1, lac + 1):
             self._tell_nowait(EntryId(entry), is_acked=True)
         self._acked_to = lac
+
+    def on_received(self, through: EntryId) -> None:
+        """Recovery does not ask for it."""
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:  # noqa: ARG002 - its only one.
         def stop() -> list[RecoveryEffect]:

@@ -1,18 +1,22 @@
 """The shell round the add window of one ledger: it sends, hears, and tells its listener.
 
 It decides nothing about acknowledgement (`geolog.protocol.add_window` does). Entries that are
-not acknowledged are kept, to be sent again to a member that comes back. When the ledger must
-end, its owner writes their batches again, to the next.
+not acknowledged are kept, to be sent again to a member that comes back, or to the one that
+takes its slot. When the ledger must end, its owner writes their batches again, to the next.
 """
 
 from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import trio
 
-from geolog.ledger.connection import NodeConnection, NodeRefusedError
+from geolog.ledger.connection import NodeConnection
+from geolog.ledger.ensemble_links import EnsembleLinks
 from geolog.ledger.node_pool import NodePool
-from geolog.protocol.add_window import AddWindow, SendAdd
+from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
+from geolog.protocol.copy_tally import CopyTally, MissingCopies
+from geolog.protocol.ensemble_policy import EnsembleView
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import (
@@ -23,11 +27,9 @@ from geolog.protocol.messages import (
     OpenLedger,
     Reason,
 )
+from geolog.protocol.received_prefix import ReceivedPrefix
 from geolog.wire.entry import EncodedEntry
-from topology.errors import FencedError, GeologError, NotEnoughNodesError
-
-REFUSAL_REST_S = 2.0
-"""How long a member that refused is left alone: a full disk is not empty at once."""
+from topology.errors import NotEnoughNodesError
 
 
 class LedgerListener(Protocol):
@@ -35,6 +37,10 @@ class LedgerListener(Protocol):
 
     def on_lac(self, lac: EntryId) -> None:
         """All entries up to here are acknowledged."""
+        ...
+
+    def on_received(self, through: EntryId) -> None:
+        """All entries up to here are in the memory of ack sets; said only if it was asked."""
         ...
 
     def on_fenced(self, writer: "LedgerWriter", why: str) -> None:
@@ -46,54 +52,79 @@ class LedgerListener(Protocol):
         ...
 
 
+async def make_known(
+    connection: NodeConnection, record: LedgerRecord, *, is_recovery: bool
+) -> None:
+    """Before its first add a node knows the ledger: opened, or fenced by recovery.
+
+    FencedError, NodeRefusedError.
+    """
+    ledger, epoch = record.ledger, record.epoch
+    if is_recovery:
+        await connection.ask(
+            lambda request: Fence(request, ledger, epoch, connection.instance), Fenced
+        )
+    else:
+        await connection.ask(
+            lambda request: OpenLedger(request, ledger, epoch, connection.instance),
+            LedgerOpened,
+        )
+
+
 class LedgerWriter:
     """Writes one ledger under one epoch.
 
     Invariants: `_unacknowledged` holds exactly the entries above the window's LAC, in order; a
-    slot is in `_connections` exactly when the ledger is open at that member and it is
-    connected; of a slot in `_held_from` nothing from that entry on was sent to it, because its
-    connection has no room.
+    slot that is not up is lost in the window; of a slot in `_held_from` nothing from that entry
+    on was sent to it, because its connection has no room; `record.fragments[-1]` is the
+    ensemble that the window counts by.
     """
 
     def __init__(
         self,
         pool: NodePool,
         record: LedgerRecord,
-        fragment: Fragment,
         listener: LedgerListener,
         *,
         nursery: trio.Nursery,
         lac: EntryId,
         is_recovery: bool = False,
+        wants_received: bool = False,
     ) -> None:
         self.record = record
         self._pool = pool
-        self._fragment = fragment
         self._listener = listener
-        self._nursery = nursery
         self._is_recovery = is_recovery
         self._lac_at_start = lac
-        self._window = AddWindow(fragment.rule(record.quorum), lac=lac)
-        self._slot_of = {member.instance: slot for slot, member in enumerate(fragment.ensemble)}
-        self._connections: dict[int, NodeConnection] = {}
+        rule = self.fragment.rule(record.quorum)
+        self._window = AddWindow(rule, lac=lac)
+        self._copies = CopyTally(rule, first=EntryId(lac + 1))
+        self._received = ReceivedPrefix(rule, lac=lac) if wants_received else None
         self._held_from: dict[int, EntryId] = {}
         self._unacknowledged: deque[EncodedEntry] = deque()
         self._unacknowledged_bytes = 0
         self._oldest_since_s = 0.0
         self._lac_told = lac
-        self._opened = trio.Event()
         self._is_over = False
         self._is_stuck = False
-        self.why_lost: dict[int, str] = {}
-        for slot in range(len(fragment.ensemble)):
+        self._copy_confirmed = trio.Event()
+        self._links = EnsembleLinks(
+            pool, self.fragment.ensemble, self._make_known, self, nursery=nursery
+        )
+        for slot in range(len(self.fragment.ensemble)):
             self._window.on_slot_lost(slot)  # Until it is connected.
 
     def __repr__(self) -> str:
         return (
             f"LedgerWriter(ledger {self.record.ledger}, epoch {self.record.epoch}, lac"
             f" {self.lac}, {len(self._unacknowledged)} in flight, slots"
-            f" {sorted(self._connections)} up)"
+            f" {self._links.slots_up} up)"
         )
+
+    @property
+    def fragment(self) -> Fragment:
+        """The fragment that is written."""
+        return self.record.fragments[-1]
 
     @property
     def lac(self) -> EntryId:
@@ -107,7 +138,7 @@ class LedgerWriter:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was closed, or fenced."""
+        """Whether it was stopped, or fenced."""
         return self._is_over
 
     @property
@@ -118,40 +149,40 @@ class LedgerWriter:
     async def open(self, *, patience_s: float) -> None:
         """Connect to the members, and make the ledger known to them.
 
-        Returns when every write set has an ack set among the members that are ready, and the
+        Returns when every write set has an ack set among the members that are up, and the
         others cannot be reached or have let `patience_s` pass; NotEnoughNodesError if not.
         """
-        for member in self._fragment.ensemble:
-            self._pool.link(member.instance).subscribe(self)
-        with trio.move_on_after(patience_s):
-            while not self._is_ready():
-                self._opened = trio.Event()
-                await self._opened.wait()
+        self._links.open()
+        await self.wait_members(patience_s=patience_s)
         if not self._window.can_go_on():
-            self.close()
-            raise NotEnoughNodesError(
-                f"ledger {self.record.ledger} cannot be written: no answer from {self._lost()}"
+            error = NotEnoughNodesError(
+                f"ledger {self.record.ledger} cannot be written: no answer from"
+                f" {self.describe_away()}"
             )
+            self.close()
+            raise error
 
-    def _is_ready(self) -> bool:
-        """Whether waiting longer for members would gain nothing that is needed."""
-        spoken_count = len(self._connections.keys() | self.why_lost.keys())
-        return spoken_count == len(self._fragment.ensemble) and self._window.can_go_on()
+    def open_nowait(self) -> None:
+        """Begin to connect to the members."""
+        self._links.open()
 
-    def _lost(self) -> str:
+    async def wait_members(self, *, patience_s: float) -> None:
+        """Wait until all members have been heard of and those that are needed are up."""
+        with trio.move_on_after(patience_s):
+            while not (self._links.has_heard_of_all() and self._window.can_go_on()):
+                await self._links.wait_change()
+
+    def describe_away(self) -> str:
         """The members that are not up, and why, as a person would read it."""
-        return ", ".join(
-            f"{member.node_id} ({why or self._pool.link(member.instance).why_down})"
-            for slot, member in enumerate(self._fragment.ensemble)
-            if slot not in self._connections
-            for why in [self.why_lost.get(slot)]
-        )
+        return self._links.describe_away()
 
     def add_nowait(self, encoded: EncodedEntry) -> EntryId:
         """Send the next entry to its write set; the outcome comes to the listener."""
         assert not self._is_over, "the ledger is not written any more"
         effects = self._window.push()
         entry = EntryId(self._window.entry_next - 1)
+        if self._received is not None:
+            self._received.push()
         if not self._unacknowledged:
             self._oldest_since_s = trio.current_time()
         self._unacknowledged.append(encoded)
@@ -162,32 +193,38 @@ class LedgerWriter:
             self._lac_told = self._window.lac
         return entry
 
+    def stop(self) -> None:
+        """Send and acknowledge nothing more; until `close`, confirmed copies are counted."""
+        self._is_over = True
+
     def close(self) -> None:
         """Send nothing more, and hear nothing more."""
-        if self._is_over:
-            return
         self._is_over = True
-        for slot, member in enumerate(self._fragment.ensemble):
-            self._pool.link(member.instance).unsubscribe(self)
-            connection = self._connections.pop(slot, None)
-            if connection is not None:
-                connection.detach(self, slot)
+        self._links.close()
+        self._copy_confirmed.set()
+
+    # How it is with the members.
 
     def can_go_on(self) -> bool:
         """Whether every entry to come can reach an ack set with the members that are up."""
         return not self._is_over and self._window.can_go_on()
 
+    def could_go_on_with(self, slots: Iterable[int]) -> bool:
+        """Whether it could if other members, which are up, had these slots."""
+        up = sum(1 << slot for slot in {*self._links.slots_up, *slots})
+        return self.fragment.rule(self.record.quorum).acks_all(up)
+
     def instances(self) -> set[InstanceId]:
         """The members, by identity."""
-        return set(self._slot_of)
+        return {member.instance for member in self.fragment.ensemble}
 
     def instances_missing(self) -> list[InstanceId]:
         """Members that are not up: entries are stored in fewer copies than they could."""
-        return [
-            member.instance
-            for slot, member in enumerate(self._fragment.ensemble)
-            if slot not in self._connections
-        ]
+        return self._links.instances_away()
+
+    def instances_late(self) -> list[InstanceId]:
+        """Members that hold back the oldest entry in flight."""
+        return [self.fragment.ensemble[slot].instance for slot in self._window.slots_late()]
 
     def is_stuck(self) -> bool:
         """Whether an entry in flight cannot reach an ack set with the members that are up."""
@@ -199,76 +236,125 @@ class LedgerWriter:
             trio.current_time() - self._oldest_since_s > add_timeout_s
         )
 
-    def instances_late(self) -> list[InstanceId]:
-        """Members that hold back the oldest entry in flight."""
-        return [self._fragment.ensemble[slot].instance for slot in self._window.slots_late()]
+    def view(self, add_timeout_s: float) -> EnsembleView:
+        """What decides whether members are to be replaced."""
+        return EnsembleView(
+            away_since_s=dict(self._links.away_since_s),
+            is_stuck=self.is_stuck(),
+            is_late=self.is_late(add_timeout_s),
+            slots_late=self._window.slots_late(),
+        )
+
+    # An ensemble change.
+
+    def hold(self, slots: Iterable[int]) -> None:
+        """What these slots' members confirm does not count until the change is through."""
+        self._window.hold(slots)
+
+    def unhold(self) -> None:
+        """The change that was held for surely did not happen."""
+        self._advance(self._window.unhold())
+
+    def change(
+        self, record: LedgerRecord, known_over: Mapping[InstanceId, NodeConnection]
+    ) -> None:
+        """The ledger has another last fragment; slots that it gives away are held.
+
+        The new members are sent what they lack as soon as they are up. `known_over`:
+        connections over which the ledger was made known to some of them already.
+        """
+        old, new = self.fragment, record.fragments[-1]
+        slots = [
+            slot
+            for slot, (before, after) in enumerate(zip(old.ensemble, new.ensemble, strict=True))
+            if before != after
+        ]
+        self.record = record
+        rule = new.rule(record.quorum)
+        for slot in slots:
+            self._held_from.pop(slot, None)
+            self._copies.on_replaced(slot, new.first_entry)
+        if self._received is not None:
+            self._received.change(rule, slots)
+        self._oldest_since_s = trio.current_time()
+        self._is_stuck = False
+        effects = self._window.change(rule, slots)
+        self._links.replace({slot: new.ensemble[slot] for slot in slots}, known_over)
+        self._advance(effects)
+
+    # Copies.
+
+    def copies_missing(self, last: EntryId) -> list[MissingCopies]:
+        """Which entries up to `last` have fewer than W confirmed copies."""
+        return self._copies.missing(last)
+
+    async def wait_copies(self, last: EntryId, *, patience_s: float) -> None:
+        """Wait for the confirmations of entries up to `last` that may still come."""
+        with trio.move_on_after(patience_s):
+            while any(
+                self._copies.is_awaited(slot, last) and slot not in self._held_from
+                for slot in self._links.slots_up
+            ):
+                self._copy_confirmed = trio.Event()
+                await self._copy_confirmed.wait()
 
     def push_lac_nowait(self) -> None:
         """Tell the members the LAC, if no add has carried it."""
         if self._is_over or self._lac_told == self._window.lac:
             return
         self._lac_told = self._window.lac
-        for connection in list(self._connections.values()):  # One may break, and leave.
+        for connection in self._links.connections():  # One may break, and leave.
             connection.push_lac_nowait(self.record.ledger, self.record.epoch, self._lac_told)
 
     # What links and connections tell.
 
-    def on_link_up(self, instance: InstanceId, connection: NodeConnection) -> None:
-        """A member is connected: make the ledger known to it, then send what it lacks."""
-        if not self._is_over:
-            self._nursery.start_soon(self._join, self._slot_of[instance], connection)
+    async def _make_known(self, connection: NodeConnection) -> None:
+        await make_known(connection, self.record, is_recovery=self._is_recovery)
 
-    def on_link_down(self, instance: InstanceId, why: str) -> None:
-        """A member cannot be reached now; it is not waited for."""
-        self.why_lost[self._slot_of[instance]] = why
-        self._opened.set()
-
-    async def _join(self, slot: int, connection: NodeConnection) -> None:
-        try:
-            await self._make_known(connection)
-        except FencedError as error:
-            self._on_fenced(str(error))
-            return
-        except GeologError as error:
-            self.why_lost[slot] = str(error)
-            self._opened.set()
-            if isinstance(error, NodeRefusedError):
-                self._tell_if_stuck()
-                self._join_later(slot, connection)
-            return
-        if self._is_over or connection.is_broken:
-            return
-        self._connections[slot] = connection
-        self.why_lost.pop(slot, None)
-        connection.attach(self, slot)
+    def on_member_up(self, slot: int) -> None:
+        """A member takes adds: send it what it lacks."""
         self._held_from.pop(slot, None)
-        for effect in self._window.on_slot_back(slot):
+        effects = self._window.on_slot_back(slot)
+        if self._is_over:
+            return
+        for effect in effects:
             self._send(effect)
-        if not self._is_recovery and self._window.lac > NO_ENTRY:
+        connection = self._links.connection(slot)
+        if connection is not None and not self._is_recovery and self._window.lac > NO_ENTRY:
             # A node forgets in a restart what was pushed to it, and may have missed it.
             connection.push_lac_nowait(self.record.ledger, self.record.epoch, self._window.lac)
         self._is_stuck = self.is_stuck()
-        self._opened.set()
 
-    async def _make_known(self, connection: NodeConnection) -> None:
-        """Before its first add a member knows the ledger: opened, or fenced by recovery."""
-        ledger, epoch = self.record.ledger, self.record.epoch
-        if self._is_recovery:
-            await connection.ask(
-                lambda request: Fence(request, ledger, epoch, connection.instance), Fenced
-            )
-        else:
-            await connection.ask(
-                lambda request: OpenLedger(request, ledger, epoch, connection.instance),
-                LedgerOpened,
-            )
+    def on_member_away(self, slot: int) -> None:
+        """A member cannot be reached; it is not waited for."""
+        self._window.on_slot_lost(slot)
+        self._copy_confirmed.set()
+        stuck = None if self._is_over or self._is_stuck else self._window.first_stuck()
+        if stuck is not None:
+            self._is_stuck = True
+            self._listener.on_stuck(stuck, self.describe_away())
+
+    def on_member_fenced(self, why: str) -> None:
+        """Another has taken the ledger."""
+        if not self._is_over:
+            self.close()
+            self._listener.on_fenced(self, f"ledger {self.record.ledger}: {why}")
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:
         """A member has the entry on disk."""
+        self._copies.on_confirmed(slot, entry)
         if self._is_over:
+            self._copy_confirmed.set()
             return
-        for effect in self._window.on_synced(slot, entry):
-            self._release(effect.lac)
+        if self._received is not None:
+            self.on_add_received(slot, entry)
+        self._advance(self._window.on_synced(slot, entry))
+
+    def on_add_received(self, slot: int, entry: EntryId) -> None:
+        """A member has the entry in memory."""
+        received = self._received
+        if received is not None and not self._is_over and received.on_received(slot, entry):
+            self._listener.on_received(received.through)
 
     def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:
         """A member refuses: fenced ends all, anything else loses the member."""
@@ -276,23 +362,10 @@ class LedgerWriter:
             return
         why = f"entry {entry} refused ({refused.reason.name.lower()})"
         if refused.reason is Reason.FENCED and refused.epoch_highest >= self.record.epoch:
-            self._on_fenced(f"{why}: epoch {refused.epoch_highest} was seen there")
+            self.on_member_fenced(f"{why}: epoch {refused.epoch_highest} was seen there")
             return
-        connection = self._connections.pop(slot, None)
-        if connection is not None:
-            connection.detach(self, slot)
-            self._join_later(slot, connection)
-        self._lose(slot, why)
-
-    def _join_later(self, slot: int, connection: NodeConnection) -> None:
-        """Try a member again that refused, on the same connection: its disk may have room."""
-
-        async def join_again() -> None:
-            await trio.sleep(REFUSAL_REST_S)
-            if not self._is_over and not connection.is_broken:
-                await self._join(slot, connection)
-
-        self._nursery.start_soon(join_again, name=f"join {self.record.ledger} again")
+        self._links.lose(slot, why, is_refusal=True)
+        self.on_member_away(slot)
 
     def on_room(self, slot: int) -> None:
         """A member's connection takes more: send what was held back and is still in flight."""
@@ -303,28 +376,12 @@ class LedgerWriter:
 
     def on_slot_lost(self, slot: int) -> None:
         """A member's connection is gone; its link tries again."""
-        connection = self._connections.pop(slot, None)
-        if not self._is_over:
-            self._lose(slot, connection.broken_why if connection else "")
-
-    def _lose(self, slot: int, why: str) -> None:
-        self.why_lost[slot] = why
-        self._window.on_slot_lost(slot)
-        self._tell_if_stuck()
-
-    def _tell_if_stuck(self) -> None:
-        stuck = None if self._is_over or self._is_stuck else self._window.first_stuck()
-        if stuck is not None:
-            self._is_stuck = True
-            self._listener.on_stuck(stuck, "; ".join(self.why_lost.values()))
-
-    def _on_fenced(self, why: str) -> None:
-        if not self._is_over:
-            self.close()
-            self._listener.on_fenced(self, f"ledger {self.record.ledger}: {why}")
+        connection = self._links.connection(slot)
+        self._links.lose(slot, connection.broken_why if connection else "")
+        self.on_member_away(slot)
 
     def _send(self, effect: SendAdd) -> None:
-        connection = self._connections.get(effect.slot)
+        connection = self._links.connection(effect.slot)
         if connection is None or effect.slot in self._held_from:
             return
         encoded = self._unacknowledged[effect.entry - self._window.lac - 1]
@@ -341,14 +398,19 @@ class LedgerWriter:
             epoch=record.epoch,
             lac=self._lac_at_start if self._is_recovery else self._window.lac,
             is_recovery=self._is_recovery,
+            wants_received=self._received is not None,
             encoded=encoded,
         )
 
-    def _release(self, lac: EntryId) -> None:
-        left_count = self._window.entry_next - 1 - lac
-        while len(self._unacknowledged) > left_count:
-            self._unacknowledged_bytes -= self._unacknowledged.popleft().length_bytes
-        self._oldest_since_s = trio.current_time()
-        self._listener.on_lac(lac)
-        if not self._is_recovery and not self._is_over:
-            self._pool.push_lac_soon(self)
+    def _advance(self, effects: list[AdvanceLac]) -> None:
+        for effect in effects:
+            lac = effect.lac
+            left_count = self._window.entry_next - 1 - lac
+            while len(self._unacknowledged) > left_count:
+                self._unacknowledged_bytes -= self._unacknowledged.popleft().length_bytes
+            self._oldest_since_s = trio.current_time()
+            if self._received is not None and self._received.on_lac(lac):
+                self._listener.on_received(self._received.through)
+            self._listener.on_lac(lac)
+            if not self._is_recovery and not self._is_over:
+                self._pool.push_lac_soon(self)

@@ -5,13 +5,22 @@ ensemble) confirms an entry when it has synced it. The LAC moves over the longes
 which each entry has an ack set. A member may be lost (its connection broke, or it fell too far
 behind) and may come back; what it confirmed before stays confirmed, because it stands for an
 instance whose disk holds it. While members are missing the window says for which entries no ack
-set can be reached any more: then the ledger must be closed at the LAC, and the rest written
-elsewhere.
+set can be reached any more: then members must be replaced, or the ledger closed at the LAC, and
+the rest written elsewhere.
+
+Ensemble change. A replacement takes the slot of the member that it stands in for. The new
+fragment begins right above the LAC, so that all entries of the window belong to it, and the
+window has one rule at a time. From the moment when the change is written down for the others to
+read (`hold`) until its outcome is known, it may be either ensemble that counts; so only slots
+that both have in common do. When it is stored (`change`), what the replaced members confirmed
+is forgotten; what the others confirmed stays, and is not sent again.
 
 Invariants.
 1. An entry is released only when the slots that confirmed it are an ack set of its write set.
 2. The LAC never decreases, and passes an entry only together with all before it.
 3. Only slots of an entry's write set count for it.
+4. A slot's confirmations are those of the member that has the slot now; none of a held slot
+   counts.
 """
 
 from collections import deque
@@ -45,6 +54,7 @@ class WindowStatistics:
     in_flight_count: int
     lac: EntryId
     slots_lost: tuple[int, ...]
+    slots_held: tuple[int, ...]
 
 
 class AddWindow:
@@ -55,6 +65,7 @@ class AddWindow:
         self._lac = lac
         self._confirmed: deque[int] = deque()  # For entries lac + 1 and on: slots, as a mask.
         self._lost = 0
+        self._counted = (1 << rule.config.ensemble_size) - 1  # All slots but those held.
 
     @property
     def lac(self) -> EntryId:
@@ -94,6 +105,33 @@ class AddWindow:
         self._lost &= ~(1 << slot)
         return self.lacking(slot)
 
+    def hold(self, slots: Iterable[int]) -> None:
+        """Other members may have these slots soon, or already: they count no more until then.
+
+        The new fragment begins above the LAC of this moment.
+        """
+        for slot in slots:
+            self._counted &= ~(1 << slot)
+
+    def unhold(self) -> list[AdvanceLac]:
+        """The ensemble surely stays as it was: held slots count again, for what they have."""
+        self._counted = (1 << self._rule.config.ensemble_size) - 1
+        return self._release_acked_prefix()
+
+    def change(self, rule: AckRule, slots: Iterable[int]) -> list[AdvanceLac]:
+        """Other members have these slots now.
+
+        They are lost until they are back for the first time, which sends them all they lack.
+        """
+        gone = 0
+        for slot in slots:
+            gone |= 1 << slot
+        assert gone & self._counted == 0, "a slot was changed that was not held"
+        self._confirmed = deque(confirmed & ~gone for confirmed in self._confirmed)
+        self._lost |= gone
+        self._rule = rule
+        return self.unhold()
+
     def lacking(self, slot: int, *, first: EntryId = NO_ENTRY) -> list[SendAdd]:
         """What the member has not confirmed, from an entry on that was held back from it."""
         return [
@@ -108,7 +146,7 @@ class AddWindow:
         """The first entry that cannot reach an ack set unless a lost member comes back."""
         present = ~self._lost
         for entry, confirmed in self._unacknowledged():
-            if not self._rule.is_ack(entry, confirmed | present & self._rule.write_mask(entry)):
+            if not self._rule.is_ack(entry, confirmed | present):
                 return entry
         return None
 
@@ -135,6 +173,11 @@ class AddWindow:
                 for slot in range(self._rule.config.ensemble_size)
                 if self._lost >> slot & 1
             ),
+            slots_held=tuple(
+                slot
+                for slot in range(self._rule.config.ensemble_size)
+                if not self._counted >> slot & 1
+            ),
         )
 
     def _unacknowledged(self) -> Iterable[tuple[EntryId, int]]:
@@ -143,7 +186,9 @@ class AddWindow:
 
     def _release_acked_prefix(self) -> list[AdvanceLac]:
         before = self._lac
-        while self._confirmed and self._rule.is_ack(self._lac + 1, self._confirmed[0]):
+        while self._confirmed and self._rule.is_ack(
+            self._lac + 1, self._confirmed[0] & self._counted
+        ):
             self._confirmed.popleft()
             self._lac = EntryId(self._lac + 1)
         return [AdvanceLac(self._lac)] if self._lac > before else []

@@ -2,8 +2,9 @@
 
 A ledger is ALLOCATED (made ahead, unlisted, accepts no entry that is answered), OPEN,
 IN_RECOVERY or CLOSED. Every change is one compare-and-set from a state that was read to its
-successor, which the methods here give. The quorums and the members' regions are frozen with it:
-no switch at run time changes what an acknowledgement meant.
+successor, which the methods here give (`ledger_change` says what becomes of it when another
+change came first). The quorums and the members' regions are frozen with it: no switch at run
+time changes what an acknowledgement meant.
 """
 
 import enum
@@ -82,6 +83,19 @@ class LedgerRecord:
         self._expect(LedgerState.OPEN, LedgerState.IN_RECOVERY)
         assert last_entry >= NO_ENTRY
         return attrs.evolve(self, state=LedgerState.CLOSED, last_entry=last_entry)
+
+    def with_fragment(self, fragment: Fragment) -> "LedgerRecord":
+        """From `fragment.first_entry` on entries have another ensemble.
+
+        If the last fragment would be left without entries, the new one stands in its place.
+        """
+        self._expect(LedgerState.OPEN, LedgerState.IN_RECOVERY)
+        last = self.fragments[-1]
+        assert fragment.first_entry >= last.first_entry, f"{fragment} is not behind {last}"
+        kept = (
+            self.fragments if fragment.first_entry > last.first_entry else self.fragments[:-1]
+        )
+        return attrs.evolve(self, fragments=(*kept, fragment))
 
     def fragment_of(self, entry: EntryId) -> Fragment:
         """The fragment that holds, or would hold, the entry."""

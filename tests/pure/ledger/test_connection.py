@@ -36,12 +36,16 @@ class Sink:
     """Hears what became of adds."""
 
     synced: list[int] = attrs.field(factory=list)
+    received: list[int] = attrs.field(factory=list)
     refused: list[int] = attrs.field(factory=list)
     lost_count: int = 0
     lost: trio.Event = attrs.field(factory=trio.Event)
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:
         self.synced.append(entry)
+
+    def on_add_received(self, slot: int, entry: EntryId) -> None:
+        self.received.append(entry)
 
     def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:
         self.refused.append(entry)

@@ -31,11 +31,15 @@ class Listener:
     """Keeps what it is told."""
 
     lacs: list[int] = attrs.field(factory=list)
+    received: list[int] = attrs.field(factory=list)
     fenced: list[str] = attrs.field(factory=list)
     stuck: list[int] = attrs.field(factory=list)
 
     def on_lac(self, lac: EntryId) -> None:
         self.lacs.append(lac)
+
+    def on_received(self, through: EntryId) -> None:
+        self.received.append(through)
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
         self.fenced.append(why)
@@ -48,9 +52,7 @@ class Listener:
 async def a_writer(nodes: FakeNodes, listener: Listener) -> AsyncIterator[LedgerWriter]:
     async with trio.open_nursery() as nursery:
         record = nodes.ledger()
-        writer = LedgerWriter(
-            nodes.pool, record, record.fragments[0], listener, nursery=nursery, lac=NO_ENTRY
-        )
+        writer = LedgerWriter(nodes.pool, record, listener, nursery=nursery, lac=NO_ENTRY)
         await writer.open(patience_s=1.0)
         yield writer
         writer.close()
@@ -301,7 +303,6 @@ async def test_a_ledger_that_too_few_members_open_is_told_with_each_reason(
         writer = LedgerWriter(
             nodes.pool,
             record,
-            record.fragments[0],
             Listener(),
             nursery=nodes.nursery,
             lac=NO_ENTRY,

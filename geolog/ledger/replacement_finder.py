@@ -1,0 +1,155 @@
+"""Nodes to take the place of members that are lost: chosen, and the ledger known to them.
+
+A node that refuses, or does not answer in time, is left out of further choices for a while; so
+is one that was just replaced. Nodes that this process cannot reach are not chosen, whatever
+metadata says of them.
+"""
+
+import random
+from collections.abc import Collection, Iterable
+
+import attrs
+import trio
+
+from geolog.ledger.connection import NodeConnection
+from geolog.ledger.ledger_writer import make_known
+from geolog.ledger.node_pool import NodePool
+from geolog.metadata.nodes import NodeRecord
+from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
+from topology.errors import FencedError, GeologError, NotEnoughNodesError
+from topology.placement import Candidate
+from topology.replacement import Replacement, replace_nodes
+
+AVOID_S = 30.0
+"""How long a node that failed is chosen only if there is no other."""
+
+
+@attrs.frozen
+class ReplacementFound:
+    """Who may take which slot; to each the ledger is known over its connection."""
+
+    members: dict[int, Member]
+    connections: dict[InstanceId, NodeConnection]
+
+    def fragment_of(self, record: LedgerRecord, *, first: EntryId) -> Fragment:
+        """The last fragment of a ledger with these members in it, from entry `first` on."""
+        ensemble = tuple(
+            self.members.get(slot, member)
+            for slot, member in enumerate(record.fragments[-1].ensemble)
+        )
+        return Fragment(first, ensemble)
+
+
+class ReplacementFinder:
+    """Finds replacements, for the ledgers of one partition or of one recovery."""
+
+    def __init__(
+        self,
+        pool: NodePool,
+        *,
+        region: str | None,
+        rng: random.Random,
+        patience_s: float,
+    ) -> None:
+        self._pool = pool
+        self._region = region
+        self._rng = rng
+        self._patience_s = patience_s
+        self._avoided_until_s: dict[InstanceId, float] = {}
+
+    def avoid(self, instances: Iterable[InstanceId]) -> None:
+        """Choose these only if there is no other, for a while."""
+        until_s = trio.current_time() + AVOID_S
+        self._avoided_until_s.update(dict.fromkeys(instances, until_s))
+
+    def avoided(self) -> set[InstanceId]:
+        """Nodes that should not be chosen now."""
+        now_s = trio.current_time()
+        self._avoided_until_s = {
+            instance: until_s
+            for instance, until_s in self._avoided_until_s.items()
+            if until_s > now_s
+        }
+        return {*self._avoided_until_s, *self._pool.unreachable()}
+
+    async def find(
+        self, record: LedgerRecord, slots: Collection[int], *, is_recovery: bool = False
+    ) -> ReplacementFound:
+        """Nodes for as many of the slots as can be, ready to be written to.
+
+        NotEnoughNodesError when there is none; FencedError when another has taken the ledger;
+        UnavailableError while metadata does not say which nodes there are.
+        """
+        failed: set[InstanceId] = set()
+        while True:
+            members = await self._choose(record, slots, failed)
+            found = await self._made_known(record, members, is_recovery=is_recovery)
+            now_failed = {member.instance for member in members.values()} - set(found)
+            if not now_failed:
+                return ReplacementFound(members, found)
+            self.avoid(sorted(now_failed))
+            failed |= now_failed
+
+    async def _choose(
+        self, record: LedgerRecord, slots: Collection[int], failed: set[InstanceId]
+    ) -> dict[int, Member]:
+        ensemble = record.fragments[-1].ensemble
+        members = {member.instance for member in ensemble}
+        free = {
+            node.instance: node
+            for node in await self._pool.live_nodes()
+            if node.is_writable and node.instance not in members | failed
+        }
+        avoided = self.avoided()
+        preferred = [node for node in free.values() if node.instance not in avoided]
+        try:
+            found = self._replace(record, slots, preferred)
+        except NotEnoughNodesError:
+            found = self._replace(record, slots, free.values())
+        chosen = {slot: free[InstanceId(name)] for slot, name in sorted(found.nodes.items())}
+        return {
+            slot: Member(node.instance, node.node_id, node.location)
+            for slot, node in chosen.items()
+        }
+
+    def _replace(
+        self, record: LedgerRecord, slots: Collection[int], nodes: Iterable[NodeRecord]
+    ) -> Replacement:
+        return replace_nodes(
+            record.quorum,
+            [
+                Candidate(member.instance, member.location)
+                for member in record.fragments[-1].ensemble
+            ],
+            slots,
+            [Candidate(node.instance, node.location) for node in nodes],
+            local_region=self._region,
+            rng=self._rng,
+        )
+
+    async def _made_known(
+        self, record: LedgerRecord, members: dict[int, Member], *, is_recovery: bool
+    ) -> dict[InstanceId, NodeConnection]:
+        """Those that answered, each with the connection over which it did."""
+        found: dict[InstanceId, NodeConnection] = {}
+        fenced: list[FencedError] = []
+
+        async def ask(instance: InstanceId) -> None:
+            with trio.move_on_after(self._patience_s):
+                try:
+                    connection = await self._pool.link(instance).wait_connection()
+                    await make_known(connection, record, is_recovery=is_recovery)
+                except FencedError as error:
+                    fenced.append(error)
+                except GeologError:
+                    return  # It is not found, whatever the reason: another is chosen.
+                else:
+                    found[instance] = connection
+
+        async with trio.open_nursery() as nursery:
+            for member in members.values():
+                nursery.start_soon(ask, member.instance)
+        if fenced:
+            raise fenced[0]
+        return found
