@@ -132,7 +132,7 @@ class InProcessCluster:
                 async with open_storage_node(
                     config,
                     transport=self.network.transport(node.node_id),
-                    disk=node.disk,
+                    disks=[node.disk],
                     metadata=metadata,
                     random_bytes=self._rng.randbytes,
                 ):

@@ -176,13 +176,17 @@ class MemoryFile:
 class MemoryDisk:
     """A data directory in memory."""
 
-    def __init__(self, *, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, *, capacity_bytes: int = 1 << 40, name: str = "in memory") -> None:
+        self.name = name
         self.faults = DiskFaults()
         self.capacity_bytes = capacity_bytes
         self.writes_count = 0
         self.syncs_count = 0
         self._seen: dict[str, _Inode] = {}
         self._synced: dict[str, _Inode] = {}
+
+    def __str__(self) -> str:
+        return self.name
 
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
@@ -228,7 +232,7 @@ class MemoryDisk:
         With `keep_unsynced` all that was written is there (as after a SIGKILL); with a random
         source each sector that was not synced, and the directory's changes, may be there.
         """
-        found = MemoryDisk(capacity_bytes=self.capacity_bytes)
+        found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
         if isinstance(keep_unsynced, Random):
             chance = keep_unsynced
 

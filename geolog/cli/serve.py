@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import attrs
@@ -100,7 +101,7 @@ def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
     multiple=True,
     required=True,
     metavar="D",
-    help="Where the node keeps all it stores. Several are not built yet.",
+    help="Where the node keeps all it stores. Again for each further disk, in any order.",
 )
 def storage(data_dirs: tuple[Path, ...]) -> None:
     """One storage node. --location and --listen are needed, here or in the settings."""
@@ -110,26 +111,33 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
     from regions.storage.file_disk import open_file_disk
     from regions.storage.node import open_storage_node
 
-    if len(data_dirs) > 1:
-        raise click.UsageError("several --data-dir are not built yet: give one")
+    directories = [each.absolute() for each in data_dirs]
+    for each in directories:
+        if directories.count(each) > 1:
+            raise click.UsageError(
+                f"--data-dir {each} is given twice: each disk is one directory"
+            )
     invocation = this_invocation()
     decided = invocation.decide(STORAGE)
-    for each in decided:
-        if each.setting.field in ("location", "listen") and each.value is None:
-            raise click.UsageError(f"--{each.setting.field} is needed, here or in the settings")
+    for one in decided:
+        if one.setting.field in ("location", "listen") and one.value is None:
+            raise click.UsageError(f"--{one.setting.field} is needed, here or in the settings")
     zookeeper_servers = named_zookeeper(invocation)
     config = configured(StorageConfig, decided, cluster=invocation.config.cluster)
 
     async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
         async with (
-            open_file_disk(data_dirs[0].absolute()) as disk,
+            AsyncExitStack() as opened,
             open_zookeeper(
                 zookeeper_servers, connect_timeout_s=invocation.config.timeout_s
             ) as metadata,
             open_storage_node(
                 config,
                 transport=TcpTransport(),
-                disk=disk,
+                disks=[
+                    await opened.enter_async_context(open_file_disk(each))
+                    for each in directories
+                ],
                 metadata=metadata,
                 random_bytes=os.urandom,  # noqa: TID251 - Identities are born here.
             ) as node,

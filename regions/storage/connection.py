@@ -14,6 +14,7 @@ import trio
 from geolog.protocol.ids import Epoch
 from geolog.protocol.messages import (
     Add,
+    AddsReceived,
     Fence,
     Hello,
     HelloAnswer,
@@ -31,9 +32,10 @@ from geolog.transport.seam import ByteStream
 from geolog.wire.codec import PROTOCOL_VERSION, decode, encode, encode_adds_synced
 from geolog.wire.frame import FrameReader
 from geolog.wire.limits import FRAME_BYTES_MAX
+from regions.storage.add_answers import AddAnswers
 from regions.storage.config import StorageConfig
 from regions.storage.outbox import Budget, Outbox
-from regions.storage.service import AddAnswers, StorageService
+from regions.storage.service import StorageService
 from topology.errors import DamagedBytesError
 
 _STRANGER_FRAME_BYTES_MAX = 4096
@@ -67,7 +69,8 @@ class ClientConnection:
             waiting_bytes_max=hosted.config.outgoing_bytes_max,
             stall_s=hosted.config.outgoing_stall_s,
         )
-        self._answers = AddAnswers(self, hosted.service.journal)
+        stores = hosted.service.stores
+        self._answers = AddAnswers(self, [store.journal for store in stores])
         self._ordinal_last = 0
         self._is_welcome = False
         self._has_said_hello = trio.Event()
@@ -91,6 +94,10 @@ class ClientConnection:
         """Send an answer, after those given before."""
         self._outbox.put_nowait(encode(message))
 
+    def send_received_nowait(self, through: int) -> None:
+        """Say that all adds up to this ordinal are in memory, but for those refused."""
+        self._outbox.put_nowait(encode(AddsReceived(through)))
+
     def send_synced_nowait(self, through: int) -> None:
         """Say that all adds up to this ordinal are on disk, but for those refused."""
         self._outbox.put_nowait([encode_adds_synced(through)])
@@ -101,6 +108,7 @@ class ClientConnection:
             for frame in self._reader.frames():
                 await self._on_message(decode(frame))
                 await self._outbox.wait_room()
+            self._answers.tell_received()
             if self._has_said_hello.is_set() and not self._is_welcome:
                 await self._outbox.wait_empty()
                 return
@@ -115,9 +123,10 @@ class ClientConnection:
         match message:
             case Add():
                 self._check_ordinal(message)
-                self._hosted.service.on_add(message, self, self._answers)
-                if self._hosted.service.journal.is_full:
-                    await self._hosted.service.journal.wait_room()
+                store = self._hosted.service.on_add(message, self, self._answers)
+                if store.journal.is_full:
+                    self._answers.tell_received()
+                    await store.journal.wait_room()
             case Read():
                 await self._hosted.outgoing.wait_room()
                 await self._hosted.service.on_request(message, self)

@@ -68,6 +68,10 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """The seam."""
 
+    def __str__(self) -> str:
+        """The directory, as a person would name it."""
+        ...
+
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
         ...

@@ -138,7 +138,9 @@ class RealFile:
         size_bytes = self._size_bytes
 
         def work() -> None:
-            with _errors_named(f"cannot allocate {length} bytes for {self._name}"):
+            with _errors_named(
+                f"cannot allocate {length} bytes for {self._name} in {self._disk}"
+            ):
                 try:
                     os.posix_fallocate(self._descriptor, offset, length)
                 except OSError as error:
@@ -157,7 +159,7 @@ class RealFile:
         """Cut the file to this length; not durable until the next `write_synced`."""
 
         def work() -> None:
-            with _errors_named(f"cannot cut {self._name} to {length} bytes"):
+            with _errors_named(f"cannot cut {self._name} in {self._disk} to {length} bytes"):
                 os.ftruncate(self._descriptor, length)
 
         await self._disk.thread.do(work)
@@ -184,7 +186,7 @@ class RealFile:
         vector = joined(buffers)
 
         def work() -> int:
-            with _errors_named(f"cannot write {self._name}"):
+            with _errors_named(f"cannot write {self._name} in {self._disk}"):
                 end = write_all(self._descriptor, offset, vector)
                 if is_synced:
                     os.fdatasync(self._descriptor)
@@ -210,7 +212,7 @@ class RealFile:
 
     def _read_waiting(self, offset: int, length: int) -> bytes:
         parts: list[bytes] = []
-        with _errors_named(f"cannot read {self._name}"):
+        with _errors_named(f"cannot read {self._name} in {self._disk}"):
             while length > 0:
                 part = os.pread(self._descriptor, length, offset)
                 if not part:
@@ -233,6 +235,9 @@ class FileDisk:
     def __repr__(self) -> str:
         return f"FileDisk({str(self._directory)!r})"
 
+    def __str__(self) -> str:
+        return str(self._directory)
+
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
         return await self.thread.do(lambda: sorted(os.listdir(self._descriptor)))
@@ -249,7 +254,7 @@ class FileDisk:
         """Rename, replacing what is there; not durable until `sync_directory`."""
 
         def work() -> None:
-            with _errors_named(f"cannot rename {name} to {to}"):
+            with _errors_named(f"cannot rename {name} to {to} in {self}"):
                 os.rename(name, to, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
         await self.thread.do(work)
@@ -258,7 +263,7 @@ class FileDisk:
         """Remove; not durable until `sync_directory`."""
 
         def work() -> None:
-            with _errors_named(f"cannot remove {name}"):
+            with _errors_named(f"cannot remove {name} in {self}"):
                 os.unlink(name, dir_fd=self._descriptor)
 
         await self.thread.do(work)

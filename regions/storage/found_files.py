@@ -19,8 +19,8 @@ from regions.protocol.records import (
 )
 from regions.protocol.table_files import TableFile, is_table_file, table_file_name
 from regions.protocol.tables import FOOTER_BYTES, Footer, FoundTable
+from regions.storage.cookies import WrongDataDirectoryError
 from regions.storage.disk import Disk, DiskFile
-from regions.storage.identity import WrongDataDirectoryError
 from regions.storage.journal import JournalIdentity
 from topology.errors import DamagedBytesError
 

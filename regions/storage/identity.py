@@ -1,15 +1,16 @@
-"""Who a node is: the cookie on its disk, and that metadata agrees (law 8).
+"""Who a node is: the cookies on its disks, and that metadata agrees (law 8).
 
-A node's identity is minted with its disk and lives there. Metadata keeps, under the node's id,
+A node's identity is minted with its disks and lives there. Metadata keeps, under the node's id,
 the instance that belongs to it. So a disk that was lost, wiped or swapped is noticed at the
 start, before it can say of an entry that was acknowledged that it never was there.
 
-Order of a first start: cookie, then metadata, then journal. A cookie that metadata does not
-know is therefore new only as long as there is no journal beside it.
+Order of a first start: the cookies of all directories, then metadata, then journals. A cookie
+that metadata does not know is therefore new only as long as there is no journal beside it; and
+a directory may be without a cookie only as long as metadata does not know the node.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -25,37 +26,21 @@ from geolog.metadata.replaced_nodes import find_replaced_node
 from geolog.metadata.seam import BadVersionError, Metadata, NodeExistsError
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
-from regions.protocol.records import file_id_of
+from regions.storage.cookies import (
+    COOKIE_NAME,
+    Cookie,
+    DamagedCookieError,
+    FoundDirectory,
+    WrongDataDirectoryError,
+    check_together,
+    find_directory,
+    write_cookie,
+)
 from regions.storage.disk import Disk
 from regions.storage.membership import NodeReplacedError, wait_until_alone
-from topology.errors import ConflictError, DamagedBytesError
 from topology.location import Location
 
 _log = logging.getLogger(__name__)
-
-COOKIE_NAME = "cookie.json"
-_COOKIE_NAME_NEW = "cookie.json.new"
-
-
-class WrongDataDirectoryError(ConflictError):
-    """The data directory belongs to another node, place or cluster: check the flags."""
-
-
-class DamagedCookieError(DamagedBytesError):
-    """The cookie cannot be trusted, so nothing on this disk can: replace the node."""
-
-
-@attrs.frozen
-class Cookie:
-    """A node's identity, as its disk holds it."""
-
-    instance: InstanceId
-    cluster: str
-    cluster_id: str
-    node_id: str
-    address: Address
-    """Where it listened when the disk was new; later only metadata's record follows."""
-    location: Location
 
 
 @attrs.frozen
@@ -68,49 +53,97 @@ class Claim:
     location: Location
 
 
+@attrs.frozen
+class ProvenDirectory:
+    """A data directory that surely is the node's, and what its cookie says."""
+
+    disk: Disk
+    cookie: Cookie
+
+
 async def prove_identity(
-    disk: Disk, metadata: Metadata, claim: Claim, *, random_bytes: Callable[[int], bytes]
-) -> Cookie:
-    """The node's cookie, made when all is new. Refuses when disk, claim, metadata disagree."""
+    disks: Sequence[Disk],
+    metadata: Metadata,
+    claim: Claim,
+    *,
+    random_bytes: Callable[[int], bytes],
+) -> list[ProvenDirectory]:
+    """The node's data directories in order of their indices, made when all is new.
+
+    Refuses when disks, claim and metadata disagree; nothing is written then.
+    """
     cluster = await find_or_create_cluster(
         metadata, claim.cluster, new_cluster_id=random_bytes(16).hex()
     )
-    names = await disk.list()
-    has_journal = any(file_id_of(name) is not None for name in names)
+    found = [await find_directory(disk) for disk in disks]
     known = await find_known_node(metadata, claim.cluster, claim.node_id)
-    if COOKIE_NAME in names:
-        cookie = await _read_cookie(disk)
-        _check_claim(cookie, claim, cluster.cluster_id)
+    cookie = next((each.cookie for each in found if each.cookie is not None), None)
+    _check_cookies_there(claim, found)
+    if cookie is not None:
+        for each in found:
+            _check_claim(each, claim, cluster.cluster_id)
+        check_together(found)
         await _check_not_replaced(metadata, cookie)
-        _check_known(cookie, known, has_journal=has_journal)
+        _check_known(cookie, known, found)
     else:
-        await _check_new(metadata, claim, known, has_journal=has_journal)
+        await _check_new(metadata, claim, known, found)
         cookie = Cookie(
-            InstanceId(random_bytes(16).hex()),
-            claim.cluster,
-            cluster.cluster_id,
-            claim.node_id,
-            claim.address,
-            claim.location,
+            instance=InstanceId(random_bytes(16).hex()),
+            cluster=claim.cluster,
+            cluster_id=cluster.cluster_id,
+            node_id=claim.node_id,
+            address=claim.address,
+            location=claim.location,
+            directory=0,
+            directories=len(disks),
         )
-        await _write_cookie(disk, cookie)
         _log.info("minted instance %s for node %s", cookie.instance, cookie.node_id)
+    proven = await _with_all_cookies(found, cookie)
     record = NodeRecord(cookie.node_id, cookie.instance, claim.address, cookie.location)
     await wait_until_alone(metadata, claim.cluster, record)
     await _note_known(metadata, claim.cluster, record, known)
-    return cookie
+    return proven
 
 
-def _check_claim(cookie: Cookie, claim: Claim, cluster_id: str) -> None:
+async def _with_all_cookies(
+    found: Sequence[FoundDirectory], cookie: Cookie
+) -> list[ProvenDirectory]:
+    """All of them; those that a first start did not come to get the indices that are left."""
+    taken = {each.cookie.directory for each in found if each.cookie is not None}
+    left = iter(index for index in range(cookie.directories) if index not in taken)
+    proven: list[ProvenDirectory] = []
+    for each in found:
+        own = each.cookie
+        if own is None:
+            own = attrs.evolve(cookie, directory=next(left))
+            await write_cookie(each.disk, own)
+        proven.append(ProvenDirectory(each.disk, own))
+    return sorted(proven, key=lambda one: one.cookie.directory)
+
+
+def _check_cookies_there(claim: Claim, found: Sequence[FoundDirectory]) -> None:
+    for each in found:
+        if each.cookie is None and each.has_journal:
+            raise DamagedCookieError(
+                f"data directory {each.disk} of node {claim.node_id} holds a journal but no"
+                f" {COOKIE_NAME}: replace the node by `geolog node replace {claim.node_id}`"
+            )
+
+
+def _check_claim(found: FoundDirectory, claim: Claim, cluster_id: str) -> None:
+    cookie = found.cookie
+    if cookie is None:
+        return
     if (cookie.cluster, cookie.cluster_id) != (claim.cluster, cluster_id):
         raise WrongDataDirectoryError(
-            f"this data directory belongs to cluster {cookie.cluster!r} ({cookie.cluster_id}), "
-            f"not to {claim.cluster!r} ({cluster_id}): check --data-dir, --cluster, --zookeeper"
+            f"data directory {found.disk} belongs to cluster {cookie.cluster!r}"
+            f" ({cookie.cluster_id}), not to {claim.cluster!r} ({cluster_id}): check"
+            " --data-dir, --cluster, --zookeeper"
         )
     if cookie.node_id != claim.node_id:
         raise WrongDataDirectoryError(
-            f"this data directory belongs to node {cookie.node_id}, not to {claim.node_id}: "
-            "check --data-dir and --node-id, or --advertise and --listen"
+            f"data directory {found.disk} belongs to node {cookie.node_id}, not to"
+            f" {claim.node_id}: check --data-dir and --node-id, or --advertise and --listen"
         )
     if cookie.location != claim.location:
         raise WrongDataDirectoryError(
@@ -128,39 +161,49 @@ async def _check_not_replaced(metadata: Metadata, cookie: Cookie) -> None:
         )
 
 
-def _check_known(cookie: Cookie, known: NodeRecord | None, *, has_journal: bool) -> None:
-    if known is None and has_journal:
+def _check_known(
+    cookie: Cookie, known: NodeRecord | None, found: Sequence[FoundDirectory]
+) -> None:
+    if known is None and any(each.has_journal for each in found):
         raise NodeReplacedError(
             f"metadata does not know node {cookie.node_id}, whose disk holds a journal: it was "
             "removed from the cluster, or --zookeeper names another one"
         )
-    if known is not None and known.instance != cookie.instance:
+    if known is None:
+        return  # A first start that did not come to its end.
+    if known.instance != cookie.instance:
         raise NodeReplacedError(
             f"node {cookie.node_id} is instance {known.instance} now; this disk is "
             f"{cookie.instance}, which was replaced"
         )
+    for each in found:
+        if each.cookie is None:
+            raise NodeReplacedError(
+                f"data directory {each.disk} is empty, but node {cookie.node_id} was made with"
+                f" {cookie.directories} that are not: give it back its disk, or replace the"
+                f" node by `geolog node replace {cookie.node_id}`"
+            )
 
 
 async def _check_new(
-    metadata: Metadata, claim: Claim, known: NodeRecord | None, *, has_journal: bool
+    metadata: Metadata,
+    claim: Claim,
+    known: NodeRecord | None,
+    found: Sequence[FoundDirectory],
 ) -> None:
-    if has_journal:
-        raise DamagedCookieError(
-            f"the data directory of node {claim.node_id} holds a journal but no {COOKIE_NAME}: "
-            f"replace the node by `geolog node replace {claim.node_id}`"
-        )
+    empty = " and ".join(str(each.disk) for each in found)
     if known is not None:
         raise NodeReplacedError(
-            f"node {claim.node_id} is known with instance {known.instance}, but this data "
-            "directory is empty: give it back its disk, or replace the node by "
-            f"`geolog node replace {claim.node_id}`"
+            f"node {claim.node_id} is known with instance {known.instance}, but data directory"
+            f" {empty} is empty: give it back its disk, or replace the node by"
+            f" `geolog node replace {claim.node_id}`"
         )
     for other in await list_known_nodes(metadata, claim.cluster):
         if other.address == claim.address:
             raise NodeReplacedError(
-                f"address {claim.address} is that of node {other.node_id}, and this data "
-                "directory is empty: give it back its disk, or replace the node by "
-                f"`geolog node replace {other.node_id}`"
+                f"address {claim.address} is that of node {other.node_id}, and data directory"
+                f" {empty} is empty: give it back its disk, or replace the node by"
+                f" `geolog node replace {other.node_id}`"
             )
 
 
@@ -183,23 +226,3 @@ async def _note_known(
         if open_document(stored.data, NodeRecord, path=path) != known:
             raise BadVersionError(f"another process has just changed {path}")
         await metadata.put(path, seal_document(record), stored.version)
-
-
-async def _read_cookie(disk: Disk) -> Cookie:
-    file = await disk.open(COOKIE_NAME)
-    content = await file.read(0, file.size_bytes)
-    await file.close()
-    try:
-        return open_document(content, Cookie, path=COOKIE_NAME)
-    except DamagedBytesError as error:
-        raise DamagedCookieError(
-            f"{error}: replace the node by `geolog node replace`"
-        ) from error
-
-
-async def _write_cookie(disk: Disk, cookie: Cookie) -> None:
-    file = await disk.create(_COOKIE_NAME_NEW)
-    await file.write_synced(0, [seal_document(cookie)])
-    await file.close()
-    await disk.rename(_COOKIE_NAME_NEW, COOKIE_NAME)
-    await disk.sync_directory()

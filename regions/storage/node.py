@@ -1,14 +1,14 @@
-"""The storage node: identity, journal, clients and metadata put together.
+"""The storage node: identity, data directories, clients and metadata put together.
 
-Order of a start: listen, prove who this is and that no journal is missing, replay it, note in
-metadata how far it is and that the node is up, answer. Order of an end: clients, then the
-journal, which is sealed, then the live record. When the disk fails there is no order: nothing
-is answered any more, and the error ends the process.
+Order of a start: listen, prove who this is and that no directory or journal is missing, replay
+the journals, note in metadata how far they are and that the node is up, answer. Order of an
+end: clients, then the journals, which are sealed, then the live record. When a disk fails there
+is no order: nothing is answered any more, and the error ends the process.
 """
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -26,14 +26,14 @@ from geolog.transport.seam import (
 )
 from regions.storage.config import StorageConfig
 from regions.storage.connection import ClientConnection, Hosted
+from regions.storage.cookies import Cookie
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
-from regions.storage.identity import Claim, Cookie, prove_identity
-from regions.storage.journal import Journal, JournalIdentity
-from regions.storage.journal_end import JournalEndNote, JournalEnds
+from regions.storage.identity import Claim, prove_identity
+from regions.storage.journal_end import JournalEndNote
 from regions.storage.membership import Membership, NodeReplacedError, NodeUpElsewhereError
 from regions.storage.outbox import Budget
-from regions.storage.restart import restart_journal
 from regions.storage.service import StorageService
+from regions.storage.store import Store, open_store
 from topology.errors import DamagedBytesError, GeologError
 from topology.location import Location
 
@@ -115,22 +115,25 @@ class StorageNode:
                 else:
                     nursery.start_soon(self._serve_client, stream, name=f"of {stream.peer}")
 
-    async def watch_free_space(self, disk: Disk, membership: Membership) -> None:
-        """Take nothing new while too little space is left; never returns."""
+    async def watch_free_space(self, membership: Membership) -> None:
+        """Take nothing new where too little space is left; never returns.
+
+        Others are told that the node is read-only as soon as one directory is: they cannot know
+        where a new ledger would go.
+        """
         state = NodeState.WRITABLE
         while True:
-            await self.look_at_free_space(disk)
+            await self.look_at_free_space()
             if state is not self._state:
                 state = self._state
                 _log.warning("%s is %s", self, state.value)
                 membership.set_state(state)
             await trio.sleep(self._config.free_check_s)
 
-    async def look_at_free_space(self, disk: Disk) -> None:
-        """Allow as much to be stored as there is space for now."""
-        free_bytes = await disk.free_bytes()
-        in_flight_bytes = self._service.journal.statistics().in_flight_bytes
-        self._service.on_space(free_bytes - in_flight_bytes - self._config.free_bytes_min)
+    async def look_at_free_space(self) -> None:
+        """Allow as much to be stored as there is space for now, directory by directory."""
+        for store in self._service.stores:
+            await store.look_at_free_space(self._config.free_bytes_min)
 
     async def _serve_client(self, stream: ByteStream) -> None:
         connection = ClientConnection(stream, self._hosted)
@@ -151,20 +154,21 @@ async def open_storage_node(
     config: StorageConfig,
     *,
     transport: Transport,
-    disk: Disk,
+    disks: Sequence[Disk],
     metadata: Metadata,
     random_bytes: Callable[[int], bytes],
 ) -> AsyncIterator[StorageNode]:
     """A node that answers as long as the block runs.
 
+    `disks` are its data directories, in any order: all of those that it was made with.
     `random_bytes` gives so many bytes that nobody can guess: instance ids come from it. Raises
-    DiskFailedError or DiskFullError out of the block when the disk fails.
+    DiskFailedError or DiskFullError out of the block when a disk fails.
     """
     listener = await transport.listen(config.listen)
     try:
         address = config.advertise or listener.address
-        cookie = await prove_identity(
-            disk,
+        directories = await prove_identity(
+            disks,
             metadata,
             Claim(
                 config.cluster,
@@ -174,86 +178,59 @@ async def open_storage_node(
             ),
             random_bytes=random_bytes,
         )
+        cookie = directories[0].cookie
         end_note = JournalEndNote(metadata, config.cluster, cookie.instance)
         noted = await end_note.find()
-        journal, service = await _restart(config, disk, cookie, noted, random_bytes)
-        await end_note.note([journal.end])
+        stores = [
+            await open_store(
+                config,
+                each.disk,
+                each.cookie,
+                noted=noted.of(each.cookie.directory),
+                random_bytes=random_bytes,
+            )
+            for each in directories
+        ]
+        await end_note.note([store.journal.end for store in stores])
+        service = StorageService(cookie.instance, stores, read_bytes_max=config.read_bytes_max)
         node = StorageNode(config, cookie, address, service)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
         membership = Membership(metadata, config.cluster, record)
-        await node.look_at_free_space(disk)
+        await node.look_at_free_space()
         await membership.register()
         try:
-            async with _serving(node, listener, journal, membership, end_note, disk):
+            async with _serving(node, listener, stores, membership, end_note):
                 yield node
         finally:
             with trio.move_on_after(_STOP_TIMEOUT_S, shield=True):
-                await journal.finish()
-                await service.close()
-                await end_note.try_note([journal.end])
+                for store in stores:
+                    await store.finish()
+                await end_note.try_note([store.journal.end for store in stores])
                 await membership.leave()
     finally:
         listener.close()
-
-
-async def _restart(
-    config: StorageConfig,
-    disk: Disk,
-    cookie: Cookie,
-    noted: JournalEnds,
-    random_bytes: Callable[[int], bytes],
-) -> tuple[Journal, StorageService]:
-    identity = JournalIdentity(cookie.instance, cookie.cluster_id, cookie.node_id)
-    found = await restart_journal(
-        disk,
-        identity,
-        noted=noted.of(0),
-        cached_bytes_max=config.tail_cache_bytes_max,
-        salt_source=random_bytes,
-    )
-    journal = Journal(
-        disk,
-        identity,
-        found.ledgers,
-        found.entries,
-        found.files,
-        found.opened,
-        file_bytes_max=config.journal_file_bytes,
-        group_bytes_max=config.group_bytes_max,
-        in_flight_bytes_max=config.in_flight_bytes_max,
-        mark_idle_s=config.mark_idle_s,
-        ahead_bytes=config.journal_ahead_bytes,
-        salt_source=random_bytes,
-    )
-    service = StorageService(
-        cookie.instance,
-        found.ledgers,
-        found.entries,
-        journal,
-        read_bytes_max=config.read_bytes_max,
-    )
-    return journal, service
 
 
 @asynccontextmanager
 async def _serving(
     node: StorageNode,
     listener: Listener,
-    journal: Journal,
+    stores: Sequence[Store],
     membership: Membership,
     end_note: JournalEndNote,
-    disk: Disk,
 ) -> AsyncIterator[None]:
     """The node's tasks. What ends the node, or the block, comes out as it is."""
     failure: GeologError | None = None
     error_of_block: Exception | None = None
+    journals = [store.journal for store in stores]
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(journal.run, name="journal")
+            for store in stores:
+                _start_store(nursery, store)
             nursery.start_soon(node.serve, listener, name="accept")
             nursery.start_soon(membership.run, name="membership")
-            nursery.start_soon(end_note.run, [journal], name="journal end")
-            nursery.start_soon(node.watch_free_space, disk, membership, name="free space")
+            nursery.start_soon(end_note.run, journals, name="journal end")
+            nursery.start_soon(node.watch_free_space, membership, name="free space")
             try:
                 yield
             except Exception as error:  # noqa: BLE001 - raised again below, outside the group.
@@ -265,6 +242,11 @@ async def _serving(
         raise failure
     if error_of_block is not None:
         raise error_of_block
+
+
+def _start_store(nursery: trio.Nursery, store: Store) -> None:
+    """Start what runs for each data directory: its journal, and what looks after its files."""
+    nursery.start_soon(store.journal.run, name=f"journal {store.directory}")
 
 
 def _first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:

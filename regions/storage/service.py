@@ -4,12 +4,13 @@ Nothing here is done per record, and per add there is no task, timer or cancel s
 a row in a group, and its answer is a number that rises.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
 import attrs
 
-from geolog.protocol.ids import InstanceId
+from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
     Fence,
@@ -22,13 +23,11 @@ from geolog.protocol.messages import (
     ReadAnswer,
 )
 from geolog.protocol.replica import (
-    NO_LIMITS,
     AcknowledgeAdd,
     AnswerProbe,
     AnswerRead,
     Effect,
     LedgerReplica,
-    NodeLimits,
     PersistEntry,
     PersistFence,
     PersistOpen,
@@ -36,12 +35,10 @@ from geolog.protocol.replica import (
     ReplySynced,
 )
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
-from regions.protocol.ledgers import Ledgers
+from regions.protocol.directories import directory_of
 from regions.protocol.records import record_of
-from regions.storage.entries import EntryStatistics, EntryStore
-from regions.storage.journal import Journal, JournalStatistics
-
-_READ_ONLY = NodeLimits(is_read_only=True)
+from regions.storage.add_answers import AddAnswers
+from regions.storage.store import Store, StoreStatistics
 
 
 class Client(Protocol):
@@ -50,41 +47,6 @@ class Client(Protocol):
     def send_nowait(self, message: Message) -> None:
         """Send an answer, after those given before."""
         ...
-
-    def send_synced_nowait(self, through: int) -> None:
-        """Say that all adds up to this ordinal are on disk, but for those refused."""
-        ...
-
-
-@attrs.define
-class _SyncedRun:
-    """Adds of one client that one group carries; answered together by their last ordinal."""
-
-    group: int
-    through: int
-
-
-class AddAnswers:
-    """Cumulative answers to the adds of one client."""
-
-    def __init__(self, client: Client, journal: Journal) -> None:
-        self._client = client
-        self._journal = journal
-        self._run: _SyncedRun | None = None
-
-    def on_add(self, ordinal: int) -> None:
-        """The add is to be answered when all that was journaled so far is on disk."""
-        group = self._journal.group_newest
-        if self._run is not None and self._run.group == group:
-            self._run.through = ordinal
-            return
-        self._run = run = _SyncedRun(group, ordinal)
-        self._journal.when_synced(partial(self._on_synced, run))
-
-    def _on_synced(self, run: _SyncedRun) -> None:
-        if self._run is run:
-            self._run = None
-        self._client.send_synced_nowait(run.through)
 
 
 @attrs.define
@@ -100,109 +62,97 @@ class ServiceCounts:
 
 @attrs.frozen
 class ServiceStatistics:
-    """How a node is, but for its connections."""
+    """How a node is, but for its connections. Its fields are a part of the status document."""
 
     requests: ServiceCounts
-    journal: JournalStatistics
-    entries: EntryStatistics
     ledgers_count: int
     is_any_in_doubt: bool
-    """Whether damage took records: some ledgers take nothing, and UNKNOWN is answered."""
+    """Whether damage took records, in some directory."""
+    directories: tuple[StoreStatistics, ...]
 
 
 class StorageService:
-    """The node's ledgers and journal, as its clients use them."""
+    """The node's ledgers and journals, as its clients use them."""
 
     def __init__(
-        self,
-        instance: InstanceId,
-        ledgers: Ledgers,
-        entries: EntryStore,
-        journal: Journal,
-        *,
-        read_bytes_max: int,
+        self, instance: InstanceId, stores: Sequence[Store], *, read_bytes_max: int
     ) -> None:
         self.instance = instance
-        self._limits = NO_LIMITS
-        self._appended_bytes_allowed = 0
+        self.stores = tuple(stores)
+        """By index of their directories."""
         self.counts = ServiceCounts()
-        self.journal = journal
-        self._ledgers = ledgers
-        self._entries = entries
         self._read_bytes_max = read_bytes_max
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing new is stored at present."""
-        return self._limits.is_read_only
+        """Whether some ledgers take nothing new at present: those of a full directory."""
+        return any(store.is_read_only for store in self.stores)
 
-    def on_space(self, spare_bytes: int) -> None:
-        """So much may be stored until this is said again; if nothing, the node is read-only."""
-        self._limits = NO_LIMITS if spare_bytes > 0 else _READ_ONLY
-        self._appended_bytes_allowed = self.journal.appended_bytes + max(spare_bytes, 0)
+    def store_of(self, ledger: LedgerId) -> Store:
+        """Where the ledger lives, or would."""
+        return self.stores[directory_of(ledger, len(self.stores))]
 
     def statistics(self) -> ServiceStatistics:
         """Counts of now."""
+        directories = tuple(store.statistics() for store in self.stores)
         return ServiceStatistics(
             requests=attrs.evolve(self.counts),
-            journal=self.journal.statistics(),
-            entries=self._entries.statistics(),
-            ledgers_count=len(self._ledgers),
-            is_any_in_doubt=self._ledgers.is_any_in_doubt,
+            ledgers_count=sum(each.ledgers_count for each in directories),
+            is_any_in_doubt=any(each.is_any_in_doubt for each in directories),
+            directories=directories,
         )
 
-    def on_add(self, add: Add, client: Client, answers: AddAnswers) -> None:
-        """Take an add; it is answered when it is on disk."""
+    def on_add(self, add: Add, client: Client, answers: AddAnswers) -> Store:
+        """Take an add; it is answered when it is on disk. Where it went, or was refused."""
         self.counts.adds += 1
         self.counts.added_bytes += len(add.body)
-        if self.journal.appended_bytes >= self._appended_bytes_allowed:
-            self._limits = _READ_ONLY  # Space may be short before it is next looked at.
-        replica = self._ledgers.replica_of(add.ledger)
-        for effect in replica.on(add, self._entries.held, self._limits):
+        store = self.store_of(add.ledger)
+        replica = store.ledgers.replica_of(add.ledger)
+        for effect in replica.on(add, store.entries.held, store.limits()):
             match effect:
                 case PersistEntry():
-                    self.journal.append_nowait(record_of(effect), add.body)
+                    store.journal.append_nowait(record_of(effect), add.body)
                 case AcknowledgeAdd(ordinal):
-                    answers.on_add(ordinal)
+                    answers.on_add(ordinal, store.directory, wants_received=add.wants_received)
                 case Reply(message):
                     self.counts.adds_refused += 1
                     client.send_nowait(message)
                 case _:
-                    self._persist_promise(effect, replica)
+                    self._persist_promise(effect, replica, store)
+        return store
 
     async def on_request(
         self, request: OpenLedger | Fence | Read | Probe | PushLac, client: Client
     ) -> None:
         """Do what else a client asks; wait only where a read has to."""
-        replica = self._ledgers.replica_of(request.ledger)
-        for effect in replica.on(request, self._entries.held, self._limits):
+        store = self.store_of(request.ledger)
+        replica = store.ledgers.replica_of(request.ledger)
+        for effect in replica.on(request, store.entries.held, store.limits()):
             match effect:
                 case Reply(message):
                     client.send_nowait(message)
                 case ReplySynced(message):
-                    self.journal.when_synced(partial(client.send_nowait, message))
+                    store.journal.when_synced(partial(client.send_nowait, message))
                 case AnswerRead(read, is_synced):
                     if is_synced:
-                        await self.journal.wait_synced()
-                    client.send_nowait(await self._answer_read(read, replica))
+                        await store.journal.wait_synced()
+                    client.send_nowait(await self._answer_read(read, replica, store))
                 case AnswerProbe(probe):
-                    client.send_nowait(self._answer_probe(probe, replica))
+                    client.send_nowait(self._answer_probe(probe, replica, store))
                 case _:
-                    self._persist_promise(effect, replica)
+                    self._persist_promise(effect, replica, store)
 
-    def _persist_promise(self, effect: Effect, replica: LedgerReplica) -> None:
+    def _persist_promise(self, effect: Effect, replica: LedgerReplica, store: Store) -> None:
         assert isinstance(effect, PersistOpen | PersistFence), effect
-        file_id = self.journal.file_id if effect.is_first else 0
-        self._ledgers.keep(replica, first_file_id=file_id)
-        self.journal.append_nowait(record_of(effect))
+        file_id = store.journal.file_id if effect.is_first else 0
+        store.ledgers.keep(replica, first_file_id=file_id)
+        store.journal.append_nowait(record_of(effect))
 
-    async def close(self) -> None:
-        """Close the files; nothing is read any more."""
-        await self._entries.close()
-
-    async def _answer_read(self, read: Read, replica: LedgerReplica) -> ReadAnswer:
+    async def _answer_read(
+        self, read: Read, replica: LedgerReplica, store: Store
+    ) -> ReadAnswer:
         count = min(max(read.count_max, 1), ENTRIES_PER_ANSWER_MAX)
-        entries = await self._entries.read(
+        entries = await store.entries.read(
             read.ledger, read.first, count, min(read.bytes_max, self._read_bytes_max)
         )
         self.counts.reads += 1
@@ -211,7 +161,7 @@ class StorageService:
             read.request, replica.lac, read.first, entries, is_fenced=replica.is_fenced
         )
 
-    def _answer_probe(self, probe: Probe, replica: LedgerReplica) -> ProbeAnswer:
+    def _answer_probe(self, probe: Probe, replica: LedgerReplica, store: Store) -> ProbeAnswer:
         count = min(probe.count_max, ENTRIES_PER_ANSWER_MAX)
         return ProbeAnswer(
             probe.request,
@@ -219,5 +169,5 @@ class StorageService:
             replica.entry_highest,
             replica.is_fenced,
             replica.epoch_highest,
-            self._entries.answers(probe.ledger, probe.first, count),
+            store.entries.answers(probe.ledger, probe.first, count),
         )

@@ -37,8 +37,9 @@ async def group_writes(addresses: Iterable[Address], *, cluster: str) -> tuple[i
     written_bytes = groups_count = 0
     for address in addresses:
         document = await status_of(address, cluster=cluster)
-        journal = document["journal"]
-        assert isinstance(journal, dict)
-        written_bytes += journal["written_bytes"]
-        groups_count += journal["groups_count"]
+        directories = document["directories"]
+        assert isinstance(directories, list)
+        for each in directories:
+            written_bytes += each["journal"]["written_bytes"]
+            groups_count += each["journal"]["groups_count"]
     return written_bytes, groups_count

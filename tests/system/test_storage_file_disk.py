@@ -183,7 +183,7 @@ async def test_a_node_on_a_real_disk_over_tcp_keeps_its_entries(tmp_path: Path) 
                 open_storage_node(
                     config,
                     transport=TcpTransport(),
-                    disk=disk,
+                    disks=[disk],
                     metadata=metadata,
                     random_bytes=secrets.token_bytes,
                 ) as node,

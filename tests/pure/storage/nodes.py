@@ -45,6 +45,8 @@ class World:
     chance: Random
     network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
     disk: Disk = attrs.field(factory=MemoryDisk)
+    disks: list[Disk] = attrs.field(factory=list)
+    """Of a node with several data directories, in the order in which they are given."""
     node_session: MemoryMetadata = attrs.field(init=False)
     """Of the node that was started last."""
 
@@ -55,7 +57,7 @@ class World:
             open_storage_node(
                 config or a_config(),
                 transport=self.network.transport(HOST),
-                disk=self.disk,
+                disks=self.disks or [self.disk],
                 metadata=self.node_session,
                 random_bytes=self.chance.randbytes,
             ) as node,

@@ -16,7 +16,7 @@ from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
 from regions.protocol.records import file_id_of
 from regions.storage.config import StorageConfig
-from regions.storage.identity import (
+from regions.storage.cookies import (
     COOKIE_NAME,
     DamagedCookieError,
     WrongDataDirectoryError,

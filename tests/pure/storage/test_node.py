@@ -356,7 +356,9 @@ async def test_adds_beyond_the_bound_in_flight_wait_and_none_is_refused(
             through = 0
             while through < 40:
                 through = (await client.receive_one(AddsSynced)).through
-                in_flight_bytes = json.loads(node.status())["journal"]["in_flight_bytes"]
+                in_flight_bytes = json.loads(node.status())["directories"][0]["journal"][
+                    "in_flight_bytes"
+                ]
                 in_flight_bytes_highest = max(in_flight_bytes_highest, in_flight_bytes)
 
     assert 4 << 20 < in_flight_bytes_highest <= 9 << 20

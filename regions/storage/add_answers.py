@@ -1,0 +1,50 @@
+"""Cumulative answers to the adds of one client: what is in memory, and what is on disk."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from regions.protocol.add_runs import AddRuns
+from regions.storage.journal import Journal
+
+
+class AddsClient(Protocol):
+    """Who adds."""
+
+    def send_received_nowait(self, through: int) -> None:
+        """Say that all adds up to this ordinal are in memory, but for those refused."""
+        ...
+
+    def send_synced_nowait(self, through: int) -> None:
+        """Say that all adds up to this ordinal are on disk, but for those refused."""
+        ...
+
+
+class AddAnswers:
+    """Knows what one client was told of its adds, and tells the rest."""
+
+    def __init__(self, client: AddsClient, journals: Sequence[Journal]) -> None:
+        self._client = client
+        self._journals = journals
+        self._runs = AddRuns(len(journals))
+        self._received_through = self._told_received_through = 0
+
+    def on_add(self, ordinal: int, directory: int, *, wants_received: bool) -> None:
+        """The add is to be answered when all that was journaled there so far is on disk."""
+        if wants_received:
+            self._received_through = ordinal
+        journal = self._journals[directory]
+        if self._runs.take(directory, journal.group_newest, ordinal):
+            journal.when_synced(partial(self._on_synced, directory))
+
+    def tell_received(self) -> None:
+        """Say what was received, if something was that wants it and was not told."""
+        if self._received_through > self._told_received_through:
+            self._told_received_through = self._received_through
+            self._client.send_received_nowait(self._received_through)
+
+    def _on_synced(self, directory: int) -> None:
+        through = self._runs.on_synced(directory)
+        if through is not None:
+            self.tell_received()  # Before the answer that covers it.
+            self._client.send_synced_nowait(through)

@@ -1,0 +1,137 @@
+"""The cookie of a data directory, and whether several directories are those of one node.
+
+Every directory of a node has a cookie with the node's identity, its own index, and how many
+there are. So the order in which they are given does not matter, and a directory that is
+missing, foreign, empty or one too many is noticed before anything is opened.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from geolog.metadata.documents import open_document, seal_document
+from geolog.protocol.ids import InstanceId
+from geolog.transport.seam import Address
+from regions.protocol.records import file_id_of
+from regions.storage.disk import Disk
+from topology.errors import ConflictError, DamagedBytesError
+from topology.location import Location
+
+COOKIE_NAME = "cookie.json"
+_COOKIE_NAME_NEW = "cookie.json.new"
+
+
+class WrongDataDirectoryError(ConflictError):
+    """The data directory belongs to another node, place or cluster: check the flags."""
+
+
+class DamagedCookieError(DamagedBytesError):
+    """The cookie cannot be trusted, so nothing on this disk can: replace the node."""
+
+
+@attrs.frozen(kw_only=True)
+class Cookie:
+    """A node's identity, as each of its disks holds it."""
+
+    instance: InstanceId
+    cluster: str
+    cluster_id: str
+    node_id: str
+    address: Address
+    """Where it listened when the disk was new; later only metadata's record follows."""
+    location: Location
+    directory: int
+    """The index of this directory, from 0."""
+    directories: int
+    """How many data directories the node has, for good."""
+
+
+@attrs.frozen
+class FoundDirectory:
+    """A data directory as it was found at a start."""
+
+    disk: Disk
+    cookie: Cookie | None
+    has_journal: bool
+
+
+async def find_directory(disk: Disk) -> FoundDirectory:
+    """Look at one data directory. DamagedCookieError."""
+    names = await disk.list()
+    cookie = await _read_cookie(disk) if COOKIE_NAME in names else None
+    return FoundDirectory(disk, cookie, any(file_id_of(name) is not None for name in names))
+
+
+def check_together(found: Sequence[FoundDirectory]) -> None:
+    """WrongDataDirectoryError unless those with a cookie are of one node, and none is missing.
+
+    One without a cookie may stand in for one that is missing: who calls must look at those.
+    """
+    marked = [(each.disk, each.cookie) for each in found if each.cookie is not None]
+    if not marked:
+        return
+    first_disk, first = marked[0]
+    seen: dict[int, Disk] = {}
+    for disk, cookie in marked:
+        if attrs.evolve(cookie, directory=first.directory) != first:
+            raise WrongDataDirectoryError(
+                f"data directory {disk} is of {_owner(cookie)}, but {first_disk} is of"
+                f" {_owner(first)}: give the directories of one node, by --data-dir"
+            )
+        if cookie.directory in seen:
+            raise WrongDataDirectoryError(
+                f"data directories {seen[cookie.directory]} and {disk} both are number"
+                f" {cookie.directory + 1} of node {cookie.node_id}: one is a copy of the other."
+                " Take the copy away, and give the directory that it stands for"
+            )
+        seen[cookie.directory] = disk
+    _check_count(found, first, seen)
+
+
+def _check_count(
+    found: Sequence[FoundDirectory], cookie: Cookie, seen: dict[int, Disk]
+) -> None:
+    expected = f"node {cookie.node_id} was made with data directories 1 to {cookie.directories}"
+    if cookie.directories == 1:
+        expected = f"node {cookie.node_id} was made with one data directory"
+    if len(found) > cookie.directories:
+        extra = next(each.disk for each in found if each.cookie is None)
+        raise WrongDataDirectoryError(
+            f"data directory {extra} is empty, and one too many: {expected}, and cannot be"
+            " given more. Leave it out, or start another node in it"
+        )
+    if len(found) < cookie.directories:
+        missing = [str(index + 1) for index in range(cookie.directories) if index not in seen]
+        raise WrongDataDirectoryError(
+            f"{expected}, but {len(found)} given, so that number {', '.join(missing)} is"
+            " missing: give all of them by --data-dir, in any order. If a disk is lost, replace"
+            f" the node by `geolog node replace {cookie.node_id}`"
+        )
+
+
+def _owner(cookie: Cookie) -> str:
+    return (
+        f"node {cookie.node_id} (instance {cookie.instance}, {cookie.directories} data"
+        f" {'directory' if cookie.directories == 1 else 'directories'})"
+    )
+
+
+async def _read_cookie(disk: Disk) -> Cookie:
+    file = await disk.open(COOKIE_NAME)
+    content = await file.read(0, file.size_bytes)
+    await file.close()
+    try:
+        return open_document(content, Cookie, path=f"{COOKIE_NAME} of {disk}")
+    except DamagedBytesError as error:
+        raise DamagedCookieError(
+            f"{error}: replace the node by `geolog node replace`"
+        ) from error
+
+
+async def write_cookie(disk: Disk, cookie: Cookie) -> None:
+    """Give a new data directory its cookie, durably; all of it or nothing."""
+    file = await disk.create(_COOKIE_NAME_NEW)
+    await file.write_synced(0, [seal_document(cookie)])
+    await file.close()
+    await disk.rename(_COOKIE_NAME_NEW, COOKIE_NAME)
+    await disk.sync_directory()

@@ -1,0 +1,127 @@
+"""One data directory of a node: its disk, and the ledgers, entries and journal in it.
+
+A ledger lives in one store of its node, whole (`regions.protocol.directories`), so stores know
+nothing of each other. A full directory makes its own ledgers read-only, and no others.
+"""
+
+from collections.abc import Callable
+
+import attrs
+
+from geolog.protocol.replica import NO_LIMITS, NodeLimits
+from geolog.wire.limits import ENTRY_BYTES_MAX
+from regions.protocol.ledgers import Ledgers
+from regions.storage.config import StorageConfig
+from regions.storage.cookies import Cookie
+from regions.storage.disk import Disk
+from regions.storage.entries import EntryStatistics, EntryStore
+from regions.storage.journal import Journal, JournalEnd, JournalIdentity, JournalStatistics
+from regions.storage.restart import restart_journal
+
+_READ_ONLY = NodeLimits(is_read_only=True)
+
+
+@attrs.frozen
+class StoreStatistics:
+    """How one data directory is. Its fields are a part of the node's status document."""
+
+    directory: int
+    """Its index, as its cookie says."""
+    name: str
+    free_bytes: int
+    is_read_only: bool
+    ledgers_count: int
+    is_any_in_doubt: bool
+    """Whether damage took records: some ledgers take nothing, and UNKNOWN is answered."""
+    journal: JournalStatistics
+    entries: EntryStatistics
+
+
+@attrs.define(eq=False)
+class Store:
+    """What one data directory holds, and what it may take. Got by `open_store`."""
+
+    directory: int
+    disk: Disk
+    ledgers: Ledgers
+    entries: EntryStore
+    journal: Journal
+    _free_bytes: int = attrs.field(default=0, init=False)
+    _limits: NodeLimits = attrs.field(default=NO_LIMITS, init=False)
+    _appended_bytes_allowed: int = attrs.field(default=0, init=False)
+
+    def __repr__(self) -> str:
+        return f"Store({self.directory}, {self.disk})"
+
+    def statistics(self) -> StoreStatistics:
+        """Counts of now."""
+        return StoreStatistics(
+            directory=self.directory,
+            name=str(self.disk),
+            free_bytes=self._free_bytes,
+            is_read_only=self.is_read_only,
+            ledgers_count=len(self.ledgers),
+            is_any_in_doubt=self.ledgers.is_any_in_doubt,
+            journal=self.journal.statistics(),
+            entries=self.entries.statistics(),
+        )
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing new is stored here at present."""
+        return self._limits.is_read_only
+
+    def limits(self) -> NodeLimits:
+        """What is taken now: space may be short before it is next looked at."""
+        if self.journal.appended_bytes >= self._appended_bytes_allowed:
+            self._limits = _READ_ONLY
+        return self._limits
+
+    async def look_at_free_space(self, free_bytes_min: int) -> None:
+        """Allow as much to be stored as there is space for now."""
+        self._free_bytes = await self.disk.free_bytes()
+        in_flight_bytes = self.journal.statistics().in_flight_bytes
+        spare_bytes = self._free_bytes - in_flight_bytes - free_bytes_min
+        self._limits = NO_LIMITS if spare_bytes > 0 else _READ_ONLY
+        self._appended_bytes_allowed = self.journal.appended_bytes + max(spare_bytes, 0)
+
+    async def finish(self) -> None:
+        """At the end: seal the journal, unless it failed, and close the files."""
+        await self.journal.finish()
+        await self.entries.close()
+
+
+async def open_store(
+    config: StorageConfig,
+    disk: Disk,
+    cookie: Cookie,
+    *,
+    noted: JournalEnd,
+    random_bytes: Callable[[int], bytes],
+) -> Store:
+    """Replay what the directory holds. Its journal must end no earlier than was `noted`."""
+    identity = JournalIdentity(cookie.instance, cookie.cluster_id, cookie.node_id)
+    found = await restart_journal(
+        disk,
+        identity,
+        noted=noted,
+        cached_bytes_max=config.tail_cache_bytes_max // cookie.directories,
+        salt_source=random_bytes,
+    )
+    journal = Journal(
+        disk,
+        identity,
+        found.ledgers,
+        found.entries,
+        found.files,
+        found.opened,
+        file_bytes_max=config.journal_file_bytes,
+        group_bytes_max=config.group_bytes_max,
+        in_flight_bytes_max=max(
+            config.in_flight_bytes_max // cookie.directories, ENTRY_BYTES_MAX
+        ),
+        mark_idle_s=config.mark_idle_s,
+        ahead_bytes=config.journal_ahead_bytes,
+        salt_source=random_bytes,
+    )
+    return Store(cookie.directory, disk, found.ledgers, found.entries, journal)
