@@ -25,6 +25,7 @@ from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.replaced_nodes import (
     NodeRunsError,
     ReplacedNode,
+    UnknownNodeError,
     list_replaced_nodes,
     mark_done,
     mark_replaced,
@@ -158,8 +159,7 @@ class NodeReplacer:
                 f"{node_id} cannot be replaced by itself: for an empty disk under the same id"
                 " name no successor, and start it"
             )
-        known = await list_known_nodes(self._access.metadata, self._access.cluster)
-        node_named(successor_id, known)
+        node_named(successor_id, await self._known())
         live = await list_live_nodes(self._access.metadata, self._access.cluster)
         state = next((one.state for one in live if one.node_id == successor_id), None)
         if state is None:
@@ -170,23 +170,32 @@ class NodeReplacer:
     async def _give_up(self, node_id: str) -> list[ReplacedNode]:
         """The instances of that id that are to be replaced; the newest is last."""
         access = self._access
-        replaced = await list_replaced_nodes(access.metadata, access.cluster)
-        unfinished = [one for one in replaced if one.node_id == node_id and not one.is_done]
-        known = await list_known_nodes(access.metadata, access.cluster)
-        if any(one.node_id == node_id for one in known):
+        newest = None
+        if any(one.node_id == node_id for one in await self._known()):
             try:
-                unfinished.append(await mark_replaced(access.metadata, access.cluster, node_id))
+                newest = await mark_replaced(access.metadata, access.cluster, node_id)
             except NodeRunsError:
-                if not unfinished:
+                if not await self._unfinished(node_id):
                     raise
                 # It runs on an empty disk, and its predecessor's copies are not all there yet.
                 self._note(f"going on with the replacement of {node_id}")
-        elif not unfinished:
-            done = [one for one in replaced if one.node_id == node_id]
-            if not done:
-                raise unknown_node(node_id, [one.node_id for one in known])
-            unfinished = done  # Nothing should be left to do; it is looked at once more.
-        return unfinished
+            except UnknownNodeError:
+                pass  # Another who replaces it was quicker.
+        unfinished = await self._unfinished(node_id)
+        if newest is not None:
+            return [*(one for one in unfinished if one != newest), newest]
+        replaced = await list_replaced_nodes(access.metadata, access.cluster)
+        given_up = unfinished or [one for one in replaced if one.node_id == node_id]
+        if not given_up:
+            raise unknown_node(node_id, [one.node_id for one in await self._known()])
+        return given_up
+
+    async def _known(self) -> list[NodeRecord]:
+        return await list_known_nodes(self._access.metadata, self._access.cluster)
+
+    async def _unfinished(self, node_id: str) -> list[ReplacedNode]:
+        replaced = await list_replaced_nodes(self._access.metadata, self._access.cluster)
+        return [one for one in replaced if one.node_id == node_id and not one.is_done]
 
     async def _wait_successor(self, replaced: ReplacedNode, successor_id: str) -> NodeRecord:
         is_told = False

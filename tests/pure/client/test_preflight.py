@@ -1,0 +1,127 @@
+"""What would be at risk without some nodes, told from what metadata holds."""
+
+import pytest
+
+from geolog.client.preflight import Risk, judge
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
+from topology.location import Location
+from topology.quorum import QuorumConfig
+
+ALL = "abcdef"
+REGION_OF = dict(zip(ALL, ["us", "us", "eu", "eu", "ap", "ap"], strict=True))
+QUORUM = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
+STRIPED = QuorumConfig(ensemble_size=4, write_quorum=2, ack_quorum=2, min_regions=1)
+
+
+def ledger(
+    state: LedgerState, *ensembles: str, quorum: QuorumConfig = QUORUM
+) -> list[LedgerRecord]:
+    """A ledger with a fragment of ten entries for each ensemble."""
+    return [
+        LedgerRecord(
+            ledger=LedgerId(7),
+            state=state,
+            epoch=Epoch(1),
+            quorum=quorum,
+            fragments=tuple(
+                Fragment(EntryId(10 * number), tuple(map(member, ensemble)))
+                for number, ensemble in enumerate(ensembles)
+            ),
+            last_entry=EntryId(10 * len(ensembles) - 1)
+            if state is LedgerState.CLOSED
+            else None,
+        )
+    ]
+
+
+def member(name: str) -> Member:
+    return Member(InstanceId(name), f"node-{name}", Location.parse(f"/{REGION_OF[name]}/r"))
+
+
+def risks(
+    ledgers: list[LedgerRecord],
+    leaving: str,
+    *,
+    live: str = ALL,
+    queued: set[int] | None = None,
+) -> list[tuple[str, bool]]:
+    """What is at risk, and whether it is so already."""
+    report = judge(
+        [f"node-{name}" for name in leaving],
+        {InstanceId(name) for name in leaving},
+        {InstanceId(name) for name in live},
+        {LedgerId(one) for one in queued or ()},
+        ledgers,
+    )
+    return [(risk.risk, risk.is_so_now) for risk in report.risks]
+
+
+@pytest.mark.parametrize(
+    ("leaving", "expected"),
+    [
+        ("a", []),
+        ("ac", [("appends", False), ("recovery", False)]),
+        ("ace", [("appends", False), ("recovery", False), ("reads", False)]),
+        ("b", []),
+    ],
+)
+def test_an_open_ledger_needs_ack_sets_and_blocking_sets(
+    leaving: str, expected: list[tuple[str, bool]]
+) -> None:
+    assert risks(ledger(LedgerState.OPEN, "ace"), leaving) == expected
+
+
+def test_what_is_at_risk_already_is_told_apart() -> None:
+    found = risks(ledger(LedgerState.OPEN, "ace"), "a", live="abdef")
+
+    assert found == [("appends", False), ("recovery", False)]
+    assert risks(ledger(LedgerState.OPEN, "ace"), "a", live="abdf") == [
+        ("appends", True),
+        ("recovery", True),
+        ("reads", False),
+    ]
+
+
+def test_a_closed_ledger_needs_one_copy_of_each_entry() -> None:
+    closed = ledger(LedgerState.CLOSED, "ace")
+
+    assert risks(closed, "ac") == []
+    assert risks(closed, "ac", live="abcdf") == [("reads", False)]
+
+
+def test_each_fragment_and_each_write_set_is_looked_at() -> None:
+    closed = ledger(LedgerState.CLOSED, "abcd", "cdef", quorum=STRIPED)
+
+    assert risks(closed, "ac") == []
+    assert risks(closed, "ab") == [("reads", False)]
+    assert risks(closed, "ef") == [("reads", False)]
+
+
+def test_copies_of_a_ledger_in_the_repair_queue_are_not_counted_on() -> None:
+    closed = ledger(LedgerState.CLOSED, "ace")
+
+    assert risks(closed, "a", queued={7}) == [("reads", False)]
+    assert risks(closed, "b", queued={7}) == [], "it has no copy of it"
+
+
+def test_a_ledger_made_ahead_is_not_written_yet() -> None:
+    assert risks(ledger(LedgerState.ALLOCATED, "ace"), "ac") == []
+
+
+def test_a_risk_says_what_and_why() -> None:
+    report = judge(
+        ["node-a"], {InstanceId("a")}, set(), set(), ledger(LedgerState.CLOSED, "ace")
+    )
+
+    assert not report.is_safe
+    assert report.risks == [
+        Risk(
+            ledger=7,
+            stream="",
+            state="closed",
+            risk="reads",
+            why="entries of fragment 0 would have no copy at a node that is up",
+            is_so_now=True,
+        )
+    ]
