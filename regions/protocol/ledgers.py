@@ -4,8 +4,10 @@ Theory of operation. Replay goes through the files in order: a table replaces no
 what its file knew of all ledgers, a record adds itself. When bytes that once were proven
 cannot be read, the file may have held a record of any ledger, but for those whose surely first
 record is in a later file. The others are in doubt: what is not found of them is UNKNOWN, not
-ABSENT, and they take no adds of a writer, because the lost record may have been a fence. Damage
-that was settled, because what it took was made good, puts nothing in doubt.
+ABSENT, and they take no adds of a writer, because the lost record may have been a fence. Which
+files are damaged stands in each table, so that a table written afterwards, which lacks what was
+lost, is not taken for the whole truth. Damage that was settled, because what it took was made
+good, puts nothing in doubt; that is said of single files, so that later damage still counts.
 
 Deleted ledgers are gone but for their ids: what older files still say of them is not replayed.
 """
@@ -27,9 +29,10 @@ class Ledgers:
         self._instance = instance
         self._replicas: dict[LedgerId, LedgerReplica] = {}
         self._first_file_ids: dict[LedgerId, int] = {}
-        self._damaged_file_id_highest = 0
-        self.settled_through = 0
-        """Damage in files up to this one puts nothing in doubt."""
+        self._damaged = IntervalSet()
+        self._damaged_through = 0
+        self.settled = IntervalSet()
+        """Files whose damage puts nothing in doubt."""
         self.deleted = IntervalSet()
         """Ids of deleted ledgers."""
 
@@ -42,7 +45,21 @@ class Ledgers:
     @property
     def is_any_in_doubt(self) -> bool:
         """Whether some file is damaged so that records of it are lost."""
-        return self._damaged_file_id_highest > self.settled_through
+        return self._damaged_through > 0
+
+    @property
+    def damaged_through(self) -> int:
+        """The newest file whose damage puts ledgers in doubt; 0 if there is none."""
+        return self._damaged_through
+
+    @property
+    def damaged(self) -> IntervalSet:
+        """The files whose damage puts ledgers in doubt: not settled yet."""
+        return IntervalSet(
+            interval
+            for first, last in self._damaged
+            for interval in self.settled.missing(first, last)
+        )
 
     def replica_of(self, ledger: LedgerId) -> LedgerReplica:
         """The ledger's replica; of an unknown one a new replica, not kept until `keep`."""
@@ -65,9 +82,9 @@ class Ledgers:
         self._first_file_ids.pop(ledger, None)
         self.deleted.add(ledger)
 
-    def settle(self, file_id: int) -> None:
-        """Damage in files up to this one was made good."""
-        self.settled_through = max(self.settled_through, file_id)
+    def settle(self, first: int, last: int) -> None:
+        """What damage took from these files was made good."""
+        self.settled.add(first, last)
         self._renew_doubt()
 
     def on_record(self, file_id: int, record: Record) -> None:
@@ -79,7 +96,7 @@ class Ledgers:
             case Kind.DELETE:
                 self.delete(record.ledger)
             case Kind.SETTLE:
-                self.settle(record.file_id)
+                self.settle(*record.file_ids)
             case Kind.MARK | Kind.TABLE | Kind.RETIRE:
                 pass
             case _:
@@ -105,7 +122,9 @@ class Ledgers:
             self.deleted.add(first, last)
         for deleted in [ledger for ledger in self._replicas if ledger in table.deleted]:
             self.delete(deleted)
-        self.settle(table.settled_through)
+        self.settled.update(table.settled)
+        self._damaged.update(table.damaged)
+        self._renew_doubt()
         for row in table.ledgers():
             if row.ledger in self.deleted:
                 continue
@@ -117,15 +136,10 @@ class Ledgers:
             replica.is_fenced |= row.is_fenced
             self.keep(replica, first_file_id=row.first_file_id)
 
-    def on_damage(self, file_id: int) -> None:
-        """Bytes of the file that once were proven cannot be read."""
-        self._damaged_file_id_highest = max(self._damaged_file_id_highest, file_id)
+    def on_damage(self, first: int, last: int) -> None:
+        """Bytes of these files, or the files, that once were proven cannot be read."""
+        self._damaged.add(first, last)
         self._renew_doubt()
-
-    @property
-    def damaged_through(self) -> int:
-        """The newest file whose damage puts ledgers in doubt; 0 if there is none."""
-        return self._damaged_file_id_highest if self.is_any_in_doubt else 0
 
     def rows(self) -> Iterator[LedgerRow]:
         """What a table says of all ledgers, in order of their ids."""
@@ -142,8 +156,9 @@ class Ledgers:
 
     def _is_in_doubt(self, ledger: LedgerId) -> bool:
         first_file_id = self._first_file_ids.get(ledger, 0)
-        return self.is_any_in_doubt and first_file_id <= self._damaged_file_id_highest
+        return self.is_any_in_doubt and first_file_id <= self._damaged_through
 
     def _renew_doubt(self) -> None:
+        self._damaged_through = max((last for _, last in self.damaged), default=0)
         for replica in self._replicas.values():
             replica.is_in_doubt = self._is_in_doubt(replica.ledger)

@@ -12,5 +12,6 @@ def promises_of(ledgers: Ledgers, files: KnownFiles) -> Promises:
         ledgers.deleted,
         list(files.rows()),
         files.retired,
-        ledgers.settled_through,
+        ledgers.damaged,
+        ledgers.settled,
     )

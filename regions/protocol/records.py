@@ -65,7 +65,7 @@ class Kind(enum.IntEnum):
     RETIRE = 7
     """The file `entry` may be missing: what was needed of it was copied and synced before."""
     SETTLE = 8
-    """What damage took from files up to `entry` was made good: it puts nothing in doubt."""
+    """What damage took from files `ledger` to `entry` was made good: no doubt is left."""
 
 
 NO_FLAGS = 0
@@ -151,9 +151,15 @@ class Record:
 
     @property
     def file_id(self) -> int:
-        """Of RETIRE and SETTLE: the file that is meant."""
-        assert self.kind in (Kind.RETIRE, Kind.SETTLE)
+        """Of RETIRE: the file that is meant."""
+        assert self.kind is Kind.RETIRE
         return self.entry
+
+    @property
+    def file_ids(self) -> tuple[int, int]:
+        """Of SETTLE: the first and the last file that are meant."""
+        assert self.kind is Kind.SETTLE
+        return self.ledger, self.entry
 
 
 MARK = Record(Kind.MARK, NO_FLAGS, LedgerId(0), EntryId(0), Epoch(0), EntryId(0), 0, 0)
@@ -200,9 +206,9 @@ def retire_record(file_id: int) -> Record:
     return attrs.evolve(MARK, kind=Kind.RETIRE, entry=EntryId(file_id))
 
 
-def settle_record(file_id: int) -> Record:
-    """The record that damage in files up to this one was made good."""
-    return attrs.evolve(MARK, kind=Kind.SETTLE, entry=EntryId(file_id))
+def settle_record(first: int, last: int) -> Record:
+    """The record that damage in these files was made good."""
+    return attrs.evolve(MARK, kind=Kind.SETTLE, ledger=LedgerId(first), entry=EntryId(last))
 
 
 def table_record(body: bytes) -> Record:

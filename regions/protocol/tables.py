@@ -22,7 +22,7 @@ from regions.protocol.intervals import IntervalSet
 from regions.protocol.known_files import FileRow
 from topology.errors import DamagedBytesError
 
-_COUNTS = struct.Struct("<QQQQQQ")
+_COUNTS = struct.Struct("<QQQQQQQ")
 _LEDGER_ROW = struct.Struct("<qqqqQB7x")
 _INTERVAL_ROW = struct.Struct("<QQ")
 _FILE_ROW = struct.Struct("<QQI4x")
@@ -207,8 +207,10 @@ class Promises:
     """Of the journal files before this one, sorted."""
     retired: IntervalSet = attrs.field(factory=IntervalSet)
     """Ids of journal files that were removed on purpose."""
-    settled_through: int = 0
-    """Damage in files up to this one was made good."""
+    damaged: IntervalSet = attrs.field(factory=IntervalSet)
+    """Ids of journal files of which something is lost, so that this table may lack it."""
+    settled: IntervalSet = attrs.field(factory=IntervalSet)
+    """Ids of journal files of which what was lost was made good."""
 
 
 class FoundTable:
@@ -218,16 +220,18 @@ class FoundTable:
         """DamagedBytesError if its length is not what its counts ask for."""
         if len(body) < _COUNTS.size:
             raise DamagedBytesError(f"a table of {len(body)} bytes is too short to be one")
-        *counts, self.settled_through = _COUNTS.unpack_from(body)
+        counts = _COUNTS.unpack_from(body)
         sections = _sections(body, counts)
         if sections is None:
             raise DamagedBytesError(
                 f"a table with sections of {counts} rows is not {len(body)} bytes long"
             )
-        self._ledgers, deleted, files, retired, entries = sections
+        self._ledgers, deleted, files, retired, damaged, settled, entries = sections
         self.deleted = IntervalSet(_INTERVAL_ROW.iter_unpack(deleted))
         self.files = [FileRow(*fields) for fields in _FILE_ROW.iter_unpack(files)]
         self.retired = IntervalSet(_INTERVAL_ROW.iter_unpack(retired))
+        self.damaged = IntervalSet(_INTERVAL_ROW.iter_unpack(damaged))
+        self.settled = IntervalSet(_INTERVAL_ROW.iter_unpack(settled))
         self.entries = SealedTable(entries)
 
     def ledgers(self) -> Iterator[LedgerRow]:
@@ -243,8 +247,9 @@ def encode_table(promises: Promises, table: SealedTable) -> bytes:
         promises.deleted.intervals_count,
         len(promises.files),
         promises.retired.intervals_count,
+        promises.damaged.intervals_count,
+        promises.settled.intervals_count,
         len(table),
-        promises.settled_through,
     )
     return b"".join(
         [
@@ -253,12 +258,22 @@ def encode_table(promises: Promises, table: SealedTable) -> bytes:
             *(_INTERVAL_ROW.pack(*interval) for interval in promises.deleted),
             *(_FILE_ROW.pack(*attrs.astuple(row)) for row in promises.files),
             *(_INTERVAL_ROW.pack(*interval) for interval in promises.retired),
+            *(_INTERVAL_ROW.pack(*interval) for interval in promises.damaged),
+            *(_INTERVAL_ROW.pack(*interval) for interval in promises.settled),
             table.rows,
         ]
     )
 
 
-_SECTION_ROWS = (_LEDGER_ROW, _INTERVAL_ROW, _FILE_ROW, _INTERVAL_ROW, _ENTRY_ROW)
+_SECTION_ROWS = (
+    _LEDGER_ROW,
+    _INTERVAL_ROW,
+    _FILE_ROW,
+    _INTERVAL_ROW,
+    _INTERVAL_ROW,
+    _INTERVAL_ROW,
+    _ENTRY_ROW,
+)
 
 
 def _sections(body: bytes, counts: Sequence[int]) -> list[bytes] | None:

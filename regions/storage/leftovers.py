@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @attrs.frozen
 class Walked:
-    """A journal file without damage whose table was made anew from its records."""
+    """A journal file whose table was made anew from its records, as far as they can be read."""
 
     file_id: int
     salt: bytes

@@ -189,18 +189,18 @@ class _Replay:
                 self.retired_there.append(each)
             else:
                 self.files.keep(self._rows[each.file_id])
-        for first, last in self.files.lost(
-            self.file_id_newest, table_newest=self._table_newest
-        ):
-            self._damages.append((last, f"journal files {first:016x} to {last:016x} are lost"))
         gone = {each.file_id for each in self.retired_there}
         for file_id, what in self._damages:
             if file_id not in gone:
-                level = (
-                    logging.ERROR if file_id > self.ledgers.settled_through else logging.INFO
-                )
-                _log.log(level, "%s", what)
-                self.ledgers.on_damage(file_id)
+                self._count_damage(file_id, file_id, what)
+        lost = self.files.lost(self.file_id_newest, table_newest=self._table_newest)
+        for first, last in lost:
+            what = f"journal files {first:016x} to {last:016x} are lost"
+            self._count_damage(first, last, what)
+
+    def _count_damage(self, first: int, last: int, what: str) -> None:
+        self.ledgers.on_damage(first, last)
+        _log.error("%s", what)
 
     async def cut_unwritten(self) -> None:
         """Give back the space that the last process took ahead: a full disk may need it."""
@@ -257,7 +257,7 @@ class _Replay:
                 self._unwritten_from = unwritten_from
         entries = table.sealed()
         self._keep(found, entries, proven_end)
-        if found.header is not None and not self._is_damaged(found):
+        if found.header is not None:
             salt = found.header.salt
             self.walked.append(Walked(found.file_id, salt, proven_end, entries))
 
