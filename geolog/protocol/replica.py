@@ -16,6 +16,7 @@ Invariants.
 3. What was persisted, replayed in journal order by `restore_…`, gives the same state, but for a
    LAC that only `PushLac` told.
 4. A recovery add never moves the LAC.
+5. What a `Follow` reads ends at the LAC.
 """
 
 from collections.abc import Callable
@@ -30,12 +31,14 @@ from geolog.protocol.messages import (
     Answer,
     Fence,
     Fenced,
+    Follow,
     LedgerOpened,
     Message,
     OpenLedger,
     Probe,
     PushLac,
     Read,
+    ReadAnswer,
     Reason,
     Refused,
 )
@@ -111,6 +114,13 @@ class AnswerRead:
 
 
 @attrs.frozen
+class AwaitLac:
+    """Ask again when the LAC is there, or the ledger fenced; else, in time, `end_follow`."""
+
+    follow: Follow
+
+
+@attrs.frozen
 class AnswerProbe:
     """Look the answers up and give them at once."""
 
@@ -125,10 +135,11 @@ Effect = (
     | ReplySynced
     | AcknowledgeAdd
     | AnswerRead
+    | AwaitLac
     | AnswerProbe
 )
 
-LedgerRequest = OpenLedger | Fence | Add | Read | Probe | PushLac
+LedgerRequest = OpenLedger | Fence | Add | Read | Follow | Probe | PushLac
 """What a client may ask of one ledger."""
 
 
@@ -181,12 +192,18 @@ class LedgerReplica:
                 return self._on_fence(request)
             case Read():
                 return self._on_read(request)
+            case Follow():
+                return self._on_follow(request)
             case Probe():
                 return [AnswerProbe(request)]
             case PushLac():
                 return self._on_push_lac(request)
             case _:
                 assert_never(request)
+
+    def end_follow(self, follow: Follow) -> ReadAnswer:
+        """Its time is over, or there is nothing to wait for: the answer that shows no entry."""
+        return ReadAnswer(follow.request, self.lac, follow.first, (), is_fenced=self.is_fenced)
 
     def restore_open(self, epoch: Epoch) -> None:
         """Replay a `PersistOpen` from the journal."""
@@ -236,6 +253,27 @@ class LedgerReplica:
             *self._persist_fence(request.fence_epoch),
             AnswerRead(request, is_synced=True),
         ]
+
+    def _on_follow(self, follow: Follow) -> list[Effect]:
+        if not self.is_known:
+            return self._refuse(follow, Reason.NO_SUCH_LEDGER)
+        if self.lac >= follow.first:
+            return [AnswerRead(self._read_to_lac(follow), is_synced=False)]
+        if self.is_fenced or follow.wait_ms == 0:
+            return [Reply(self.end_follow(follow))]
+        return [AwaitLac(follow)]
+
+    def _read_to_lac(self, follow: Follow) -> Read:
+        return Read(
+            follow.request,
+            follow.ledger,
+            follow.first,
+            count_max=min(max(follow.count_max, 1), self.lac - follow.first + 1),
+            bytes_max=follow.bytes_max,
+            answers_max=1,
+            fence_epoch=NO_EPOCH,
+            instance=follow.instance,
+        )
 
     def _persist_open(self, epoch: Epoch) -> list[Effect]:
         is_first = self._is_surely_unknown()
@@ -317,6 +355,8 @@ class LedgerReplica:
                 return f"ledger {self.ledger}: this node stores nothing new at present"
             case Reason.UNSUPPORTED:
                 return f"ledger {self.ledger}: epochs begin at 1"
+            case Reason.NO_SUCH_LEDGER:
+                return f"ledger {self.ledger} was never opened at this node"
             case _:
                 fenced = " and is fenced" if self.is_fenced else ""
                 return f"ledger {self.ledger} is at epoch {self.epoch_highest}{fenced} here"

@@ -19,6 +19,11 @@ _POSITIVE = (
     "free_check_s",
     "connections_max",
     "handshake_timeout_s",
+    "reads_max",
+    "reads_max_all",
+    "follows_max",
+    "follows_max_all",
+    "follow_wait_s_max",
     "outgoing_bytes_max",
     "outgoing_bytes_max_all",
     "outgoing_stall_s",
@@ -53,8 +58,9 @@ class StorageConfig:
     file: in it fences can still be written when the disk is full. Less when little is free."""
 
     in_flight_bytes_max: int = 64 << 20
-    """Entries received but not yet on disk. At the bound connections with adds are not read on,
-    so that their senders wait; nothing is refused."""
+    """Entries received but not yet on disk; data directories have equal shares of it. At the
+    bound connections with adds are not read on, so that their senders wait; nothing is
+    refused."""
 
     group_bytes_max: int = 4 << 20
     """Entries that share one sync. More waiting bytes go with the next: a larger group means
@@ -64,14 +70,16 @@ class StorageConfig:
     """How long the journal rests before a mark says that all of it is synced."""
 
     tail_cache_bytes_max: int = 32 << 20
-    """Entries kept in memory after they were written, for readers at the tail."""
+    """Entries kept in memory after they were written, for readers at the tail; data directories
+    have equal shares of it."""
 
     read_bytes_max: int = 4 << 20
     """Bytes of entries in one answer to a read, unless a single entry is larger."""
 
     free_bytes_min: int = 64 << 20
-    """With less space left in the data directory the node is read-only: it still reads and
-    fences, and takes entries again when there is more."""
+    """With less space left in a data directory it takes no entries and ledgers, until there is
+    more, but still reads and fences. The node then counts as read-only: no new ledgers are
+    placed on it, though those of its other directories go on."""
 
     free_check_s: float = 1.0
     """How often the space left is looked at."""
@@ -82,13 +90,29 @@ class StorageConfig:
     handshake_timeout_s: float = 5.0
     """How long a new connection may take to say hello before it is closed."""
 
+    reads_max: int = 1024
+    """Reads of one connection that are not answered yet, streamed ones until their last answer.
+    More are refused as BUSY."""
+
+    reads_max_all: int = 16384
+    """The same for all connections together."""
+
+    follows_max: int = 4096
+    """Followers of one connection that wait for something new. More are refused as BUSY."""
+
+    follows_max_all: int = 32768
+    """The same for all connections together: some hundred bytes each."""
+
+    follow_wait_s_max: float = 60.0
+    """How long a follower waits at most, whatever it asks for; then it may ask again."""
+
     outgoing_bytes_max: int = 4 << 20
     """Answers waiting for one slow connection. At the bound it is not read on until it takes
-    some of them, so at most one more answer is added."""
+    some of them, so at most one more answer is added. Reads stop at half of it."""
 
     outgoing_bytes_max_all: int = 256 << 20
-    """Answers waiting for all connections together. At the bound no read is begun until some
-    are taken; adds and fences go on."""
+    """Answers waiting for all connections together, those being read from disk counted in
+    advance. At the bound no read is begun until some are taken; adds and fences go on."""
 
     outgoing_stall_s: float = 30.0
     """How long a connection may take nothing of what waits for it before it is closed."""

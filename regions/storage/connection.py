@@ -1,9 +1,10 @@
 """One client's connection: frames in, answers out.
 
-Theory of operation. Frames are read and acted on one after the other, so that answers need no
-bookkeeping; what waits for the disk is answered by the journal's callbacks, in order. Reading
-stops while too many answers wait for this client, or too many bytes for the disk. Whatever is
-not a frame of the protocol ends the connection: nothing that follows on it can be trusted.
+Theory of operation. Frames are acted on one after the other, as they come, and none waits for
+another: what waits for the disk is answered by the journal's callbacks, in order; reads take
+turns in a lane of their own; followers are woken. No more frames are taken while too many
+answers wait for this client, or too many of its bytes for the disk. Whatever is not a frame of
+the protocol ends the connection: nothing that follows on it can be trusted.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from geolog.protocol.messages import (
     Add,
     AddsReceived,
     Fence,
+    Follow,
     Hello,
     HelloAnswer,
     Message,
@@ -25,6 +27,7 @@ from geolog.protocol.messages import (
     Read,
     Reason,
     Refused,
+    SettleDoubt,
     Status,
     StatusRequest,
 )
@@ -35,6 +38,7 @@ from geolog.wire.limits import FRAME_BYTES_MAX
 from regions.storage.add_answers import AddAnswers
 from regions.storage.config import StorageConfig
 from regions.storage.outbox import Budget, Outbox
+from regions.storage.read_lane import Places, ReadLane
 from regions.storage.service import StorageService
 from topology.errors import DamagedBytesError
 
@@ -53,6 +57,7 @@ class Hosted:
     config: StorageConfig
     service: StorageService
     outgoing: Budget
+    reads: Places
     status: Callable[[], str]
 
 
@@ -69,6 +74,14 @@ class ClientConnection:
             waiting_bytes_max=hosted.config.outgoing_bytes_max,
             stall_s=hosted.config.outgoing_stall_s,
         )
+        self._reads = ReadLane(
+            hosted.service,
+            self._outbox,
+            hosted.outgoing,
+            hosted.reads,
+            places_max=hosted.config.reads_max,
+            paced_bytes_max=hosted.config.outgoing_bytes_max // 2,
+        )
         stores = hosted.service.stores
         self._answers = AddAnswers(self, [store.journal for store in stores])
         self._ordinal_last = 0
@@ -83,16 +96,27 @@ class ClientConnection:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._outbox.run)
+                nursery.start_soon(self._reads.run)
                 nursery.start_soon(self._end_without_hello)
                 await self._serve()
                 nursery.cancel_scope.cancel(reason="the client has left")
         finally:
+            self._hosted.service.forget(self)
+            self._reads.close()
             self._outbox.close()
             self._stream.close()
 
     def send_nowait(self, message: Message) -> None:
         """Send an answer, after those given before."""
         self._outbox.put_nowait(encode(message))
+
+    def admit_read(self) -> bool:
+        """Make room for one read, which is then begun; False if too many are under way."""
+        return self._reads.admit()
+
+    def begin_read(self, read: Read) -> None:
+        """Answer a read that was admitted."""
+        self._reads.begin(read)
 
     def send_received_nowait(self, through: int) -> None:
         """Say that all adds up to this ordinal are in memory, but for those refused."""
@@ -127,11 +151,11 @@ class ClientConnection:
                 if store.journal.is_full:
                     self._answers.tell_received()
                     await store.journal.wait_room()
-            case Read():
-                await self._hosted.outgoing.wait_room()
-                await self._hosted.service.on_request(message, self)
-            case OpenLedger() | Fence() | Probe() | PushLac():
-                await self._hosted.service.on_request(message, self)
+            case OpenLedger() | Fence() | Read() | Follow() | Probe() | PushLac():
+                self._hosted.service.on_request(message, self)
+            case SettleDoubt(request):
+                why = "this node cannot settle doubt"
+                self.send_nowait(Refused(request, Reason.UNSUPPORTED, Epoch(0), why))
             case StatusRequest(request):
                 self.send_nowait(Status(request, self._hosted.status()))
             case _:

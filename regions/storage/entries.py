@@ -46,6 +46,14 @@ class _Found:
     source: JournalFile | None = None
     place: Place | None = None
 
+    def in_memory(self) -> EntryAnswer:
+        """The answer, of what is in memory or nowhere.
+
+        The body of an entry in flight is copied: it is a piece of a receive buffer, which a
+        slow reader would keep alive.
+        """
+        return EntryAnswer(self.answer, bytes(self.body or b""))
+
 
 _ABSENT = _Found(Answer.ABSENT)
 _UNKNOWN = _Found(Answer.UNKNOWN)
@@ -156,6 +164,22 @@ class EntryStore:
             answers += await self._read_run(run)
         return tuple(answers)
 
+    def read_in_memory(
+        self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
+    ) -> tuple[EntryAnswer, ...] | None:
+        """The same, if no body has to be read from disk; else None. Cached ones are shared."""
+        answers: list[EntryAnswer] = []
+        bytes_left = bytes_max
+        for entry in range(first, first + count_max):
+            found = self._find(ledger, entry)
+            if answers and found.length > bytes_left:
+                break
+            if found.place is not None and found.body is None:
+                return None
+            bytes_left -= found.length
+            answers.append(found.in_memory())
+        return tuple(answers)
+
     def _within(
         self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
     ) -> list[_Found]:
@@ -188,7 +212,7 @@ class EntryStore:
     async def _read_run(self, run: list[_Found]) -> list[EntryAnswer]:
         source, first, last = run[0].source, run[0].place, run[-1].place
         if source is None or first is None or last is None or run[0].body is not None:
-            return [EntryAnswer(found.answer, found.body or b"") for found in run]
+            return [found.in_memory() for found in run]
         length = last.offset + last.length - first.offset
         try:
             content = memoryview(await source.file.read(first.offset, length))

@@ -32,6 +32,7 @@ from regions.storage.identity import Claim, prove_identity
 from regions.storage.journal_end import JournalEndNote
 from regions.storage.membership import Membership, NodeReplacedError, NodeUpElsewhereError
 from regions.storage.outbox import Budget
+from regions.storage.read_lane import Places
 from regions.storage.service import StorageService
 from regions.storage.store import Store, open_store
 from topology.errors import DamagedBytesError, GeologError
@@ -66,7 +67,8 @@ class StorageNode:
         self._cookie = cookie
         self._service = service
         self._outgoing = Budget(config.outgoing_bytes_max_all)
-        self._hosted = Hosted(config, service, self._outgoing, self.status)
+        self._reads = Places(config.reads_max_all)
+        self._hosted = Hosted(config, service, self._outgoing, self._reads, self.status)
         self._connections: dict[ClientConnection, None] = {}
         self._counts = ConnectionCounts()
         self.address = address
@@ -99,6 +101,7 @@ class StorageNode:
                 "state": self._state.value,
                 "connections": {"open": len(self._connections)} | attrs.asdict(self._counts),
                 "outgoing_bytes": self._outgoing.used_bytes,
+                "reads_open": self._reads.taken_count,
             }
             | attrs.asdict(self._service.statistics())
         )
@@ -192,14 +195,14 @@ async def open_storage_node(
             for each in directories
         ]
         await end_note.note([store.journal.end for store in stores])
-        service = StorageService(cookie.instance, stores, read_bytes_max=config.read_bytes_max)
+        service = StorageService(cookie.instance, stores, config)
         node = StorageNode(config, cookie, address, service)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
         membership = Membership(metadata, config.cluster, record)
         await node.look_at_free_space()
         await membership.register()
         try:
-            async with _serving(node, listener, stores, membership, end_note):
+            async with _serving(node, service, listener, membership, end_note):
                 yield node
         finally:
             with trio.move_on_after(_STOP_TIMEOUT_S, shield=True):
@@ -214,20 +217,21 @@ async def open_storage_node(
 @asynccontextmanager
 async def _serving(
     node: StorageNode,
+    service: StorageService,
     listener: Listener,
-    stores: Sequence[Store],
     membership: Membership,
     end_note: JournalEndNote,
 ) -> AsyncIterator[None]:
     """The node's tasks. What ends the node, or the block, comes out as it is."""
     failure: GeologError | None = None
     error_of_block: Exception | None = None
-    journals = [store.journal for store in stores]
+    journals = [store.journal for store in service.stores]
     try:
         async with trio.open_nursery() as nursery:
-            for store in stores:
+            for store in service.stores:
                 _start_store(nursery, store)
             nursery.start_soon(node.serve, listener, name="accept")
+            nursery.start_soon(service.run_follow_timer, name="follow timer")
             nursery.start_soon(membership.run, name="membership")
             nursery.start_soon(end_note.run, journals, name="journal end")
             nursery.start_soon(node.watch_free_space, membership, name="free space")

@@ -35,9 +35,14 @@ class Budget:
             self._freed.set()
             self._freed = trio.Event()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether less than the bound waits."""
+        return self.used_bytes < self._bytes_max
+
     async def wait_room(self) -> None:
         """Wait until less than the bound waits."""
-        while self.used_bytes >= self._bytes_max:
+        while not self.has_room:
             await self._freed.wait()
 
 
@@ -71,14 +76,22 @@ class Outbox:
         if self._waiting:
             self._filled.set()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the other side has not taken yet."""
+        return self._waiting_bytes
+
     async def wait_room(self) -> None:
         """Wait until less than the bound waits."""
-        while self._waiting_bytes >= self._waiting_bytes_max:
-            await self._taken.wait()
+        await self.wait_below(self._waiting_bytes_max)
 
     async def wait_empty(self) -> None:
         """Wait until everything was taken."""
-        while self._waiting_bytes:
+        await self.wait_below(1)
+
+    async def wait_below(self, bytes_max: int) -> None:
+        """Wait until less than that waits."""
+        while self._waiting_bytes >= bytes_max:
             await self._taken.wait()
 
     def close(self) -> None:

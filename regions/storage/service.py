@@ -1,7 +1,8 @@
 """What a node does for its clients: it asks the cores, and performs their effects in order.
 
 Nothing here is done per record, and per add there is no task, timer or cancel scope: an add is
-a row in a group, and its answer is a number that rises.
+a row in a group, and its answer is a number that rises. A follower that waits is no task
+either: it is woken by the request that moves the LAC.
 """
 
 from collections.abc import Sequence
@@ -9,11 +10,14 @@ from functools import partial
 from typing import Protocol
 
 import attrs
+import trio
 
-from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.ids import NO_EPOCH, EntryId, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
+    EntryAnswer,
     Fence,
+    Follow,
     Message,
     OpenLedger,
     Probe,
@@ -21,11 +25,14 @@ from geolog.protocol.messages import (
     PushLac,
     Read,
     ReadAnswer,
+    Reason,
+    Refused,
 )
 from geolog.protocol.replica import (
     AcknowledgeAdd,
     AnswerProbe,
     AnswerRead,
+    AwaitLac,
     Effect,
     LedgerReplica,
     PersistEntry,
@@ -36,8 +43,11 @@ from geolog.protocol.replica import (
 )
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from regions.protocol.directories import directory_of
+from regions.protocol.followers import Followers
 from regions.protocol.records import record_of
 from regions.storage.add_answers import AddAnswers
+from regions.storage.config import StorageConfig
+from regions.storage.read_lane import Answered
 from regions.storage.store import Store, StoreStatistics
 
 
@@ -46,6 +56,14 @@ class Client(Protocol):
 
     def send_nowait(self, message: Message) -> None:
         """Send an answer, after those given before."""
+        ...
+
+    def admit_read(self) -> bool:
+        """Make room for one read, which is then begun; False if too many are under way."""
+        ...
+
+    def begin_read(self, read: Read) -> None:
+        """Answer a read that was admitted."""
         ...
 
 
@@ -58,6 +76,8 @@ class ServiceCounts:
     adds_refused: int = 0
     reads: int = 0
     entries_read: int = 0
+    busy: int = 0
+    """Reads and follows refused because too many were under way."""
 
 
 @attrs.frozen
@@ -65,6 +85,7 @@ class ServiceStatistics:
     """How a node is, but for its connections. Its fields are a part of the status document."""
 
     requests: ServiceCounts
+    follows_waiting: int
     ledgers_count: int
     is_any_in_doubt: bool
     """Whether damage took records, in some directory."""
@@ -75,13 +96,19 @@ class StorageService:
     """The node's ledgers and journals, as its clients use them."""
 
     def __init__(
-        self, instance: InstanceId, stores: Sequence[Store], *, read_bytes_max: int
+        self, instance: InstanceId, stores: Sequence[Store], config: StorageConfig
     ) -> None:
         self.instance = instance
         self.stores = tuple(stores)
         """By index of their directories."""
         self.counts = ServiceCounts()
-        self._read_bytes_max = read_bytes_max
+        self._read_bytes_max = config.read_bytes_max
+        self._followers: Followers[Client] = Followers(
+            waiters_max=config.follows_max_all,
+            waiters_max_per_client=config.follows_max,
+            wait_s_max=config.follow_wait_s_max,
+        )
+        self._due_earlier = trio.Event()
 
     @property
     def is_read_only(self) -> bool:
@@ -97,6 +124,7 @@ class StorageService:
         directories = tuple(store.statistics() for store in self.stores)
         return ServiceStatistics(
             requests=attrs.evolve(self.counts),
+            follows_waiting=len(self._followers),
             ledgers_count=sum(each.ledgers_count for each in directories),
             is_any_in_doubt=any(each.is_any_in_doubt for each in directories),
             directories=directories,
@@ -119,12 +147,13 @@ class StorageService:
                     client.send_nowait(message)
                 case _:
                     self._persist_promise(effect, replica, store)
+        self._wake_followers(replica)
         return store
 
-    async def on_request(
-        self, request: OpenLedger | Fence | Read | Probe | PushLac, client: Client
+    def on_request(
+        self, request: OpenLedger | Fence | Read | Follow | Probe | PushLac, client: Client
     ) -> None:
-        """Do what else a client asks; wait only where a read has to."""
+        """Do what else a client asks, or begin it."""
         store = self.store_of(request.ledger)
         replica = store.ledgers.replica_of(request.ledger)
         for effect in replica.on(request, store.entries.held, store.limits()):
@@ -134,13 +163,60 @@ class StorageService:
                 case ReplySynced(message):
                     store.journal.when_synced(partial(client.send_nowait, message))
                 case AnswerRead(read, is_synced):
-                    if is_synced:
-                        await store.journal.wait_synced()
-                    client.send_nowait(await self._answer_read(read, replica, store))
+                    self._begin_read(read, client, store if is_synced else None)
+                case AwaitLac(follow):
+                    self._await_lac(follow, client)
                 case AnswerProbe(probe):
                     client.send_nowait(self._answer_probe(probe, replica, store))
                 case _:
                     self._persist_promise(effect, replica, store)
+        self._wake_followers(replica)
+
+    def on_ledger_gone(self, ledger: LedgerId) -> None:
+        """A ledger was deleted: whoever follows it is told."""
+        for waiter in self._followers.on_end(ledger):
+            self.on_request(waiter.follow, waiter.client)
+
+    def forget(self, client: Client) -> None:
+        """A client is gone: it follows nothing any more."""
+        self._followers.forget(client)
+
+    async def run_follow_timer(self) -> None:
+        """Tell followers when their time is over; never returns."""
+        while True:
+            self._due_earlier = trio.Event()
+            with trio.move_on_at(self._followers.next_due_s):
+                await self._due_earlier.wait()
+            for waiter in self._followers.on_time(trio.current_time()):
+                ledger = waiter.follow.ledger
+                replica = self.store_of(ledger).ledgers.replica_of(ledger)
+                waiter.client.send_nowait(replica.end_follow(waiter.follow))
+
+    def read_in_memory(self, read: Read) -> Answered | None:
+        """One answer to a read that was begun; None if the disk has to be asked."""
+        store = self.store_of(read.ledger)
+        refused = self._refused_now(read, store)
+        if refused is not None:
+            return refused
+        entries = store.entries.read_in_memory(
+            read.ledger, read.first, _count_of(read), self.answer_bytes_max(read)
+        )
+        return None if entries is None else self._answered(read, entries, store)
+
+    async def read(self, read: Read) -> Answered:
+        """One answer to a read that was begun."""
+        store = self.store_of(read.ledger)
+        refused = self._refused_now(read, store)
+        if refused is not None:
+            return refused
+        entries = await store.entries.read(
+            read.ledger, read.first, _count_of(read), self.answer_bytes_max(read)
+        )
+        return self._answered(read, entries, store)
+
+    def answer_bytes_max(self, read: Read) -> int:
+        """How many bytes of entries one answer may hold, unless a single one is larger."""
+        return min(read.bytes_max, self._read_bytes_max)
 
     def _persist_promise(self, effect: Effect, replica: LedgerReplica, store: Store) -> None:
         assert isinstance(effect, PersistOpen | PersistFence), effect
@@ -148,18 +224,62 @@ class StorageService:
         store.ledgers.keep(replica, first_file_id=file_id)
         store.journal.append_nowait(record_of(effect))
 
-    async def _answer_read(
-        self, read: Read, replica: LedgerReplica, store: Store
-    ) -> ReadAnswer:
-        count = min(max(read.count_max, 1), ENTRIES_PER_ANSWER_MAX)
-        entries = await store.entries.read(
-            read.ledger, read.first, count, min(read.bytes_max, self._read_bytes_max)
-        )
+    def _begin_read(self, read: Read, client: Client, unsynced: Store | None) -> None:
+        """Begin a read; one that has fenced, when its fence is on disk."""
+        if not client.admit_read():
+            self._refuse_as_busy(read, client)
+            return
         self.counts.reads += 1
+        begin = partial(client.begin_read, attrs.evolve(read, fence_epoch=NO_EPOCH))
+        if unsynced is None:
+            begin()
+        else:
+            unsynced.journal.when_synced(begin)
+
+    def _await_lac(self, follow: Follow, client: Client) -> None:
+        due_before_s = self._followers.next_due_s
+        if not self._followers.wait(client, follow, trio.current_time()):
+            self._refuse_as_busy(follow, client)
+        elif self._followers.next_due_s < due_before_s:
+            self._due_earlier.set()
+
+    def _wake_followers(self, replica: LedgerReplica) -> None:
+        if replica.ledger not in self._followers:
+            return
+        if replica.is_fenced:
+            woken = self._followers.on_end(replica.ledger)
+        else:
+            woken = self._followers.on_lac(replica.ledger, replica.lac)
+        for waiter in woken:
+            self.on_request(waiter.follow, waiter.client)
+
+    def _refuse_as_busy(self, request: Read | Follow, client: Client) -> None:
+        self.counts.busy += 1
+        what = "reads are under way" if isinstance(request, Read) else "followers wait"
+        why = f"as many {what} as this node or connection may have: ask again later"
+        client.send_nowait(Refused(request.request, Reason.BUSY, NO_EPOCH, why))
+
+    def _refused_now(self, read: Read, store: Store) -> Answered | None:
+        """The refusal of a read that may not go on: its ledger may have been deleted."""
+        replica = store.ledgers.replica_of(read.ledger)
+        for effect in replica.on(read, store.entries.held):
+            if isinstance(effect, Reply):
+                return Answered(effect.message, None)
+        return None
+
+    def _answered(self, read: Read, entries: tuple[EntryAnswer, ...], store: Store) -> Answered:
         self.counts.entries_read += len(entries)
-        return ReadAnswer(
-            read.request, replica.lac, read.first, entries, is_fenced=replica.is_fenced
+        replica = store.ledgers.replica_of(read.ledger)
+        rest = _rest_of(read, len(entries))
+        message = ReadAnswer(
+            read.request,
+            replica.lac,
+            read.first,
+            entries,
+            is_last=rest is None,
+            is_fenced=replica.is_fenced,
         )
+        return Answered(message, rest)
 
     def _answer_probe(self, probe: Probe, replica: LedgerReplica, store: Store) -> ProbeAnswer:
         count = min(probe.count_max, ENTRIES_PER_ANSWER_MAX)
@@ -171,3 +291,20 @@ class StorageService:
             replica.epoch_highest,
             store.entries.answers(probe.ledger, probe.first, count),
         )
+
+
+def _count_of(read: Read) -> int:
+    """How many entries one answer may hold."""
+    return min(max(read.count_max, 1), ENTRIES_PER_ANSWER_MAX)
+
+
+def _rest_of(read: Read, count: int) -> Read | None:
+    """What a streamed read still asks for after an answer with so many entries."""
+    if count >= read.count_max or read.answers_max <= 1:
+        return None
+    return attrs.evolve(
+        read,
+        first=EntryId(read.first + count),
+        count_max=read.count_max - count,
+        answers_max=read.answers_max - 1,
+    )

@@ -1,0 +1,167 @@
+"""The reads of one connection: answered in turns, piece by piece, beside its other requests.
+
+Theory of operation. A read that memory can answer, while nothing waits before it, is answered
+at once by whoever asked. All others wait in a queue for one task, `run`: it takes the first,
+reads one answer of it, sends that, and puts what is left of a streamed read at the queue's end.
+So reads of one connection take turns, one answer each, and what it adds, opens and fences waits
+for none of them.
+
+Bounds. A read holds a place, of so many per connection and per node, until its last answer;
+whoever finds no place is refused with BUSY. An answer is read only when little waits in the
+outbox, and after its bytes were counted in the budget of the whole node.
+"""
+
+from collections import deque
+from typing import Protocol
+
+import attrs
+import trio
+
+from geolog.protocol.messages import Message, Read
+from geolog.wire.codec import encode
+from regions.storage.outbox import Budget, Outbox
+
+
+@attrs.frozen
+class Answered:
+    """One answer to a read, and what is still to be read; None after the last."""
+
+    message: Message
+    rest: Read | None
+
+
+class ReadSource(Protocol):
+    """Who knows the entries."""
+
+    def read_in_memory(self, read: Read) -> Answered | None:
+        """One answer; None if the disk has to be asked."""
+        ...
+
+    async def read(self, read: Read) -> Answered:
+        """One answer."""
+        ...
+
+    def answer_bytes_max(self, read: Read) -> int:
+        """How many bytes of entries one answer may hold, unless a single one is larger."""
+        ...
+
+
+class Places:
+    """How many of something there may be, and are."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self.taken_count = 0
+
+    def take(self) -> bool:
+        """Take a place; False if there is none left."""
+        if self.taken_count >= self._count_max:
+            return False
+        self.taken_count += 1
+        return True
+
+    def give_back(self, count: int = 1) -> None:
+        """Give back what was taken."""
+        self.taken_count -= count
+        assert self.taken_count >= 0
+
+
+class ReadLane:
+    """Takes turns. `run` does the work that has to wait."""
+
+    def __init__(
+        self,
+        source: ReadSource,
+        outbox: Outbox,
+        budget: Budget,
+        places_of_all: Places,
+        *,
+        places_max: int,
+        paced_bytes_max: int,
+    ) -> None:
+        self._source = source
+        self._outbox = outbox
+        self._budget = budget
+        self._places_of_all = places_of_all
+        self._places = Places(places_max)
+        self._paced_bytes_max = paced_bytes_max
+        self._turns: deque[Read] = deque()
+        self._is_reading = False
+        self._is_closed = False
+        self._has_turns = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"ReadLane({len(self._turns)} of {self._places.taken_count} wait for a turn)"
+
+    def admit(self) -> bool:
+        """Take a place for one read, which is then begun; False if there is none left."""
+        if self._is_closed or not self._places.take():
+            return False
+        if not self._places_of_all.take():
+            self._places.give_back()
+            return False
+        return True
+
+    def begin(self, read: Read) -> None:
+        """Answer a read that was admitted, now if that is easy."""
+        if self._is_closed:
+            return
+        if not self._turns and not self._is_reading and self._has_room:
+            answered = self._source.read_in_memory(read)
+            if answered is not None:
+                self._send(answered)
+                return
+        self._wait_for_turn(read)
+
+    async def run(self) -> None:
+        """Answer what waits for its turn; never returns."""
+        while True:
+            if not self._turns:
+                self._has_turns = trio.Event()
+                await self._has_turns.wait()
+            await self._wait_room()
+            read = self._turns.popleft()
+            answered = self._source.read_in_memory(read)
+            if answered is None:
+                answered = await self._read_counted(read)
+            self._send(answered)
+            await trio.lowlevel.checkpoint()  # However fast this client takes its answers.
+
+    def close(self) -> None:
+        """Drop all that waits, and give its places back."""
+        self._is_closed = True
+        self._turns.clear()
+        self._places_of_all.give_back(self._places.taken_count)
+        self._places.give_back(self._places.taken_count)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._outbox.waiting_bytes < self._paced_bytes_max and self._budget.has_room
+
+    async def _wait_room(self) -> None:
+        while not self._has_room:
+            await self._outbox.wait_below(self._paced_bytes_max)
+            await self._budget.wait_room()
+
+    async def _read_counted(self, read: Read) -> Answered:
+        """Read with the disk's help; its bytes count as waiting to be sent from the start."""
+        counted_bytes = self._source.answer_bytes_max(read)
+        self._budget.take(counted_bytes)
+        self._is_reading = True
+        try:
+            return await self._source.read(read)
+        finally:
+            self._is_reading = False
+            self._budget.give_back(counted_bytes)
+
+    def _send(self, answered: Answered) -> None:
+        self._outbox.put_nowait(encode(answered.message))
+        if answered.rest is not None:
+            self._wait_for_turn(answered.rest)
+        else:
+            self._places.give_back()
+            self._places_of_all.give_back()
+
+    def _wait_for_turn(self, read: Read) -> None:
+        self._turns.append(read)
+        self._has_turns.set()
