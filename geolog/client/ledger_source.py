@@ -1,4 +1,9 @@
-"""Where a partition's next ledger comes from: nodes chosen, record made, members ready."""
+"""Where a partition's next ledger comes from, and where its last one goes.
+
+Nodes are chosen, the record is made, the members are made ready: then a ledger is one multi
+from being written. One that is done with is watched for a moment more, to see whether all of
+its copies arrive.
+"""
 
 import random
 from collections.abc import Collection, Iterable
@@ -7,10 +12,14 @@ from contextlib import suppress
 import attrs
 import trio
 
+from geolog.client.partition_config import PartitionConfig
+from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_writer import LedgerListener, LedgerWriter
 from geolog.ledger.node_pool import NodePool
+from geolog.ledger.replacement_finder import ReplacementFinder
 from geolog.metadata.nodes import NodeRecord
+from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member
 from geolog.protocol.stream_state import StreamRecord
@@ -20,6 +29,9 @@ from topology.placement import Adherence, Candidate, Placement, choose_ensemble
 _DISCARD_S = 2.0
 """How long forgetting a ledger may take; if metadata is away it stays, and harms nobody."""
 
+_PREPARED_AGE_S_MAX = 12 * 3600.0
+"""How long a ledger made ahead may wait to be used; its record expires after a day."""
+
 
 @attrs.frozen
 class PreparedLedger:
@@ -28,6 +40,12 @@ class PreparedLedger:
     ledger: VersionedLedger
     writer: LedgerWriter
     adherence: Adherence
+    made_s: float
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it has waited for so long that it should not be used any more."""
+        return trio.current_time() - self.made_s > _PREPARED_AGE_S_MAX
 
 
 class LedgerSource:
@@ -42,7 +60,7 @@ class LedgerSource:
         region: str | None,
         rng: random.Random,
         nursery: trio.Nursery,
-        member_patience_s: float,
+        config: PartitionConfig,
     ) -> None:
         self._stream = stream
         self._ledgers = ledgers
@@ -50,14 +68,29 @@ class LedgerSource:
         self._region = region
         self._rng = rng
         self._nursery = nursery
-        self._member_patience_s = member_patience_s
+        self._config = config
         self._writers: list[LedgerWriter] = []
+        self._finder = ReplacementFinder(
+            pool, region=region, rng=rng, patience_s=2 * config.member_patience_s
+        )
 
     def close(self) -> None:
         """Close all writers of ledgers that were made here."""
         for writer in self._writers:
             writer.close()
         self._writers.clear()
+
+    def keeper(self, ledger: VersionedLedger, writer: LedgerWriter) -> EnsembleKeeper:
+        """Who keeps a ledger that was made here writable, from when it is OPEN."""
+        return EnsembleKeeper(
+            ledger,
+            writer,
+            ledgers=self._ledgers,
+            finder=self._finder,
+            add_timeout_s=self._config.add_timeout_s,
+            member_away_s=self._config.better_ledger_s,
+            patience_s=self._config.member_patience_s,
+        )
 
     async def prepare(
         self, listener: LedgerListener, *, avoid: Collection[InstanceId] = ()
@@ -67,7 +100,7 @@ class LedgerSource:
         NotEnoughNodesError when no ensemble can be placed, or too few of it answer.
         """
         nodes = await self._writable_nodes()
-        avoided = {*avoid, *self._pool.unreachable()}
+        avoided = {*avoid, *self._finder.avoided()}
         preferred = [node for node in nodes.values() if node.instance not in avoided]
         try:
             placement = self._place(preferred)
@@ -118,16 +151,14 @@ class LedgerSource:
             self._stream.quorum, Fragment(EntryId(0), members), stream=str(self._stream.name)
         )
         writer = LedgerWriter(
-            self._pool,
-            ledger.record,
-            listener,
-            nursery=self._nursery,
-            lac=NO_ENTRY,
+            self._pool, ledger.record, listener, nursery=self._nursery, lac=NO_ENTRY
         )
         self._writers = [one for one in self._writers if not one.is_over] + [writer]
-        prepared = PreparedLedger(ledger, writer, placement.adherence)
+        prepared = PreparedLedger(
+            ledger, writer, placement.adherence, made_s=trio.current_time()
+        )
         try:
-            await writer.open(patience_s=self._member_patience_s)
+            await writer.open(patience_s=self._config.member_patience_s)
         except GeologError:
             await self.discard(prepared)
             raise
@@ -143,6 +174,19 @@ class LedgerSource:
         """The same, without waiting for it."""
         prepared.writer.close()
         self._nursery.start_soon(self.discard, prepared)
+
+    async def retire(self, writer: LedgerWriter, last_entry: EntryId) -> None:
+        """See whether all copies arrive of a ledger that was CLOSED; if not, that is noted."""
+        try:
+            await writer.wait_copies(last_entry, patience_s=self._config.copies_patience_s)
+        finally:
+            writer.close()
+            if writer.copies_missing(last_entry):
+                self._ledgers.report_nowait(writer.record.ledger, RepairReason.COPIES_MISSING)
+
+    def retire_soon(self, writer: LedgerWriter, last_entry: EntryId) -> None:
+        """The same, without waiting for it."""
+        self._nursery.start_soon(self.retire, writer, last_entry)
 
     def _place(self, nodes: Iterable[NodeRecord]) -> Placement:
         return choose_ensemble(

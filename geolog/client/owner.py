@@ -56,7 +56,7 @@ async def open_partition_writer(
             region=region,
             rng=rng,
             nursery=nursery,
-            member_patience_s=config.member_patience_s,
+            config=config,
         )
         writer = PartitionWriter(
             stream,

@@ -8,7 +8,7 @@ class PartitionConfig:
     """How an owner writes its partition."""
 
     add_timeout_s: float = 2.0
-    """How long the oldest entry may wait for its ack set before another ledger is tried."""
+    """How long the oldest entry may wait for its ack set before other members are tried."""
 
     append_timeout_s: float = 60.0
     """How long entries may wait in all, over failovers; then their outcome is unknown and the
@@ -24,8 +24,13 @@ class PartitionConfig:
     """How long leaving may take; then the next owner recovers what is left open."""
 
     better_ledger_s: float = 10.0
-    """How long the open ledger may do with a placement that would not survive another region,
-    or without some of its members, before a better one is looked for, and looked for again."""
+    """How long a member of the open ledger may be away before another takes its place, and how
+    long that ledger may do with a placement that would not survive another region before a
+    better one is looked for; each then again and again, ever less often."""
+
+    copies_patience_s: float = 2.0
+    """How long a ledger that was closed is watched for the copies that are still on their way;
+    if some do not arrive, the ledger goes to the repair queue."""
 
     prepare_retry_s: float = 2.0
     """Pause before a ledger is made ahead again after that failed; the open one goes on."""

@@ -27,7 +27,7 @@ from geolog.metadata.seam import (
     SessionState,
 )
 from geolog.protocol.ids import Epoch
-from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.ledger_change import Judgement, LedgerChange
 from geolog.protocol.stream_state import OwnerRecord, SegmentRecord, StreamName, StreamRecord
 from topology.errors import (
     ConflictError,
@@ -66,7 +66,7 @@ class ClosingSegment:
     """A ledger and its segment as they were read, and as they are to be: CLOSED, completed."""
 
     ledger: VersionedLedger
-    closed: LedgerRecord
+    change: LedgerChange
     segment: VersionedSegment
     completed: SegmentRecord
 
@@ -247,35 +247,36 @@ class StreamMetadata:
         """Close one ledger and open its successor in one step, if still owner.
 
         FencedError when another owns the partition, or closed the ledger. NoSuchStreamError.
+        NoSuchLedgerError when the successor was made so long ago that it expired.
         OutcomeUnknownError while metadata does not say.
         """
         await self._ensure_bucket(name, segment.segment)
         owned = attrs.evolve(owner.record, segment_highest=segment.segment)
         opened = attrs.evolve(opening.record.opened(), segment=segment.segment)
-        operations: list[Operation] = [
+        opens: list[Operation] = [
             Put(self._paths.owner(name), seal_document(owned), owner.version),
             self._ledgers.put(opening, opened),
             Create(self._paths.segment(name, segment.segment), seal_document(segment)),
         ]
-        if closing is not None:
-            operations += self._close(name, closing)
-        try:
-            version, opened_version, *_ = await self._metadata.multi(operations)
-        except (BadVersionError, NodeExistsError):
-            found = await self.owner_latest(name)
-            # Our own write, whose answer was lost, listed this very ledger.
-            if found.record != owned or not await self._is_listed(name, segment):
-                raise FencedError(f"another writer owns {name} now") from None
-            version, opened_version = found.version, opening.version + 1
-        except NoNodeError:
-            raise NoSuchStreamError(f"stream {str(name)!r} was deleted") from None
-        assert isinstance(version, int)
-        assert isinstance(opened_version, int)
-        return (
-            VersionedOwner(owned, version),
-            VersionedLedger(opened, opened_version),
-            VersionedSegment(segment, 0),
-        )
+        while True:
+            closes = [] if closing is None else self._close(name, closing)
+            try:
+                await self._metadata.multi([*opens, *closes])
+            except (BadVersionError, NodeExistsError):
+                found = await self.owner_latest(name)
+                # Our own write, whose answer was lost, listed this very ledger.
+                if found.record != owned or not await self._is_listed(name, segment):
+                    closing = await self._closing_over(name, owner, found, closing)
+                    continue
+            except NoNodeError:
+                await self._find_missing(name, opening)
+                raise
+            # Each compare-and-set raises a version by one.
+            return (
+                VersionedOwner(owned, owner.version + 1),
+                VersionedLedger(opened, opening.version + 1),
+                VersionedSegment(segment, 0),
+            )
 
     async def _is_listed(self, name: StreamName, segment: SegmentRecord) -> bool:
         stored = await self._metadata.find(self._paths.segment(name, segment.segment))
@@ -297,16 +298,44 @@ class StreamMetadata:
         self, name: StreamName, owner: VersionedOwner, closing: ClosingSegment
     ) -> None:
         """Close the last ledger without a successor, if still owner. FencedError if not."""
-        try:
-            await self._metadata.multi(
-                [Check(self._paths.owner(name), owner.version), *self._close(name, closing)]
-            )
-        except BadVersionError:
-            raise FencedError(f"another writer owns {name} now") from None
+        is_owner = Check(self._paths.owner(name), owner.version)
+        while True:
+            try:
+                await self._metadata.multi([is_owner, *self._close(name, closing)])
+                return
+            except BadVersionError:
+                found = await self._ledgers.read_latest(closing.ledger.record.ledger)
+                if closing.change.judge(found.record) is Judgement.STORED:
+                    return  # Our own write, whose answer was lost.
+                again = await self._closing_over(
+                    name, owner, await self.owner_latest(name), closing
+                )
+                assert again is not None
+                closing = again
+
+    async def _closing_over(
+        self,
+        name: StreamName,
+        owner: VersionedOwner,
+        found: VersionedOwner,
+        closing: ClosingSegment | None,
+    ) -> ClosingSegment | None:
+        """After a conflict: the same over what others changed of the ledger. FencedError."""
+        if closing is not None and found.version == owner.version:
+            ledger = await self._ledgers.read_latest(closing.ledger.record.ledger)
+            is_merged = closing.change.judge(ledger.record) is Judgement.TRY_AGAIN
+            if is_merged and ledger.version != closing.ledger.version:
+                return attrs.evolve(closing, ledger=ledger)
+        raise FencedError(f"another writer owns {name} now")
+
+    async def _find_missing(self, name: StreamName, opening: VersionedLedger) -> None:
+        """What an activation lacked: NoSuchStreamError, or NoSuchLedgerError."""
+        await self.owner_latest(name)
+        await self._ledgers.read_latest(opening.record.ledger)
 
     def _close(self, name: StreamName, closing: ClosingSegment) -> list[Operation]:
         return [
-            self._ledgers.put(closing.ledger, closing.closed),
+            self._ledgers.put(closing.ledger, closing.change.over(closing.ledger.record)),
             Put(
                 self._paths.segment(name, closing.completed.segment),
                 seal_document(closing.completed),

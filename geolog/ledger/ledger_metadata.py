@@ -3,8 +3,10 @@
 import attrs
 import trio
 
+from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import (
     BadVersionError,
     Create,
@@ -35,9 +37,17 @@ class VersionedLedger:
 class LedgerMetadata:
     """The ledgers of one cluster, as metadata holds them."""
 
-    def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
+    def __init__(
+        self, metadata: Metadata, paths: ClusterPaths, repairs: RepairReporter | None = None
+    ) -> None:
         self._metadata = metadata
         self._paths = paths
+        self._repairs = repairs
+
+    def report_nowait(self, ledger: LedgerId, why: RepairReason) -> None:
+        """Have a copier look at the ledger some time; nothing waits for it or fails of it."""
+        if self._repairs is not None:
+            self._repairs.report_nowait(ledger, why)
 
     async def read(
         self, ledger: LedgerId, *, changed: trio.Event | None = None

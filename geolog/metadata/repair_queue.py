@@ -30,6 +30,8 @@ class RepairReason(enum.Enum):
 
     COPIES_MISSING = "copies_missing"
     """It was closed with entries of which fewer than W copies were confirmed."""
+    RECOVERED = "recovered"
+    """Not its writer closed it: how many copies its entries have is not known to anybody."""
     DAMAGED = "damaged"
     """A node found a copy that does not match its checksum."""
 

@@ -6,7 +6,8 @@ change costs a write to metadata, and a member that comes back soon has most of 
 
 - Stuck (no ack set among the members that are up): at once.
 - Late (the oldest entry has waited too long): those of its members that have not confirmed it.
-- Away (a member is not reached for `member_away_s`): calmly. Such changes keep a distance from
+- Away (a member is not reached for `member_away_s`): calmly, and others with it that have been
+  away for half as long, since a region's nodes do not go at one instant. Such changes keep a distance from
   each other, so that a member that comes and goes is not chased round the cluster, and a try
   that fails is followed by a pause that doubles while the ledger goes on with fewer copies.
 
@@ -78,14 +79,17 @@ class EnsemblePolicy:
             return Replace(tuple(sorted(view.away_since_s)), Need.STUCK)
         if view.is_late and view.slots_late:
             return Replace(tuple(sorted(view.slots_late)), Need.LATE)
-        gone = tuple(
-            slot
-            for slot, since_s in sorted(view.away_since_s.items())
-            if now_s - since_s >= self._member_away_s
-        )
         if not view.away_since_s:
             self._failures_count = 0
-        return Replace(gone, Need.AWAY) if gone else None
+            return None
+        if now_s - min(view.away_since_s.values()) < self._member_away_s:
+            return None
+        gone = [
+            slot
+            for slot, since_s in view.away_since_s.items()
+            if now_s - since_s >= self._member_away_s / 2
+        ]
+        return Replace(tuple(sorted(gone)), Need.AWAY)
 
     def on_changed(self, *, now_s: float) -> None:
         """Members were replaced."""
