@@ -30,7 +30,8 @@ NOUNS = {
     "read": NounPlace("geolog.cli.read", "Read a stream's records to stdout."),
     "verify": NounPlace("geolog.cli.verify", "Read and compare every copy of every entry."),
     "segment": NounPlace("geolog.cli.segment", "List the segments a stream consists of."),
-    "node": NounPlace("geolog.cli.node", "List the storage nodes."),
+    "ledger": NounPlace("geolog.cli.ledger", "Look into, read, end and repair ledgers."),
+    "node": NounPlace("geolog.cli.node", "The storage nodes: list, describe, replace them."),
     "cluster": NounPlace(
         "geolog.cli.cluster", "Whether the cluster is well, and what it can lose."
     ),

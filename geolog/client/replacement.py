@@ -17,43 +17,23 @@ import attrs
 import trio
 
 from geolog.client.cluster_access import ClusterAccess
+from geolog.client.ledger_move import LedgerMove, LedgerRemaining
 from geolog.client.node_lookup import node_named, unknown_node
 from geolog.ledger.copier import Copier, CopyConfig, CopyProgress
-from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
-from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.replaced_nodes import (
     NodeRunsError,
     ReplacedNode,
     UnknownNodeError,
     list_replaced_nodes,
-    mark_done,
     mark_replaced,
 )
-from geolog.metadata.seam import BadVersionError
-from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, with_member
-from geolog.protocol.ids import InstanceId, LedgerId
-from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
-from topology.errors import GeologError, InvalidArgumentError, OutcomeUnknownError
-from topology.placement import Adherence, adherence_of
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from topology.errors import InvalidArgumentError
 
-_ATTEMPTS_MAX = 3
-"""How often a ledger is tried whose nodes do not answer."""
-
-LOOK_EVERY_S = 1.0
+_LOOK_EVERY_S = 1.0
 """Pause before a successor that is not up, or ledgers that are open, are looked at again."""
-
-
-@attrs.frozen(kw_only=True)
-class LedgerRemaining:
-    """A ledger that still has the old instance as a member, and why."""
-
-    ledger: int
-    stream: str
-    state: str
-    why: str
-    may_pass: bool
-    """Whether time may heal it: nodes that are away, a writer that has not changed members."""
 
 
 @attrs.define(kw_only=True)
@@ -111,6 +91,8 @@ class NodeReplacer:
         )
         self._ledgers_done = 0
         self._ledgers_count = 0
+        self.waiting_for: str | None = None
+        """The id of the node that is waited for to be up, while that is so."""
 
     def _tell(self) -> None:
         if self._on_progress is not None:
@@ -140,17 +122,14 @@ class NodeReplacer:
         given_up = await self._give_up(node_id)
         instances = {replaced.instance for replaced in given_up}
         report = ReplaceReport(node_id=node_id, instances=sorted(instances))
-        if await self._access.catalog.with_member(instances):
+        if await self._holders_of(instances):
             successor = await self._wait_successor(given_up[-1], successor_id or node_id)
             report.successor = successor.node_id
             report.successor_instance = successor.instance
             await self._move_all(instances, successor, report)
             while is_waiting and any(one.may_pass for one in report.remaining):
-                await trio.sleep(LOOK_EVERY_S)
+                await trio.sleep(_LOOK_EVERY_S)
                 await self._move_all(instances, successor, report)
-        if report.is_complete:
-            for replaced in given_up:
-                await mark_done(self._access.metadata, self._access.cluster, replaced)
         return report
 
     async def _check_successor(self, node_id: str, successor_id: str) -> None:
@@ -181,47 +160,66 @@ class NodeReplacer:
                 self._note(f"going on with the replacement of {node_id}")
             except UnknownNodeError:
                 pass  # Another who replaces it was quicker.
-        unfinished = await self._unfinished(node_id)
+        given_up = [one for one in await self._unfinished(node_id) if one != newest]
         if newest is not None:
-            return [*(one for one in unfinished if one != newest), newest]
-        replaced = await list_replaced_nodes(access.metadata, access.cluster)
-        given_up = unfinished or [one for one in replaced if one.node_id == node_id]
-        if not given_up:
+            given_up.append(newest)
+        return given_up or await self._finished(node_id)
+
+    async def _unfinished(self, node_id: str) -> list[ReplacedNode]:
+        """Instances of that id that were given up, and that ledgers still have as members."""
+        return [
+            one
+            for one in await self._replaced(node_id)
+            if await self._holders_of({one.instance})
+        ]
+
+    async def _finished(self, node_id: str) -> list[ReplacedNode]:
+        """Those that no ledger has as a member; UnknownNodeError if the id never was."""
+        replaced = await self._replaced(node_id)
+        if not replaced:
             raise unknown_node(node_id, [one.node_id for one in await self._known()])
-        return given_up
+        return replaced
+
+    async def _replaced(self, node_id: str) -> list[ReplacedNode]:
+        replaced = await list_replaced_nodes(self._access.metadata, self._access.cluster)
+        return [one for one in replaced if one.node_id == node_id]
+
+    async def _holders_of(self, instances: set[InstanceId]) -> list[LedgerRecord]:
+        """Ledgers with such a member. One made ahead holds nothing: its writer sees to it."""
+        return [
+            record
+            for record in await self._access.catalog.with_member(instances)
+            if record.state is not LedgerState.ALLOCATED
+        ]
 
     async def _known(self) -> list[NodeRecord]:
         return await list_known_nodes(self._access.metadata, self._access.cluster)
 
-    async def _unfinished(self, node_id: str) -> list[ReplacedNode]:
-        replaced = await list_replaced_nodes(self._access.metadata, self._access.cluster)
-        return [one for one in replaced if one.node_id == node_id and not one.is_done]
-
     async def _wait_successor(self, replaced: ReplacedNode, successor_id: str) -> NodeRecord:
-        is_told = False
         while True:
             for node in await self._access.pool.live_nodes():
                 if node.node_id == successor_id and node.instance != replaced.instance:
+                    self.waiting_for = None
                     return node
-            if not is_told:
-                is_told = True
+            if self.waiting_for is None:
+                self.waiting_for = successor_id
                 self._note(
                     f"waiting for node {successor_id} to be up: start it with an empty data"
                     f" directory (geolog serve storage --node-id {replaced.node_id} --location"
                     f" {replaced.location} --listen {replaced.address} --data-dir ...)"
                 )
-            await trio.sleep(LOOK_EVERY_S)
+            await trio.sleep(_LOOK_EVERY_S)
 
     async def _move_all(
         self, instances: set[InstanceId], successor: NodeRecord, report: ReplaceReport
     ) -> None:
         """Do what can be done now in all ledgers; `report.remaining` is what cannot."""
-        ledgers = await self._access.catalog.with_member(instances)
+        ledgers = await self._holders_of(instances)
         report.ledgers = max(report.ledgers, len(ledgers))
         report.remaining = []
         self._ledgers_done, self._ledgers_count = 0, len(ledgers)
         for listed in ledgers:
-            move = _LedgerMove(self._access, self._copier, listed.ledger, instances, successor)
+            move = LedgerMove(self._access, self._copier, listed.ledger, instances, successor)
             remaining = await move.run()
             report.fragments_changed += move.fragments_changed
             report.warnings += [one for one in move.warnings if one not in report.warnings]
@@ -231,174 +229,3 @@ class NodeReplacer:
             self._tell()
         report.copies_stored = self._copier.progress.copies_stored
         report.bytes_stored = self._copier.progress.bytes_stored
-
-
-@attrs.frozen
-class _Hindrance:
-    """Why a fragment cannot be moved now."""
-
-    why: str
-    may_pass: bool = False
-
-
-class _LedgerMove:
-    """The move of one ledger's slots from old instances to their successor."""
-
-    def __init__(
-        self,
-        access: ClusterAccess,
-        copier: Copier,
-        ledger: LedgerId,
-        gone: set[InstanceId],
-        successor: NodeRecord,
-    ) -> None:
-        self._access = access
-        self._copier = copier
-        self._ledger = ledger
-        self._gone = gone
-        self._new = Member(successor.instance, successor.node_id, successor.location)
-        self.fragments_changed = 0
-        self.warnings: list[str] = []
-
-    async def run(self) -> LedgerRemaining | None:
-        """Move what can be moved; what remains then, if anything does."""
-        try:
-            read, hindrances = await self._move_fragments()
-            for _ in range(_ATTEMPTS_MAX - 1):
-                if not any(one.may_pass for one in hindrances.values()):
-                    break
-                await trio.sleep(LOOK_EVERY_S)  # A link may rest, a node be just starting.
-                read, hindrances = await self._move_fragments()
-        except NoSuchLedgerError:
-            return None  # It was deleted.
-        return self._remaining(read.record, hindrances)
-
-    async def _move_fragments(self) -> tuple[VersionedLedger, dict[int, _Hindrance]]:
-        """Go over all final fragments; the record after that, and what hinders, by fragment."""
-        hindrances: dict[int, _Hindrance] = {}
-        while True:
-            read = await self._access.ledgers.read_latest(self._ledger)
-            extent = next(
-                (
-                    one
-                    for one in final_extents(read.record)
-                    if one.index not in hindrances and self._slot_in(one) is not None
-                ),
-                None,
-            )
-            if extent is None:
-                return read, hindrances
-            hindrance = await self._move(read, extent)
-            if hindrance is not None:
-                hindrances[extent.index] = hindrance
-
-    def _slot_in(self, extent: FragmentExtent) -> int | None:
-        """The first slot of an old instance in the fragment."""
-        slots = [extent.slot_of(instance) for instance in self._gone]
-        return min((slot for slot in slots if slot is not None), default=None)
-
-    def _remaining(
-        self, record: LedgerRecord, hindrances: dict[int, _Hindrance]
-    ) -> LedgerRemaining | None:
-        last_members = {member.instance for member in record.fragments[-1].ensemble}
-        is_open = record.state is not LedgerState.CLOSED and bool(last_members & self._gone)
-        if not hindrances and not is_open:
-            return None
-        whys = [f"fragment {index}: {one.why}" for index, one in sorted(hindrances.items())]
-        if is_open:
-            whys.append(
-                f"its last fragment is {record.state.value}: its writer gives the slot away, or"
-                " the segment's end closes it; `geolog ledger recover"
-                f" {record.ledger}` ends it now"
-            )
-        return LedgerRemaining(
-            ledger=record.ledger,
-            stream=record.stream,
-            state=record.state.value,
-            why="; ".join(whys),
-            may_pass=all(one.may_pass for one in hindrances.values()),
-        )
-
-    async def _move(self, read: VersionedLedger, extent: FragmentExtent) -> _Hindrance | None:
-        """Move one slot of one fragment; what hinders it, if it is not possible now."""
-        slot = self._slot_in(extent)
-        assert slot is not None
-        gone = extent.fragment.ensemble[slot].instance
-        if extent.slot_of(self._new.instance) is not None:
-            return _Hindrance(
-                f"node {self._new.node_id} is a member already: name another by --with NODE_ID"
-            )
-        changed = with_member(extent, gone, self._new)
-        hindrance = self._judge_placement(read.record, extent, changed)
-        if hindrance is not None:
-            return hindrance
-        outcome = await self._copier.copy(read.record, changed, [slot])
-        why = outcome.why_incomplete(slot)
-        if why is not None:
-            if await self._access.ledgers.read_latest(self._ledger) != read:
-                return None  # Others changed it: it is looked at again.
-            return _Hindrance(why, may_pass=not outcome.lost_count)
-        if await self._store(read, extent, changed):
-            self.fragments_changed += 1
-            await self._look_again(read.record, changed, slot)
-        return None
-
-    def _judge_placement(
-        self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
-    ) -> _Hindrance | None:
-        """Note a placement that gets worse; refuse one that does not hold an ack set."""
-        was, will_be = _adherence(record, before), _adherence(record, after)
-        if will_be is Adherence.FAIL and was is not Adherence.FAIL:
-            return _Hindrance(
-                f"with node {self._new.node_id}, of {self._new.location.region}, it would not"
-                " span enough regions: name another by --with NODE_ID"
-            )
-        if will_be is Adherence.SOFT and was is Adherence.STRICT:
-            self.warnings.append(
-                f"ledger {record.ledger}: with node {self._new.node_id}, of"
-                f" {self._new.location.region}, fragment {before.index} would not keep an ack"
-                " set without any one region"
-            )
-        return None
-
-    async def _store(
-        self, read: VersionedLedger, before: FragmentExtent, after: FragmentExtent
-    ) -> bool:
-        """Put the member in its slot; False if others changed the fragment meanwhile."""
-        while True:
-            if before not in final_extents(read.record):
-                return False
-            try:
-                await self._access.ledgers.replace(read, with_extent(read.record, after))
-            except (BadVersionError, OutcomeUnknownError):
-                try:
-                    read = await self._access.ledgers.read_latest(self._ledger)
-                except NoSuchLedgerError:
-                    return False
-                if after in final_extents(read.record):
-                    return True  # It was stored; only the answer was lost.
-                continue
-            return True
-
-    async def _look_again(
-        self, record: LedgerRecord, extent: FragmentExtent, slot: int
-    ) -> None:
-        """Ask the new member once more; whatever it lacks now goes to the repair queue."""
-        try:
-            lacking_count = await self._copier.lacks_count(record, extent, slot)
-        except GeologError as error:
-            complaint = str(error)
-        else:
-            if not lacking_count:
-                return
-            complaint = f"it lacks {lacking_count} entries"
-        self.warnings.append(
-            f"ledger {record.ledger}: node {self._new.node_id} had all copies, and then"
-            f" {complaint}; it is in the repair queue (`geolog ledger repair --queue`)"
-        )
-        await self._access.repair_queue.enqueue(record.ledger, RepairReason.COPIES_MISSING)
-
-
-def _adherence(record: LedgerRecord, extent: FragmentExtent) -> Adherence:
-    regions = [member.location.region for member in extent.fragment.ensemble]
-    return adherence_of(record.quorum, regions)

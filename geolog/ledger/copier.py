@@ -158,6 +158,7 @@ class Copier:
         for first, count in _batches(extent, self._config.batch_entries):
             probed = await self._members.probe(record.ledger, member, first, count)
             lacking_count += _lacking(rule, slot, first, probed.answers)
+            self._tell(0, 0, 0)
         return lacking_count
 
     def _tell(self, checked: int, copies: int, size_bytes: int) -> None:

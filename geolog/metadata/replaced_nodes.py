@@ -42,8 +42,6 @@ class ReplacedNode:
     node_id: str
     address: Address
     location: Location
-    is_done: bool = False
-    """Whether no ledger had it as a member any more, when that was last looked at."""
 
 
 async def find_replaced_node(
@@ -108,16 +106,3 @@ async def mark_replaced(metadata: Metadata, cluster: str, node_id: str) -> Repla
             if await find_replaced_node(metadata, cluster, known.instance) is None:
                 continue
         return replaced
-
-
-async def mark_done(metadata: Metadata, cluster: str, replaced: ReplacedNode) -> None:
-    """Note that no ledger has the instance as a member any more."""
-    path = ClusterPaths(cluster).node_replaced(replaced.instance)
-    found = await metadata.get(path)
-    record = open_document(found.data, ReplacedNode, path=path)
-    try:
-        await metadata.put(
-            path, seal_document(attrs.evolve(record, is_done=True)), found.version
-        )
-    except BadVersionError:
-        return  # Another who replaces it said the same.

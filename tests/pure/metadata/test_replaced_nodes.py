@@ -17,7 +17,6 @@ from geolog.metadata.replaced_nodes import (
     UnknownNodeError,
     find_replaced_node,
     list_replaced_nodes,
-    mark_done,
     mark_replaced,
 )
 from geolog.protocol.ids import InstanceId
@@ -106,14 +105,3 @@ async def test_an_id_that_no_instance_has_cannot_be_given_up(
 ) -> None:
     with pytest.raises(UnknownNodeError, match="'node-2'"):
         await mark_replaced(metadata, "default", "node-2")
-
-
-async def test_that_a_replacement_is_done_is_kept(
-    autojump_clock: MockClock, metadata: MemoryMetadata
-) -> None:
-    replaced = await mark_replaced(metadata, "default", "node-1")
-
-    await mark_done(metadata, "default", replaced)
-    await mark_done(metadata, "default", replaced)
-
-    assert [one.is_done for one in await list_replaced_nodes(metadata, "default")] == [True]

@@ -1,0 +1,209 @@
+"""Moving the slots of one ledger from an instance that is gone to its successor.
+
+Fragment by fragment the successor gets all copies that it should have; it is asked whether it
+has them; and only then it takes the slot, by one compare-and-set of the ledger's record.
+"""
+
+import attrs
+import trio
+
+from geolog.client.cluster_access import ClusterAccess
+from geolog.ledger.copier import Copier
+from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
+from geolog.metadata.nodes import NodeRecord
+from geolog.metadata.repair_queue import RepairReason
+from geolog.metadata.seam import BadVersionError
+from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, with_member
+from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
+from topology.errors import GeologError, OutcomeUnknownError
+from topology.placement import Adherence, adherence_of
+
+_ATTEMPTS_MAX = 3
+"""How often a ledger is tried whose nodes do not answer."""
+
+_RETRY_S = 1.0
+"""Pause between these: a link may rest, a node be just starting."""
+
+
+@attrs.frozen(kw_only=True)
+class LedgerRemaining:
+    """A ledger that still has the old instance as a member, and why."""
+
+    ledger: int
+    stream: str
+    state: str
+    why: str
+    may_pass: bool
+    """Whether time may heal it: nodes that are away, a writer that has not changed members."""
+
+
+@attrs.frozen
+class _Hindrance:
+    """Why a fragment cannot be moved now."""
+
+    why: str
+    may_pass: bool = False
+
+
+class LedgerMove:
+    """The move of one ledger's slots from instances that are gone to their successor."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        copier: Copier,
+        ledger: LedgerId,
+        gone: set[InstanceId],
+        successor: NodeRecord,
+    ) -> None:
+        self._access = access
+        self._copier = copier
+        self._ledger = ledger
+        self._gone = gone
+        self._new = Member(successor.instance, successor.node_id, successor.location)
+        self.fragments_changed = 0
+        self.warnings: list[str] = []
+
+    async def run(self) -> LedgerRemaining | None:
+        """Move what can be moved; what remains then, if anything does."""
+        try:
+            read, hindrances = await self._move_fragments()
+            for _ in range(_ATTEMPTS_MAX - 1):
+                if not any(one.may_pass for one in hindrances.values()):
+                    break
+                await trio.sleep(_RETRY_S)
+                read, hindrances = await self._move_fragments()
+        except NoSuchLedgerError:
+            return None  # It was deleted.
+        return self._remaining(read.record, hindrances)
+
+    async def _move_fragments(self) -> tuple[VersionedLedger, dict[int, _Hindrance]]:
+        """Go over all final fragments; the record after that, and what hinders, by fragment."""
+        hindrances: dict[int, _Hindrance] = {}
+        while True:
+            read = await self._access.ledgers.read_latest(self._ledger)
+            extent = next(
+                (
+                    one
+                    for one in final_extents(read.record)
+                    if one.index not in hindrances and self._slot_in(one) is not None
+                ),
+                None,
+            )
+            if extent is None:
+                return read, hindrances
+            hindrance = await self._move(read, extent)
+            if hindrance is not None:
+                hindrances[extent.index] = hindrance
+
+    def _slot_in(self, extent: FragmentExtent) -> int | None:
+        """The first slot of an old instance in the fragment."""
+        slots = [extent.slot_of(instance) for instance in self._gone]
+        return min((slot for slot in slots if slot is not None), default=None)
+
+    def _remaining(
+        self, record: LedgerRecord, hindrances: dict[int, _Hindrance]
+    ) -> LedgerRemaining | None:
+        last_members = {member.instance for member in record.fragments[-1].ensemble}
+        is_open = record.state is not LedgerState.CLOSED and bool(last_members & self._gone)
+        if not hindrances and not is_open:
+            return None
+        whys = [f"fragment {index}: {one.why}" for index, one in sorted(hindrances.items())]
+        if is_open:
+            whys.append(
+                f"its last fragment is {record.state.value}: its writer gives the slot away, or"
+                " the segment's end closes it; `geolog ledger recover"
+                f" {record.ledger}` ends it now"
+            )
+        return LedgerRemaining(
+            ledger=record.ledger,
+            stream=record.stream,
+            state=record.state.value,
+            why="; ".join(whys),
+            may_pass=all(one.may_pass for one in hindrances.values()),
+        )
+
+    async def _move(self, read: VersionedLedger, extent: FragmentExtent) -> _Hindrance | None:
+        """Move one slot of one fragment; what hinders it, if it is not possible now."""
+        slot = self._slot_in(extent)
+        assert slot is not None
+        gone = extent.fragment.ensemble[slot].instance
+        if extent.slot_of(self._new.instance) is not None:
+            return _Hindrance(
+                f"node {self._new.node_id} is a member already: name another by --with NODE_ID"
+            )
+        changed = with_member(extent, gone, self._new)
+        hindrance = self._judge_placement(read.record, extent, changed)
+        if hindrance is not None:
+            return hindrance
+        outcome = await self._copier.copy(read.record, changed, [slot])
+        why = outcome.why_incomplete(slot)
+        if why is not None:
+            if await self._access.ledgers.read_latest(self._ledger) != read:
+                return None  # Others changed it: it is looked at again.
+            return _Hindrance(why, may_pass=not outcome.lost_count)
+        if await self._store(read, extent, changed):
+            self.fragments_changed += 1
+            await self._look_again(read.record, changed, slot)
+        return None
+
+    def _judge_placement(
+        self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
+    ) -> _Hindrance | None:
+        """Note a placement that gets worse; refuse one that does not hold an ack set."""
+        was, will_be = _adherence(record, before), _adherence(record, after)
+        if will_be is Adherence.FAIL and was is not Adherence.FAIL:
+            return _Hindrance(
+                f"with node {self._new.node_id}, of {self._new.location.region}, it would not"
+                " span enough regions: name another by --with NODE_ID"
+            )
+        if will_be is Adherence.SOFT and was is Adherence.STRICT:
+            self.warnings.append(
+                f"ledger {record.ledger}: with node {self._new.node_id}, of"
+                f" {self._new.location.region}, fragment {before.index} would not keep an ack"
+                " set without any one region"
+            )
+        return None
+
+    async def _store(
+        self, read: VersionedLedger, before: FragmentExtent, after: FragmentExtent
+    ) -> bool:
+        """Put the member in its slot; False if others changed the fragment meanwhile."""
+        while True:
+            if before not in final_extents(read.record):
+                return False
+            try:
+                await self._access.ledgers.replace(read, with_extent(read.record, after))
+            except (BadVersionError, OutcomeUnknownError):
+                try:
+                    read = await self._access.ledgers.read_latest(self._ledger)
+                except NoSuchLedgerError:
+                    return False
+                if after in final_extents(read.record):
+                    return True  # It was stored; only the answer was lost.
+                continue
+            return True
+
+    async def _look_again(
+        self, record: LedgerRecord, extent: FragmentExtent, slot: int
+    ) -> None:
+        """Ask the new member once more; whatever it lacks now goes to the repair queue."""
+        try:
+            lacking_count = await self._copier.lacks_count(record, extent, slot)
+        except GeologError as error:
+            complaint = str(error)
+        else:
+            if not lacking_count:
+                return
+            complaint = f"it lacks {lacking_count} entries"
+        self.warnings.append(
+            f"ledger {record.ledger}: node {self._new.node_id} had all copies, and then"
+            f" {complaint}; it is in the repair queue (`geolog ledger repair --queue`)"
+        )
+        await self._access.repair_queue.enqueue(record.ledger, RepairReason.COPIES_MISSING)
+
+
+def _adherence(record: LedgerRecord, extent: FragmentExtent) -> Adherence:
+    regions = [member.location.region for member in extent.fragment.ensemble]
+    return adherence_of(record.quorum, regions)
