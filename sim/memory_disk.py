@@ -141,7 +141,9 @@ class MemoryFile:
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
         await trio.lowlevel.checkpoint()
-        return self._inode.read(offset, length)
+        found = self._inode.read(offset, length)
+        self._disk.read_bytes += len(found)
+        return found
 
     async def allocate(self, offset: int, length: int) -> None:
         """Take space for these bytes. DiskFullError if there is not so much."""
@@ -182,6 +184,7 @@ class MemoryDisk:
         self.capacity_bytes = capacity_bytes
         self.writes_count = 0
         self.syncs_count = 0
+        self.read_bytes = 0
         self._seen: dict[str, _Inode] = {}
         self._synced: dict[str, _Inode] = {}
 

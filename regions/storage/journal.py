@@ -148,6 +148,8 @@ class Journal:
         self._in_flight_bytes = 0
         self.appended_bytes = 0
         """Bytes of records taken since the start, written or in flight."""
+        self.postpones_roll = False
+        """Whether the open file grows past its size: for a disk too full for another file."""
         self._groups_begun_count = 0
         self._has_failed = False
         self._work = trio.Event()
@@ -252,9 +254,14 @@ class Journal:
         """After `run` was cancelled: write what still waits, and seal. Nothing if it failed."""
         if self._has_failed:
             return
-        while self._waiting:
-            await self._write_next()
-        await self._seal()
+        try:
+            while self._waiting:
+                await self._write_next()
+            await self._seal()
+        except DiskFullError as error:
+            # Nothing was answered over it. The next start goes on as after a crash.
+            self._has_failed = True
+            _log.warning("the journal ends without its table: %s", error)
 
     async def _wait_appended(self) -> None:
         """Wait for a group; say by a mark that all is synced when none has come for a while."""
@@ -272,7 +279,8 @@ class Journal:
         if not self._waiting:
             self._work = trio.Event()
         self._writing = group  # For good, if the disk fails.
-        if self._open.end + group.bytes > self._file_bytes_max and not self._open.is_empty:
+        is_too_long = self._open.end + group.bytes > self._file_bytes_max
+        if is_too_long and not self._open.is_empty and not self.postpones_roll:
             await self._roll()
         await self._write(group)
         self._writing = None

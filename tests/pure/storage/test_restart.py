@@ -1,0 +1,222 @@
+"""What a start reads, and what it refuses without touching anything."""
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.protocol.ids import InstanceId
+from regions.protocol.records import (
+    DATA_OFFSET,
+    FORMAT_VERSION,
+    FileHeader,
+    UnknownFormatError,
+    file_name,
+)
+from regions.protocol.table_files import TableFile, table_file_name
+from regions.storage.cookies import WrongDataDirectoryError
+from regions.storage.disk import DiskFullError
+from sim.memory_disk import DiskFaults, MemoryDisk
+from tests.pure.storage.journals import IDENTITY, restarted, running
+
+HEADER = FileHeader(1, IDENTITY.instance, IDENTITY.cluster_id, b"saltsalt")
+
+
+async def a_disk(*, clean_stop: bool, entries_count: int = 200) -> MemoryDisk:
+    disk = MemoryDisk()
+    async with running(disk, clean_stop=clean_stop) as node:
+        node.open_ledger(7)
+        for entry in range(entries_count):
+            node.add(7, entry, bytes([entry]) * 1000)
+        await node.journal.wait_synced()
+        await trio.sleep(1)
+    return disk
+
+
+async def test_after_a_clean_stop_nothing_is_walked(autojump_clock: MockClock) -> None:
+    disk = await a_disk(clean_stop=True)
+    assert len(disk.content(file_name(1))) > 200_000
+
+    bytes_before = disk.read_bytes
+    await restarted(disk)
+
+    assert disk.read_bytes - bytes_before < 100_000
+
+
+async def test_a_file_that_a_crash_ended_is_walked_once(autojump_clock: MockClock) -> None:
+    disk = await a_disk(clean_stop=False)
+
+    read_bytes = []
+    for _ in range(3):
+        bytes_before = disk.read_bytes
+        node = await restarted(disk)
+        read_bytes.append(disk.read_bytes - bytes_before)
+        assert node.entries.statistics().entries_count == 200
+
+    assert read_bytes[0] > 200_000
+    assert max(read_bytes[1:]) < 180_000, "tables, and the ends of files"
+
+
+async def test_a_table_file_of_another_file_or_node_is_not_taken(
+    autojump_clock: MockClock,
+) -> None:
+    disk = await a_disk(clean_stop=False, entries_count=3)
+    await restarted(disk)
+    found = TableFile.decode(disk.content(table_file_name(1)), 1)
+    assert found is not None
+    empty = attrs.evolve(found, proven_bytes=DATA_OFFSET)
+    for alien in (
+        attrs.evolve(found, instance=InstanceId("ee" * 16)).encode(1),
+        attrs.evolve(found, salt=b"othersal").encode(1),
+        found.encode(2),
+        empty.encode(1),  # Made when less of the file was known to be synced.
+    ):
+        disk.overwrite(table_file_name(1), alien)
+        node = await restarted(disk)
+        assert await node.read(7, 2) == bytes([2]) * 1000
+        made = TableFile.decode(disk.content(table_file_name(1)), 1)
+        assert made is not None
+        assert (made.salt, made.proven_bytes) == (found.salt, found.proven_bytes)
+
+
+@pytest.mark.parametrize(
+    ("header", "error", "message"),
+    [
+        (
+            attrs.evolve(HEADER, instance=InstanceId("ee" * 16)),
+            WrongDataDirectoryError,
+            r"0001\.journal was written by node e+ of",
+        ),
+        (
+            attrs.evolve(HEADER, cluster_id="ff" * 16),
+            WrongDataDirectoryError,
+            "of cluster f+; this is",
+        ),
+        (
+            attrs.evolve(HEADER, file_id=9),
+            WrongDataDirectoryError,
+            r"is journal file 0+9 under another",
+        ),
+    ],
+    ids=["another node", "another cluster", "another name"],
+)
+async def test_a_file_that_does_not_belong_here_is_refused_and_nothing_is_done(
+    autojump_clock: MockClock,
+    header: FileHeader,
+    error: type[Exception],
+    message: str,
+) -> None:
+    disk = MemoryDisk()
+    await disk.create(file_name(1))
+    disk.overwrite(file_name(1), header.encode())
+    await disk.create("0000000000000002.journal.new")
+
+    with pytest.raises(error, match=message):
+        await restarted(disk)
+
+    assert await disk.list() == [file_name(1), "0000000000000002.journal.new"]
+
+
+@pytest.mark.parametrize("version", [1, FORMAT_VERSION + 1])
+async def test_a_file_of_another_age_is_refused_and_nothing_is_done(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    disk = MemoryDisk()
+    await disk.create(file_name(1))
+    with monkeypatch.context() as patched:
+        patched.setattr("regions.protocol.records.FORMAT_VERSION", version)
+        disk.overwrite(file_name(1), HEADER.encode())
+
+    with pytest.raises(UnknownFormatError, match=rf"version {version} is not known here"):
+        await restarted(disk)
+
+    assert await disk.list() == [file_name(1)]
+
+
+async def test_a_file_with_neither_header_puts_all_in_doubt_and_is_kept(
+    autojump_clock: MockClock,
+) -> None:
+    disk = await a_disk(clean_stop=False, entries_count=3)
+    await restarted(disk)
+    await disk.remove(table_file_name(1))
+    content = disk.content(file_name(1))
+    disk.overwrite(file_name(1), bytes(DATA_OFFSET) + content[DATA_OFFSET:])
+
+    node = await restarted(disk)
+
+    assert node.ledgers.is_any_in_doubt
+    assert file_name(1) in await disk.list()
+
+
+async def test_a_start_on_a_full_disk_uses_the_space_that_was_taken_ahead(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    async with running(
+        disk, file_bytes_max=1 << 20, ahead_bytes=1 << 20, clean_stop=False
+    ) as node:
+        node.open_ledger(7)
+        node.add(7, 0, b"zero")
+        await node.journal.wait_synced()
+    used_bytes = disk.capacity_bytes - await disk.free_bytes()
+    disk.faults = DiskFaults(full_at_bytes=used_bytes)
+
+    node = await restarted(disk)
+
+    assert await node.read(7, 0) == b"zero"
+
+
+async def test_a_start_without_any_space_says_so_and_a_later_one_succeeds(
+    autojump_clock: MockClock,
+) -> None:
+    disk = await a_disk(clean_stop=True, entries_count=3)
+    disk.faults = DiskFaults(full_at_bytes=0)
+    with pytest.raises(DiskFullError, match="No space left"):
+        await restarted(disk)
+
+    disk.faults = DiskFaults()
+    node = await restarted(disk)
+
+    assert await node.read(7, 2) == bytes([2]) * 1000
+    assert not [name for name in await disk.list() if name.endswith(".new")]
+
+
+async def test_a_table_file_that_finds_no_space_is_left_out(autojump_clock: MockClock) -> None:
+    disk = await a_disk(clean_stop=False, entries_count=200)
+    used_bytes = disk.capacity_bytes - await disk.free_bytes()
+    disk.faults = DiskFaults(full_at_bytes=used_bytes + 6000)
+
+    node = await restarted(disk)
+
+    assert await node.read(7, 199) == bytes([199]) * 1000
+    assert await disk.list() == [file_name(1), file_name(2)]
+
+
+async def test_a_clean_stop_on_a_full_disk_loses_nothing(autojump_clock: MockClock) -> None:
+    disk = MemoryDisk()
+    async with running(disk) as node:
+        node.open_ledger(7)
+        node.add(7, 0, b"zero")
+        await node.journal.wait_synced()
+        disk.faults = DiskFaults(full_at_bytes=1)
+    disk.faults = DiskFaults()
+
+    node = await restarted(disk.crash())
+
+    assert await node.read(7, 0) == b"zero"
+
+
+async def test_a_journal_told_not_to_roll_grows_past_its_size(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    async with running(disk, file_bytes_max=6000) as node:
+        node.journal.postpones_roll = True
+        for entry in range(10):
+            node.add(7, entry, b"x" * 1000)
+            await node.journal.wait_synced()
+        assert node.journal.file_id == 1
+        node.journal.postpones_roll = False
+        node.add(7, 10, b"x")
+        await node.journal.wait_synced()
+        assert node.journal.file_id == 2
