@@ -63,6 +63,11 @@ def enter_process(process: str) -> None:
     _process_of_task.set(process)
 
 
+def current_process() -> str:
+    """The process that this code runs in; empty outside of all."""
+    return _process_of_task.get()
+
+
 class RunQueue(deque[Task]):
     """trio's queue of tasks that are ready, without those that are held. `install` makes it."""
 

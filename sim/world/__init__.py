@@ -1,0 +1,1 @@
+"""Deterministic simulation: clusters of the real code in a hostile world, from one seed."""

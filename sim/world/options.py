@@ -1,0 +1,163 @@
+"""What a seed draws before its history begins: the world's shape, its knobs, its hazards.
+
+Each seed turns only some hazards on, so that one that hides another is sometimes away, and
+draws how hard the others strike. The options are values: the trace begins with them.
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+import attrs
+
+from topology.placement import arrange_regions
+from topology.quorum import QuorumConfig
+
+REGION_NAMES = ("us-east", "eu-west", "ap-northeast", "sa-east", "af-south")
+
+
+@attrs.frozen(kw_only=True)
+class Shape:
+    """Who is in the world."""
+
+    nodes_by_region: tuple[tuple[str, int], ...]
+    """How many storage nodes each region has."""
+    quorum: QuorumConfig
+    """Of the one stream that all use."""
+    writers_count: int
+    """Processes that append; more than one take the stream from each other."""
+    readers_count: int
+    """Processes that read and follow."""
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The regions' names."""
+        return tuple(name for name, _ in self.nodes_by_region)
+
+
+@attrs.frozen(kw_only=True)
+class Knobs:
+    """How the parts are set, and what the applications do."""
+
+    session_timeout_s: float
+    segment_bytes: int
+    journal_file_bytes: int
+    value_bytes_max: int
+    pipelined_max: int
+    """Appends that a writer sends before it waits for their answers."""
+    pause_s_max: float
+    """Longest rest of a writer between two such runs."""
+    appends_per_tenure: int
+    """Appends of a writer before it gives the stream back."""
+    rest_s_max: float
+    """Longest rest of a writer before it takes the stream again."""
+
+
+@attrs.frozen(kw_only=True)
+class Links:
+    """How far things are from each other, and how steady the way is."""
+
+    latency_s_within: float
+    """One way, in one region."""
+    latency_s_across: float
+    """One way at most, between regions; drawn for each pair."""
+    jitter: float
+    """Share of the latency that may come on top."""
+    stall_chance: float
+    """Chance that a piece is lost and sent again, which takes a while."""
+    sync_s: float
+    """How long a sync of a disk takes, most of the time."""
+
+
+@attrs.frozen(kw_only=True)
+class Hazards:
+    """What strikes, and how often: `strikes_per_s` by kind of fault, in simulated time."""
+
+    chaos_s: float
+    """How long faults strike before they stop."""
+    duration_s_max: float
+    """Longest time that one of them lasts."""
+    strikes_per_s: tuple[tuple[str, float], ...]
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """All that is drawn before a history begins."""
+
+    shape: Shape
+    knobs: Knobs
+    links: Links
+    hazards: Hazards
+
+
+def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
+    """Draw a small world: what breaks at all breaks with three to six nodes."""
+    return Options(
+        shape=_draw_shape(rng),
+        knobs=_draw_knobs(rng),
+        links=_draw_links(rng),
+        hazards=_draw_hazards(rng, fault_kinds),
+    )
+
+
+def _draw_shape(rng: Random) -> Shape:
+    regions_count = rng.choice((2, 3, 3, 3))
+    per_region_max = 3 if regions_count == 2 else 2
+    counts = {name: rng.randint(1, per_region_max) for name in REGION_NAMES[:regions_count]}
+    return Shape(
+        nodes_by_region=tuple(counts.items()),
+        quorum=rng.choice(list(_possible_quorums(counts))),
+        writers_count=rng.choice((1, 2, 2, 3)),
+        readers_count=rng.choice((1, 1, 2)),
+    )
+
+
+def _possible_quorums(counts: dict[str, int]) -> Iterator[QuorumConfig]:
+    """All quorums that such nodes can hold, those of a single copy left out."""
+    nodes_count = sum(counts.values())
+    for write in range(2, nodes_count + 1):
+        for min_regions in range(1, min(len(counts), write) + 1):
+            for ack in range(max(2, min_regions), write + 1):
+                for ensemble in range(write, nodes_count + 1):
+                    quorum = QuorumConfig(
+                        ensemble_size=ensemble,
+                        write_quorum=write,
+                        ack_quorum=ack,
+                        min_regions=min_regions,
+                    )
+                    if arrange_regions(quorum, counts) is not None:
+                        yield quorum
+
+
+def _draw_knobs(rng: Random) -> Knobs:
+    return Knobs(
+        session_timeout_s=rng.choice((2.0, 6.0)),
+        segment_bytes=rng.choice((64 << 10, 64 << 10, 1 << 20)),
+        journal_file_bytes=rng.choice((1 << 20, 8 << 20)),
+        value_bytes_max=rng.choice((20, 1000, 20_000)),
+        pipelined_max=rng.choice((1, 4, 40)),
+        pause_s_max=rng.choice((0.02, 0.2, 0.2)),
+        appends_per_tenure=rng.choice((10, 40, 400)),
+        rest_s_max=rng.choice((0.5, 5.0, 20.0)),
+    )
+
+
+def _draw_links(rng: Random) -> Links:
+    return Links(
+        latency_s_within=rng.choice((0.0001, 0.0005, 0.002)),
+        latency_s_across=rng.choice((0.001, 0.02, 0.02, 0.1)),
+        jitter=rng.choice((0.0, 0.1, 1.0)),
+        stall_chance=rng.choice((0.0, 0.0, 0.001, 0.02)),
+        sync_s=rng.choice((0.0002, 0.002, 0.02)),
+    )
+
+
+def _draw_hazards(rng: Random, fault_kinds: tuple[str, ...]) -> Hazards:
+    count = min(len(fault_kinds), rng.choice((0, 1, 2, 2, 3, 3, 4, 6)))
+    return Hazards(
+        chaos_s=rng.choice((10.0, 20.0, 40.0)),
+        duration_s_max=rng.choice((1.0, 4.0, 12.0)),
+        strikes_per_s=tuple(
+            (kind, rng.choice((0.1, 0.2, 0.5)))
+            for kind in sorted(rng.sample(fault_kinds, count))
+        ),
+    )

@@ -1,0 +1,259 @@
+"""One seed, one history: a world is drawn, faults strike and stop, the laws judge it."""
+
+from collections.abc import Callable
+from random import Random
+
+import attrs
+import trio
+
+import geolog
+from geolog.client.verification import VerifyReport
+from sim.scheduling import EndlessMomentError, run_seeded
+from sim.world.faults import FAULTS, strike_for_ever
+from sim.world.history import Found, History
+from sim.world.history_laws import Violation, breaches
+from sim.world.options import Options, draw_options
+from sim.world.process import Life, Process
+from sim.world.trace import Trace
+from sim.world.workload import STREAM, Workload
+from sim.world.world import ClientMain, World, open_world
+
+_FOUNDING_S = 30.0
+_LAST_READ_S = 60.0
+_RETRY_S = 0.25
+
+_METADATA_STEPS = 40
+"""What a restart and a takeover ask of the metadata store, one after the other, at most."""
+
+
+@attrs.frozen(kw_only=True)
+class SimReport:
+    """What came of one seed."""
+
+    seed: int
+    trace_hash: str
+    simulated_s: float
+    steps: int
+    """Task steps: how often a task was run until it waited again."""
+    events: int
+    """Lines of the trace."""
+    acknowledged: int
+    reads: int
+    faults: dict[str, int]
+    """How often each kind of fault struck."""
+    violations: list[Violation]
+
+
+@attrs.define(eq=False)
+class _Breaches:
+    """Collects what is broken, as it is found."""
+
+    seed: int
+    trace: Trace
+    violations: list[Violation] = attrs.field(factory=list)
+
+    def add(self, law: str, message: str) -> None:
+        self.trace.add("-", "violation", f"{law} {message}")
+        replay = f"geolog sim replay --seed {self.seed}"
+        self.violations.append(Violation(law, message, replay))
+
+
+def run_seed(
+    seed: int,
+    *,
+    options: Options | None = None,
+    write_line: Callable[[str], None] | None = None,
+) -> SimReport:
+    """Run the history of a seed, in options other than its own if some are given."""
+    if options is None:
+        options = draw_options(Random(f"{seed}/options"), tuple(FAULTS))
+    trace = Trace(write_line)
+    run = _Run(seed, options, trace)
+    try:
+        with trace.taking_logs():
+            run_seeded(run.run, seed=seed)
+    except* EndlessMomentError as group:
+        run.breaches.add("stuck", str(group.exceptions[0]))
+    return run.report()
+
+
+class _Run:
+    """One run. It ends with a report, whatever was broken."""
+
+    def __init__(self, seed: int, options: Options, trace: Trace) -> None:
+        self.seed = seed
+        self.options = options
+        self.trace = trace
+        self.breaches = _Breaches(seed, trace)
+        self.history = History()
+        self.faults: dict[str, int] = {}
+        self.simulated_s = 0.0
+        self.steps = 0
+
+    def report(self) -> SimReport:
+        return SimReport(
+            seed=self.seed,
+            trace_hash=self.trace.hash,
+            simulated_s=round(self.simulated_s, 6),
+            steps=self.steps,
+            events=self.trace.events_count,
+            acknowledged=len(self.history.acknowledged()),
+            reads=len(self.history.reads),
+            faults=self.faults,
+            violations=self.breaches.violations,
+        )
+
+    async def run(self) -> None:
+        begun_s = trio.current_time()
+        for name, drawn in attrs.asdict(self.options).items():
+            self.trace.add("-", "shape", f"{name} {drawn}")
+        async with open_world(self.options, self.seed, self.trace) as world:
+            try:
+                await self._live_through(world)
+            finally:
+                self.simulated_s = trio.current_time() - begun_s
+                self.steps = world.queue.steps_count
+
+    async def _live_through(self, world: World) -> None:
+        workload = Workload(
+            self.options.knobs, self.history, self.trace, world.chance(self.seed, "workload")
+        )
+        with trio.move_on_after(_FOUNDING_S) as founding:
+            await _run_client(world, "founder", self._found_stream)
+        if founding.cancelled_caught:
+            self.breaches.add("24", f"no stream could be made in {_FOUNDING_S:g} s of calm")
+            return
+        self._phase("chaos")
+        self._start_clients(world, workload)
+        await self._strike(world)
+        self._phase("calm")
+        self._heal(world)
+        workload.quiet.set()
+        await self._converge(world, workload)
+        self._phase("last read")
+        await self._judge(world)
+
+    async def _found_stream(self, process: Process, log: geolog.Log) -> None:
+        quorum = self.options.shape.quorum
+        while True:
+            try:
+                await log.create_stream(
+                    STREAM,
+                    ensemble_size=quorum.ensemble_size,
+                    write_quorum=quorum.write_quorum,
+                    ack_quorum=quorum.ack_quorum,
+                    min_regions=quorum.min_regions,
+                    segment_bytes=self.options.knobs.segment_bytes,
+                    if_not_exists=True,
+                )
+            except geolog.GeologError as error:
+                self.trace.add(process.host, "failed", f"create-stream {error!r}")
+                if not error.retriable:
+                    raise
+                await trio.sleep(_RETRY_S)
+            else:
+                return
+
+    def _phase(self, name: str) -> None:
+        self.trace.add("-", "phase", name)
+
+    def _start_clients(self, world: World, workload: Workload) -> None:
+        shape = self.options.shape
+        for number in range(shape.writers_count):
+            region = shape.regions[number % len(shape.regions)]
+            world.start_client(f"writer-{number + 1}", region, workload.append_for_ever)
+        for number in range(shape.readers_count):
+            region = shape.regions[-1 - number % len(shape.regions)]
+            world.start_client(f"reader-{number + 1}", region, workload.read_for_ever)
+
+    async def _strike(self, world: World) -> None:
+        hazards = self.options.hazards
+        with trio.move_on_after(hazards.chaos_s):
+            async with trio.open_nursery() as nursery:
+                for kind, strikes_per_s in hazards.strikes_per_s:
+                    rng = world.chance(self.seed, f"fault {kind}")
+                    nursery.start_soon(
+                        strike_for_ever, world, kind, strikes_per_s, rng, name=kind
+                    )
+                await trio.sleep(hazards.chaos_s)
+        self.faults = dict(sorted(world.struck.items()))
+
+    def _heal(self, world: World) -> None:
+        """Faults that overlapped may have left something behind: now all is well."""
+        world.links.is_calm = True
+        for process in list(world.processes.values()):
+            world.resume(process)
+            if process.session is not None and process.life is Life.RUNNING:
+                process.session.catch_up()
+        for host in sorted(world.nodes):
+            if host not in world.processes:
+                world.restart(host)
+
+    async def _converge(self, world: World, workload: Workload) -> None:
+        """Law 24: a new owner can append, and whoever waits is answered."""
+        grace_s = 2 * self.options.knobs.session_timeout_s + 5.0
+        grace_s += _METADATA_STEPS * world.metadata_round_trip_s_max
+        appended = trio.Event()
+
+        async def prove(process: Process, log: geolog.Log) -> None:
+            await workload.append_once(process, log)
+            appended.set()
+
+        world.start_client("prover", self.options.shape.regions[-1], prove)
+        with trio.move_on_after(grace_s):
+            await appended.wait()
+            await _wait_clients_end(world)
+            return
+        if not appended.is_set():
+            self.breaches.add("24", f"no append succeeded within {grace_s:g} s of calm")
+        for host in _clients(world):
+            self.breaches.add("24", f"{host} still waits after {grace_s:g} s of calm")
+
+    async def _judge(self, world: World) -> None:
+        found: list[Found] = []
+        reports: list[VerifyReport] = []
+
+        async def read_last(_process: Process, log: geolog.Log) -> None:
+            async with log.open_reader(STREAM) as reader:
+                found.extend([_found(record) async for record in reader])
+            reports.append(await log.verify_stream(STREAM))
+
+        with trio.move_on_after(_LAST_READ_S):
+            last = await _run_client(world, "last", read_last)
+            if last.error is not None:
+                self.breaches.add("24", f"the last read failed: {last.error!r}")
+        if not reports and not self.breaches.violations:
+            self.breaches.add("24", f"the last read took more than {_LAST_READ_S:g} s")
+        for process, error in world.surprises:
+            self.breaches.add("crash", f"{process.key} ended by {error!r}")
+        if reports:
+            for law, message in breaches(self.history, found):
+                self.breaches.add(law, message)
+            for problem in [] if reports[0].is_good else reports[0].problems:
+                self.breaches.add("2", problem)
+
+
+async def _run_client(world: World, host: str, main: ClientMain) -> Process:
+    """A process that does one thing; returns when it has ended."""
+    region = world.options.shape.regions[0]
+    process = world.start_client(host, region, main, is_restarted=False)
+    await process.ended.wait()
+    return process
+
+
+async def _wait_clients_end(world: World) -> None:
+    while clients := _clients(world):
+        await world.processes[clients[0]].ended.wait()
+
+
+def _clients(world: World) -> list[str]:
+    return [host for host in sorted(world.processes) if host not in world.nodes]
+
+
+def _found(record: geolog.Record) -> Found:
+    return Found(
+        sequence=record.sequence,
+        dlsn=record.dlsn,
+        timestamp_us=record.timestamp_us,
+        value=record.value,
+    )

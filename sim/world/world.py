@@ -1,0 +1,350 @@
+"""The world: storage nodes and clients on one network, one metadata store, one clock, one seed.
+
+Nodes and clients run the code that servers and applications run; what stands at their four
+seams is simulated. A killed process is not tidied up: its tasks are held for good, so that none
+of its code runs any more, and whatever is left of it, its disk and its metadata session, is as
+an abrupt end leaves it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+
+import attrs
+import trio
+
+from geolog.client.connect import open_log
+from geolog.client.log import Log
+from geolog.metadata.memory import MemoryStore, open_memory_store
+from geolog.transport.seam import Address
+from regions.storage.config import StorageConfig
+from regions.storage.disk import DiskFailedError, DiskFullError
+from regions.storage.node import open_storage_node
+from sim.memory_disk import MemoryDisk
+from sim.memory_transport import MemoryNetwork
+from sim.scheduling import RunQueue, enter_process
+from sim.world.disk import WorldDisk
+from sim.world.metadata import WorldMetadata
+from sim.world.network import WorldLinks
+from sim.world.options import Options
+from sim.world.process import Life, Process
+from sim.world.trace import Trace
+from topology.errors import GeologError
+
+CLUSTER = "default"
+
+_PORT = 4000
+_START_OF_TIME_US = 1_700_000_000_000_000
+_SLOW_SYNC_CHANCE = 0.02
+_METADATA_SPREAD = 2.0
+_SYNC_S_MAX = 1.5
+"""A sync that began on a slow disk must not hold the node up long after the disk is well."""
+
+_RESTART_S = 1.0
+"""How long a supervisor waits before it starts again what ended by an error."""
+
+_ENDINGS = (DiskFailedError, DiskFullError)
+"""What may end a node besides errors that trying again can mend."""
+
+ClientMain = Callable[[Process, Log], Awaitable[None]]
+"""What a client process does with its log."""
+
+
+@attrs.define(eq=False)
+class Node:
+    """A place for storage node processes: one after the other, on one disk."""
+
+    node_id: str
+    location: str
+    region: str
+    disk: MemoryDisk = attrs.field(factory=MemoryDisk)
+    sync_factor: float = 1.0
+    """How many times slower than usual its disk is now."""
+
+
+class World:
+    """Everything there is; `open_world` makes it."""
+
+    def __init__(
+        self,
+        options: Options,
+        seed: int,
+        store: MemoryStore,
+        nursery: trio.Nursery,
+        trace: Trace,
+    ) -> None:
+        self.options = options
+        self.trace = trace
+        self.store = store
+        self.queue = RunQueue.install()
+        self.links = WorldLinks(options.links, self.chance(seed, "links"), trace)
+        self.network: MemoryNetwork = self.links.open_network()
+        self.nodes: dict[str, Node] = {}
+        self.processes: dict[str, Process] = {}
+        """By host: those that are alive."""
+        self.clock_offsets_us: dict[str, int] = {}
+        """By host: how far its wall clock is off."""
+        self.struck: Counter[str] = Counter()
+        """How often each kind of fault struck."""
+        self.surprises: list[tuple[Process, Exception]] = []
+        """Processes that ended by an error that no code foresaw."""
+        self._client_mains: dict[str, ClientMain] = {}
+        self._incarnations: dict[str, int] = {}
+        self._all: list[Process] = []
+        self._seed = seed
+        self._nursery = nursery
+        self._disk_rng = self.chance(seed, "disks")
+        self._identity_rng = self.chance(seed, "identities")
+        self._metadata_rng = self.chance(seed, "metadata")
+
+    @staticmethod
+    def chance(seed: int, purpose: str) -> Random:
+        """A random source for one purpose, so that drawing more for one moves no other."""
+        return Random(f"{seed}/{purpose}")
+
+    def now_us(self, host: str) -> int:
+        """The wall-clock time that a host believes in."""
+        true_us = _START_OF_TIME_US + int(trio.current_time() * 1_000_000)
+        return true_us + self.clock_offsets_us.get(host, 0)
+
+    # Processes begin.
+
+    def add_node(self, node_id: str, location: str) -> None:
+        """A new place for a storage node, with an empty disk; its process starts."""
+        region = location.split("/")[1]
+        self.nodes[node_id] = Node(node_id, location, region)
+        self.links.region_of[node_id] = region
+        self.start_node(node_id)
+
+    def start_node(self, node_id: str) -> Process:
+        """Start the process of a node on the disk that is left; it needs a while to answer."""
+        node = self.nodes[node_id]
+        self.network.lighten(node_id)
+        return self._start(node_id, node.region, lambda process: self._run_node(node, process))
+
+    def start_client(
+        self, host: str, region: str, main: ClientMain, *, is_restarted: bool = True
+    ) -> Process:
+        """Start a process that uses the log; it ends when `main` does."""
+        self.links.region_of[host] = region
+        self._client_mains[host] = main
+        process = self._start(host, region, lambda process: self._run_client(process, main))
+        process.is_restarted = is_restarted
+        return process
+
+    def restart(self, host: str) -> Process:
+        """Start again what ran on a host that has no process now."""
+        if host in self.nodes:
+            return self.start_node(host)
+        return self.start_client(host, self.links.region_of[host], self._client_mains[host])
+
+    def _start(
+        self, host: str, region: str, body: Callable[[Process], Awaitable[None]]
+    ) -> Process:
+        assert host not in self.processes, f"{host} runs"
+        self._incarnations[host] = self._incarnations.get(host, 0) + 1
+        process = Process(host, region, self._incarnations[host])
+        self.processes[host] = process
+        self._all.append(process)
+        self.trace.add(host, "start", str(process.incarnation))
+        self._nursery.start_soon(self._live, process, body, name=process.key)
+        return process
+
+    # Processes end.
+
+    def kill(self, host: str, *, power_loss: bool = False) -> None:
+        """End a process as SIGKILL does, or its machine as a power cut does."""
+        process = self.processes.pop(host)
+        if process.life is Life.RUNNING:
+            self.queue.hold(process.key)
+        process.life = Life.KILLED
+        self.trace.add(host, "power-loss" if power_loss else "kill", process.key)
+        if process.session is not None:
+            process.session.cut_off(noticed_after_s=math.inf)
+        self.network.vanish(host)
+        if host in self.nodes:
+            self._take_disk(self.nodes[host], power_loss=power_loss)
+        if power_loss:
+            self.network.darken(host)
+
+    def pause(self, host: str) -> None:
+        """Let a process run no more, as SIGSTOP does: the others find it silent."""
+        process = self.processes[host]
+        assert process.life is Life.RUNNING, f"{host} is {process.life.value}"
+        process.life = Life.PAUSED
+        self.trace.add(host, "pause", process.key)
+        self.queue.hold(process.key)
+        if process.session is not None:
+            process.session.cut_off(noticed_after_s=math.inf)
+
+    def resume(self, process: Process) -> None:
+        """Let it run again, if it is still there: it learns later what it has missed."""
+        if process.life is not Life.PAUSED:
+            return
+        process.life = Life.RUNNING
+        self.trace.add(process.host, "resume", process.key)
+        self.queue.release(process.key)
+        learns_after_s = self._metadata_rng.choice((0.0, 0.01, 0.3))
+        self._nursery.start_soon(self._restore_session, process, learns_after_s)
+
+    async def _restore_session(self, process: Process, after_s: float) -> None:
+        await trio.sleep(after_s)
+        if process.life is Life.RUNNING and process.session is not None:
+            process.session.restore()
+
+    def _take_disk(self, node: Node, *, power_loss: bool) -> None:
+        keeps = self._disk_rng if power_loss else True
+        node.disk = node.disk.crash(keep_unsynced=keeps)
+
+    # What a process is.
+
+    async def _live(self, process: Process, body: Callable[[Process], Awaitable[None]]) -> None:
+        enter_process(process.key)
+        try:
+            with process.scope:
+                await body(process)
+        except Exception as error:  # noqa: BLE001 - the border of a process: it ends here.
+            process.error = error
+        if process.is_alive and not self.trace.is_closed:
+            self._on_end(process)
+
+    def _on_end(self, process: Process) -> None:
+        process.life = Life.ENDED
+        del self.processes[process.host]
+        self.trace.add(process.host, "end", _words_of(process.error))
+        if process.error is not None and not _is_foreseen(process.error):
+            self.surprises.append((process, process.error))
+        if process.host in self.nodes:
+            # What a sync did not confirm may be there or not, after a failed one above all.
+            self._take_disk(self.nodes[process.host], power_loss=True)
+        if process.is_restarted and process.error is not None:
+            self._nursery.start_soon(self._restart_later, process.host, name="supervisor")
+        process.ended.set()
+
+    async def _restart_later(self, host: str) -> None:
+        await trio.sleep(_RESTART_S)
+        if host not in self.processes and not self.trace.is_closed:
+            self.restart(host)
+
+    async def _run_node(self, node: Node, process: Process) -> None:
+        config = StorageConfig(
+            location=node.location,
+            listen=Address(node.node_id, _PORT),
+            node_id=node.node_id,
+            journal_file_bytes=self.options.knobs.journal_file_bytes,
+        )
+        disk = WorldDisk(
+            node.disk,
+            lambda event, details: self._note(process, event, details),
+            lambda: self._sync_s(node),
+        )
+        async with (
+            self._open_session(process) as metadata,
+            open_storage_node(
+                config,
+                transport=self.network.transport(node.node_id),
+                disks=[disk],
+                metadata=metadata,
+                random_bytes=self._identity_rng.randbytes,
+            ),
+        ):
+            await trio.sleep_forever()
+
+    async def _run_client(self, process: Process, main: ClientMain) -> None:
+        rng = self.chance(self._seed, process.key)
+        async with (
+            self._open_session(process) as metadata,
+            open_log(
+                metadata=metadata,
+                transport=self.network.transport(process.host),
+                cluster=CLUSTER,
+                region=process.region,
+                who=process.key,
+                rng=rng,
+                now_us=lambda: self.now_us(process.host),
+            ) as log,
+        ):
+            await main(process, log)
+
+    @asynccontextmanager
+    async def _open_session(self, process: Process) -> AsyncIterator[WorldMetadata]:
+        async with self.store.open_session(
+            self.options.knobs.session_timeout_s,
+            round_trip_s=lambda: self._metadata_round_trip_s(process.region),
+        ) as session:
+            process.session = session
+            yield WorldMetadata(
+                session, lambda event, details: self._note(process, event, details)
+            )
+
+    # What they meet at the seams.
+
+    def _note(self, process: Process, event: str, details: str) -> None:
+        if process.is_alive:
+            self.trace.add(process.host, event, details)
+
+    def _sync_s(self, node: Node) -> float:
+        usual_s = self.options.links.sync_s * self._disk_rng.uniform(0.5, 1.5)
+        if self._disk_rng.random() < _SLOW_SYNC_CHANCE:
+            usual_s *= 10
+        return min(usual_s * node.sync_factor, _SYNC_S_MAX)
+
+    def _metadata_round_trip_s(self, region: str) -> float:
+        """To the leader, which stands in the first region, and from there to a quorum."""
+        leader = self.options.shape.regions[0]
+        distance_s = max(
+            self.links.distance_s(region, leader), self.options.links.latency_s_across * 0.3
+        )
+        return 2 * distance_s * self._metadata_rng.uniform(1.0, _METADATA_SPREAD)
+
+    @property
+    def metadata_round_trip_s_max(self) -> float:
+        """The longest that an operation of the metadata store takes when all is well."""
+        return 2 * self.options.links.latency_s_across * _METADATA_SPREAD
+
+    # The end of the world.
+
+    def end(self) -> None:
+        """Close the trace, and let all processes unwind, whose history is over."""
+        self.trace.close()
+        for process in self._all:
+            process.scope.cancel(reason="the world ends")
+        self.queue.release_all()
+
+
+@asynccontextmanager
+async def open_world(options: Options, seed: int, trace: Trace) -> AsyncIterator[World]:
+    """A world with its nodes started. EndlessMomentError if time stands still in it."""
+    async with open_memory_store() as store, trio.open_nursery() as nursery:
+        world = World(options, seed, store, nursery, trace)
+        watch = trio.CancelScope()
+        nursery.start_soon(_watch_time, world.queue, watch)
+        try:
+            for region, count in options.shape.nodes_by_region:
+                for number in range(1, count + 1):
+                    world.add_node(f"{region}-{number}", f"/{region}/rack-{number}")
+            yield world
+        finally:
+            world.end()
+            watch.cancel(reason="the world ends")
+
+
+async def _watch_time(queue: RunQueue, scope: trio.CancelScope) -> None:
+    with scope:
+        await queue.watch_time()
+
+
+def _is_foreseen(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_foreseen(part) for part in error.exceptions)
+    return isinstance(error, GeologError) and (error.retriable or isinstance(error, _ENDINGS))
+
+
+def _words_of(error: BaseException | None) -> str:
+    if error is None:
+        return "done"
+    if isinstance(error, BaseExceptionGroup):
+        return " + ".join(_words_of(part) for part in error.exceptions)
+    return f"{type(error).__name__}: {error}"
