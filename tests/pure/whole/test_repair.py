@@ -232,3 +232,32 @@ async def test_copying_keeps_to_its_rate(autojump_clock: MockClock) -> None:
 def test_a_rate_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="moves nothing"):
         RateLimit(0)
+
+
+async def test_a_closed_fragment_is_repaired_at_a_member_of_the_open_one(
+    autojump_clock: MockClock,
+) -> None:
+    regions = {"us-east": 3, "eu-west": 3, "ap-northeast": 3}
+    async with open_world(regions=regions) as world, world.log.open_writer(STREAM) as writer:
+        await writer.append(b"with all")
+        ledger, (stays, leaves, *_) = await ledger_of(world)
+        await world.cluster.kill(stays)
+        await append_each(writer, [b"without one", b"again"])
+        await world.cluster.start(stays)
+        await trio.sleep(3)
+        await world.cluster.kill(leaves)
+        for number in range(20):
+            await writer.append(b"%d" % number)
+            await trio.sleep(1)
+        record = (await world.log.access.ledgers.read(ledger)).record
+        assert stays in [member.node_id for member in record.fragments[-1].ensemble]
+
+        report = await repairer_of(world).repair(ledger)
+        await writer.append(b"after")
+
+        assert len(record.fragments) == 2
+        assert report.copies_stored == 2
+        assert [one.node_id for one in report.incomplete] == [leaves]
+        assert (
+            await world.log.access.ledgers.read(ledger)
+        ).record.fragments == record.fragments

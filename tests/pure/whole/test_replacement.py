@@ -429,3 +429,27 @@ async def test_a_slot_is_kept_while_an_entry_of_its_fragment_has_no_intact_copy(
         assert (remaining.ledger, remaining.may_pass) == (first_segment.ledger, False)
         assert "1 entries have no intact copy" in remaining.why
         assert await holders_of(world, lost.instance) == [first_segment.ledger]
+
+
+async def test_closed_fragments_of_the_open_ledger_are_moved_under_its_writer(
+    autojump_clock: MockClock,
+) -> None:
+    regions = {"us-east": 3, "eu-west": 3, "ap-northeast": 3}
+    async with open_world(regions=regions) as world, world.log.open_writer(STREAM) as writer:
+        written = [b"%d" % number for number in range(40)]
+        await append_each(writer, written[:10])
+        (segment,) = await world.log.list_segments(STREAM)
+        lost = await node_named(world, segment.ensemble[0])
+        await world.cluster.kill(lost.node_id)
+        for value in written[10:30]:
+            await writer.append(value)
+            await trio.sleep(1)
+
+        report = await replaced_by_itself(world, lost)
+        await append_each(writer, written[30:])
+
+        (ledger,) = await all_ledgers(world)
+        assert (report.is_complete, report.fragments_changed) == (True, 1)
+        assert (ledger.state, len(ledger.fragments)) == (LedgerState.OPEN, 2)
+        assert await holders_of(world, lost.instance) == []
+        assert await values_of(world.log) == written
