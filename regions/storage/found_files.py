@@ -71,8 +71,8 @@ class FoundFile:
 
 
 @attrs.frozen
-class FoundDirectory:
-    """All of a data directory."""
+class FoundJournal:
+    """All journal files of a data directory, and what belongs to them."""
 
     files: list[FoundFile]
     """In order of their ids."""
@@ -82,7 +82,7 @@ class FoundDirectory:
     """The journal files that have a table file, whole or not: each had a successor."""
 
 
-async def find_files(disk: Disk, identity: JournalIdentity) -> FoundDirectory:
+async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
     """Look at all. WrongDataDirectoryError if a file was written by another node."""
     names = dict.fromkeys(await disk.list())
     ids = {name: file_id for name in names if (file_id := file_id_of(name)) is not None}
@@ -95,7 +95,7 @@ async def find_files(disk: Disk, identity: JournalIdentity) -> FoundDirectory:
         if table is None and table_file_name(file_id) in names:
             table = await _read_table_file(disk, file_id, identity, header)
         files.append(FoundFile(file_id, file, header, table))
-    return FoundDirectory(
+    return FoundJournal(
         files,
         [name for name in names if is_unfinished(name) or _is_orphan(name, tables)],
         [tables[name] for name in names if name in tables],

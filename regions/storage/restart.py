@@ -37,7 +37,7 @@ from regions.protocol.scan import JournalWalk
 from regions.protocol.tables import OpenTable, SealedTable
 from regions.storage.disk import Disk, DiskFile
 from regions.storage.entries import EntryStore, JournalFile
-from regions.storage.found_files import FoundDirectory, FoundFile, LoadedTable, find_files
+from regions.storage.found_files import FoundFile, FoundJournal, LoadedTable, find_files
 from regions.storage.journal import JournalEnd, JournalIdentity, OpenFile, create_file
 from regions.storage.journal_end import NO_END, OlderDiskError
 from regions.storage.leftovers import (
@@ -99,7 +99,7 @@ async def restart_journal(
     return Restarted(replay.ledgers, entries, replay.files, opened)
 
 
-def _check_end(found: FoundDirectory, noted: JournalEnd, identity: JournalIdentity) -> None:
+def _check_end(found: FoundJournal, noted: JournalEnd, identity: JournalIdentity) -> None:
     last = found.files[-1] if found.files else None
     end = JournalEnd(last.file_id, last.file.size_bytes) if last else NO_END
     if end < noted:
@@ -121,7 +121,7 @@ class _Replay:
     """Takes the files in order, and changes nothing on the disk."""
 
     def __init__(
-        self, found: FoundDirectory, noted: JournalEnd, identity: JournalIdentity
+        self, found: FoundJournal, noted: JournalEnd, identity: JournalIdentity
     ) -> None:
         self._found = found.files
         self._identity = identity

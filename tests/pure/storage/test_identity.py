@@ -146,9 +146,22 @@ async def test_every_flip_of_the_cookie_stops_the_node(
     cookie = disk_of(world).content(COOKIE_NAME)
 
     for place in range(len(cookie)):
-        flipped = bytearray(cookie)
-        flipped[place] ^= 1
-        disk_of(world).overwrite(COOKIE_NAME, bytes(flipped))
+        for bit in range(8):
+            flipped = bytearray(cookie)
+            flipped[place] ^= 1 << bit
+            disk_of(world).overwrite(COOKIE_NAME, bytes(flipped))
+            with pytest.raises(DamagedCookieError, match="geolog node replace"):
+                await start(world)
+
+
+async def test_a_cookie_cut_at_any_length_stops_the_node(
+    autojump_clock: MockClock, world: World
+) -> None:
+    await start(world)
+    cookie = disk_of(world).content(COOKIE_NAME)
+
+    for length in range(len(cookie)):
+        disk_of(world).overwrite(COOKIE_NAME, cookie[:length])
         with pytest.raises(DamagedCookieError, match="geolog node replace"):
             await start(world)
 
