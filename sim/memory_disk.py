@@ -93,7 +93,7 @@ def _put(content: bytearray, offset: int, written: bytes | bytearray) -> None:
 
 @attrs.define
 class DiskFaults:
-    """Which call fails, counted from 1 over all of its kind; and how long a sync takes."""
+    """Which call fails, counted from 1 over all of its kind; and how long others take."""
 
     write_failing: int | None = None
     """This synced or unsynced write raises EIO; some of its bytes may be there."""
@@ -103,6 +103,8 @@ class DiskFaults:
     """Writes and allocations that make the files longer than this in all raise ENOSPC."""
     sync_s: float = 0.0
     """How long a sync takes."""
+    read_s: float = 0.0
+    """How long a read takes."""
 
 
 class MemoryFile:
@@ -140,7 +142,7 @@ class MemoryFile:
 
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self._disk.faults.read_s)
         found = self._inode.read(offset, length)
         self._disk.read_bytes += len(found)
         return found

@@ -41,7 +41,7 @@ from geolog.protocol.replica import (
     Reply,
     ReplySynced,
 )
-from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
+from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX, INT64_MAX
 from regions.protocol.directories import directory_of
 from regions.protocol.followers import Followers
 from regions.protocol.records import record_of
@@ -300,11 +300,12 @@ def _count_of(read: Read) -> int:
 
 def _rest_of(read: Read, count: int) -> Read | None:
     """What a streamed read still asks for after an answer with so many entries."""
-    if count >= read.count_max or read.answers_max <= 1:
+    first = read.first + count
+    if count >= read.count_max or read.answers_max <= 1 or first > INT64_MAX:
         return None
     return attrs.evolve(
         read,
-        first=EntryId(read.first + count),
+        first=EntryId(first),
         count_max=read.count_max - count,
         answers_max=read.answers_max - 1,
     )

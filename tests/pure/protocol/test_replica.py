@@ -13,11 +13,13 @@ from geolog.protocol.messages import (
     Answer,
     Fence,
     Fenced,
+    Follow,
     LedgerOpened,
     OpenLedger,
     Probe,
     PushLac,
     Read,
+    ReadAnswer,
     Reason,
     Refused,
 )
@@ -26,6 +28,7 @@ from geolog.protocol.replica import (
     AcknowledgeAdd,
     AnswerProbe,
     AnswerRead,
+    AwaitLac,
     Effect,
     Held,
     LedgerReplica,
@@ -89,6 +92,10 @@ def add_of(
 
 def read_at(fence_epoch: int) -> Read:
     return Read(3, LEDGER, EntryId(0), 1, 100, 1, Epoch(fence_epoch), HERE)
+
+
+def follow_of(first: int, *, count: int = 10, wait_ms: int = 1000) -> Follow:
+    return Follow(4, LEDGER, EntryId(first), count, 100, wait_ms, HERE)
 
 
 def push_of(lac: int, epoch: int = 1) -> PushLac:
@@ -331,3 +338,63 @@ def test_a_fence_of_a_ledger_in_doubt_does_not_claim_to_be_its_first_record() ->
     replica = LedgerReplica(LEDGER, HERE, is_in_doubt=True)
 
     assert replica.on(fence_at(1), nothing)[0] == PersistFence(LEDGER, Epoch(1), is_first=False)
+
+
+def test_a_follow_waits_until_the_lac_is_there() -> None:
+    replica = replica_after(open_at(1), add_of(0), add_of(1, lac=0))
+
+    assert replica.on(follow_of(1), nothing) == [AwaitLac(follow_of(1))]
+    replica.on(push_of(1), nothing)
+    assert isinstance(replica.on(follow_of(1), nothing)[0], AnswerRead)
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "expected"), [(0, 10, 3), (2, 10, 1), (0, 2, 2), (1, 0, 1)]
+)
+def test_a_follow_reads_no_further_than_the_lac(first: int, count: int, expected: int) -> None:
+    replica = replica_after(open_at(1), *(add_of(entry, lac=2) for entry in range(5)))
+
+    assert replica.on(follow_of(first, count=count), nothing) == [
+        AnswerRead(
+            Read(4, LEDGER, EntryId(first), expected, 100, 1, Epoch(0), HERE), is_synced=False
+        )
+    ]
+
+
+def test_a_follow_of_a_fenced_ledger_waits_for_nothing_but_reads_what_is_there() -> None:
+    replica = replica_after(open_at(1), add_of(0), add_of(1, lac=0), fence_at(2))
+
+    assert replica.on(follow_of(1), nothing) == [
+        Reply(ReadAnswer(4, EntryId(0), EntryId(1), (), is_fenced=True))
+    ]
+    assert isinstance(replica.on(follow_of(0), nothing)[0], AnswerRead)
+
+
+def test_a_follow_that_may_not_wait_is_answered_at_once() -> None:
+    replica = replica_after(open_at(1))
+
+    assert replica.on(follow_of(0, wait_ms=0), nothing) == [
+        Reply(ReadAnswer(4, NO_ENTRY, EntryId(0), ()))
+    ]
+
+
+def test_a_follow_of_an_unknown_ledger_is_refused_and_makes_it_no_known_one() -> None:
+    replica = LedgerReplica(LEDGER, HERE)
+
+    assert reason_of(replica.on(follow_of(0), nothing)) is Reason.NO_SUCH_LEDGER
+    assert not replica.is_known
+
+
+def test_a_follow_meant_for_another_node_is_refused() -> None:
+    replica = replica_after(open_at(1))
+
+    asked = attrs.evolve(follow_of(0), instance=ELSEWHERE)
+    assert reason_of(replica.on(asked, nothing)) is Reason.WRONG_INSTANCE
+
+
+def test_a_follow_changes_nothing() -> None:
+    replica = replica_after(open_at(1), add_of(0))
+    before = attrs.evolve(replica)
+
+    replica.on(follow_of(0), nothing)
+    assert replica == before

@@ -13,13 +13,17 @@ from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_stor
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
+    AddsSynced,
     Fence,
+    Follow,
     Hello,
     HelloAnswer,
+    LedgerOpened,
     Message,
     OpenLedger,
     Probe,
     ProbeAnswer,
+    PushLac,
     Read,
     ReadAnswer,
 )
@@ -97,6 +101,8 @@ class BareClient:
         self._reader = FrameReader()
         self._received: list[Message] = []
         self._instance = InstanceId("0" * 32)
+        self.added_through = 0
+        """The last add of `store`."""
 
     async def say_hello(self, cluster: str = "default") -> HelloAnswer:
         await self.send(Hello(1, PROTOCOL_VERSION, cluster))
@@ -123,6 +129,16 @@ class BareClient:
         assert isinstance(message, kind), message
         return message
 
+    async def store(self, *bodies: bytes, lac: int = -1, ledger: LedgerId = LEDGER) -> None:
+        """Open the ledger, add these entries to it, and wait until they are on disk."""
+        await self.send(self.open(ledger=ledger))
+        await self.receive_one(LedgerOpened)
+        for entry, body in enumerate(bodies):
+            ordinal = self.added_through = self.added_through + 1
+            await self.send(self.add(ordinal, entry, body, lac=lac, ledger=ledger))
+        while (await self.receive_one(AddsSynced)).through < self.added_through:
+            pass
+
     async def is_closed(self) -> bool:
         """Whether the node closes the connection, whatever it still says."""
         with trio.fail_after(60):
@@ -145,15 +161,17 @@ class BareClient:
         epoch: int = 1,
         lac: int = -1,
         recovery: bool = False,
+        wants_received: bool = False,
+        ledger: LedgerId = LEDGER,
     ) -> Add:
         return Add(
             ordinal,
-            LEDGER,
+            ledger,
             EntryId(entry),
             Epoch(epoch),
             EntryId(lac),
             is_recovery=recovery,
-            wants_received=False,
+            wants_received=wants_received,
             instance=self._instance,
             body=body,
             body_crc=crc32c(body),
@@ -163,24 +181,51 @@ class BareClient:
         self, first: int, count: int, *, bytes_max: int = 1 << 20, fence_epoch: int = 0
     ) -> ReadAnswer:
         await self.send(
-            Read(
-                4,
-                LEDGER,
-                EntryId(first),
-                count,
-                bytes_max,
-                1,
-                Epoch(fence_epoch),
-                self._instance,
-            )
+            self.reading(first, count, bytes_max=bytes_max, fence_epoch=fence_epoch)
         )
         return await self.receive_one(ReadAnswer)
 
+    def reading(
+        self,
+        first: int,
+        count: int,
+        *,
+        request: int = 4,
+        bytes_max: int = 1 << 20,
+        answers_max: int = 1,
+        fence_epoch: int = 0,
+        ledger: LedgerId = LEDGER,
+    ) -> Read:
+        return Read(
+            request,
+            ledger,
+            EntryId(first),
+            count,
+            bytes_max,
+            answers_max,
+            Epoch(fence_epoch),
+            self._instance,
+        )
+
+    def following(
+        self,
+        first: int,
+        *,
+        request: int = 6,
+        count: int = 100,
+        wait_s: float = 10.0,
+        ledger: LedgerId = LEDGER,
+    ) -> Follow:
+        wait_ms = int(wait_s * 1000)
+        return Follow(request, ledger, EntryId(first), count, 1 << 20, wait_ms, self._instance)
+
+    def push(self, lac: int, *, epoch: int = 1) -> PushLac:
+        return PushLac(LEDGER, Epoch(epoch), EntryId(lac), self._instance)
+
     async def ask_for_reads(self, count: int) -> None:
         """Ask for the first entry, again and again, and take no answer."""
-        read = Read(4, LEDGER, EntryId(0), 1, 1 << 20, 1, Epoch(0), self._instance)
         for _ in range(count):
-            await self.send(read)
+            await self.send(self.reading(0, 1))
 
     async def probe(self, first: int, count: int) -> ProbeAnswer:
         await self.send(Probe(5, LEDGER, EntryId(first), count, self._instance))
