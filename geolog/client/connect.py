@@ -8,6 +8,9 @@ from typing import Literal
 
 from geolog.client.log import Log, LogConfig
 from geolog.ledger.node_pool import open_node_pool
+from geolog.ledger.repair_reporter import open_repair_reporter
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper
 from geolog.transport.seam import Transport
@@ -33,12 +36,17 @@ async def open_log(
     `metadata_spare`: how many servers of the metadata store can be lost, if that is known.
     """
     config = config or LogConfig()
-    async with open_node_pool(
-        transport=transport, metadata=metadata, cluster=cluster, rng=rng, config=config.pool
-    ) as pool:
+    queue = RepairQueue(metadata, ClusterPaths(cluster), now_us=now_us)
+    async with (
+        open_node_pool(
+            transport=transport, metadata=metadata, cluster=cluster, rng=rng, config=config.pool
+        ) as pool,
+        open_repair_reporter(queue) as repairs,
+    ):
         yield Log(
             metadata=metadata,
             pool=pool,
+            repairs=repairs,
             cluster=cluster,
             region=region,
             who=who,

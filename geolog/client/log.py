@@ -29,6 +29,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool, PoolConfig
+from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
@@ -72,6 +73,7 @@ class Log:
         *,
         metadata: Metadata,
         pool: NodePool,
+        repairs: RepairReporter,
         cluster: str,
         region: str | None,
         who: str,
@@ -89,7 +91,7 @@ class Log:
         self._now_us = now_us
         self._config = config
         self._metadata_spare = metadata_spare
-        self._ledgers = LedgerMetadata(metadata, ClusterPaths(cluster))
+        self._ledgers = LedgerMetadata(metadata, ClusterPaths(cluster), repairs)
         self._streams = StreamMetadata(metadata, ClusterPaths(cluster), self._ledgers)
         self._reader = LedgerReader(pool, region=region, rng=rng, config=config.ledger_read)
         self._tail = TailFinder(

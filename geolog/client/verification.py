@@ -87,7 +87,7 @@ class StreamVerifier:
         while first <= last:
             fragment = record.fragment_of(first)
             rule = fragment.rule(record.quorum)
-            count = min(last - first + 1, _BATCH_ENTRIES)
+            count = min(record.end_of_run(first, last) - first + 1, _BATCH_ENTRIES)
             copies: dict[EntryId, list[_Copy]] = {
                 EntryId(first + place): [] for place in range(count)
             }

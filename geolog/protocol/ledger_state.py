@@ -104,6 +104,11 @@ class LedgerRecord:
             fragment for fragment in reversed(self.fragments) if fragment.first_entry <= entry
         )
 
+    def end_of_run(self, entry: EntryId, last: EntryId) -> EntryId:
+        """The last entry, up to `last`, that has the same ensemble as `entry`."""
+        behind = [one.first_entry for one in self.fragments if one.first_entry > entry]
+        return EntryId(min([last, *(first - 1 for first in behind)]))
+
     def _expect(self, *states: LedgerState) -> None:
         if self.state not in states:
             raise LedgerStateError(

@@ -9,12 +9,17 @@ from trio.testing import MockClock
 from geolog.client.verification import StreamVerifier, VerifyReport
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.protocol.ids import EntryId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import Answer, EntryAnswer, Message, Probe, Read, ReadAnswer
 from tests.pure.ledger.fake_nodes import SEGMENT, FakeNodes, entry_of, open_fake_nodes
 
 
 async def verified(
-    nodes: FakeNodes, count: int = 10, *, full_copies: bool = False
+    nodes: FakeNodes,
+    count: int = 10,
+    *,
+    record: LedgerRecord | None = None,
+    full_copies: bool = False,
 ) -> VerifyReport:
     """Verify entries 0 and on of the ledger, whose first sequence is 0."""
     reader = LedgerReader(
@@ -22,7 +27,7 @@ async def verified(
     )
     verifier = StreamVerifier("a/b", reader, full_copies=full_copies, progress=None)
     await verifier.verify_ledger(
-        nodes.ledger(), SEGMENT, EntryId(count - 1), entries_total=count
+        record or nodes.ledger(), SEGMENT, EntryId(count - 1), entries_total=count
     )
     return verifier.report
 
@@ -138,3 +143,18 @@ async def test_problems_are_told_in_words_up_to_a_bound(autojump_clock: MockCloc
 
     assert report.without_ack_set == 300
     assert len(report.problems) == 100
+
+
+async def test_each_entry_is_judged_by_its_own_fragment(autojump_clock: MockClock) -> None:
+    """Two members gave their places away in the middle of what is asked at once."""
+    async with open_fake_nodes(count=5) as nodes:
+        nodes.store(6, at=(0, 1, 2))
+        nodes.store(10, at=(2, 3, 4))
+        for node in nodes.nodes[3:]:
+            node.entries = {one: body for one, body in node.entries.items() if one >= 6}
+        members = [nodes.nodes[place].member for place in (3, 4, 2)]
+        record = nodes.ledger().with_fragment(Fragment(EntryId(6), tuple(members)))
+        report = await verified(nodes, 10, record=record, full_copies=True)
+
+    assert report.is_good, report.problems
+    assert report.copies_good == 30

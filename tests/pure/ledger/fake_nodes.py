@@ -1,5 +1,6 @@
 """Storage nodes that speak the wire protocol, keep what they are told, and lie when told to."""
 
+import itertools
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -157,7 +158,7 @@ class FakeNode:
 
 @attrs.define
 class FakeNodes:
-    """Three of them, in three regions, and a pool that knows them."""
+    """Three of them or more, in three regions, and a pool that knows them."""
 
     network: MemoryNetwork
     nodes: list[FakeNode]
@@ -166,9 +167,9 @@ class FakeNodes:
     nursery: trio.Nursery
 
     def ledger(self) -> LedgerRecord:
-        """An open ledger on all of them: E 3, W 3, A 2, in two regions."""
+        """An open ledger on the first three: E 3, W 3, A 2, in two regions."""
         quorum = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
-        members = tuple(node.member for node in self.nodes)
+        members = tuple(node.member for node in self.nodes[:3])
         return LedgerRecord(
             ledger=LEDGER,
             state=LedgerState.OPEN,
@@ -200,13 +201,15 @@ def entry_of(entry: int, *, value: bytes = b"value", segment: int = SEGMENT) -> 
 
 @asynccontextmanager
 async def open_fake_nodes(
-    connection: ConnectionConfig | None = None,
+    connection: ConnectionConfig | None = None, *, count: int = 3
 ) -> AsyncIterator[FakeNodes]:
-    """Three nodes, one per region, honest until told otherwise."""
+    """Some nodes, in three regions in turns, honest until told otherwise."""
     network = MemoryNetwork()
     nodes = [
         FakeNode(network, f"node-{number}", region, InstanceId(f"{number}" * 32))
-        for number, region in enumerate(("near", "far", "farther"))
+        for number, region in zip(
+            range(count), itertools.cycle(("near", "far", "farther")), strict=False
+        )
     ]
     async with (
         open_memory_store() as store,
@@ -215,10 +218,12 @@ async def open_fake_nodes(
     ):
         paths = ClusterPaths(CLUSTER)
         await metadata.ensure_path(paths.nodes_known)
+        await metadata.ensure_path(paths.nodes_live)
         for node in nodes:
             nursery.start_soon(node.run)
             record = NodeRecord(node.node_id, node.instance, node.address, node.member.location)
             await metadata.create(paths.node_known(node.node_id), seal_document(record))
+            await metadata.create(paths.node_live(node.instance), seal_document(record))
         async with open_node_pool(
             transport=network.transport("client"),
             metadata=metadata,
