@@ -285,15 +285,20 @@ class RecordCodec:
         (checksum,) = _CHECKSUM.unpack_from(header, _RECORD_HEADER.size)
         if crc32c(packed, self._seed_at(offset)) != checksum:
             return None
-        magic, kind, flags, ledger, entry, epoch, lac, length, crc = _RECORD_HEADER.unpack(
-            packed
-        )
-        if magic != RECORD_MAGIC or kind not in _KIND_OF:
-            return None
-        return Record(_KIND_OF[kind], flags, ledger, entry, epoch, lac, length, crc)
+        return unpack_proven(header)
 
     def _seed_at(self, offset: int) -> int:
         return self._seed ^ crc32c(offset.to_bytes(8, "little"))
+
+
+def unpack_proven(headers: bytes | bytearray, at: int = 0) -> Record | None:
+    """The record whose header, its checksum proven, stands there; None if no kind is known."""
+    magic, kind, flags, ledger, entry, epoch, lac, length, crc = _RECORD_HEADER.unpack_from(
+        headers, at
+    )
+    if magic != RECORD_MAGIC or kind not in _KIND_OF:
+        return None
+    return Record(_KIND_OF[kind], flags, ledger, entry, epoch, lac, length, crc)
 
 
 _KIND_OF = {int(kind): kind for kind in Kind}

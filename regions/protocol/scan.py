@@ -11,6 +11,7 @@ above it, the tail that a crash tore, or space that was allocated and never writ
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 
 import attrs
@@ -22,6 +23,7 @@ from regions.protocol.records import (
     Kind,
     Record,
     RecordCodec,
+    unpack_proven,
 )
 
 WINDOW_BYTES = 1 << 20
@@ -89,13 +91,14 @@ class JournalWalk:
             self._end = offset + len(found)  # The file is shorter than it was said to be.
         self._at = offset + place
 
-    def records(self) -> Iterator[tuple[int, Record]]:
-        """All records found, each with its offset."""
-        for number, offset in enumerate(self._offsets):
-            at = number * RECORD_HEADER_BYTES
-            record = self._codec.unpack(offset, self._headers[at : at + RECORD_HEADER_BYTES])
+    def records(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Record]]:
+        """The records found that begin between `start` and `end`, each with its offset."""
+        first = bisect_left(self._offsets, start)
+        last = len(self._offsets) if end is None else bisect_left(self._offsets, end)
+        for number in range(first, last):
+            record = unpack_proven(self._headers, number * RECORD_HEADER_BYTES)
             assert record is not None
-            yield offset, record
+            yield self._offsets[number], record
 
     def _note(self, offset: int, record: Record, header: bytes) -> None:
         self._offsets.append(offset)

@@ -3,29 +3,18 @@
 import logging
 from collections.abc import Sequence
 
-import attrs
-
 from regions.protocol.table_files import (
     TableFile,
     table_file_name,
     unfinished_table_file_name,
 )
-from regions.protocol.tables import Promises, SealedTable, encode_table
+from regions.protocol.tables import Promises, encode_table
 from regions.storage.disk import Disk, DiskFullError
 from regions.storage.found_files import FoundFile
 from regions.storage.journal import JournalIdentity, remove_journal_file
+from regions.storage.replay import Walked
 
 _log = logging.getLogger(__name__)
-
-
-@attrs.frozen
-class Walked:
-    """A journal file whose table was made anew from its records, as far as they can be read."""
-
-    file_id: int
-    salt: bytes
-    proven_bytes: int
-    entries: SealedTable
 
 
 async def write_table_files(

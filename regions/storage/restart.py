@@ -16,38 +16,21 @@ Rot and a missing or shortened file put every ledger in doubt that may have had 
 Nothing on the disk is changed before all was read: a start that is refused leaves it as it was.
 """
 
-import logging
 from collections.abc import Callable
 
 import attrs
-from crc32c import crc32c
 
-from regions.protocol.known_files import FileRow, KnownFiles, merged_rows
+from regions.protocol.known_files import KnownFiles
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.promises import promises_of
-from regions.protocol.records import (
-    DATA_OFFSET,
-    RECORD_HEADER_BYTES,
-    FileHeader,
-    Kind,
-    Record,
-    RecordCodec,
-)
-from regions.protocol.scan import JournalWalk
-from regions.protocol.tables import OpenTable, SealedTable
-from regions.storage.disk import Disk, DiskFile
+from regions.protocol.records import FileHeader, RecordCodec
+from regions.storage.disk import Disk
 from regions.storage.entries import EntryStore, JournalFile
-from regions.storage.found_files import FoundFile, FoundJournal, LoadedTable, find_files
+from regions.storage.found_files import find_files
 from regions.storage.journal import JournalEnd, JournalIdentity, OpenFile, create_file
-from regions.storage.journal_end import NO_END, OlderDiskError
-from regions.storage.leftovers import (
-    Walked,
-    remove_retired,
-    remove_unfinished,
-    write_table_files,
-)
-
-_log = logging.getLogger(__name__)
+from regions.storage.journal_end import NO_END
+from regions.storage.leftovers import remove_retired, remove_unfinished, write_table_files
+from regions.storage.replay import Replay
 
 
 @attrs.frozen
@@ -74,8 +57,7 @@ async def restart_journal(
     UnknownFormatError if a file is not of this node or not of this age.
     """
     found = await find_files(disk, identity)
-    _check_end(found, noted, identity)
-    replay = _Replay(found, noted, identity)
+    replay = Replay(found, noted, identity)
     await replay.on_files()
     header = FileHeader(
         replay.file_id_newest + 1,
@@ -97,240 +79,3 @@ async def restart_journal(
     await write_table_files(disk, identity, replay.walked, promises)
     await remove_retired(disk, replay.retired_there)
     return Restarted(replay.ledgers, entries, replay.files, opened)
-
-
-def _check_end(found: FoundJournal, noted: JournalEnd, identity: JournalIdentity) -> None:
-    last = found.files[-1] if found.files else None
-    end = JournalEnd(last.file_id, last.file.size_bytes) if last else NO_END
-    if end < noted:
-        raise _older_disk(end, noted, identity)
-
-
-def _older_disk(
-    end: JournalEnd, noted: JournalEnd, identity: JournalIdentity
-) -> OlderDiskError:
-    return OlderDiskError(
-        f"the journal of node {identity.node_id} ends with {end.offset} bytes of file"
-        f" {end.file_id:016x}, but once it reached byte {noted.offset} of file"
-        f" {noted.file_id:016x}: files were lost or cut, or this is an old copy. Give the"
-        f" node its disk back, or replace it by `geolog node replace {identity.node_id}`"
-    )
-
-
-class _Replay:
-    """Takes the files in order, and changes nothing on the disk."""
-
-    def __init__(
-        self, found: FoundJournal, noted: JournalEnd, identity: JournalIdentity
-    ) -> None:
-        self._found = found.files
-        self._identity = identity
-        self._noted = noted
-        rows = [row for each in found.files for row in each.promised_rows()]
-        if noted != NO_END:
-            rows.append(FileRow(noted.file_id, noted.offset, 0))
-        self._promised = merged_rows(rows)
-        # A table file is made when the next journal file is there, never before.
-        successors = [file_id + 1 for file_id in found.table_file_ids]
-        present = [each.file_id for each in found.files]
-        self.file_id_newest = max([*self._promised, *successors, *present], default=0)
-        self._tables: dict[int, SealedTable] = {}
-        self._rows: dict[int, FileRow] = {}
-        self._table_newest = 0
-        self._damages: list[tuple[int, str]] = []
-        self._unwritten_from: int | None = None
-        self.ledgers = Ledgers(identity.instance)
-        self.files = KnownFiles()
-        self.tail: list[tuple[Record, bytes]] = []
-        """Records of the last file above all that is proven."""
-        self.walked: list[Walked] = []
-        self.retired_there: list[FoundFile] = []
-
-    @property
-    def predecessor(self) -> tuple[int, int, int]:
-        """What the next file's header says of the last one."""
-        if not self._found:
-            return 0, 0, 0
-        row = self._rows[self._found[-1].file_id]
-        return row.file_id, row.length_bytes, row.table_crc
-
-    async def on_files(self) -> None:
-        """Replay all files."""
-        accepted = {each.file_id: self._accepted_table(each) for each in self._found}
-        covered = _covered(accepted)
-        for each in self._found:
-            promised = self._promised.get(each.file_id)
-            if promised and each.file.size_bytes < promised.length_bytes:
-                self._on_damage(
-                    each,
-                    f"it has {each.file.size_bytes} of {promised.length_bytes} synced bytes",
-                )
-            table = accepted[each.file_id]
-            if table is not None:
-                self._on_table(each, table, is_covered=each.file_id in covered)
-            elif each.codec is None:
-                self._on_damage(each, "its header and its table cannot be read")
-                self._keep(each, SealedTable(b""), 0)
-            else:
-                await self._on_records(each, each.codec)
-
-    def on_tail(self, codec: RecordCodec) -> OpenTable:
-        """Replay the tail as it will stand in the new file."""
-        table = OpenTable()
-        _, body_offsets, _ = codec.pack_all(DATA_OFFSET, self.tail)
-        for (record, _), body_offset in zip(self.tail, body_offsets, strict=True):
-            self._on_record(codec.file_id, table, record, body_offset)
-        return table
-
-    def on_end(self) -> None:
-        """All was replayed: say which files are kept, which are lost, and what is damaged."""
-        for each in self._found:
-            if each.file_id in self.files.retired and each.file_id < self._table_newest:
-                self.retired_there.append(each)
-            else:
-                self.files.keep(self._rows[each.file_id])
-        gone = {each.file_id for each in self.retired_there}
-        for file_id, what in self._damages:
-            if file_id not in gone:
-                self._count_damage(file_id, file_id, what)
-        lost = self.files.lost(self.file_id_newest, table_newest=self._table_newest)
-        for first, last in lost:
-            what = f"journal files {first:016x} to {last:016x} are lost"
-            self._count_damage(first, last, what)
-
-    def _count_damage(self, first: int, last: int, what: str) -> None:
-        self.ledgers.on_damage(first, last)
-        _log.error("%s", what)
-
-    async def cut_unwritten(self) -> None:
-        """Give back the space that the last process took ahead: a full disk may need it."""
-        if self._unwritten_from is not None:
-            await self._found[-1].file.truncate(self._unwritten_from)
-
-    def kept_files(self) -> list[JournalFile]:
-        """The files that go on being read."""
-        return [
-            JournalFile(each.file_id, each.file, self._tables[each.file_id])
-            for each in self._found
-            if self.files.find(each.file_id) is not None
-        ]
-
-    def _accepted_table(self, found: FoundFile) -> LoadedTable | None:
-        """The file's table, if it is the one that later files promise."""
-        table, promised = found.table, self._promised.get(found.file_id)
-        if table is None or promised is None:
-            return table
-        if table.crc:
-            return table if promised.table_crc in (0, table.crc) else None
-        return table if table.proven_bytes >= promised.length_bytes else None
-
-    def _on_table(self, found: FoundFile, table: LoadedTable, *, is_covered: bool) -> None:
-        if not is_covered:
-            self.ledgers.on_table(table.content)
-        self.files.on_table(table.content.retired)
-        self._table_newest = found.file_id
-        crc = table.crc if self._is_synced_whole(found) else 0
-        self._keep(found, table.content.entries, table.proven_bytes, crc)
-
-    def _is_synced_whole(self, found: FoundFile) -> bool:
-        promised = self._promised.get(found.file_id)
-        return promised is not None and promised.length_bytes >= found.file.size_bytes
-
-    async def _on_records(self, found: FoundFile, codec: RecordCodec) -> None:
-        """Replay what is proven, keep the tail of the last file, and say what is damaged."""
-        walk = JournalWalk(codec, DATA_OFFSET, found.file.size_bytes)
-        while (window := walk.window()) is not None:
-            walk.take(window[0], await found.file.read(*window))
-        proven_end = self._proven_end(found, walk)
-        for gap in walk.gaps:
-            if gap.start < proven_end:
-                self._on_damage(found, f"bytes {gap.start} to {gap.end} cannot be read")
-        table = OpenTable()
-        for offset, record in walk.records():
-            if offset < proven_end:
-                body_offset = offset + RECORD_HEADER_BYTES
-                self._on_record(found.file_id, table, record, body_offset)
-        if found is self._found[-1]:
-            self.tail = await _read_tail(found.file, walk, proven_end)
-            unwritten_from = max(walk.content_end, proven_end)
-            if unwritten_from < found.file.size_bytes:
-                self._unwritten_from = unwritten_from
-        entries = table.sealed()
-        self._keep(found, entries, proven_end)
-        if found.header is not None:
-            salt = found.header.salt
-            self.walked.append(Walked(found.file_id, salt, proven_end, entries))
-
-    def _proven_end(self, found: FoundFile, walk: JournalWalk) -> int:
-        """All below it was synced once."""
-        promised = self._promised.get(found.file_id)
-        # Behind the last mark of all stands nothing but the table, and that is made anew.
-        if walk.is_sealed or (promised is None and found is self._found[-1]):
-            return walk.mark_offset
-        if promised is None:
-            self._on_damage(found, "no later file says how much of it was synced")
-            return walk.mark_offset
-        if found is self._found[-1] and walk.content_end <= walk.records_end:
-            end = JournalEnd(found.file_id, walk.records_end)
-            if end < self._noted:
-                raise _older_disk(end, self._noted, self._identity)
-        return max(walk.mark_offset, promised.length_bytes)
-
-    def _on_record(
-        self, file_id: int, table: OpenTable, record: Record, body_offset: int
-    ) -> None:
-        self.ledgers.on_record(file_id, record)
-        if record.kind is Kind.RETIRE:
-            self.files.retire(record.file_id)
-        elif record.kind is Kind.ENTRY:
-            table.add(
-                record.ledger, record.entry, body_offset, record.body_length, record.body_crc
-            )
-
-    def _keep(
-        self, found: FoundFile, entries: SealedTable, proven_bytes: int, crc: int = 0
-    ) -> None:
-        promised = self._promised.get(found.file_id, FileRow(found.file_id, 0, 0))
-        length_bytes = max(proven_bytes, promised.length_bytes)
-        # Without a checksum no later table stands in for this file's own promises.
-        crc = 0 if self._is_damaged(found) else crc or promised.table_crc
-        self._tables[found.file_id] = entries
-        self._rows[found.file_id] = FileRow(found.file_id, length_bytes, crc)
-
-    def _is_damaged(self, found: FoundFile) -> bool:
-        return any(file_id == found.file_id for file_id, _ in self._damages)
-
-    def _on_damage(self, found: FoundFile, what: str) -> None:
-        self._damages.append((found.file_id, f"{found.file.name} is damaged: {what}"))
-
-
-def _covered(tables: dict[int, LoadedTable | None]) -> set[int]:
-    """The files whose promises the newest table repeats: they need not be replayed."""
-    intact = {file_id: table for file_id, table in tables.items() if table is not None}
-    if not intact:
-        return set()
-    newest = intact[max(intact)]
-    return {
-        row.file_id
-        for row in newest.content.files
-        if row.table_crc and row.file_id in intact and intact[row.file_id].crc == row.table_crc
-    }
-
-
-async def _read_tail(
-    file: DiskFile, walk: JournalWalk, start: int
-) -> list[tuple[Record, bytes]]:
-    """The records from `start` on, up to the first that is not whole."""
-    tail: list[tuple[Record, bytes]] = []
-    at = start
-    for offset, record in walk.records():
-        if offset < at:
-            continue
-        body = await file.read(offset + RECORD_HEADER_BYTES, record.body_length)
-        is_whole = len(body) == record.body_length and crc32c(body) == record.body_crc
-        if offset > at or not is_whole or record.kind is Kind.TABLE:
-            break
-        at = offset + RECORD_HEADER_BYTES + record.body_length
-        if record.kind is not Kind.MARK:
-            tail.append((record, body))
-    return tail
