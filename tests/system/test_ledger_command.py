@@ -1,0 +1,140 @@
+"""`geolog ledger`, on a small cluster of real processes."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.system.demo_process import DemoProcess, read_some, started
+
+QUORUMS = ["--ensemble", "3", "--write-quorum", "3", "--ack-quorum", "2", "--min-regions", "2"]
+
+
+@pytest.fixture(scope="module")
+def ledger(demo: DemoProcess) -> str:
+    """The id of a closed ledger with three records in it."""
+    demo.run("stream", "create", "ledgers/one", *QUORUMS)
+    assert demo.run("append", "ledgers/one", given=b"a\nb\nc\n").returncode == 0
+    segments = demo.json("segment", "ls", "ledgers/one")
+    assert isinstance(segments, list)
+    return str(segments[0]["ledger"])
+
+
+def test_a_ledger_is_described_with_the_copies_of_its_members(
+    demo: DemoProcess, ledger: str
+) -> None:
+    details = demo.json("ledger", "describe", ledger)
+    table = demo.run("ledger", "describe", ledger)
+
+    assert isinstance(details, dict)
+    assert (details["state"], details["stream"]) == ("closed", "ledgers/one")
+    assert not details["is_in_repair_queue"]
+    assert [one["state"] for one in details["members"]] == ["up"] * 3
+    assert all(one["copies"] == one["copies_expected"] for one in details["members"])
+    assert b"copies expected" in table.stdout
+
+
+def test_entries_are_read_with_their_positions_and_values(
+    demo: DemoProcess, ledger: str
+) -> None:
+    headers = demo.run("ledger", "read", ledger, "-o", "jsonl").stdout.splitlines()
+    entries = demo.json("ledger", "read", ledger, "--values")
+    table = demo.run("ledger", "read", ledger, "--values")
+
+    assert sum(json.loads(line)["records"] for line in headers) == 3
+    assert isinstance(entries, list)
+    values = [value for entry in entries for value in entry["values"]]
+    assert [(value["sequence"], value["value"]) for value in values] == [
+        (0, "a"),
+        (1, "b"),
+        (2, "c"),
+    ]
+    assert table.stdout.split()[-3:] == [values[-1]["dlsn"].encode(), b"2", b"c"]
+
+
+def test_a_closed_ledger_is_repaired_and_recovered_without_being_changed(
+    demo: DemoProcess, ledger: str
+) -> None:
+    repaired = demo.json("ledger", "repair", ledger, "--deep")
+    recovered = demo.json("ledger", "recover", ledger)
+    queue = demo.json("ledger", "repair", "--queue")
+
+    assert isinstance(repaired, dict)
+    assert [(one["is_complete"], one["damaged"]) for one in repaired["ledgers"]] == [(True, 0)]
+    assert isinstance(recovered, dict)
+    assert (recovered["state"], recovered["epoch"]) == ("closed", 1)
+    assert queue == {"ledgers": [], "doubts": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["ledger", "describe", "one"], 2, b"'one' is no ledger's id"),
+        (["ledger", "describe", "999999"], 3, b"the nearest there is is"),
+        (["ledger", "repair", "999999"], 3, b"there is no ledger 999999"),
+        (["ledger", "recover", "999999"], 3, b"there is no ledger 999999"),
+        (["ledger", "repair"], 2, b"name ledgers, or --queue"),
+        (["ledger", "repair", "1", "--queue"], 2, b"name ledgers, or --queue"),
+        (["ledger", "repair", "1", "--rate", "5"], 2, b"20MB/s"),
+        (["ledger", "repair", "1", "--rate", "0MB/s"], 2, b"moves nothing"),
+        (["node", "describe", "a-storag-1"], 3, b"nearest known id is 'a-storage-1'"),
+        (["node", "preflight", "x"], 3, b"no node of this cluster has the id 'x'"),
+        (["node", "replace", "a-storag-1"], 3, b"nearest known id is 'a-storage-1'"),
+        (["node", "replace", "a-storage-1"], 1, b"is up at"),
+        (["node", "replace", "a-storage-1", "--with", "a-storage-1"], 2, b"by itself"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_its_reason(
+    demo: DemoProcess, ledger: str, arguments: list[str], code: int, text: bytes
+) -> None:
+    done = demo.run(*arguments)
+
+    assert done.returncode == code, done.stderr
+    assert text in done.stderr
+
+
+def test_an_entry_beyond_the_end_is_named_with_the_end(demo: DemoProcess, ledger: str) -> None:
+    done = demo.run("ledger", "read", ledger, "--from", "1000")
+
+    assert done.returncode == 2
+    assert b"has no entry 1000 to read: it has entries 0 to" in done.stderr
+
+
+def test_an_open_ledger_is_ended_when_that_is_meant(demo: DemoProcess) -> None:
+    demo.run("stream", "create", "ledgers/open", *QUORUMS)
+    append = ["--config", str(demo.config), "append", "ledgers/open", "-o", "jsonl"]
+    with started(*append, stdin=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        writer.stdin.write(b"a line\n")
+        writer.stdin.flush()
+        read_some(writer.stdout, b'"sequence": 0')
+        segments = demo.json("segment", "ls", "ledgers/open")
+        assert isinstance(segments, list)
+        ledger = str(segments[0]["ledger"])
+
+        unasked = demo.run("ledger", "recover", ledger)
+        confirmed = demo.run("ledger", "recover", ledger, "--yes", "-o", "json")
+
+    assert unasked.returncode == 2
+    assert b"is open at epoch 1. End it?" in unasked.stderr
+    assert b"Say --yes" in unasked.stderr
+    ended = json.loads(confirmed.stdout)
+    assert (ended["state"], ended["epoch"], ended["last_entry"]) == ("closed", 2, 0)
+
+
+def test_a_node_is_described_with_its_own_status(demo: DemoProcess) -> None:
+    details = demo.json("node", "describe", "a-storage-1")
+    table = demo.run("node", "describe", "a-storage-1")
+
+    assert isinstance(details, dict)
+    assert (details["state"], details["region"]) == ("writable", "a")
+    assert isinstance(details["status"], dict)
+    assert details["status"]["instance"] == details["instance"]
+    assert b"ledgers count" in table.stdout
+
+
+def test_a_node_that_may_go_is_said_to_be_one(demo: DemoProcess, ledger: str) -> None:
+    done = demo.run("node", "preflight", "a-storage-1")
+
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"a-storage-1 may go: every ledger there" in done.stderr
