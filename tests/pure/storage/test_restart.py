@@ -1,11 +1,14 @@
 """What a start reads, and what it refuses without touching anything."""
 
+from random import Random
+
 import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
 from geolog.protocol.ids import InstanceId
+from geolog.protocol.messages import Answer
 from regions.protocol.records import (
     DATA_OFFSET,
     FORMAT_VERSION,
@@ -15,8 +18,16 @@ from regions.protocol.records import (
 )
 from regions.protocol.table_files import TableFile, table_file_name
 from regions.storage.cookies import WrongDataDirectoryError
-from regions.storage.disk import DiskFullError
+from regions.storage.disk import DiskFailedError, DiskFullError
 from sim.memory_disk import DiskFaults, MemoryDisk
+from tests.pure.storage.aged_disks import (
+    BODIES,
+    NEVER_ADDED,
+    TABLE_NAME,
+    an_aged_disk,
+    answers_of,
+    check_nothing_is_lost_silently,
+)
 from tests.pure.storage.journals import IDENTITY, restarted, running
 
 HEADER = FileHeader(1, IDENTITY.instance, IDENTITY.cluster_id, b"saltsalt")
@@ -179,6 +190,33 @@ async def test_a_start_without_any_space_says_so_and_a_later_one_succeeds(
 
     assert await node.read(7, 2) == bytes([2]) * 1000
     assert not [name for name in await disk.list() if name.endswith(".new")]
+
+
+@pytest.mark.parametrize("call", ["write_failing", "sync_failing"])
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_start_that_is_cut_off_anywhere_loses_nothing(
+    autojump_clock: MockClock, call: str, seed: int
+) -> None:
+    """At each of its writes and syncs, again and again on the disk that is left by it."""
+    aged = await an_aged_disk(clean_stop=seed % 2 == 0)
+    disk = await aged.without(TABLE_NAME)
+    chance = Random(seed)
+    cut_off_count = 0
+
+    for failing in range(1, 9):
+        disk = disk.crash(keep_unsynced=chance)
+        disk.faults = DiskFaults(**{call: failing})
+        try:
+            await restarted(disk, noted=aged.end)
+        except DiskFailedError:
+            cut_off_count += 1
+    disk = disk.crash(keep_unsynced=chance)
+
+    assert cut_off_count >= 1
+    node = await restarted(disk, noted=aged.end)
+    assert await answers_of(node) == list(BODIES.values())
+    assert await node.read(*NEVER_ADDED) is Answer.ABSENT
+    await check_nothing_is_lost_silently(node)
 
 
 async def test_a_table_file_that_finds_no_space_is_left_out(autojump_clock: MockClock) -> None:
