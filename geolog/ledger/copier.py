@@ -15,10 +15,10 @@ import trio
 from geolog.ledger.connection import NodeRefusedError
 from geolog.ledger.copy_target import CopyTarget
 from geolog.ledger.ledger_reader import check_place
-from geolog.ledger.ledger_recovery import encoded_as_read
 from geolog.ledger.member_answers import MemberAnswers
 from geolog.ledger.node_pool import NodePool
 from geolog.ledger.rate_limit import RateLimit
+from geolog.ledger.recovery_run import encoded_as_read
 from geolog.protocol.copying import (
     CopyBatch,
     CopyEffect,

@@ -236,6 +236,10 @@ class LedgerWriter:
             trio.current_time() - self._oldest_since_s > add_timeout_s
         )
 
+    def slots_away(self) -> list[int]:
+        """Members that are not up, by slot."""
+        return sorted(self._links.away_since_s)
+
     def view(self, add_timeout_s: float) -> EnsembleView:
         """What decides whether members are to be replaced."""
         return EnsembleView(
