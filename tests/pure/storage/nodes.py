@@ -114,6 +114,10 @@ class BareClient:
         for message in messages:
             await self.stream.send(encode(message))
 
+    async def send_at_once(self, *messages: Message) -> None:
+        """Send so that the node receives all in few pieces."""
+        await self.stream.send([buffer for each in messages for buffer in encode(each)])
+
     async def receive(self) -> Message | None:
         """The next message; None at the end."""
         while not self._received:
@@ -136,8 +140,9 @@ class BareClient:
         for entry, body in enumerate(bodies):
             ordinal = self.added_through = self.added_through + 1
             await self.send(self.add(ordinal, entry, body, lac=lac, ledger=ledger))
-        while (await self.receive_one(AddsSynced)).through < self.added_through:
-            pass
+        synced_through = 0
+        while bodies and synced_through < self.added_through:
+            synced_through = (await self.receive_one(AddsSynced)).through
 
     async def is_closed(self) -> bool:
         """Whether the node closes the connection, whatever it still says."""
