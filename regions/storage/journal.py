@@ -170,6 +170,11 @@ class Journal:
         )
 
     @property
+    def files(self) -> KnownFiles:
+        """The files behind the open one: lengths, checksums of tables, and retired ids."""
+        return self._files
+
+    @property
     def file_id(self) -> int:
         """Of the open file. What is appended now may still go to the next one."""
         return self._open.codec.file_id
