@@ -1,0 +1,120 @@
+"""What one storage node has answered, and whether it keeps its word after it was cut off.
+
+A promise is an answer that says something durable: a synced add, an opened or fenced ledger, an
+entry that a recovery read was given. Every entry of a ledger has one content here, made from
+its number, so that what a node holds can be judged without remembering it.
+"""
+
+import hashlib
+
+import attrs
+
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
+
+_LARGE_BYTES = 200_000
+_LARGE_LEDGERS_EVERY = 6
+"""Some ledgers have large entries: they fill journal files, so that a next one is begun."""
+
+
+def body_of(ledger: LedgerId, entry: int) -> bytes:
+    """The content of an entry: from a few bytes to many sectors."""
+    digest = hashlib.sha256(b"%d/%d" % (ledger, entry)).digest()
+    size = digest[0] * 10 + 20
+    if ledger % _LARGE_LEDGERS_EVERY == 0 and digest[1] < 64:
+        size = _LARGE_BYTES
+    return (digest * (size // len(digest) + 1))[:size]
+
+
+@attrs.define
+class LedgerPromises:
+    """What the node has promised of one ledger."""
+
+    ledger: LedgerId
+    epoch: int = 0
+    is_fenced: bool = False
+    lac: int = -1
+    entries: set[int] = attrs.field(factory=set)
+    sent: set[int] = attrs.field(factory=set)
+    """Entries that were ever sent: others can only be absent."""
+
+    def on_epoch(self, epoch: int, *, is_fenced: bool) -> None:
+        """An open or a fence was answered."""
+        self.epoch = max(self.epoch, epoch)
+        self.is_fenced |= is_fenced
+
+    def on_synced(self, entry: int, epoch: int, lac: int, *, is_recovery: bool) -> None:
+        """An add was answered as synced."""
+        self.entries.add(entry)
+        self.on_epoch(epoch, is_fenced=is_recovery)
+        if not is_recovery:
+            self.lac = max(self.lac, lac)
+
+    def on_recovery_read(
+        self, answer: ReadAnswer, epoch: int, in_flight: set[int]
+    ) -> list[str]:
+        """A recovery read was answered: what it was given must stay. What is wrong with it.
+
+        But for entries whose add is on the way: HAVE says that the node has it, not where.
+        """
+        self.on_epoch(epoch, is_fenced=True)
+        problems = self.read_problems(answer)
+        for entry, each in enumerate(answer.entries, start=answer.first):
+            if each.answer is Answer.HAVE and entry not in in_flight:
+                self.entries.add(entry)
+        return problems
+
+    def read_problems(self, answer: ReadAnswer) -> list[str]:
+        """How entries that were read differ from what was promised and sent."""
+        problems = []
+        for entry, each in enumerate(answer.entries, start=answer.first):
+            problems += self._answer_problems(entry, each.answer)
+            if each.answer is Answer.HAVE and each.body != body_of(self.ledger, entry):
+                problems.append(f"entry {entry} of ledger {self.ledger} has other bytes")
+        return problems
+
+    def probe_problems(self, answer: ProbeAnswer) -> list[str]:
+        """How the ledger's state differs from what was promised."""
+        problems = []
+        if answer.epoch_highest < self.epoch:
+            problems.append(f"epoch {self.epoch} fell to {answer.epoch_highest}")
+        if self.is_fenced and not answer.is_fenced:
+            problems.append("the fence is gone")
+        if answer.lac < self.lac:
+            problems.append(f"the LAC {self.lac} fell to {answer.lac}")
+        problems = [f"{each} at ledger {self.ledger}" for each in problems]
+        for entry, each in enumerate(answer.answers):
+            problems += self._answer_problems(entry, each)
+        return problems
+
+    def _answer_problems(self, entry: int, answer: Answer) -> list[str]:
+        where = f"entry {entry} of ledger {self.ledger}"
+        if entry in self.entries and answer is not Answer.HAVE:
+            return [f"{where} was acknowledged and is {answer.name}"]
+        if answer not in (Answer.HAVE, Answer.ABSENT):
+            return [f"{where} is {answer.name}, though nothing was damaged"]
+        if answer is Answer.HAVE and entry not in self.sent:
+            return [f"{where} was never sent"]
+        return []
+
+
+@attrs.define
+class NodePromises:
+    """What the node has promised of all ledgers, and where it broke its word."""
+
+    ledgers: dict[LedgerId, LedgerPromises] = attrs.field(factory=dict)
+    problems: list[str] = attrs.field(factory=list)
+
+    def of(self, ledger: LedgerId) -> LedgerPromises:
+        """Of one ledger; nothing at first."""
+        return self.ledgers.setdefault(ledger, LedgerPromises(ledger))
+
+    @property
+    def entries_count(self) -> int:
+        """Entries promised in all."""
+        return sum(len(each.entries) for each in self.ledgers.values())
+
+    @property
+    def fences_count(self) -> int:
+        """Fences promised in all."""
+        return sum(each.is_fenced for each in self.ledgers.values())

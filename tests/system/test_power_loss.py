@@ -1,0 +1,79 @@
+"""A node on real files keeps its word after power loss; and the drill that says so can fail."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from regions.protocol.records import (
+    DATA_OFFSET,
+    FileHeader,
+    Record,
+    RecordCodec,
+    file_name,
+    unfinished_name,
+)
+from regions.storage import restart
+from regions.storage.disk import Disk
+from regions.storage.journal import OpenFile
+from sim.drills.power_loss import PowerLossOptions, WrapDisk, power_loss
+from tests.system.planted_disks import ForgetfulDirectory, NeverSyncedDisk
+
+LOOPS = 200
+LOOPS_TO_FIND_MAX = 100
+
+
+def silent(_line: str) -> None:
+    pass
+
+
+async def test_what_a_node_answered_outlives_every_power_loss(tmp_path: Path) -> None:
+    verdict = await power_loss(PowerLossOptions(loops=LOOPS), tmp_path, silent)
+
+    assert verdict.problems == []
+    assert verdict.counts["power_losses"] == LOOPS
+    assert verdict.counts["kills"] > LOOPS / 5
+    assert verdict.counts["starts_cut"] > LOOPS / 10
+    assert verdict.counts["entries_promised"] > LOOPS
+    assert verdict.counts["fences_promised"] > LOOPS / 4
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [NeverSyncedDisk, ForgetfulDirectory],
+    ids=["13: acknowledged before the sync", "15: no sync of the directory"],
+)
+async def test_a_disk_that_breaks_its_promise_is_found(
+    tmp_path: Path, planted: WrapDisk
+) -> None:
+    verdict = await power_loss(
+        PowerLossOptions(loops=LOOPS_TO_FIND_MAX), tmp_path, silent, wrap_disk=planted
+    )
+
+    assert not verdict.passed
+
+
+async def test_a_node_that_serves_an_unsynced_tail_after_a_restart_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted bug 34: the tail that a kill left is served without a sync of its own."""
+    monkeypatch.setattr(restart, "create_file", create_file_unsynced)
+
+    verdict = await power_loss(PowerLossOptions(loops=LOOPS_TO_FIND_MAX), tmp_path, silent)
+
+    assert not verdict.passed
+
+
+async def create_file_unsynced(
+    disk: Disk, header: FileHeader, records: Sequence[tuple[Record, bytes]] = ()
+) -> OpenFile:
+    codec = RecordCodec(header.file_id, header.salt)
+    buffers, _, end = codec.pack_all(DATA_OFFSET, records)
+    name = unfinished_name(header.file_id)
+    unfinished = await disk.create(name)
+    await unfinished.write_synced(0, [header.encode()])
+    await unfinished.write(DATA_OFFSET, buffers)
+    await unfinished.close()
+    await disk.rename(name, file_name(header.file_id))
+    await disk.sync_directory()
+    return OpenFile(await disk.open(file_name(header.file_id)), codec, end)
