@@ -17,6 +17,7 @@ Invariants.
    LAC that only `PushLac` told.
 4. A recovery add never moves the LAC.
 5. What a `Follow` reads ends at the LAC.
+6. Of a deleted ledger nothing is answered but a refusal (planted bug 10).
 """
 
 from collections.abc import Callable
@@ -166,6 +167,8 @@ class LedgerReplica:
     entry_highest: EntryId = NO_ENTRY
     is_in_doubt: bool = False
     """Damage may have taken records of this ledger: a higher epoch, a fence, or entries."""
+    is_deleted: bool = False
+    """It was deleted here: all is refused, for ever, as no fence could outlive it otherwise."""
 
     @property
     def is_known(self) -> bool:
@@ -183,6 +186,8 @@ class LedgerReplica:
             return self._refuse(request, Reason.WRONG_INSTANCE)
         if isinstance(request, OpenLedger | Fence) and request.epoch <= NO_EPOCH:
             return self._refuse(request, Reason.UNSUPPORTED)
+        if self.is_deleted:
+            return self._refuse(request, Reason.NO_SUCH_LEDGER)
         match request:
             case Add():
                 return self._on_add(request, held, limits)
@@ -355,6 +360,8 @@ class LedgerReplica:
                 return f"ledger {self.ledger}: this node stores nothing new at present"
             case Reason.UNSUPPORTED:
                 return f"ledger {self.ledger}: epochs begin at 1"
+            case Reason.NO_SUCH_LEDGER if self.is_deleted:
+                return f"ledger {self.ledger} was deleted at this node, for good"
             case Reason.NO_SUCH_LEDGER:
                 return f"ledger {self.ledger} was never opened at this node"
             case _:

@@ -3,7 +3,8 @@
 Theory of operation. Replay goes through the files in order: a table replaces nothing but adds
 what its file knew of all ledgers, a record adds itself. When bytes that once were proven
 cannot be read, the file may have held a record of any ledger, but for those whose surely first
-record is in a later file. The others are in doubt: what is not found of them is UNKNOWN, not
+record is in a later file, and those that did not exist yet when it was found: their ids are
+`doubt_below` or higher. The others are in doubt: what is not found of them is UNKNOWN, not
 ABSENT, and they take no adds of a writer, because the lost record may have been a fence. Which
 files are damaged stands in each table, so that a table written afterwards, which lacks what was
 lost, is not taken for the whole truth. Damage that was settled, because what it took was made
@@ -17,6 +18,7 @@ from typing import assert_never
 
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.replica import LedgerReplica
+from geolog.wire.limits import INT64_MAX
 from regions.protocol.intervals import IntervalSet
 from regions.protocol.records import FLAG_FIRST, FLAG_RECOVERY, Kind, Record
 from regions.protocol.tables import FoundTable, LedgerRow
@@ -35,6 +37,7 @@ class Ledgers:
         """Files whose damage puts nothing in doubt."""
         self.deleted = IntervalSet()
         """Ids of deleted ledgers."""
+        self._doubt_below = LedgerId(INT64_MAX)
 
     def __len__(self) -> int:
         return len(self._replicas)
@@ -61,12 +64,27 @@ class Ledgers:
             for interval in self.settled.missing(first, last)
         )
 
+    @property
+    def doubt_below(self) -> LedgerId:
+        """No ledger with this id or a higher one is in doubt."""
+        return self._doubt_below if self.is_any_in_doubt else LedgerId(0)
+
+    def bound_doubt(self, below: LedgerId) -> None:
+        """Ledgers from this id on were made after the damage: none of their records is lost."""
+        self._doubt_below = below
+        self._renew_doubt()
+
     def replica_of(self, ledger: LedgerId) -> LedgerReplica:
         """The ledger's replica; of an unknown one a new replica, not kept until `keep`."""
         replica = self._replicas.get(ledger)
-        if replica is None:
-            return LedgerReplica(ledger, self._instance, is_in_doubt=self.is_any_in_doubt)
-        return replica
+        if replica is not None:
+            return replica
+        return LedgerReplica(
+            ledger,
+            self._instance,
+            is_in_doubt=self._is_in_doubt(ledger),
+            is_deleted=ledger in self.deleted,
+        )
 
     def keep(self, replica: LedgerReplica, *, first_file_id: int) -> None:
         """Keep a ledger that became known; its first record is surely in that file (0: no)."""
@@ -78,7 +96,9 @@ class Ledgers:
 
     def delete(self, ledger: LedgerId) -> None:
         """The ledger is deleted, for ever."""
-        self._replicas.pop(ledger, None)
+        replica = self._replicas.pop(ledger, None)
+        if replica is not None:
+            replica.is_deleted = True  # For whoever has it in hand.
         self._first_file_ids.pop(ledger, None)
         self.deleted.add(ledger)
 
@@ -155,8 +175,9 @@ class Ledgers:
             )
 
     def _is_in_doubt(self, ledger: LedgerId) -> bool:
-        first_file_id = self._first_file_ids.get(ledger, 0)
-        return self.is_any_in_doubt and first_file_id <= self._damaged_through
+        if not self.is_any_in_doubt or ledger >= self._doubt_below:
+            return False
+        return self._first_file_ids.get(ledger, 0) <= self._damaged_through
 
     def _renew_doubt(self) -> None:
         self._damaged_through = max((last for _, last in self.damaged), default=0)

@@ -37,6 +37,7 @@ from geolog.wire.frame import FrameReader
 from geolog.wire.limits import FRAME_BYTES_MAX
 from regions.storage.add_answers import AddAnswers
 from regions.storage.config import StorageConfig
+from regions.storage.doubt import settle_doubt
 from regions.storage.outbox import Budget, Outbox
 from regions.storage.read_lane import Places, ReadLane
 from regions.storage.service import StorageService
@@ -153,9 +154,9 @@ class ClientConnection:
                     await store.journal.wait_room()
             case OpenLedger() | Fence() | Read() | Follow() | Probe() | PushLac():
                 self._hosted.service.on_request(message, self)
-            case SettleDoubt(request):
-                why = "this node cannot settle doubt"
-                self.send_nowait(Refused(request, Reason.UNSUPPORTED, Epoch(0), why))
+            case SettleDoubt():
+                service = self._hosted.service
+                settle_doubt(message, service.instance, service.stores, self.send_nowait)
             case StatusRequest(request):
                 self.send_nowait(Status(request, self._hosted.status()))
             case _:

@@ -28,6 +28,7 @@ from regions.storage.config import StorageConfig
 from regions.storage.connection import ClientConnection, Hosted
 from regions.storage.cookies import Cookie
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
+from regions.storage.doubt import bound_doubt
 from regions.storage.identity import Claim, prove_identity
 from regions.storage.journal_end import JournalEndNote
 from regions.storage.membership import Membership, NodeReplacedError, NodeUpElsewhereError
@@ -194,6 +195,7 @@ async def open_storage_node(
             )
             for each in directories
         ]
+        await bound_doubt(stores, metadata, config.cluster)
         await end_note.note([store.journal.end for store in stores])
         service = StorageService(cookie.instance, stores, config)
         node = StorageNode(config, cookie, address, service)

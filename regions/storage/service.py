@@ -47,6 +47,7 @@ from regions.protocol.followers import Followers
 from regions.protocol.records import record_of
 from regions.storage.add_answers import AddAnswers
 from regions.storage.config import StorageConfig
+from regions.storage.doubt import doubt_below
 from regions.storage.read_lane import Answered
 from regions.storage.store import Store, StoreStatistics
 
@@ -89,6 +90,8 @@ class ServiceStatistics:
     ledgers_count: int
     is_any_in_doubt: bool
     """Whether damage took records, in some directory."""
+    doubt_below: int
+    """No ledger with this id or a higher one is in doubt; 0 if none is."""
     directories: tuple[StoreStatistics, ...]
 
 
@@ -127,6 +130,7 @@ class StorageService:
             follows_waiting=len(self._followers),
             ledgers_count=sum(each.ledgers_count for each in directories),
             is_any_in_doubt=any(each.is_any_in_doubt for each in directories),
+            doubt_below=doubt_below(self.stores),
             directories=directories,
         )
 

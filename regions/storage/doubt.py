@@ -1,0 +1,79 @@
+"""The bounds of doubt: which ledgers damage cannot have touched, and when it is made good.
+
+A damaged file can only have held records of ledgers that had been made by then. So what the
+cluster's ledger counter says at the start bounds the doubt: ledgers made from then on are taken
+at once, and the node's live record stays true.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Metadata
+from geolog.protocol.ids import NO_EPOCH, InstanceId, LedgerId
+from geolog.protocol.messages import DoubtSettled, Message, Reason, Refused, SettleDoubt
+from regions.protocol.records import settle_record
+from regions.storage.store import Store
+from topology.errors import DamagedBytesError
+
+
+async def bound_doubt(stores: Sequence[Store], metadata: Metadata, cluster: str) -> None:
+    """Ask metadata which ledgers existed at this start, if damage took records.
+
+    Without a counter nothing is known of that, and every ledger stays in doubt.
+    """
+    damaged = [store for store in stores if store.ledgers.is_any_in_doubt]
+    if not damaged:
+        return
+    path = ClusterPaths(cluster).ledger_next
+    await metadata.sync(path)
+    found = await metadata.find(path)
+    if found is None:
+        return
+    if not found.data.isdigit():
+        raise DamagedBytesError(f"the ledger counter at {path} is {found.data!r}, no number")
+    for store in damaged:
+        store.ledgers.bound_doubt(LedgerId(int(found.data)))
+
+
+def doubt_below(stores: Sequence[Store]) -> LedgerId:
+    """No ledger with this id or a higher one is in doubt; 0 if none is at all."""
+    return max(store.ledgers.doubt_below for store in stores)
+
+
+def settle_doubt(
+    request: SettleDoubt,
+    instance: InstanceId,
+    stores: Sequence[Store],
+    send: Callable[[Message], None],
+) -> None:
+    """Note that all which damage took was made good; `send` the answer when that is on disk."""
+    if request.instance != instance:
+        why = f"this node is {instance}, not the one that the request names"
+        send(Refused(request.request, Reason.WRONG_INSTANCE, NO_EPOCH, why))
+        return
+    below = doubt_below(stores)
+    if request.ledgers_below < below:
+        why = (
+            f"ledgers below {below} are in doubt here: that those below"
+            f" {request.ledgers_below} are whole settles nothing"
+        )
+        send(Refused(request.request, Reason.CONFLICT, NO_EPOCH, why))
+        return
+    for store in stores:
+        for first, last in list(store.ledgers.damaged):
+            store.journal.append_nowait(settle_record(first, last))
+            store.ledgers.settle(first, last)
+    _when_all_synced(stores, partial(send, DoubtSettled(request.request)))
+
+
+def _when_all_synced(stores: Sequence[Store], call: Callable[[], None]) -> None:
+    left = {store.directory for store in stores}
+
+    def on_synced(directory: int) -> None:
+        left.discard(directory)
+        if not left:
+            call()
+
+    for store in stores:
+        store.journal.when_synced(partial(on_synced, store.directory))

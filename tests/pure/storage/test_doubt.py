@@ -1,0 +1,124 @@
+"""What damage puts in doubt, what it cannot have touched, and how doubt ends."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from trio.testing import MockClock
+
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.messages import (
+    AddRefused,
+    AddsSynced,
+    Answer,
+    DoubtSettled,
+    LedgerOpened,
+    ReadAnswer,
+    Reason,
+    Refused,
+    SettleDoubt,
+)
+from regions.protocol.records import file_name
+from regions.storage.node import StorageNode
+from sim.memory_disk import MemoryDisk
+from tests.pure.storage.nodes import BareClient, World, a_world
+
+OLD, OLD_UNKNOWN, NEW = LedgerId(7), LedgerId(8), LedgerId(20)
+COUNTER = b"20"
+
+
+@pytest.fixture
+async def world(autojump_clock: MockClock) -> AsyncIterator[World]:
+    async with a_world() as world:
+        yield world
+
+
+async def a_damaged_disk(world: World, *, counter: bytes | None = COUNTER) -> None:
+    """Ledger 7 lived in a file that is lost."""
+    async with world.store.open_session() as metadata:
+        paths = ClusterPaths("default")
+        await metadata.ensure_path(paths.root)
+        if counter is not None:
+            await metadata.create(paths.ledger_next, counter)
+    for ledger in (OLD, LedgerId(9)):
+        async with world.node() as node, world.client(node) as client:
+            await client.store(b"zero", ledger=ledger)
+    await world.disk.remove(file_name(1))
+
+
+async def answer_of(client: BareClient, ledger: LedgerId) -> Answer:
+    await client.send(client.reading(0, 1, ledger=ledger))
+    return (await client.receive_one(ReadAnswer)).entries[0].answer
+
+
+async def settle(client: BareClient, node: StorageNode, below: int) -> None:
+    await client.send(SettleDoubt(9, LedgerId(below), node.instance))
+
+
+async def test_ledgers_made_after_the_damage_are_taken_at_once(world: World) -> None:
+    await a_damaged_disk(world)
+    async with world.node() as node, world.client(node) as client:
+        assert await answer_of(client, OLD) is Answer.UNKNOWN
+        assert await answer_of(client, OLD_UNKNOWN) is Answer.UNKNOWN
+        assert await answer_of(client, NEW) is Answer.ABSENT
+        await client.store(b"zero", b"one", ledger=NEW)
+        assert '"doubt_below": 20' in node.status()
+
+
+async def test_a_ledger_that_may_have_been_fenced_takes_recovery_adds_alone(
+    world: World,
+) -> None:
+    await a_damaged_disk(world)
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open(ledger=OLD))
+        assert (await client.receive_one(Refused)).reason is Reason.READ_ONLY
+        await client.send(client.fence(2))
+        await client.receive()
+        await client.send(client.add(1, 0, b"zero", epoch=2))
+        assert (await client.receive_one(AddRefused)).reason is Reason.FENCED
+        await client.send(client.add(2, 0, b"zero", epoch=2, recovery=True))
+        assert (await client.receive_one(AddsSynced)).through == 2
+        assert await answer_of(client, OLD) is Answer.HAVE
+
+
+async def test_without_a_counter_every_ledger_stays_in_doubt(world: World) -> None:
+    await a_damaged_disk(world, counter=None)
+    async with world.node() as node, world.client(node) as client:
+        assert await answer_of(client, LedgerId(1 << 40)) is Answer.UNKNOWN
+
+
+async def test_settled_doubt_is_over_for_good(world: World) -> None:
+    await a_damaged_disk(world)
+    async with world.node() as node, world.client(node) as client:
+        await settle(client, node, 20)
+        await client.receive_one(DoubtSettled)
+        assert isinstance(world.disk, MemoryDisk)
+        left = world.disk.crash()  # Power is lost at the moment of the answer.
+        assert await answer_of(client, OLD) is Answer.ABSENT
+    world.disk = left
+    async with world.store.open_session() as metadata:
+        # It tells of the orderly end, which did not come.
+        await metadata.delete(ClusterPaths("default").journal(node.instance))
+    for _ in range(2):
+        async with world.node() as node, world.client(node) as client:
+            assert await answer_of(client, OLD) is Answer.ABSENT
+            assert '"doubt_below": 0' in node.status()
+
+
+async def test_doubt_is_not_settled_by_who_did_not_look_at_all_ledgers(world: World) -> None:
+    await a_damaged_disk(world)
+    async with world.node() as node, world.client(node) as client:
+        await settle(client, node, 19)
+        refused = await client.receive_one(Refused)
+        assert (refused.reason, "below 20" in refused.message) == (Reason.CONFLICT, True)
+        await client.send(SettleDoubt(9, LedgerId(20), InstanceId("f" * 32)))
+        assert (await client.receive_one(Refused)).reason is Reason.WRONG_INSTANCE
+        assert await answer_of(client, OLD) is Answer.UNKNOWN
+
+
+async def test_settling_where_nothing_is_in_doubt_changes_nothing(world: World) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await settle(client, node, 0)
+        await client.receive_one(DoubtSettled)
+        await client.send(client.open())
+        await client.receive_one(LedgerOpened)
