@@ -21,8 +21,7 @@ everything
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 
 import attrs
 import trio
@@ -32,7 +31,6 @@ from regions.protocol.known_files import FileRow, KnownFiles
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.promises import promises_of
 from regions.protocol.records import (
-    DATA_OFFSET,
     MARK,
     MARK_LAST,
     RECORD_HEADER_BYTES,
@@ -40,19 +38,15 @@ from regions.protocol.records import (
     FileHeader,
     Kind,
     Record,
-    RecordCodec,
-    file_name,
     retire_record,
     table_record,
-    unfinished_name,
 )
-from regions.protocol.table_files import table_file_name
 from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, encode_table
-from regions.storage.disk import Disk, DiskFailedError, DiskFile, DiskFullError
+from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.durations import Durations, DurationStatistics
 from regions.storage.entries import EntryStore, JournalFile
+from regions.storage.open_file import OpenFile, create_file, remove_journal_file
 from regions.storage.space_ahead import SpaceAhead
-from topology.errors import NotFoundError
 
 _log = logging.getLogger(__name__)
 
@@ -96,20 +90,6 @@ class JournalStatistics:
     file_bytes: int
     syncs: DurationStatistics
     """Write and sync of a group, as the event loop sees it."""
-
-
-class OpenFile:
-    """The journal file that is being written, and where its next record goes."""
-
-    def __init__(self, file: DiskFile, codec: RecordCodec, end: int) -> None:
-        self.file = file
-        self.codec = codec
-        self.end = end
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no record was written to it."""
-        return self.end == DATA_OFFSET
 
 
 class Journal:
@@ -347,27 +327,3 @@ class Journal:
         row = FileRow(opened.codec.file_id, opened.end, record.body_crc)
         self._files.keep(row)
         return row
-
-
-async def create_file(
-    disk: Disk, header: FileHeader, records: Sequence[tuple[Record, Body]] = ()
-) -> OpenFile:
-    """Make a journal file that is on disk with its name and these records, proven by a mark."""
-    codec = RecordCodec(header.file_id, header.salt)
-    buffers, _, end = codec.pack_all(DATA_OFFSET, records)
-    name = unfinished_name(header.file_id)
-    unfinished = await disk.create(name)
-    await unfinished.write_synced(0, [header.encode(), *buffers])
-    if records:
-        await unfinished.write_synced(end, [codec.pack(end, MARK)])
-    await unfinished.close()
-    await disk.rename(name, file_name(header.file_id))
-    await disk.sync_directory()
-    return OpenFile(await disk.open(file_name(header.file_id)), codec, end)
-
-
-async def remove_journal_file(disk: Disk, file_id: int) -> None:
-    """Remove a journal file and its table file; the directory is not synced by this."""
-    await disk.remove(file_name(file_id))
-    with suppress(NotFoundError):  # Only what a crash ended has one.
-        await disk.remove(table_file_name(file_id))

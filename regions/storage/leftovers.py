@@ -11,7 +11,8 @@ from regions.protocol.table_files import (
 from regions.protocol.tables import Promises, encode_table
 from regions.storage.disk import Disk, DiskFullError
 from regions.storage.found_files import FoundFile
-from regions.storage.journal import JournalIdentity, remove_journal_file
+from regions.storage.journal import JournalIdentity
+from regions.storage.open_file import remove_journal_file
 from regions.storage.replay import Walked
 
 _log = logging.getLogger(__name__)

@@ -27,9 +27,10 @@ from regions.protocol.records import FileHeader, RecordCodec
 from regions.storage.disk import Disk
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.found_files import find_files
-from regions.storage.journal import JournalEnd, JournalIdentity, OpenFile, create_file
+from regions.storage.journal import JournalEnd, JournalIdentity
 from regions.storage.journal_end import NO_END
 from regions.storage.leftovers import remove_retired, remove_unfinished, write_table_files
+from regions.storage.open_file import OpenFile, create_file
 from regions.storage.replay import Replay
 
 

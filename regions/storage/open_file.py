@@ -1,0 +1,56 @@
+"""How journal files come into being and go: whole, synced and named, or not at all."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from regions.protocol.records import (
+    DATA_OFFSET,
+    MARK,
+    Body,
+    FileHeader,
+    Record,
+    RecordCodec,
+    file_name,
+    unfinished_name,
+)
+from regions.protocol.table_files import table_file_name
+from regions.storage.disk import Disk, DiskFile
+from topology.errors import NotFoundError
+
+
+class OpenFile:
+    """The journal file that is being written, and where its next record goes."""
+
+    def __init__(self, file: DiskFile, codec: RecordCodec, end: int) -> None:
+        self.file = file
+        self.codec = codec
+        self.end = end
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record was written to it."""
+        return self.end == DATA_OFFSET
+
+
+async def create_file(
+    disk: Disk, header: FileHeader, records: Sequence[tuple[Record, Body]] = ()
+) -> OpenFile:
+    """Make a journal file that is on disk with its name and these records, proven by a mark."""
+    codec = RecordCodec(header.file_id, header.salt)
+    buffers, _, end = codec.pack_all(DATA_OFFSET, records)
+    name = unfinished_name(header.file_id)
+    unfinished = await disk.create(name)
+    await unfinished.write_synced(0, [header.encode(), *buffers])
+    if records:
+        await unfinished.write_synced(end, [codec.pack(end, MARK)])
+    await unfinished.close()
+    await disk.rename(name, file_name(header.file_id))
+    await disk.sync_directory()
+    return OpenFile(await disk.open(file_name(header.file_id)), codec, end)
+
+
+async def remove_journal_file(disk: Disk, file_id: int) -> None:
+    """Remove a journal file and its table file; the directory is not synced by this."""
+    await disk.remove(file_name(file_id))
+    with suppress(NotFoundError):  # Only what a crash ended has one.
+        await disk.remove(table_file_name(file_id))
