@@ -7,9 +7,10 @@ change costs a write to metadata, and a member that comes back soon has most of 
 - Stuck (no ack set among the members that are up): at once.
 - Late (the oldest entry has waited too long): those of its members that have not confirmed it.
 - Away (a member is not reached for `member_away_s`): calmly, and others with it that have been
-  away for half as long, since a region's nodes do not go at one instant. Such changes keep a distance from
-  each other, so that a member that comes and goes is not chased round the cluster, and a try
-  that fails is followed by a pause that doubles while the ledger goes on with fewer copies.
+  away for half as long, since a region's nodes do not go at one instant. Such changes keep a
+  distance from each other, so that a member that comes and goes is not chased round the
+  cluster, and a try that fails is followed by a pause that doubles while the ledger goes on
+  with fewer copies.
 
 While a change is urgent its caller paces the tries: entries are waiting.
 """

@@ -123,6 +123,67 @@ def test_an_entry_is_stuck_when_only_lost_members_could_make_it_durable() -> Non
     assert not window.can_go_on()
 
 
+# ---------------------------------------------------------------- an ensemble change
+
+
+def change(window: AddWindow, slots: str, layout: str = "abc") -> list[AdvanceLac]:
+    rule = AckRule(quorum_of("3/3/2 m1"), layout)
+    return window.change(rule, [int(slot) for slot in slots])
+
+
+def test_while_a_change_is_out_members_that_stay_acknowledge_without_the_others() -> None:
+    window = window_of(2)
+    window.hold([2])
+
+    assert stored(window, "0:0 2:0") == []
+    assert stored(window, "1:0") == [AdvanceLac(EntryId(0))]
+
+
+def test_a_change_that_did_not_happen_gives_held_members_their_say_back() -> None:
+    window = window_of(1)
+    window.hold([2])
+    stored(window, "0:0 2:0")
+
+    assert window.unhold() == [AdvanceLac(EntryId(0))]
+
+
+def test_after_a_change_what_replaced_members_confirmed_is_forgotten_and_the_rest_is_not() -> (
+    None
+):
+    window = window_of(2)
+    stored(window, "2:0 2:1 0:1")
+    window.hold([2])
+
+    assert change(window, "2") == []
+    assert sent(window.lacking(0)) == "0:0"
+    assert sent(window.on_slot_back(2)) == "2:0 2:1"
+    assert stored(window, "2:0 2:1") == []
+    assert stored(window, "0:0") == [AdvanceLac(EntryId(1))]
+
+
+def test_a_change_counts_regions_by_the_new_members() -> None:
+    window = window_of(1, "3/3/2 m2", "aab")
+    stored(window, "0:0 1:0")
+    window.hold([1])
+
+    assert window.change(AckRule(quorum_of("3/3/2 m2"), "abb"), [1]) == []
+    assert stored(window, "1:0") == [AdvanceLac(EntryId(0))]
+
+
+def test_new_members_are_lost_until_they_are_up() -> None:
+    window = window_of(0)
+    window.hold([1, 2])
+    change(window, "12")
+
+    assert window.statistics().slots_lost == (1, 2)
+    assert sent(window.push()) == "0:0"
+
+
+def test_a_slot_that_was_not_held_cannot_be_given_away() -> None:
+    with pytest.raises(AssertionError, match="not held"):
+        change(window_of(1), "1")
+
+
 # ---------------------------------------------------------------- against the naive window
 
 
@@ -134,10 +195,24 @@ class NaiveWindow:
     layout: str
     stored_by: list[set[int]] = attrs.field(factory=list)
     lost: set[int] = attrs.field(factory=set)
+    held: set[int] = attrs.field(factory=set)
+    lac_before: int = -1
 
     def lac(self) -> int:
-        acked = [self.is_ack(entry, slots) for entry, slots in enumerate(self.stored_by)]
-        return acked.index(False) - 1 if False in acked else len(acked) - 1
+        """It never falls, though what is held or forgotten counts no more."""
+        acked = [
+            entry <= self.lac_before or self.is_ack(entry, slots - self.held)
+            for entry, slots in enumerate(self.stored_by)
+        ]
+        self.lac_before = acked.index(False) - 1 if False in acked else len(acked) - 1
+        return self.lac_before
+
+    def replace(self, slots: set[int]) -> None:
+        self.lac()
+        for stored_by in self.stored_by:
+            stored_by -= slots
+        self.lost |= slots
+        self.held.clear()
 
     def is_ack(self, entry: int, slots: set[int]) -> bool:
         return naive_ack(self.config, self.layout, entry, slots)
@@ -163,7 +238,8 @@ class NaiveWindow:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["push", "synced", "synced", "synced", "lost", "back"]),
+    st.tuples(st.sampled_from(["push", "synced", "synced", "synced", "lost", "back", "hold",
+                               "unhold", "change"]),
               st.integers(0, 4), st.integers(0, 30)),
     max_size=60,
 )  # fmt: skip
@@ -202,6 +278,25 @@ def test_the_window_agrees_with_the_naive_one_at_every_step(
             case "lost":
                 naive.lost.add(slot)
                 window.on_slot_lost(slot)
+            case "hold":
+                naive.held.add(slot)
+                window.hold([slot])
+            case "unhold":
+                naive.held.clear()
+                released = window.unhold()
+
+                assert bool(released) == (naive.lac() > lac_before)
+            case "change":
+                gone = sorted(naive.held)
+                layout = "".join(
+                    "abc"[any_entry % 3] if place in gone else letter
+                    for place, letter in enumerate(layout)
+                )
+                naive.layout = layout
+                naive.replace(set(gone))
+                released = window.change(AckRule(config, layout), gone)
+
+                assert bool(released) == (naive.lac() > lac_before)
             case _:
                 naive.lost.discard(slot)
 
@@ -222,3 +317,4 @@ def agree(window: AddWindow, naive: NaiveWindow) -> None:
     assert set(window.slots_late()) == late
     assert window.statistics().in_flight_count == len(naive.stored_by) - oldest
     assert window.statistics().slots_lost == tuple(sorted(naive.lost))
+    assert window.statistics().slots_held == tuple(sorted(naive.held))

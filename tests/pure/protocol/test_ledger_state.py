@@ -110,3 +110,36 @@ def test_a_fragments_rule_knows_where_its_members_stand() -> None:
 
     assert not rule.is_ack(0, 0b011)
     assert rule.is_ack(0, 0b101)
+
+
+def test_a_new_fragment_begins_where_the_last_one_ends() -> None:
+    ledger = ledger_in(LedgerState.OPEN)
+    new = Fragment(EntryId(5), ensemble_of("abd"))
+
+    assert ledger.with_fragment(new).fragments == (*ledger.fragments, new)
+    assert ledger.with_fragment(new).fragment_of(EntryId(4)) == ledger.fragments[0]
+    assert ledger.with_fragment(new).fragment_of(EntryId(5)) == new
+
+
+def test_a_fragment_without_entries_gives_way_to_the_next() -> None:
+    first = Fragment(EntryId(5), ensemble_of("abd"))
+    second = Fragment(EntryId(5), ensemble_of("abe"))
+    ledger = ledger_in(LedgerState.IN_RECOVERY).with_fragment(first)
+
+    assert ledger.with_fragment(second).fragments == (ledger.fragments[0], second)
+
+
+@pytest.mark.parametrize("state", [LedgerState.ALLOCATED, LedgerState.CLOSED])
+def test_a_ledger_that_nobody_writes_gets_no_fragment(state: LedgerState) -> None:
+    with pytest.raises(LedgerStateError):
+        ledger_in(state).with_fragment(Fragment(EntryId(5), ensemble_of("abd")))
+
+
+def test_a_run_of_entries_ends_with_its_fragment() -> None:
+    ledger = ledger_in(LedgerState.OPEN)
+    for first, names in ((5, "abd"), (9, "abe")):
+        ledger = ledger.with_fragment(Fragment(EntryId(first), ensemble_of(names)))
+    ends = [ledger.end_of_run(EntryId(entry), EntryId(20)) for entry in (0, 4, 5, 8, 9, 12)]
+
+    assert ends == [4, 4, 8, 8, 20, 20]
+    assert ledger.end_of_run(EntryId(0), EntryId(2)) == 2
