@@ -3,7 +3,9 @@
 A node in doubt says UNKNOWN of what it does not find, and takes nothing of writers for ledgers
 that it may have promised something about. Nobody but one who sees metadata can say that nothing
 is missing any more: every ledger below the node's bound that has it as a member is CLOSED, is
-fenced there under its last epoch, and the node has all its entries.
+fenced there under its last epoch, and the node has all its entries. A ledger that was taken
+over may have been fenced at the node as well before recovery gave its slot away: what its old
+writer must not get there is refused again too.
 """
 
 import json
@@ -15,9 +17,12 @@ from geolog.ledger.copier import Copier
 from geolog.ledger.member_answers import MemberAnswers
 from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.copying import final_extents
-from geolog.protocol.ids import LedgerId
+from geolog.protocol.ids import Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from topology.errors import GeologError
+
+_EPOCH_FIRST = Epoch(1)
+"""That of a ledger that nobody has taken over, and so nobody fenced."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,27 +69,44 @@ async def _why_not(
     node: NodeRecord,
     below: LedgerId,
 ) -> str:
-    for record in await access.catalog.with_member({node.instance}):
-        if record.ledger >= below:
-            continue
-        if record.state is not LedgerState.CLOSED:
-            return (
-                f"ledger {record.ledger} is not closed yet, but {record.state.value}: its"
-                " segment's end closes it, or `geolog ledger recover` does"
-            )
-        lacking_count = await _lacking_count(copier, members, node, record)
-        if lacking_count:
-            return f"it lacks {lacking_count} entries of ledger {record.ledger}"
+    """Why the doubt cannot be ended now; empty if it can."""
+    for bucket in await access.catalog.buckets():
+        for record in await access.catalog.records_in(bucket):
+            if record.ledger >= below:
+                continue
+            why_not = await _make_whole(copier, members, node, record)
+            if why_not:
+                return why_not
     return ""
 
 
-async def _lacking_count(
+async def _make_whole(
     copier: Copier, members: MemberAnswers, node: NodeRecord, record: LedgerRecord
-) -> int:
+) -> str:
+    """Fence one ledger at the node where that may be lost; why it is not whole there."""
+    is_closed = record.state is LedgerState.CLOSED
+    if is_closed and (record.epoch > _EPOCH_FIRST or _is_member(record, node.instance)):
+        await members.fence(record.ledger, node.instance, record.epoch)
+    if not _is_member(record, node.instance):
+        return ""
+    if not is_closed:
+        return (
+            f"ledger {record.ledger} is not closed yet, but {record.state.value}: its segment's"
+            " end closes it, or `geolog ledger recover` does"
+        )
     lacking_count = 0
     for extent in final_extents(record):
         slot = extent.slot_of(node.instance)
         if slot is not None:
-            await members.fence(record.ledger, extent.fragment.ensemble[slot], record.epoch)
             lacking_count += await copier.lacks_count(record, extent, slot)
-    return lacking_count
+    if not lacking_count:
+        return ""
+    return f"it lacks {lacking_count} entries of ledger {record.ledger}"
+
+
+def _is_member(record: LedgerRecord, instance: InstanceId) -> bool:
+    return any(
+        member.instance == instance
+        for fragment in record.fragments
+        for member in fragment.ensemble
+    )

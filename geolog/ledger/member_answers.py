@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import trio
 
+from geolog.ledger.connection import NodeRefusedError
 from geolog.ledger.node_pool import NodePool
 from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Member
@@ -18,6 +19,7 @@ from geolog.protocol.messages import (
     ProbeAnswer,
     Read,
     ReadAnswer,
+    Reason,
     SettleDoubt,
     Status,
     StatusRequest,
@@ -69,13 +71,15 @@ class MemberAnswers:
         """How a node says it is: a JSON object."""
         return (await self._ask(instance, StatusRequest, Status)).document
 
-    async def fence(self, ledger: LedgerId, member: Member, epoch: Epoch) -> None:
-        """Fence the ledger there under its epoch, durably. FencedError above a higher one."""
-        await self._ask(
-            member.instance,
-            lambda request: Fence(request, ledger, epoch, member.instance),
-            Fenced,
-        )
+    async def fence(self, ledger: LedgerId, instance: InstanceId, epoch: Epoch) -> None:
+        """Fence the ledger there under its epoch, durably. To be deleted there is as good."""
+        try:
+            await self._ask(
+                instance, lambda request: Fence(request, ledger, epoch, instance), Fenced
+            )
+        except NodeRefusedError as error:
+            if error.reason is not Reason.NO_SUCH_LEDGER:
+                raise
 
     async def settle_doubt(self, instance: InstanceId, ledgers_below: LedgerId) -> None:
         """Tell a node that all that damage took from it is made good; see `SettleDoubt`."""

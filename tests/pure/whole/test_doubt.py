@@ -1,0 +1,114 @@
+"""A node from which damage took records is made whole from its peers, and then told so."""
+
+import trio
+from trio.testing import MockClock
+
+from geolog.client.doubt import DoubtReport, settle_doubts
+from geolog.client.node_description import describe_node
+from geolog.client.repair import LedgerRepairer
+from geolog.ledger.copier import Copier, CopyConfig
+from geolog.ledger.ledger_recovery import recover_ledger
+from geolog.ledger.member_answers import MemberAnswers
+from geolog.protocol.ids import EntryId, LedgerId
+from regions.protocol.records import file_id_of
+from tests.pure.whole.clusters import (
+    STREAM,
+    World,
+    append_each,
+    numbered,
+    open_world,
+    values_of,
+)
+
+
+async def lose_a_journal_file(world: World, node_id: str) -> None:
+    """The oldest journal file of a node is gone: it held nearly all of what it stored."""
+    await world.cluster.kill(node_id)
+    await world.cluster.start(node_id)  # It begins another file.
+    await world.cluster.kill(node_id)
+    disk = world.cluster.nodes[node_id].disk
+    oldest = min(name for name in await disk.list() if file_id_of(name) is not None)
+    await disk.remove(oldest)
+    await disk.sync_directory()
+    await world.cluster.start(node_id)
+    await trio.sleep(5)  # Clients are connected again.
+
+
+async def is_in_doubt(world: World, node_id: str) -> bool:
+    details = await describe_node(world.log.access, node_id)
+    assert details.status is not None, details.why_silent
+    return bool(details.status["is_any_in_doubt"])
+
+
+async def settle(world: World) -> list[DoubtReport]:
+    config = CopyConfig()
+    copier = Copier(world.log.access.pool, region=None, config=config)
+    return await settle_doubts(world.log.access, copier, timeout_s=config.member_timeout_s)
+
+
+async def test_a_node_that_lost_a_file_is_in_doubt_until_its_ledgers_are_repaired(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(30))
+        (segment,) = await world.log.list_segments(STREAM)
+        damaged = segment.ensemble[0]
+        await lose_a_journal_file(world, damaged)
+        assert await is_in_doubt(world, damaged)
+
+        (too_early,) = await settle(world)
+        repaired = await LedgerRepairer(world.log.access, CopyConfig()).repair(
+            LedgerId(segment.ledger)
+        )
+        (settled,) = await settle(world)
+
+        assert (too_early.node_id, too_early.is_settled) == (damaged, False)
+        assert f"entries of ledger {segment.ledger}" in too_early.why_not
+        assert repaired.is_complete
+        assert settled == DoubtReport(node_id=damaged, is_settled=True)
+        assert not await is_in_doubt(world, damaged)
+        assert await settle(world) == []
+        assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
+
+
+async def test_an_open_ledger_keeps_its_member_in_doubt(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(5))
+            (segment,) = await world.log.list_segments(STREAM)
+            damaged = segment.ensemble[0]
+            await lose_a_journal_file(world, damaged)
+
+            (report,) = await settle(world)
+
+        assert not report.is_settled
+        assert f"ledger {segment.ledger} is not closed yet, but open" in report.why_not
+        assert await values_of(world.log) == numbered(5)
+
+
+async def test_a_ledger_that_was_taken_over_is_fenced_there_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        access = world.log.access
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(5))
+            (segment,) = await world.log.list_segments(STREAM)
+            taken = await recover_ledger(
+                LedgerId(segment.ledger),
+                ledgers=access.ledgers,
+                pool=access.pool,
+                rng=access.rng,
+                config=access.recovery,
+            )
+        member = taken.fragments[0].ensemble[0]
+        await lose_a_journal_file(world, member.node_id)
+        await LedgerRepairer(access, CopyConfig()).repair(taken.ledger)
+
+        (settled,) = await settle(world)
+        answers = MemberAnswers(access.pool, timeout_s=1)
+        probed = await answers.probe(taken.ledger, member, EntryId(0), 1)
+
+        assert settled.is_settled
+        assert (probed.epoch_highest, probed.is_fenced) == (2, True)
