@@ -117,7 +117,7 @@ class Replay:
 
     def _count_damage(self, first: int, last: int, what: str) -> None:
         self.ledgers.on_damage(first, last)
-        _log.error("%s", what)
+        _log.error("in %s: %s", self._identity.directory, what)
 
     async def cut_unwritten(self) -> None:
         """Give back the space that the last process took ahead: a full disk may need it."""
@@ -179,7 +179,8 @@ class Replay:
                 self._unwritten_from = unwritten_from
         entries = table.sealed()
         self._keep(found, entries, proven_end)
-        if found.header is not None:
+        # An empty file is walked at no cost, and starts that end early leave many of them.
+        if found.header is not None and walk.records_end > DATA_OFFSET:
             salt = found.header.salt
             self.walked.append(Walked(found.file_id, salt, proven_end, entries))
 
@@ -260,7 +261,8 @@ def _older_disk(
     end: JournalEnd, noted: JournalEnd, identity: JournalIdentity
 ) -> OlderDiskError:
     return OlderDiskError(
-        f"the journal of node {identity.node_id} ends with {end.offset} bytes of file"
+        f"the journal of node {identity.node_id} in {identity.directory} ends with {end.offset}"
+        " bytes of file"
         f" {end.file_id:016x}, but once it reached byte {noted.offset} of file"
         f" {noted.file_id:016x}: files were lost or cut, or this is an old copy. Give the"
         f" node its disk back, or replace it by `geolog node replace {identity.node_id}`"

@@ -192,6 +192,17 @@ async def test_a_start_without_any_space_says_so_and_a_later_one_succeeds(
     assert not [name for name in await disk.list() if name.endswith(".new")]
 
 
+async def test_starts_that_end_early_take_next_to_no_space(autojump_clock: MockClock) -> None:
+    disk = await a_disk(clean_stop=False)
+    await restarted(disk)
+    free_bytes = await disk.free_bytes()
+
+    for _ in range(10):
+        await restarted(disk)
+
+    assert free_bytes - await disk.free_bytes() <= 10 * DATA_OFFSET
+
+
 @pytest.mark.parametrize("call", ["write_failing", "sync_failing"])
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_start_that_is_cut_off_anywhere_loses_nothing(
