@@ -116,7 +116,7 @@ class AnswerRead:
 
 @attrs.frozen
 class AwaitLac:
-    """Ask again when the LAC is there, or the ledger fenced; else, in time, `end_follow`."""
+    """Ask again when the LAC is there, the ledger fenced, or the time over (then with none)."""
 
     follow: Follow
 
@@ -206,10 +206,6 @@ class LedgerReplica:
             case _:
                 assert_never(request)
 
-    def end_follow(self, follow: Follow) -> ReadAnswer:
-        """Its time is over, or there is nothing to wait for: the answer that shows no entry."""
-        return ReadAnswer(follow.request, self.lac, follow.first, (), is_fenced=self.is_fenced)
-
     def restore_open(self, epoch: Epoch) -> None:
         """Replay a `PersistOpen` from the journal."""
         self._raise_epoch(epoch)
@@ -265,8 +261,12 @@ class LedgerReplica:
         if self.lac >= follow.first:
             return [AnswerRead(self._read_to_lac(follow), is_synced=False)]
         if self.is_fenced or follow.wait_ms == 0:
-            return [Reply(self.end_follow(follow))]
+            return [Reply(self._end_follow(follow))]
         return [AwaitLac(follow)]
+
+    def _end_follow(self, follow: Follow) -> ReadAnswer:
+        """Its time is over, or there is nothing to wait for."""
+        return ReadAnswer(follow.request, self.lac, follow.first, (), is_fenced=self.is_fenced)
 
     def _read_to_lac(self, follow: Follow) -> Read:
         return Read(

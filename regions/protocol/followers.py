@@ -3,7 +3,8 @@
 Theory of operation. A waiter stands in three indices: by ledger and first entry, so that a LAC
 that moves finds those it serves and looks at no others; by the tick in which its time is over;
 and by client, whose end takes all of them away. Ticks are coarse, so that a clock is set for
-each tick and not for each waiter: a waiter may wait one tick longer than it asked.
+each tick and not for each waiter: a waiter may wait one tick longer than it asked. Who is to be
+woken is taken out in slices, so that a crowd at one tail does not hold up all else.
 
 Invariants.
 1. A waiter stands in all three indices or in none; what `on_…` returns stands in none.
@@ -14,7 +15,8 @@ Invariants.
 import heapq
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 import attrs
@@ -57,14 +59,15 @@ class _Tail(Generic[C]):
             del self.waiters[first]
             del self.firsts[bisect_left(self.firsts, first)]
 
-    def through(self, lac: EntryId) -> list[Waiter[C]]:
+    def through(self, lac: EntryId) -> Iterator[Waiter[C]]:
         """Those that wait for the LAC or less, in order of what they wait for."""
-        count = bisect_right(self.firsts, lac)
-        return [waiter for first in self.firsts[:count] for waiter in self.waiters[first]]
+        for first in self.firsts[: bisect_right(self.firsts, lac)]:
+            yield from self.waiters[first]
 
-    def all(self) -> list[Waiter[C]]:
+    def all(self) -> Iterator[Waiter[C]]:
         """All of them, in the same order."""
-        return [waiter for first in self.firsts for waiter in self.waiters[first]]
+        for first in self.firsts:
+            yield from self.waiters[first]
 
 
 class Followers(Generic[C]):
@@ -112,22 +115,27 @@ class Followers(Generic[C]):
         self._count += 1
         return True
 
-    def on_lac(self, ledger: LedgerId, lac: EntryId) -> list[Waiter[C]]:
-        """The LAC of a ledger is that now: who waits no longer, in order of what they want."""
-        tail = self._tails.get(ledger)
-        return self._taken(tail.through(lac)) if tail is not None else []
+    def on_lac(self, ledger: LedgerId, lac: EntryId, count_max: int) -> list[Waiter[C]]:
+        """The LAC of a ledger is that now: who waits no longer, in order of what they want.
 
-    def on_end(self, ledger: LedgerId) -> list[Waiter[C]]:
+        Only `count_max` of them; if it is so many, ask again.
+        """
+        tail = self._tails.get(ledger)
+        return self._taken(islice(tail.through(lac), count_max)) if tail is not None else []
+
+    def on_end(self, ledger: LedgerId, count_max: int) -> list[Waiter[C]]:
         """The LAC of a ledger moves no more, or the ledger is gone: nobody waits for it."""
         tail = self._tails.get(ledger)
-        return self._taken(tail.all()) if tail is not None else []
+        return self._taken(islice(tail.all(), count_max)) if tail is not None else []
 
-    def on_time(self, now_s: float) -> list[Waiter[C]]:
+    def on_time(self, now_s: float, count_max: int) -> list[Waiter[C]]:
         """Whose time is over, in order of time."""
         over: list[Waiter[C]] = []
         while self._ticks_ahead and self._ticks_ahead[0] * TICK_S <= now_s:
-            tick = self._ticks_ahead[0]
-            over += self._taken(list(self._ticks[tick]))
+            tick = self._ticks[self._ticks_ahead[0]]
+            over += self._taken(islice(tick, count_max - len(over)))
+            if tick:
+                break
             del self._ticks[heapq.heappop(self._ticks_ahead)]
         return over
 

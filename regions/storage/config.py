@@ -90,12 +90,12 @@ class StorageConfig:
     handshake_timeout_s: float = 5.0
     """How long a new connection may take to say hello before it is closed."""
 
-    reads_max: int = 1024
+    reads_max: int = 4096
     """Reads of one connection that are not answered yet, streamed ones until their last answer.
     More are refused as BUSY."""
 
-    reads_max_all: int = 16384
-    """The same for all connections together."""
+    reads_max_all: int = 32768
+    """The same for all connections together: some hundred bytes each."""
 
     follows_max: int = 4096
     """Followers of one connection that wait for something new. More are refused as BUSY."""

@@ -59,6 +59,8 @@ class JournalIdentity:
     cluster_id: str
     node_id: str
     """As errors name it."""
+    directory: str = "its data directory"
+    """As errors name it."""
 
 
 @attrs.frozen(order=True)

@@ -234,6 +234,7 @@ async def _serving(
                 _start_store(nursery, store)
             nursery.start_soon(node.serve, listener, name="accept")
             nursery.start_soon(service.run_follow_timer, name="follow timer")
+            nursery.start_soon(service.run_crowds, name="crowds of followers")
             nursery.start_soon(membership.run, name="membership")
             nursery.start_soon(end_note.run, journals, name="journal end")
             nursery.start_soon(node.watch_free_space, membership, name="free space")

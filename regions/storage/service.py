@@ -2,7 +2,8 @@
 
 Nothing here is done per record, and per add there is no task, timer or cancel scope: an add is
 a row in a group, and its answer is a number that rises. A follower that waits is no task
-either: it is woken by the request that moves the LAC.
+either: it is woken by the request that moves the LAC. A crowd is woken in slices, all but the
+first by a task of the node, so that it does not hold up the clients that come between.
 """
 
 from collections.abc import Sequence
@@ -50,6 +51,9 @@ from regions.storage.config import StorageConfig
 from regions.storage.doubt import doubt_below
 from regions.storage.read_lane import Answered
 from regions.storage.store import Store, StoreStatistics
+
+_WOKEN_COUNT_MAX = 64
+"""Followers that are woken without a turn for others: a few milliseconds of work."""
 
 
 class Client(Protocol):
@@ -112,6 +116,9 @@ class StorageService:
             wait_s_max=config.follow_wait_s_max,
         )
         self._due_earlier = trio.Event()
+        # Ledgers at which more followers are to be woken, in order.
+        self._crowded: dict[LedgerId, None] = {}
+        self._has_crowd = trio.Event()
 
     @property
     def is_read_only(self) -> bool:
@@ -151,7 +158,8 @@ class StorageService:
                     client.send_nowait(message)
                 case _:
                     self._persist_promise(effect, replica, store)
-        self._wake_followers(replica)
+        if add.ledger in self._followers:
+            self._wake_followers(replica)
         return store
 
     def on_request(
@@ -174,12 +182,12 @@ class StorageService:
                     client.send_nowait(self._answer_probe(probe, replica, store))
                 case _:
                     self._persist_promise(effect, replica, store)
-        self._wake_followers(replica)
+        if not isinstance(request, Follow) and request.ledger in self._followers:
+            self._wake_followers(replica)
 
     def on_ledger_gone(self, ledger: LedgerId) -> None:
         """A ledger was deleted: whoever follows it is told."""
-        for waiter in self._followers.on_end(ledger):
-            self.on_request(waiter.follow, waiter.client)
+        self._wake_followers(self.store_of(ledger).ledgers.replica_of(ledger))
 
     def forget(self, client: Client) -> None:
         """A client is gone: it follows nothing any more."""
@@ -191,10 +199,21 @@ class StorageService:
             self._due_earlier = trio.Event()
             with trio.move_on_at(self._followers.next_due_s):
                 await self._due_earlier.wait()
-            for waiter in self._followers.on_time(trio.current_time()):
-                ledger = waiter.follow.ledger
-                replica = self.store_of(ledger).ledgers.replica_of(ledger)
-                waiter.client.send_nowait(replica.end_follow(waiter.follow))
+            while over := self._followers.on_time(trio.current_time(), _WOKEN_COUNT_MAX):
+                for waiter in over:
+                    self.on_request(attrs.evolve(waiter.follow, wait_ms=0), waiter.client)
+                await trio.lowlevel.checkpoint()
+
+    async def run_crowds(self) -> None:
+        """Wake followers that were too many to be woken at once; never returns."""
+        while True:
+            if not self._crowded:
+                self._has_crowd = trio.Event()
+                await self._has_crowd.wait()
+            ledger = next(iter(self._crowded))
+            del self._crowded[ledger]
+            self._wake_followers(self.store_of(ledger).ledgers.replica_of(ledger))
+            await trio.lowlevel.checkpoint()
 
     def read_in_memory(self, read: Read) -> Answered | None:
         """One answer to a read that was begun; None if the disk has to be asked."""
@@ -234,11 +253,11 @@ class StorageService:
             self._refuse_as_busy(read, client)
             return
         self.counts.reads += 1
-        begin = partial(client.begin_read, attrs.evolve(read, fence_epoch=NO_EPOCH))
         if unsynced is None:
-            begin()
+            client.begin_read(read)
         else:
-            unsynced.journal.when_synced(begin)
+            fenced = attrs.evolve(read, fence_epoch=NO_EPOCH)
+            unsynced.journal.when_synced(partial(client.begin_read, fenced))
 
     def _await_lac(self, follow: Follow, client: Client) -> None:
         due_before_s = self._followers.next_due_s
@@ -248,12 +267,13 @@ class StorageService:
             self._due_earlier.set()
 
     def _wake_followers(self, replica: LedgerReplica) -> None:
-        if replica.ledger not in self._followers:
-            return
-        if replica.is_fenced:
-            woken = self._followers.on_end(replica.ledger)
+        if replica.is_fenced or replica.is_deleted:
+            woken = self._followers.on_end(replica.ledger, _WOKEN_COUNT_MAX)
         else:
-            woken = self._followers.on_lac(replica.ledger, replica.lac)
+            woken = self._followers.on_lac(replica.ledger, replica.lac, _WOKEN_COUNT_MAX)
+        if len(woken) == _WOKEN_COUNT_MAX:
+            self._crowded[replica.ledger] = None
+            self._has_crowd.set()
         for waiter in woken:
             self.on_request(waiter.follow, waiter.client)
 

@@ -100,7 +100,7 @@ async def open_store(
     random_bytes: Callable[[int], bytes],
 ) -> Store:
     """Replay what the directory holds. Its journal must end no earlier than was `noted`."""
-    identity = JournalIdentity(cookie.instance, cookie.cluster_id, cookie.node_id)
+    identity = JournalIdentity(cookie.instance, cookie.cluster_id, cookie.node_id, str(disk))
     found = await restart_journal(
         disk,
         identity,

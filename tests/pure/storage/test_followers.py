@@ -40,9 +40,9 @@ def test_a_lac_wakes_those_it_serves_in_order_of_what_they_wait_for() -> None:
     waiting.wait("c", follow(7), 0.0)
     waiting.wait("d", follow(5), 0.0)
 
-    assert clients_of(waiting.on_lac(ONE, EntryId(4))) == ""
-    assert clients_of(waiting.on_lac(ONE, EntryId(6))) == "adb"
-    assert clients_of(waiting.on_lac(ONE, EntryId(6))) == ""
+    assert clients_of(waiting.on_lac(ONE, EntryId(4), 99)) == ""
+    assert clients_of(waiting.on_lac(ONE, EntryId(6), 99)) == "adb"
+    assert clients_of(waiting.on_lac(ONE, EntryId(6), 99)) == ""
     assert len(waiting) == 1
 
 
@@ -51,8 +51,8 @@ def test_another_ledger_wakes_nobody() -> None:
     waiting.wait("a", follow(0), 0.0)
 
     assert OTHER not in waiting
-    assert waiting.on_lac(OTHER, EntryId(9)) == []
-    assert waiting.on_end(OTHER) == []
+    assert waiting.on_lac(OTHER, EntryId(9), 99) == []
+    assert waiting.on_end(OTHER, 99) == []
     assert ONE in waiting
 
 
@@ -61,7 +61,7 @@ def test_the_end_of_a_ledger_wakes_all() -> None:
     waiting.wait("a", follow(5), 0.0)
     waiting.wait("b", follow(500), 0.0)
 
-    assert clients_of(waiting.on_end(ONE)) == "ab"
+    assert clients_of(waiting.on_end(ONE, 99)) == "ab"
     assert ONE not in waiting
 
 
@@ -70,9 +70,21 @@ def test_time_is_over_at_most_a_tick_late_and_never_early() -> None:
     waiting.wait("a", follow(0, wait_s=1.02), 100.0)
 
     assert 101.02 <= waiting.next_due_s <= 101.02 + TICK_S
-    assert waiting.on_time(101.01) == []
-    assert clients_of(waiting.on_time(waiting.next_due_s)) == "a"
+    assert waiting.on_time(101.01, 99) == []
+    assert clients_of(waiting.on_time(waiting.next_due_s, 99)) == "a"
     assert waiting.next_due_s == math.inf
+
+
+def test_a_crowd_is_given_in_slices() -> None:
+    waiting = followers()
+    for client in "abcde":
+        waiting.wait(client, follow(0), 0.0)
+
+    assert clients_of(waiting.on_lac(ONE, EntryId(0), 2)) == "ab"
+    assert clients_of(waiting.on_end(ONE, 1)) == "c"
+    assert clients_of(waiting.on_time(99.0, 1)) == "d"
+    assert clients_of(waiting.on_time(99.0, 2)) == "e"
+    assert waiting.on_time(99.0, 2) == []
 
 
 def test_nobody_waits_longer_than_allowed() -> None:
@@ -98,11 +110,11 @@ def test_who_follows_again_and_again_takes_no_more_room() -> None:
     waiting = followers()
     for _ in range(1000):
         waiting.wait("a", follow(0), 0.0)
-        waiting.on_lac(ONE, EntryId(0))
+        waiting.on_lac(ONE, EntryId(0), 99)
 
     assert len(waiting) == 0
     assert repr(waiting) == "Followers(0 of 0 ledgers)"
-    assert clients_of(waiting.on_time(1e6)) == ""
+    assert clients_of(waiting.on_time(1e6, 99)) == ""
 
 
 @attrs.define
@@ -153,14 +165,14 @@ def test_followers_agree_with_the_naive_list(
                 assert waiting.wait(client, asked, now_s)
                 naive.waiting.append((client, asked, now_s + seconds))
             case "lac":
-                woken = waiting.on_lac(ledger, EntryId(first))
+                woken = waiting.on_lac(ledger, EntryId(first), 99)
                 expected = naive.take(ledger, first)
             case "end":
-                woken = waiting.on_end(ledger)
+                woken = waiting.on_end(ledger, 99)
                 expected = naive.take(ledger, 1 << 60)
             case "time":
                 now_s += seconds
-                woken = waiting.on_time(now_s)
+                woken = waiting.on_time(now_s, 99)
                 expected = naive.take_due(now_s)
             case _:
                 waiting.forget(client)

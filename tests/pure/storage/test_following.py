@@ -235,3 +235,42 @@ async def test_a_follower_that_takes_no_answers_is_read_for_no_further(
         await trio.sleep(config.outgoing_stall_s)
         status = json.loads(node.status())
         assert (status["outgoing_bytes"], status["reads_open"]) == (0, 0)
+
+
+async def test_a_crowd_at_one_tail_holds_up_no_other_client_and_all_of_it_is_served(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with (
+        world.node() as node,
+        world.client(node) as writer,
+        world.client(node) as other,
+        world.client(node) as crowd,
+    ):
+        await writer.store(b"zero")
+        await crowd.send_at_once(*(crowd.following(0, request=n) for n in range(1000)))
+        await trio.sleep(1)
+        await writer.send(writer.push(0))
+        while waiting_count(node) == 1000:
+            await trio.lowlevel.checkpoint()
+
+        await other.send(other.add(1, 1, b"one"))
+        await other.receive_one(AddsSynced)
+
+        assert waiting_count(node) > 500, "most of the crowd has had no turn yet"
+        for number in range(1000):
+            assert (await crowd.receive_one(ReadAnswer)).request == number
+
+
+async def test_a_crowd_whose_time_is_over_is_told_in_slices(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.store(b"zero")
+        await client.send_at_once(
+            *(client.following(0, request=n, wait_s=1) for n in range(300))
+        )
+
+        answers = [await client.receive_one(ReadAnswer) for _ in range(300)]
+
+        assert {answer.entries for answer in answers} == {()}
+        assert waiting_count(node) == 0
