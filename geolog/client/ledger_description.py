@@ -8,6 +8,7 @@ import trio
 from geolog.client.cluster_access import ClusterAccess
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.member_answers import MemberAnswers
+from geolog.metadata.replaced_nodes import list_replaced_nodes
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
 from geolog.protocol.messages import Answer
@@ -31,7 +32,7 @@ class MemberDetails:
     instance: str
     location: str
     state: str
-    """up, down, or silent: up, and not answering."""
+    """up, down, silent (up, and not answering), or replaced: its disk is given up for good."""
     copies_expected: int
     """Entries of which it should have a copy, as far as the ledger is acknowledged."""
     copies: int | None
@@ -93,8 +94,11 @@ async def _members_of(
     access: ClusterAccess, record: LedgerRecord, lac: EntryId | None
 ) -> list[MemberDetails]:
     live = {node.instance for node in await access.pool.live_nodes()}
+    replaced = {
+        node.instance for node in await list_replaced_nodes(access.metadata, access.cluster)
+    }
     end = record.last_entry if record.last_entry is not None else lac
-    look = _Look(record, NO_ENTRY if end is None else end, live, access)
+    look = _Look(record, NO_ENTRY if end is None else end, live, replaced, access)
     places = [
         (number, slot)
         for number, fragment in enumerate(record.fragments)
@@ -121,11 +125,13 @@ class _Look:
         record: LedgerRecord,
         end: EntryId,
         live: set[InstanceId],
+        replaced: set[InstanceId],
         access: ClusterAccess,
     ) -> None:
         self._record = record
         self._end = end
         self._live = live
+        self._replaced = replaced
         self._members = MemberAnswers(access.pool, timeout_s=_PROBE_S)
 
     async def at(self, number: int, slot: int) -> MemberDetails:
@@ -136,7 +142,6 @@ class _Look:
         counts = None
         if member.instance in self._live:
             counts = await self._counts(fragment, slot, self._end if last is None else last)
-        state = "silent" if member.instance in self._live else "down"
         return MemberDetails(
             fragment=number,
             first_entry=fragment.first_entry,
@@ -144,12 +149,19 @@ class _Look:
             node_id=member.node_id,
             instance=member.instance,
             location=str(member.location),
-            state=state if counts is None else "up",
+            state=self._state_of(member.instance, does_answer=counts is not None),
             copies_expected=self._expected(fragment, slot, self._end if last is None else last),
             copies=None if counts is None else counts[Answer.HAVE],
             corrupt=None if counts is None else counts[Answer.CORRUPT],
             unknown=None if counts is None else counts[Answer.UNKNOWN],
         )
+
+    def _state_of(self, instance: InstanceId, *, does_answer: bool) -> str:
+        if does_answer:
+            return "up"
+        if instance in self._live:
+            return "silent"
+        return "replaced" if instance in self._replaced else "down"
 
     def _last_of(self, number: int) -> EntryId | None:
         if number + 1 < len(self._record.fragments):

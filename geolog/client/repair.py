@@ -8,9 +8,10 @@ from geolog.client.cluster_access import ClusterAccess
 from geolog.ledger.copier import LOST_NAMED_MAX, Copier, CopyConfig, CopyProgress
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.repair_queue import RepairItem
+from geolog.metadata.replaced_nodes import find_replaced_node
 from geolog.protocol.copying import FragmentExtent, final_extents
 from geolog.protocol.ids import InstanceId, LedgerId
-from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
 
 _ATTEMPTS_MAX = 3
 """How often a ledger is looked at again that others change meanwhile."""
@@ -112,11 +113,19 @@ class LedgerRepairer:
         if not extent.count:
             return
         for slot, member in enumerate(ensemble):
-            why = outcome.why_incomplete(slot) if slot in targets else "it is down"
+            is_target = slot in targets
+            why = outcome.why_incomplete(slot) if is_target else await self._why_away(member)
             if why is not None:
                 complaints[member.instance] = MemberComplaint(
                     node_id=member.node_id, instance=member.instance, why=why
                 )
+
+    async def _why_away(self, member: Member) -> str:
+        access = self._access
+        replaced = await find_replaced_node(access.metadata, access.cluster, member.instance)
+        if replaced is None:
+            return "it is down"
+        return f"its disk was given up: `geolog node replace {member.node_id}` has to go on"
 
     async def repair_queued(self, *, is_deep: bool = False) -> list[RepairReport]:
         """Repair what is in the repair queue; what is complete then leaves it."""

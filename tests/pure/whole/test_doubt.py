@@ -9,7 +9,9 @@ from geolog.client.repair import LedgerRepairer
 from geolog.ledger.copier import Copier, CopyConfig
 from geolog.ledger.ledger_recovery import recover_ledger
 from geolog.ledger.member_answers import MemberAnswers
+from geolog.protocol.copying import final_extents, with_extent, with_member
 from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.ledger_state import Member
 from regions.protocol.records import file_id_of
 from tests.pure.whole.clusters import (
     STREAM,
@@ -87,7 +89,7 @@ async def test_an_open_ledger_keeps_its_member_in_doubt(autojump_clock: MockCloc
         assert await values_of(world.log) == numbered(5)
 
 
-async def test_a_ledger_that_was_taken_over_is_fenced_there_again(
+async def test_a_ledger_that_was_taken_over_is_fenced_again_where_it_is_not_any_more(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -95,20 +97,41 @@ async def test_a_ledger_that_was_taken_over_is_fenced_there_again(
         async with world.log.open_writer(STREAM) as writer:
             await append_each(writer, numbered(5))
             (segment,) = await world.log.list_segments(STREAM)
-            taken = await recover_ledger(
-                LedgerId(segment.ledger),
+            ledger = LedgerId(segment.ledger)
+            await recover_ledger(
+                ledger,
                 ledgers=access.ledgers,
                 pool=access.pool,
                 rng=access.rng,
                 config=access.recovery,
             )
-        member = taken.fragments[0].ensemble[0]
-        await lose_a_journal_file(world, member.node_id)
-        await LedgerRepairer(access, CopyConfig()).repair(taken.ledger)
+        gone = await give_a_slot_away(world, ledger)
+        await lose_a_journal_file(world, gone.node_id)
 
         (settled,) = await settle(world)
-        answers = MemberAnswers(access.pool, timeout_s=1)
-        probed = await answers.probe(taken.ledger, member, EntryId(0), 1)
 
+        probed = await MemberAnswers(access.pool, timeout_s=1).probe(
+            ledger, gone, EntryId(0), 1
+        )
         assert settled.is_settled
         assert (probed.epoch_highest, probed.is_fenced) == (2, True)
+
+
+async def give_a_slot_away(world: World, ledger: LedgerId) -> Member:
+    """A member leaves a ledger that is CLOSED; it has promised to refuse the old writer."""
+    access = world.log.access
+    read = await access.ledgers.read(ledger)
+    (extent,) = final_extents(read.record)
+    gone = extent.fragment.ensemble[0]
+    new = next(
+        Member(node.instance, node.node_id, node.location)
+        for node in await access.pool.live_nodes()
+        if extent.slot_of(node.instance) is None
+    )
+    changed = with_member(extent, gone.instance, new)
+    outcome = await Copier(access.pool, region=None, config=CopyConfig()).copy(
+        read.record, changed, [0]
+    )
+    assert outcome.why_incomplete(0) is None
+    await access.ledgers.replace(read, with_extent(read.record, changed))
+    return gone

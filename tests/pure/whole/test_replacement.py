@@ -8,6 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from geolog.client.ledger_description import describe_ledger
+from geolog.client.repair import LedgerRepairer
 from geolog.client.replacement import NodeReplacer, ReplaceReport
 from geolog.ledger.copier import CopyConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
@@ -18,6 +20,7 @@ from geolog.metadata.replaced_nodes import (
     list_replaced_nodes,
     mark_replaced,
 )
+from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from tests.pure.whole.clusters import (
     STREAM,
@@ -426,6 +429,12 @@ async def test_a_slot_is_kept_while_an_entry_of_its_fragment_has_no_intact_copy(
         report = await replaced_by_itself(world, lost)
 
         (remaining,) = report.remaining
+        details = await describe_ledger(world.log.access, LedgerId(first_segment.ledger))
+        repaired = await LedgerRepairer(world.log.access, CopyConfig()).repair(
+            LedgerId(first_segment.ledger)
+        )
+        assert "replaced" in [one.state for one in details.members]
+        assert any("node replace" in one.why for one in repaired.incomplete)
         assert (remaining.ledger, remaining.may_pass) == (first_segment.ledger, False)
         assert "1 entries have no intact copy" in remaining.why
         assert await holders_of(world, lost.instance) == [first_segment.ledger]
