@@ -37,6 +37,7 @@ NOUNS = {
     ),
     "bench": NounPlace("geolog.cli.bench", "Measure appends beside the disk's own floor."),
     "drill": NounPlace("geolog.cli.drill", "Break a cluster on purpose and judge it."),
+    "sim": NounPlace("geolog.cli.sim", "Simulate a cluster under faults, from one seed."),
     "config": NounPlace("geolog.cli.config", "Show and check the settings."),
 }
 

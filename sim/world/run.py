@@ -21,6 +21,7 @@ from sim.world.world import ClientMain, World, open_world
 _FOUNDING_S = 30.0
 _LAST_READ_S = 60.0
 _RETRY_S = 0.25
+_TOLD_MAX = 5
 
 _METADATA_STEPS = 40
 """What a restart and a takeover ask of the metadata store, one after the other, at most."""
@@ -229,7 +230,7 @@ class _Run:
         if reports:
             for law, message in breaches(self.history, found):
                 self.breaches.add(law, message)
-            for problem in [] if reports[0].is_good else reports[0].problems:
+            for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
                 self.breaches.add("2", problem)
 
 
