@@ -173,6 +173,7 @@ class SegmentSuccession:
     async def _mend(self, segment: OpenSegment) -> None:
         """Replace members until entries can be acknowledged; else find another ledger."""
         late = segment.writer.instances_late()
+        since_s = trio.current_time()
         while segment.keeper.is_urgent and not self._user.is_failed:
             self._user.check_deadline()
             try:
@@ -181,6 +182,8 @@ class SegmentSuccession:
                         await trio.sleep(self._config.retry_delay_s)
                     continue
                 except NotEnoughNodesError:
+                    if trio.current_time() < since_s + self._config.member_patience_s:
+                        raise  # They may be back in a moment.
                     prepared = await self._ready_ledger(late)
             except GeologError as error:
                 if not error.retriable:
