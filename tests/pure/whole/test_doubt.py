@@ -36,6 +36,26 @@ async def lose_a_journal_file(world: World, node_id: str) -> None:
     await trio.sleep(5)  # Clients are connected again.
 
 
+async def journal_of(world: World, node_id: str) -> tuple[str, bytes]:
+    """The node's only journal file, and what was written of it."""
+    disk = world.cluster.nodes[node_id].disk
+    (name,) = [name for name in await disk.list() if file_id_of(name) is not None]
+    return name, disk.content(name).rstrip(b"\0")
+
+
+async def damage(world: World, node_id: str, first: int) -> None:
+    """Part of what a node wrote next after so many bytes cannot be read any more."""
+    await trio.sleep(5)  # It says of itself how far it is synced.
+    await world.cluster.kill(node_id)
+    name, content = await journal_of(world, node_id)
+    damaged = bytearray(content)
+    for place in range(first, first + 100):
+        damaged[place] ^= 0xFF
+    world.cluster.nodes[node_id].disk.overwrite(name, bytes(damaged))
+    await world.cluster.start(node_id)
+    await trio.sleep(5)  # Clients are connected again.
+
+
 async def is_in_doubt(world: World, node_id: str) -> bool:
     details = await describe_node(world.log.access, node_id)
     assert details.status is not None, details.why_silent
@@ -98,6 +118,7 @@ async def test_a_ledger_that_was_taken_over_is_fenced_again_where_it_is_not_any_
             await append_each(writer, numbered(5))
             (segment,) = await world.log.list_segments(STREAM)
             ledger = LedgerId(segment.ledger)
+            _, before_fence = await journal_of(world, segment.ensemble[0])
             await recover_ledger(
                 ledger,
                 ledgers=access.ledgers,
@@ -106,15 +127,16 @@ async def test_a_ledger_that_was_taken_over_is_fenced_again_where_it_is_not_any_
                 config=access.recovery,
             )
         gone = await give_a_slot_away(world, ledger)
-        await lose_a_journal_file(world, gone.node_id)
+        await damage(world, gone.node_id, len(before_fence))
+        answers = MemberAnswers(access.pool, timeout_s=1)
 
+        before = await answers.probe(ledger, gone, EntryId(0), 1)
         (settled,) = await settle(world)
+        after = await answers.probe(ledger, gone, EntryId(0), 1)
 
-        probed = await MemberAnswers(access.pool, timeout_s=1).probe(
-            ledger, gone, EntryId(0), 1
-        )
         assert settled.is_settled
-        assert (probed.epoch_highest, probed.is_fenced) == (2, True)
+        assert (before.epoch_highest, before.is_fenced) == (1, False)
+        assert (after.epoch_highest, after.is_fenced) == (2, True)
 
 
 async def give_a_slot_away(world: World, ledger: LedgerId) -> Member:
