@@ -1,9 +1,9 @@
 """A whole cluster in one process: real nodes and clients over the seams' versions in memory.
 
 Nodes and clients run the code that servers run. What stands below them is in memory: the
-network, one disk a node, the metadata store; time is trio's clock, which a test may replace by
-a mock, and chance comes from one seed. A node can be killed and started again on the disk that
-is left.
+network, the disks, the metadata store; time is trio's clock, which a test may replace by
+a mock, and chance comes from one seed. A node can be killed and started again on the disks that
+are left.
 """
 
 import random
@@ -29,11 +29,12 @@ _START_OF_TIME_US = 1_700_000_000_000_000
 
 @attrs.define(eq=False)
 class InProcessNode:
-    """A storage node: its place, its disk, and whether it runs."""
+    """A storage node: its place, its disks, and whether it runs."""
 
     node_id: str
     location: str
     disk: MemoryDisk
+    further_disks: list[MemoryDisk] = attrs.field(factory=list)
     scope: trio.CancelScope | None = None
     metadata: MemoryMetadata | None = None
     ready: trio.Event = attrs.field(factory=trio.Event)
@@ -43,6 +44,11 @@ class InProcessNode:
     def region(self) -> str:
         """The region it stands in."""
         return self.location.split("/")[1]
+
+    @property
+    def disks(self) -> list[MemoryDisk]:
+        """Its data directories."""
+        return [self.disk, *self.further_disks]
 
     @property
     def is_running(self) -> bool:
@@ -61,6 +67,7 @@ class InProcessCluster:
         *,
         session_timeout_s: float,
         journal_file_bytes: int,
+        directories_per_node: int,
     ) -> None:
         self.store = store
         self.network = MemoryNetwork()
@@ -69,6 +76,7 @@ class InProcessCluster:
         self._rng = rng
         self._session_timeout_s = session_timeout_s
         self._journal_file_bytes = journal_file_bytes
+        self._directories_per_node = directories_per_node
 
     def now_us(self) -> int:
         """Wall-clock time, as far as there is any."""
@@ -84,8 +92,12 @@ class InProcessCluster:
         await node.ready.wait()
 
     async def add_node(self, node_id: str, location: str) -> None:
-        """A new node with an empty disk."""
-        self.nodes[node_id] = InProcessNode(node_id, location, _slow(MemoryDisk()))
+        """A new node with empty disks."""
+        disks = [
+            _slow(MemoryDisk(name=f"/{node_id}/disk-{number}"))
+            for number in range(1, 1 + self._directories_per_node)
+        ]
+        self.nodes[node_id] = InProcessNode(node_id, location, disks[0], disks[1:])
         await self.start(node_id)
 
     async def kill(self, node_id: str, *, power_loss: bool = False) -> None:
@@ -93,14 +105,14 @@ class InProcessCluster:
         node = self.nodes[node_id]
         assert node.scope is not None, f"{node_id} does not run"
         assert node.metadata is not None
-        # The disk is taken, and nothing more is heard of the node, before it can tidy up.
-        disk = _slow(node.disk.crash(keep_unsynced=not power_loss))
+        # The disks are taken, and nothing more is heard of the node, before it can tidy up.
+        left = [_slow(disk.crash(keep_unsynced=not power_loss)) for disk in node.disks]
         node.metadata.cut_off()
         self.network.vanish(node_id)
         node.scope.cancel(reason="killed")
         await node.ended.wait()
         node.scope = None
-        node.disk = disk
+        node.disk, *node.further_disks = left
 
     async def kill_region(self, region: str) -> None:
         """Kill every node of a region that runs."""
@@ -132,7 +144,7 @@ class InProcessCluster:
                 async with open_storage_node(
                     config,
                     transport=self.network.transport(node.node_id),
-                    disks=[node.disk],
+                    disks=node.disks,
                     metadata=metadata,
                     random_bytes=self._rng.randbytes,
                 ):
@@ -182,6 +194,7 @@ async def open_in_process_cluster(
     seed: int = 0,
     session_timeout_s: float = 6.0,
     journal_file_bytes: int = 8 << 20,
+    directories_per_node: int = 1,
 ) -> AsyncIterator[InProcessCluster]:
     """A cluster with so many nodes per region, each on a rack of its own, all up."""
     async with open_memory_store() as store, trio.open_nursery() as nursery:
@@ -191,6 +204,7 @@ async def open_in_process_cluster(
             random.Random(seed),
             session_timeout_s=session_timeout_s,
             journal_file_bytes=journal_file_bytes,
+            directories_per_node=directories_per_node,
         )
         for region, count in regions.items():
             for number in range(1, count + 1):

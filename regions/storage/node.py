@@ -29,8 +29,8 @@ from regions.storage.connection import ClientConnection, Hosted
 from regions.storage.cookies import Cookie
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.doubt import bound_doubt
-from regions.storage.identity import Claim, prove_identity
-from regions.storage.journal_end import JournalEndNote
+from regions.storage.identity import Claim, ProvenDirectory, prove_identity
+from regions.storage.journal_end import JournalEndNote, JournalEnds
 from regions.storage.membership import Membership, NodeReplacedError, NodeUpElsewhereError
 from regions.storage.outbox import Budget
 from regions.storage.read_lane import Places
@@ -185,16 +185,7 @@ async def open_storage_node(
         cookie = directories[0].cookie
         end_note = JournalEndNote(metadata, config.cluster, cookie.instance)
         noted = await end_note.find()
-        stores = [
-            await open_store(
-                config,
-                each.disk,
-                each.cookie,
-                noted=noted.of(each.cookie.directory),
-                random_bytes=random_bytes,
-            )
-            for each in directories
-        ]
+        stores = await _open_stores(config, directories, noted, random_bytes)
         await bound_doubt(stores, metadata, config.cluster)
         await end_note.note([store.journal.end for store in stores])
         service = StorageService(cookie.instance, stores, config)
@@ -214,6 +205,37 @@ async def open_storage_node(
                 await membership.leave()
     finally:
         listener.close()
+
+
+async def _open_stores(
+    config: StorageConfig,
+    directories: Sequence[ProvenDirectory],
+    noted: JournalEnds,
+    random_bytes: Callable[[int], bytes],
+) -> list[Store]:
+    """Replay all directories at once: each waits for a disk of its own."""
+    stores: dict[int, Store] = {}
+
+    async def open_one(found: ProvenDirectory) -> None:
+        index = found.cookie.directory
+        stores[index] = await open_store(
+            config,
+            found.disk,
+            found.cookie,
+            noted=noted.of(index),
+            random_bytes=random_bytes,
+        )
+
+    failure: GeologError | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            for each in directories:
+                nursery.start_soon(open_one, each, name=f"replay of {each.disk}")
+    except* GeologError as group:
+        failure = _first_of(group)
+    if failure is not None:
+        raise failure
+    return [stores[index] for index in sorted(stores)]
 
 
 @asynccontextmanager

@@ -47,6 +47,7 @@ from tests.system.demo_process import (
         (["demo", "--regions", "a,b,A_!"], 2, "/A_!/rack-1"),
         (["demo", "--data-dir", "/proc/none"], 1, "refused /proc/none: No such file"),
         (["serve", "storage", "--data-dir", "d"], 2, "--location"),
+        (["serve", "storage", "--data-dir", "d", "--data-dir", "./d"], 2, "d is given twice"),
     ],
 )
 def test_it_is_refused_before_anything_is_done(

@@ -286,7 +286,9 @@ async def run_history(seed: int) -> Told:
     """Run the history of that seed; AssertionError if it breaks a law."""
     rng = random.Random(seed)
     hazards = Hazards.drawn(rng)
-    async with open_in_process_cluster(REGIONS, seed=seed) as cluster:
+    async with open_in_process_cluster(
+        REGIONS, seed=seed, directories_per_node=1 + seed % 3
+    ) as cluster:
         cluster.network.latency_s = latency_of(hazards, rng)
         async with cluster.open_client("us-east") as log:
             await log.create_stream(

@@ -1,0 +1,74 @@
+"""A storage node over two data directories, as a process: what it starts on, and what not."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.demo_process import geolog, read_some, started
+from tests.system.zookeeper_server import free_addresses
+
+PLACE = ("--location", "/a/rack-1", "--node-id", "node-1")
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a ZooKeeper server."""
+    address, data_dir = str(free_addresses(1)[0]), str(tmp_path_factory.mktemp("zookeeper"))
+    with started(
+        *("serve", "zookeeper", "--data-dir", data_dir, "--listen", address)
+    ) as server:
+        read_some(server.stdout, b"\n")
+        yield address
+
+
+def arguments(zookeeper: str, *directories: Path) -> list[str]:
+    (address,) = free_addresses(1)
+    data_dirs = [part for each in directories for part in ("--data-dir", str(each))]
+    return [
+        *("serve", "storage", *data_dirs, *PLACE, "--listen", str(address)),
+        *("--zookeeper", zookeeper),
+    ]
+
+
+def start_and_stop(zookeeper: str, *directories: Path) -> str:
+    """Start a node, wait until it answers, end it in order; its instance."""
+    with started(*arguments(zookeeper, *directories)) as node:
+        ready = json.loads(read_some(node.stdout, b"\n"))
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(30) == 0
+    instance = ready["instance"]
+    assert isinstance(instance, str)
+    return instance
+
+
+def refusal(zookeeper: str, *directories: Path) -> str:
+    """What a node says that does not start."""
+    done = geolog(*arguments(zookeeper, *directories))
+    assert done.returncode == 1
+    assert done.stdout == b""
+    message = done.stderr.decode()
+    assert "Traceback" not in message
+    return message
+
+
+def names_in(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()} if directory.exists() else set()
+
+
+def test_a_node_starts_on_all_of_its_directories_in_any_order_and_on_no_others(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    one, two, other = tmp_path / "one", tmp_path / "two", tmp_path / "other"
+    instance = start_and_stop(zookeeper, one, two)
+    assert {"cookie.json", "0000000000000001.journal"} <= names_in(one) & names_in(two)
+
+    assert start_and_stop(zookeeper, two, one) == instance
+
+    assert "so that number 2 is missing" in refusal(zookeeper, one)
+    assert f"{other} is empty" in refusal(zookeeper, one, other)
+    assert f"{other} is empty, and one too many" in refusal(zookeeper, one, two, other)
+    assert names_in(other) == set(), "nothing was begun"
+    assert start_and_stop(zookeeper, one, two) == instance
