@@ -15,13 +15,12 @@ from geolog.client.bounds import Bound
 from geolog.client.record import Record, RecordBatch
 from geolog.client.scan import (
     Begin,
-    Chunk,
     ReaderConfig,
     StreamScan,
     Until,
-    Walk,
     row_of_transaction,
 )
+from geolog.client.walk import Chunk, StreamWalk
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.protocol.stream_state import SegmentRecord, StreamName
 from geolog.wire.entry import EntryKind
@@ -164,14 +163,14 @@ async def open_stream_reader(
 
     async def read_ahead() -> None:
         async with send:
-            walk = Walk.beginning(begin)
             try:
                 if until.is_before(begin):
                     return
-                while (chunk := await scan.next_chunk(walk, end)) is not None:
-                    await send.send(chunk)
-                    if until.is_past(chunk.entries[-1].decoded.header):
-                        return
+                with StreamWalk(scan, begin, end) as walk:
+                    while (chunk := await walk.next_chunk()) is not None:
+                        await send.send(chunk)
+                        if until.is_past(chunk.entries[-1].decoded.header):
+                            return
             except GeologError as error:
                 await send.send(error)
 

@@ -1,10 +1,5 @@
-"""Walking over a stream's entries, segment after segment, and finding the place to begin at.
+"""A stream's segments and ledgers as one reader knows them, and the place it begins at."""
 
-Whatever a replica gives is checked against what must come next: the entry's own header says
-segment, entry and first sequence, so a copy that belongs elsewhere is found.
-"""
-
-import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -26,7 +21,6 @@ from geolog.client.stream_metadata import StreamMetadata
 from geolog.client.tail import StreamEnd, TailFinder
 from geolog.ledger.ledger_metadata import (
     LedgerMetadata,
-    NoSuchLedgerError,
     VersionedLedger,
 )
 from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
@@ -59,10 +53,10 @@ class ReaderConfig:
     """Chunks of entries that are read ahead of the application."""
 
     follow_poll_s: float = 0.02
-    """How often a reader that follows asks for the LAC when nothing new is there."""
+    """Pause of a reader that follows, after a replica at which it cannot wait for more."""
 
     follow_ask_all_s: float = 0.5
-    """How often it asks all replicas, not the nearest alone, which may hear of nothing."""
+    """How long it waits at the nearest replica before it asks all: that may hear of nothing."""
 
     retry_delay_s: float = 0.2
     """Pause before metadata that did not answer is asked again."""
@@ -120,42 +114,8 @@ class Until:
         return max(0, end)
 
 
-@attrs.frozen
-class Chunk:
-    """Entries of one segment, in order."""
-
-    segment: SegmentRecord
-    entries: list[FetchedEntry]
-
-
-@attrs.define
-class Walk:
-    """Where a reader stands: the next entry, and the sequence that it must begin with."""
-
-    segment: int
-    entry: EntryId
-    sequence: int | None = None
-    ledger: LedgerRecord | None = None
-    ledger_changed: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the ledger's record is not as it was read any more."""
-    readable: EntryId = NO_ENTRY
-    """The last entry of the ledger that may be shown, as far as was asked."""
-    asked_all_s: float = -math.inf
-    """When all replicas were last asked how far that is."""
-
-    @classmethod
-    def beginning(cls, begin: Begin) -> "Walk":
-        """A walk that stands where reading begins."""
-        return cls(max(1, begin.segment), EntryId(begin.entry))
-
-    @property
-    def is_ledger_closed(self) -> bool:
-        """Whether the ledger was CLOSED when it was read: `readable` is its end then."""
-        return self.ledger is not None and self.ledger.state is LedgerState.CLOSED
-
-
 class StreamScan:
-    """Walks over the entries of a stream; the part of a reader that runs ahead."""
+    """What a reader knows of its stream; `StreamWalk` walks over the entries."""
 
     def __init__(
         self,
@@ -167,26 +127,32 @@ class StreamScan:
         tail: TailFinder,
         config: ReaderConfig,
     ) -> None:
-        self._name = name
+        self.name = name
+        self.reader = reader
+        self.config = config
+        self.segments: dict[int, SegmentRecord] = {}
+        """By number, as last read."""
         self._streams = streams
         self._ledgers = ledgers
-        self._reader = reader
         self._tail = tail
-        self._config = config
-        self._segments: dict[int, SegmentRecord] = {}
 
-    async def refresh(self) -> None:
-        """Read the list of segments again."""
-        listed = await self._streams.segments(self._name)
-        self._segments = {one.record.segment: one.record for one in listed}
+    async def refresh(self, *, changed: trio.Event | None = None) -> None:
+        """Read the list of segments again; `changed` is set once, when it is not true any more.
+
+        NoSuchStreamError when the stream is gone.
+        """
+        if changed is not None:
+            await self._streams.owner(self.name, changed=changed)
+        listed = await self._streams.segments(self.name)
+        self.segments = {one.record.segment: one.record for one in listed}
 
     async def end(self) -> StreamEnd:
         """The end of the stream now. UnavailableError when it cannot be found in time."""
-        timeout_s = self._config.end_timeout_s
+        timeout_s = self.config.end_timeout_s
         return await self._insist(
-            lambda: self._tail.end_of(self._name),
+            lambda: self._tail.end_of(self.name),
             timeout_s=timeout_s,
-            late=f"the end of {self._name} could not be found within {timeout_s} s",
+            late=f"the end of {self.name} could not be found within {timeout_s} s",
             why="too few replicas answer, or its last ledger is being recovered",
         )
 
@@ -202,15 +168,15 @@ class StreamScan:
                     if not error.retriable:
                         raise
                     why = str(error)
-                await trio.sleep(self._config.retry_delay_s)
+                await trio.sleep(self.config.retry_delay_s)
         raise UnavailableError(f"{late}: {why}")
 
     async def locate(self, start: Bound, end: StreamEnd | None) -> Begin:
         """Turn a bound into a place to begin at."""
         await self._insist(
             self.refresh,
-            timeout_s=self._config.end_timeout_s,
-            late=f"the segments of {self._name} could not be listed",
+            timeout_s=self.config.end_timeout_s,
+            late=f"the segments of {self.name} could not be listed",
             why="metadata does not answer",
         )
         if end is None and isinstance(start, Latest | LastRecords):
@@ -260,7 +226,7 @@ class StreamScan:
         """A position of an epoch that never was is somebody's mistake, not the start."""
         if home_epoch != HOME_EPOCH:
             raise InvalidArgumentError(
-                f"{self._name} has no home epoch {home_epoch}: the one that it has is"
+                f"{self.name} has no home epoch {home_epoch}: the one that it has is"
                 f" {HOME_EPOCH}"
             )
 
@@ -280,163 +246,110 @@ class StreamScan:
 
     def _last_segment(self, holds: Callable[[SegmentRecord], bool]) -> SegmentRecord | None:
         return next(
-            (one for _, one in sorted(self._segments.items(), reverse=True) if holds(one)), None
+            (one for _, one in sorted(self.segments.items(), reverse=True) if holds(one)), None
         )
 
     async def _search(
         self, segment: SegmentRecord, holds: Callable[[EntryHeader], bool]
     ) -> EntryId:
         """The last entry of which `holds` is true, if it is true of a prefix; else 0."""
-        ledger = (await self._ledger(segment)).record
-        low, high = 0, await self._readable_to(segment, ledger, NO_ENTRY) + 1
+        ledger = (await self.ledger_of(segment)).record
+        low, high = 0, await self._readable_to(segment, ledger) + 1
         while high - low > 1:
             middle = EntryId((low + high) // 2)
-            (fetched, *_) = await self._fetch(ledger, middle, middle)
+            fetched = await self._fetch(ledger, middle)
             if holds(fetched.decoded.header):
                 low = middle
             else:
                 high = middle
         return EntryId(low)
 
-    async def _readable_to(
-        self, segment: SegmentRecord, ledger: LedgerRecord, above: EntryId
-    ) -> EntryId:
+    async def _readable_to(self, segment: SegmentRecord, ledger: LedgerRecord) -> EntryId:
         """The last entry of the segment that may be shown now."""
+        known = self.known_end(segment, ledger, None)
+        if known != NO_ENTRY or segment.is_completed or ledger.state is LedgerState.CLOSED:
+            return known
+        lac = await self.reader.lac_nearby(ledger)
+        return NO_ENTRY if lac is None else lac
+
+    async def _fetch(self, ledger: LedgerRecord, entry: EntryId) -> FetchedEntry:
+        with trio.move_on_after(self.config.stall_timeout_s):
+            while True:
+                try:
+                    return (await self.reader.read(ledger, entry, entry))[0]
+                except DataLostError:
+                    moved = await self.moved(ledger)
+                    if moved is None:
+                        raise
+                    ledger = moved
+        raise UnavailableError(
+            f"entry {entry} of ledger {ledger.ledger} ({self.name}) is unavailable: none of"
+            f" its replicas answered within {self.config.stall_timeout_s} s"
+        )
+
+    async def ledger_of(
+        self, segment: SegmentRecord, *, changed: trio.Event | None = None
+    ) -> VersionedLedger:
+        """The segment's ledger, with patience; `changed` is set once, when it changes."""
+        return await self._insist(
+            lambda: self._ledgers.read(segment.ledger, changed=changed),
+            timeout_s=self.config.stall_timeout_s,
+            late=f"ledger {segment.ledger} of {self.name} could not be looked up",
+            why="metadata does not answer",
+        )
+
+    def known_end(
+        self, segment: SegmentRecord, ledger: LedgerRecord, end: StreamEnd | None
+    ) -> EntryId:
+        """The last entry of the segment that may be shown, as far as it need not be asked."""
+        if end is not None and end.segment == segment.segment:
+            return EntryId(end.entry - 1)
         if segment.last_entry is not None:
             return segment.last_entry
         if ledger.state is LedgerState.CLOSED:
             assert ledger.last_entry is not None
             return ledger.last_entry
-        return self._further(above, await self._reader.lac_nearby(ledger))
+        return NO_ENTRY
 
-    def _further(self, above: EntryId, lac: EntryId | None) -> EntryId:
-        return above if lac is None else max(above, lac)
+    async def closed_ledger_of(self, segment: SegmentRecord) -> LedgerRecord:
+        """The ledger of a segment that has a successor, with all that was written before.
 
-    async def _fetch(
-        self, ledger: LedgerRecord, first: EntryId, last: EntryId
-    ) -> list[FetchedEntry]:
-        with trio.move_on_after(self._config.stall_timeout_s):
-            return await self._reader.read(ledger, first, last)
-        raise UnavailableError(
-            f"entry {first} of ledger {ledger.ledger} ({self._name}) is unavailable: none of"
-            f" its replicas answered within {self._config.stall_timeout_s} s"
-        )
-
-    async def next_chunk(self, walk: Walk, end: StreamEnd | None) -> Chunk | None:
-        """The next entries, in order; None at `end`, of which there is none when following."""
-        while end is None or (walk.segment, walk.entry) < (end.segment, end.entry):
-            segment = self._segments.get(walk.segment)
-            if segment is None:
-                await self._find_segment(walk, is_following=end is None)
-                continue
-            if walk.ledger is None or walk.ledger.ledger != segment.ledger:
-                await self._read_ledger(walk, segment)
-                walk.readable = EntryId(walk.entry - 1)
-            ledger = walk.ledger
-            assert ledger is not None
-            if walk.entry > walk.readable:
-                await self._look_further(walk, segment, ledger, end)
-            if walk.entry <= walk.readable:
-                entries = await self._fetch(ledger, walk.entry, walk.readable)
-                for fetched in entries:
-                    self._check(segment, fetched, walk)
-                return Chunk(segment, entries)
-            if end is not None or segment.is_completed or walk.is_ledger_closed:
-                walk.segment, walk.entry = walk.segment + 1, EntryId(0)
-            else:
-                await trio.sleep(self._config.follow_poll_s)
-                if walk.ledger_changed.is_set():
-                    await self._read_ledger_again(walk, segment)
-        return None
-
-    async def _read_ledger(self, walk: Walk, segment: SegmentRecord) -> None:
-        walk.ledger_changed = trio.Event()
-        walk.ledger = (await self._ledger(segment, changed=walk.ledger_changed)).record
-
-    async def _read_ledger_again(self, walk: Walk, segment: SegmentRecord) -> None:
-        """Follow what becomes of the ledger; with metadata away, go on with what is known."""
-        walk.ledger_changed = trio.Event()
-        try:
-            with trio.move_on_after(self._config.follow_ask_all_s):
-                read = await self._ledgers.read(segment.ledger, changed=walk.ledger_changed)
-                walk.ledger = read.record
-                return
-        except NoSuchLedgerError:
-            await self._streams.read(self._name)  # NoSuchStreamError, if that is why.
-            raise
-        except GeologError as error:
-            if not error.retriable:
-                raise
-        walk.ledger_changed.set()  # It is still not known.
-
-    async def _ledger(
-        self, segment: SegmentRecord, *, changed: trio.Event | None = None
-    ) -> VersionedLedger:
-        return await self._insist(
-            lambda: self._ledgers.read(segment.ledger, changed=changed),
-            timeout_s=self._config.stall_timeout_s,
-            late=f"ledger {segment.ledger} of {self._name} could not be looked up",
-            why="metadata does not answer",
-        )
-
-    async def _look_further(
-        self, walk: Walk, segment: SegmentRecord, ledger: LedgerRecord, end: StreamEnd | None
-    ) -> None:
-        """Find how far the segment may be shown now."""
-        if end is not None and end.segment == segment.segment:
-            walk.readable = EntryId(end.entry - 1)
-            return
-        walk.readable = await self._readable_to(segment, ledger, walk.readable)
-        now_s = trio.current_time()
-        is_due = now_s - walk.asked_all_s >= self._config.follow_ask_all_s
-        if walk.entry > walk.readable and not walk.is_ledger_closed and is_due:
-            walk.asked_all_s = now_s
-            lac = await self._reader.lac_anywhere(ledger)
-            walk.readable = self._further(walk.readable, lac)
-
-    async def _find_segment(self, walk: Walk, *, is_following: bool) -> None:
-        """Go to the segment at which the walk stands, or the next one: wait until it is listed.
-
-        NoSuchStreamError when the stream is gone.
+        It is CLOSED: before that no successor is activated. But who reads may lag behind.
         """
-        while True:
-            changed = trio.Event()
-            try:
-                await self._streams.owner(self._name, changed=changed)
-                await self.refresh()
-            except GeologError as error:
-                if not (is_following and error.retriable):
-                    raise
-                await trio.sleep(self._config.retry_delay_s)
-                continue
-            number = min((one for one in self._segments if one >= walk.segment), default=None)
-            if number is not None:
-                if number > walk.segment:
-                    walk.segment, walk.entry = number, EntryId(0)
-                return
-            if not is_following:
-                raise DataLostError(
-                    f"segment {walk.segment} of {self._name} was there when the read began, and"
-                    " is not listed any more"
-                )
-            await changed.wait()
-
-    def _check(self, segment: SegmentRecord, fetched: FetchedEntry, walk: Walk) -> None:
-        """What came is what must come next; else some writer or node is broken, and we stop."""
-        header = fetched.decoded.header
-        expected = walk.sequence
-        if expected is None and walk.entry == 0:
-            expected = segment.first_sequence
-        found = (header.segment, header.entry)
-        is_in_turn = expected is None or header.first_sequence == expected
-        if found != (segment.segment, walk.entry) or not is_in_turn:
-            raise DamagedBytesError(
-                f"{self._name}: entry {walk.entry} of segment {segment.segment}, sequence"
-                f" {expected}, is asked for; node {fetched.served_by.node_id} gave entry"
-                f" {header.entry} of segment {header.segment}, sequence {header.first_sequence}"
+        ledger = (
+            await self._insist(
+                lambda: self._ledgers.read_latest(segment.ledger),
+                timeout_s=self.config.stall_timeout_s,
+                late=f"ledger {segment.ledger} of {self.name} could not be looked up",
+                why="metadata does not answer",
             )
-        walk.entry = EntryId(walk.entry + 1)
-        walk.sequence = header.next_sequence
+        ).record
+        if ledger.state is not LedgerState.CLOSED:
+            raise DamagedBytesError(
+                f"ledger {ledger.ledger} of {self.name} is {ledger.state.value}, but segment"
+                f" {segment.segment} has a successor: metadata is damaged"
+            )
+        return ledger
+
+    async def ledger_now(self, segment: SegmentRecord, changed: trio.Event) -> LedgerRecord:
+        """The segment's ledger; without patience. NoSuchLedgerError, UnavailableError."""
+        return (await self._ledgers.read(segment.ledger, changed=changed)).record
+
+    async def check_stream(self) -> None:
+        """NoSuchStreamError if the stream is gone."""
+        await self._streams.read(self.name)
+
+    async def moved(self, ledger: LedgerRecord) -> LedgerRecord | None:
+        """The ledger as it is now, if its entries are elsewhere than was known; else None."""
+        with trio.move_on_after(self.config.stall_timeout_s):
+            try:
+                found = (await self._ledgers.read_latest(ledger.ledger)).record
+            except GeologError as error:
+                if not error.retriable:
+                    raise
+                return None
+            return found if found.fragments != ledger.fragments else None
+        return None
 
 
 def row_of_transaction(batch: RecordBatch, transaction_id: int) -> int:

@@ -118,7 +118,10 @@ class TailFinder:
         return StreamEnd(segment.segment, end, header.next_sequence, header.append_time_us)
 
     async def _end_entry(self, name: StreamName, ledger: LedgerRecord) -> EntryId | None:
-        """The end of an open ledger, once the LAC has reached it; None if it was closed."""
+        """The end of an open ledger, once the LAC has reached it; None to look again.
+
+        That is so when it was closed, or its members are not those that were asked.
+        """
         end: EntryId | None = None
         lac = held_to = NO_ENTRY
         next_look_s = trio.current_time() + _STATE_POLL_S
@@ -128,7 +131,10 @@ class TailFinder:
                 if await self._is_ended(name, ledger):
                     return None
                 next_look_s = trio.current_time() + _STATE_POLL_S
-            end = view.end if end is None else end
+            if end is None and view.end is not None:
+                if await self._has_moved(ledger):
+                    return None
+                end = view.end
             lac = max(lac, view.lac)
             if end is not None and lac >= end - 1:
                 return end
@@ -136,6 +142,11 @@ class TailFinder:
             if end is not None or view.held_to <= held_to:
                 await trio.sleep(_LAC_POLL_S)
             held_to = max(held_to, view.held_to)
+
+    async def _has_moved(self, ledger: LedgerRecord) -> bool:
+        """Whether a member was replaced since: of its successor's entries it says ABSENT."""
+        found = (await self._ledgers.read_latest(ledger.ledger)).record
+        return found.fragments != ledger.fragments
 
     async def _is_ended(self, name: StreamName, ledger: LedgerRecord) -> bool:
         """Whether the ledger is CLOSED now; closes it when nobody else is there to do so."""

@@ -1,5 +1,8 @@
 """One connection to one storage node: questions with answers, and a pipeline of adds.
 
+A question may have several answers, one after the other. They are kept until whoever asked
+takes them; how many there may be is part of the question.
+
 Adds are numbered as they are sent and answered cumulatively, so an answer costs the same for
 one add as for a thousand. Who added is told through an `AddSink`, at once and in order, from
 the receiving task: no task, timer or channel per add. A message goes out by the caller's own
@@ -10,7 +13,8 @@ are lost.
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import attrs
@@ -116,7 +120,7 @@ class NodeConnection:
         self._room_waiters: dict[tuple[RoomWaiter, int], None] = {}
         self._progress_s = -math.inf  # When adds were last answered.
         self._request_last = 0
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, Question] = {}
         self._broken: ConnectionFailedError | None = None
         self._ended = trio.Event()
         self.node: HelloAnswer | None = None
@@ -208,27 +212,42 @@ class NodeConnection:
         ConnectionFailedError when the connection ends first; FencedError or NodeRefusedError
         when the node refuses.
         """
+        with self.asking(make) as question:
+            return await question.answer(kind)
+
+    @contextmanager
+    def asking(
+        self, make: Callable[[int], Message], *, answers_max: int = 1
+    ) -> Iterator["Question"]:
+        """Send the question that `make` makes of a request number; its answers are kept.
+
+        At most `answers_max` of them: a node that gives more is let go. When the block ends,
+        what still comes is dropped. ConnectionFailedError when the connection has ended.
+        """
         if self._broken is not None:
             raise self._broken
         self._request_last += 1
         request = self._request_last
-        question = self._questions[request] = _Question(trio.current_time())
+        question = self._questions[request] = Question(self, answers_max)
         try:
             self._send_nowait(encode(make(request)))
-            await question.answered.wait()
+            yield question
         finally:
             self._questions.pop(request, None)
-        answer = question.answer
-        if isinstance(answer, kind):
-            return answer
-        if isinstance(answer, Refused):
-            raise _refusal_error(self._peer, answer)
-        if answer is not None:
-            self.break_off("it answered out of turn")
-        raise self._ended_why()
 
-    def _ended_why(self) -> ConnectionFailedError:
+    def ended_why(self) -> ConnectionFailedError:
+        """What to raise to those who wait on a connection that has ended."""
         return self._broken or ConnectionFailedError(f"connection to {self._peer} ended")
+
+    @property
+    def peer(self) -> str:
+        """The node's address, as a person would read it."""
+        return self._peer
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything on it."""
+        return not (self._questions or self._adds or self._sinks or self._unsent)
 
     def break_off(self, why: str) -> None:
         """End the connection now; everybody who waits on it is told."""
@@ -240,7 +259,7 @@ class NodeConnection:
         self._has_unsent.set()
         self._unsent.clear()
         for question in self._questions.values():
-            question.answered.set()
+            question.end()
         self._adds.clear()
         self._room_waiters.clear()
         sinks, self._sinks = self._sinks, {}
@@ -249,7 +268,11 @@ class NodeConnection:
 
     def oldest_open_s(self) -> float | None:
         """Since when a question, or all adds, have been waiting for an answer; trio's clock."""
-        times = [question.asked_s for question in self._questions.values()]
+        times = [
+            question.waiting_since_s
+            for question in self._questions.values()
+            if not question.is_answered
+        ]
         if self._adds:
             times.append(max(self._adds[0][3], self._progress_s))
         return min(times, default=None)
@@ -360,8 +383,7 @@ class NodeConnection:
                 request = getattr(message, "request", None)
                 question = self._questions.get(request) if request is not None else None
                 if question is not None:  # Else whoever asked has gone.
-                    question.answer = message
-                    question.answered.set()
+                    question.take(message)
 
     def _on_synced(self, through: int) -> None:
         if through >= self._ordinal_first + len(self._adds):
@@ -412,11 +434,56 @@ class NodeConnection:
             sink.on_add_refused(slot, entry, refused)
 
 
-@attrs.define
-class _Question:
-    asked_s: float
-    answered: trio.Event = attrs.field(factory=trio.Event)
-    answer: Message | None = None
+class Question:
+    """What was asked on a connection, and the answers that came and were not taken yet."""
+
+    def __init__(self, connection: NodeConnection, answers_max: int) -> None:
+        self._connection = connection
+        self._answers_left = answers_max
+        self._answers: deque[Message] = deque()
+        self._came = trio.Event()
+        self.waiting_since_s = trio.current_time()
+        """When it was asked, or last answered."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether no further answer is waited for."""
+        return self._answers_left == 0
+
+    async def answer(self, kind: type[A]) -> A:
+        """Wait for the next answer, and take it.
+
+        ConnectionFailedError when the connection ends first; FencedError or NodeRefusedError
+        when the node refuses.
+        """
+        while not self._answers:
+            if self._connection.is_broken:
+                raise self._connection.ended_why()
+            await self._came.wait()
+            self._came = trio.Event()
+        answer = self._answers.popleft()
+        if isinstance(answer, kind):
+            return answer
+        if isinstance(answer, Refused):
+            raise _refusal_error(self._connection.peer, answer)
+        self._connection.break_off("it answered out of turn")
+        raise self._connection.ended_why()
+
+    def take(self, message: Message) -> None:
+        """An answer came."""
+        if not self._answers_left:
+            self._connection.break_off("it answered more often than it was asked")
+            return
+        is_last = isinstance(message, Refused) or getattr(message, "is_last", True)
+        self._answers_left = 0 if is_last else self._answers_left - 1
+        self._answers.append(message)
+        self.waiting_since_s = trio.current_time()
+        self._came.set()
+
+    def end(self) -> None:
+        """The connection has ended: what came can still be taken, no more will come."""
+        self._answers_left = 0
+        self._came.set()
 
 
 def _after(buffers: list[bytes | memoryview], sent_bytes: int) -> list[bytes | memoryview]:

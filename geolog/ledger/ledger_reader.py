@@ -6,16 +6,18 @@ there: lost.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 import trio
 
-from geolog.ledger.node_pool import NodePool
+from geolog.ledger.connection import NodeConnection
+from geolog.ledger.node_pool import LinkUse, NodePool
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
-from geolog.protocol.messages import Answer, Probe, ProbeAnswer, Read, ReadAnswer
+from geolog.protocol.messages import Answer, Follow, Probe, ProbeAnswer, Read, ReadAnswer
 from geolog.wire.entry import Entry, EntryHeader, decode_entry
+from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
 
 
@@ -26,14 +28,17 @@ class LedgerReadConfig:
     batch_entries: int = 256
     """Entries asked for at a time."""
 
-    batch_bytes: int = 2 * 1024 * 1024
-    """Bytes asked for at a time."""
+    batch_bytes: int = 1024 * 1024
+    """Bytes of one answer, unless a single entry is larger."""
 
     replica_timeout_s: float = 2.0
     """How long one replica may take before the next one is asked."""
 
     retry_delay_s: float = 0.2
     """Pause after all replicas failed, before they are asked again."""
+
+    suspect_s: float = 5.0
+    """How long a replica that failed is asked after the others."""
 
 
 @attrs.frozen
@@ -43,6 +48,15 @@ class FetchedEntry:
     entry: EntryId
     decoded: Entry
     served_by: Member
+
+
+@attrs.frozen
+class Followed:
+    """What a member said to a follower: its LAC, and entries up to it that it has intact."""
+
+    lac: EntryId
+    entries: list[FetchedEntry]
+    is_fenced: bool
 
 
 @attrs.frozen
@@ -73,10 +87,10 @@ class LedgerReader:
         rng: random.Random,
         config: LedgerReadConfig,
     ) -> None:
-        self._pool = pool
+        self.pool = pool
+        self.config = config
         self._region = region
         self._rng = rng
-        self._config = config
         self._failed: dict[InstanceId, float] = {}  # When a replica last failed us.
         self.damaged_count = 0
 
@@ -90,10 +104,12 @@ class LedgerReader:
         """
         assert first <= last
         while True:
-            fetched = await self._read_once(record, first, last)
+            fetched = await self._read_spread(record, first, last)
+            if not fetched:
+                fetched = await self._read_once(record, first, last)
             if fetched:
                 return fetched
-            await trio.sleep(self._config.retry_delay_s * self._rng.uniform(0.5, 1.5))
+            await trio.sleep(self.config.retry_delay_s * self._rng.uniform(0.5, 1.5))
 
     async def _read_once(
         self, record: LedgerRecord, first: EntryId, last: EntryId
@@ -102,22 +118,22 @@ class LedgerReader:
         rule = fragment.rule(record.quorum)
         slots = rule.write_set(first)
         absent = 0
-        for slot in self._in_order(fragment, slots):
+        for slot in self.in_order(fragment, slots):
             member = fragment.ensemble[slot]
-            count = min(last - first + 1, self._config.batch_entries)
-            with trio.move_on_after(self._config.replica_timeout_s) as patience:
+            count = self._count_asked(record, first, last)
+            with trio.move_on_after(self.config.replica_timeout_s) as patience:
                 try:
                     answer = await self._ask(record.ledger, member, first, count)
                 except GeologError:
-                    self._failed[member.instance] = trio.current_time()
+                    self.note_failed(member)
                     continue
-                fetched = self._intact_prefix(record, member, first, answer)
+                fetched = self.intact_prefix(record, member, first, answer)
                 if fetched:
                     self._failed.pop(member.instance, None)
                     return fetched
-                absent += answer.entries[0].answer is Answer.ABSENT
+                absent += bool(answer.entries) and answer.entries[0].answer is Answer.ABSENT
             if patience.cancelled_caught:
-                self._failed[member.instance] = trio.current_time()
+                self.note_failed(member)
         if absent == len(slots):
             raise DataLostError(
                 f"entry {first} of ledger {record.ledger} was acknowledged, and none of its"
@@ -125,7 +141,63 @@ class LedgerReader:
             )
         return []
 
-    def _in_order(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
+    async def _read_spread(
+        self, record: LedgerRecord, first: EntryId, last: EntryId
+    ) -> list[FetchedEntry]:
+        """Where no member holds all entries: ask those that together do, at once.
+
+        Nothing where one holds all, or if the first entry does not come.
+        """
+        quorum = record.quorum
+        if quorum.write_quorum == quorum.ensemble_size:
+            return []
+        fragment = record.fragment_of(first)
+        count = self._count_asked(record, first, last)
+        found: dict[EntryId, FetchedEntry] = {}
+
+        async def ask(member: Member) -> None:
+            with trio.move_on_after(self.config.replica_timeout_s):
+                try:
+                    answer = await self._ask(record.ledger, member, first, count)
+                except GeologError:
+                    self.note_failed(member)
+                    return
+                found.update(self._intact(record, member, first, answer))
+                return
+            self.note_failed(member)
+
+        async with trio.open_nursery() as nursery:
+            for slot in self._that_hold(record, first, count):
+                nursery.start_soon(ask, fragment.ensemble[slot])
+        end = first
+        while end in found:
+            end = EntryId(end + 1)
+        return [found[EntryId(entry)] for entry in range(first, end)]
+
+    def _that_hold(self, record: LedgerRecord, first: EntryId, count: int) -> list[int]:
+        """Few members, the nearest first, of whom each entry has one."""
+        fragment = record.fragment_of(first)
+        rule = fragment.rule(record.quorum)
+        size = record.quorum.ensemble_size
+        lacking = [rule.write_mask(entry) for entry in range(first, first + min(count, size))]
+        chosen = []
+        for slot in self.in_order(fragment, range(size)):
+            left = [mask for mask in lacking if not mask >> slot & 1]
+            if len(left) < len(lacking):
+                chosen.append(slot)
+            lacking = left
+        return chosen
+
+    def _count_asked(self, record: LedgerRecord, first: EntryId, last: EntryId) -> int:
+        """Entries of one question: of one ensemble."""
+        end = record.end_of_run(first, last)
+        return min(end - first + 1, self.config.batch_entries, ENTRIES_PER_ANSWER_MAX)
+
+    def note_failed(self, member: Member) -> None:
+        """Ask this replica after the others for a while."""
+        self._failed[member.instance] = trio.current_time()
+
+    def in_order(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
         """The nearest first: this region, then the others; those that failed us lately last."""
         order = list(slots)
         self._rng.shuffle(order)
@@ -134,7 +206,7 @@ class LedgerReader:
         def rank(slot: int) -> tuple[bool, bool]:
             member = fragment.ensemble[slot]
             failed_s = self._failed.get(member.instance)
-            is_suspect = failed_s is not None and now_s - failed_s < 5.0
+            is_suspect = failed_s is not None and now_s - failed_s < self.config.suspect_s
             return is_suspect, member.location.region != self._region
 
         return sorted(order, key=rank)
@@ -142,14 +214,14 @@ class LedgerReader:
     async def _ask(
         self, ledger: LedgerId, member: Member, first: EntryId, count: int
     ) -> ReadAnswer:
-        connection = await self._pool.link(member.instance).wait_connection()
+        connection = await self._connection(member)
         return await connection.ask(
             lambda request: Read(
                 request,
                 ledger,
                 first,
                 count,
-                self._config.batch_bytes,
+                self.config.batch_bytes,
                 1,
                 NO_EPOCH,
                 member.instance,
@@ -157,13 +229,26 @@ class LedgerReader:
             ReadAnswer,
         )
 
-    def _intact_prefix(
+    async def _connection(self, member: Member) -> NodeConnection:
+        return await self.pool.link(member.instance, LinkUse.READING).wait_connection()
+
+    def intact_prefix(
         self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
     ) -> list[FetchedEntry]:
-        fetched = []
+        """The entries of an answer up to the first that the member has not, or not intact."""
+        fetched: list[FetchedEntry] = []
+        for entry, found in self._intact(record, member, first, answer):
+            if entry != first + len(fetched):
+                break
+            fetched.append(found)
+        return fetched
+
+    def _intact(
+        self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
+    ) -> Iterator[tuple[EntryId, FetchedEntry]]:
         for place, one in enumerate(answer.entries):
             if one.answer is not Answer.HAVE:
-                break
+                continue
             entry = EntryId(first + place)
             try:
                 decoded = decode_entry(one.body)
@@ -171,29 +256,62 @@ class LedgerReader:
                 check_place(decoded.header, record, entry)
             except DamagedBytesError:
                 self.damaged_count += 1  # Another replica's turn.
-                break
-            fetched.append(FetchedEntry(entry, decoded, member))
-        return fetched
+                continue
+            yield entry, FetchedEntry(entry, decoded, member)
 
     async def read_replica(
         self, record: LedgerRecord, slot: int, first: EntryId, count: int
     ) -> ReadAnswer:
         """What one member says of these entries, as it says it; for verification."""
         member = record.fragment_of(first).ensemble[slot]
-        with trio.move_on_after(self._config.replica_timeout_s):
+        with trio.move_on_after(self.config.replica_timeout_s):
             return await self._ask(record.ledger, member, first, count)
         raise UnavailableError(f"node {member.node_id} does not answer")
+
+    async def follow(
+        self, record: LedgerRecord, first: EntryId, *, wait_s: float
+    ) -> Followed | None:
+        """Wait at the nearest member until it knows `first` acknowledged, or for `wait_s`.
+
+        None when that member fails: the next call asks another. No entries when the time was
+        over, the ledger is fenced there, or the member has them not intact.
+        """
+        fragment = record.fragments[-1]
+        (slot, *_) = self.in_order(fragment, range(len(fragment.ensemble)))
+        member = fragment.ensemble[slot]
+        with trio.move_on_after(wait_s + self.config.replica_timeout_s):
+            try:
+                connection = await self._connection(member)
+                answer = await connection.ask(
+                    lambda request: Follow(
+                        request,
+                        record.ledger,
+                        first,
+                        self.config.batch_entries,
+                        self.config.batch_bytes,
+                        round(wait_s * 1000),
+                        member.instance,
+                    ),
+                    ReadAnswer,
+                )
+            except GeologError:
+                self.note_failed(member)
+                return None
+            entries = self.intact_prefix(record, member, first, answer)
+            return Followed(answer.lac, entries, answer.is_fenced)
+        self.note_failed(member)
+        return None
 
     async def lac_nearby(self, record: LedgerRecord) -> EntryId | None:
         """The LAC that the nearest member knows; None when no member answers."""
         fragment = record.fragments[-1]
-        for slot in self._in_order(fragment, range(len(fragment.ensemble))):
+        for slot in self.in_order(fragment, range(len(fragment.ensemble))):
             member = fragment.ensemble[slot]
-            with trio.move_on_after(self._config.replica_timeout_s):
+            with trio.move_on_after(self.config.replica_timeout_s):
                 try:
                     return await self._ask_lac(record.ledger, member)
                 except GeologError:
-                    self._failed[member.instance] = trio.current_time()
+                    self.note_failed(member)
         return None
 
     async def lac_anywhere(self, record: LedgerRecord) -> EntryId | None:
@@ -206,14 +324,14 @@ class LedgerReader:
             except GeologError:
                 return
 
-        with trio.move_on_after(self._config.replica_timeout_s / 4):
+        with trio.move_on_after(self.config.replica_timeout_s / 4):
             async with trio.open_nursery() as nursery:
                 for member in record.fragments[-1].ensemble:
                     nursery.start_soon(ask, member)
         return max(found, default=None)
 
     async def _ask_lac(self, ledger: LedgerId, member: Member) -> EntryId:
-        connection = await self._pool.link(member.instance).wait_connection()
+        connection = await self._connection(member)
         question = _lac_question(ledger, member.instance)
         return (await connection.ask(question, ProbeAnswer)).lac
 
@@ -223,13 +341,13 @@ class LedgerReader:
         rule = fragment.rule(record.quorum)
         first = max(EntryId(above + 1), fragment.first_entry)
         answers: dict[int, ProbeAnswer] = {}
-        count = self._config.batch_entries
+        count = self.config.batch_entries
 
         async def ask(slot: int) -> None:
             member = fragment.ensemble[slot]
-            with trio.move_on_after(self._config.replica_timeout_s):
+            with trio.move_on_after(self.config.replica_timeout_s):
                 try:
-                    connection = await self._pool.link(member.instance).wait_connection()
+                    connection = await self._connection(member)
                     answer = await connection.ask(
                         lambda request: Probe(
                             request, record.ledger, first, count, member.instance

@@ -1,11 +1,15 @@
-"""The storage nodes that a process talks to, and one connection to each that is wanted.
+"""The storage nodes that a process talks to, and the connections to each that are wanted.
 
-A link stands for one instance. It is kept connected while somebody wants it, with growing
-pauses between attempts; those who use it are told when it comes up. One task a link, none a
-ledger. One more task watches for nodes that leave something unanswered, one follows the list of
-live nodes, and one pushes the LAC of writers that have fallen idle.
+A link stands for one instance and one use: what is read goes over a connection of its own, so
+that the answers to a large read never stand before those to adds. A link is kept connected
+while somebody wants it, with growing pauses between attempts; those who use it are told when it
+comes up; when nobody has wanted it for a while its connection is given up. One task a link,
+none a ledger. One more task watches for nodes that leave something unanswered, one follows the
+list of live nodes, and one pushes the LAC of writers that have fallen idle.
 """
 
+import enum
+import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,8 +26,24 @@ from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
 from topology.errors import GeologError, UnavailableError
 
-LAC_PUSH_DELAY_S = 0.005
-"""How long a writer may be idle before its LAC is pushed; readers at the tail wait for it."""
+_log = logging.getLogger(__name__)
+
+LAC_PUSH_DELAY_S = 0.001
+"""How long a writer may be idle before its LAC is pushed; readers at the tail wait for it.
+
+It is what a record at the tail costs beyond its append when no other follows. A writer that
+adds again at once, as those do that wait for each answer, carries the LAC with its next add and
+pushes nothing; one that adds more seldom pushes once an add, a few bytes to each member.
+"""
+
+
+class LinkUse(enum.Enum):
+    """What goes over a connection."""
+
+    WRITING = "writing"
+    """Adds, fences, and all else that is small."""
+    READING = "reading"
+    """Reads and follows."""
 
 
 class LinkUser(Protocol):
@@ -65,19 +85,24 @@ class PoolConfig:
     nodes_refresh_s: float = 5.0
     """How often the list of nodes is read again even if no watch fired."""
 
+    idle_s: float = 60.0
+    """How long a connection that nobody wants is kept."""
+
 
 class NodeLink:
-    """What a process has to do with one instance."""
+    """What a process has to do with one instance, for one use."""
 
-    def __init__(self, pool: "NodePool", instance: InstanceId) -> None:
+    def __init__(self, pool: "NodePool", instance: InstanceId, use: LinkUse) -> None:
         self._pool = pool
         self.instance = instance
+        self.use = use
         self.connection: NodeConnection | None = None
         self.why_down = "not tried yet"
         self._users: dict[LinkUser, None] = {}
         self._wanted = trio.Event()
         self._waiting_count = 0
         self._changed = trio.Event()
+        self._wanted_s = trio.current_time()
         self.is_resting = False
 
     def subscribe(self, user: LinkUser) -> None:
@@ -101,6 +126,7 @@ class NodeLink:
         """
         if self.is_resting:
             raise ConnectionFailedError(self.why_down)
+        self._wanted_s = trio.current_time()
         self._waiting_count += 1
         self._wanted.set()
         try:
@@ -111,6 +137,14 @@ class NodeLink:
             return self.connection
         finally:
             self._waiting_count -= 1
+
+    def give_up_if_idle(self) -> None:
+        """Close the connection if nobody has wanted it for a while."""
+        connection = self.connection
+        if connection is None or self._users or not connection.is_idle:
+            self._wanted_s = trio.current_time()
+        elif trio.current_time() - self._wanted_s > self._pool.config.idle_s:
+            connection.break_off("nobody wanted it for a while")
 
     def _announce(self) -> None:
         changed, self._changed = self._changed, trio.Event()
@@ -193,17 +227,17 @@ class NodePool:
         self.config = config
         self._metadata = metadata
         self._nursery = nursery
-        self._links: dict[InstanceId, NodeLink] = {}
+        self._links: dict[tuple[InstanceId, LinkUse], NodeLink] = {}
         self._addresses: dict[InstanceId, Address] = {}
         self._idle_writers: dict[LacPusher, None] = {}
         self._has_idle_writers = trio.Event()
 
-    def link(self, instance: InstanceId) -> NodeLink:
+    def link(self, instance: InstanceId, use: LinkUse = LinkUse.WRITING) -> NodeLink:
         """The link to an instance, made when it is first asked for."""
-        link = self._links.get(instance)
+        link = self._links.get((instance, use))
         if link is None:
-            link = self._links[instance] = NodeLink(self, instance)
-            self._nursery.start_soon(link.run, name=f"link to {instance}")
+            link = self._links[instance, use] = NodeLink(self, instance, use)
+            self._nursery.start_soon(link.run, name=f"link to {instance} for {use.value}")
         return link
 
     def links(self) -> list[NodeLink]:
@@ -212,7 +246,8 @@ class NodePool:
 
     def unreachable(self) -> list[InstanceId]:
         """Instances that this process tried to reach and does not, whatever metadata says."""
-        return [link.instance for link in self._links.values() if link.is_resting]
+        resting = {link.instance: None for link in self._links.values() if link.is_resting}
+        return list(resting)
 
     async def live_nodes(self) -> list[NodeRecord]:
         """The nodes that are up, as metadata says."""
@@ -256,6 +291,7 @@ class NodePool:
             for link in self.links():
                 if link.connection is not None:
                     link.connection.break_off_if_late()
+                link.give_up_if_idle()
 
     async def run_addresses(self) -> None:
         """Follow nodes that move to another address; never returns."""
@@ -264,9 +300,10 @@ class NodePool:
             try:
                 records = await list_known_nodes(self._metadata, self.cluster)
             except GeologError as error:
+                # What is known is used on, whether metadata is away or a record is damaged.
                 if not error.retriable:
-                    raise
-                continue  # What is known is used on; metadata is tried again after the pause.
+                    _log.warning("the list of nodes cannot be read: %s", error)
+                continue
             self._addresses = {record.instance: record.address for record in records}
 
 
