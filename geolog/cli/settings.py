@@ -152,7 +152,7 @@ class Setting:
             case Kind.BYTES, int():
                 return format_bytes(value)
             case Kind.BYTES_PER_SECOND, float() | int():
-                return f"{value:g}B/s"
+                return f"{format_bytes(round(value))}/s"
             case Kind.FLAG, _:
                 return "true" if value else "false"
             case _:

@@ -18,7 +18,7 @@ from typing import assert_never
 import attrs
 from crc32c import crc32c
 
-from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.replica import PersistEntry, PersistFence, PersistOpen
 from topology.errors import ConflictError, DamagedBytesError
 
@@ -150,6 +150,11 @@ class Record:
     body_crc: int
 
     @property
+    def is_copy(self) -> bool:
+        """Of ENTRY: compaction wrote it, for the bytes alone; it promises nothing."""
+        return self.epoch == NO_EPOCH
+
+    @property
     def file_id(self) -> int:
         """Of RETIRE: the file that is meant."""
         assert self.kind is Kind.RETIRE
@@ -209,6 +214,13 @@ def retire_record(file_id: int) -> Record:
 def settle_record(first: int, last: int) -> Record:
     """The record that damage in these files was made good."""
     return attrs.evolve(MARK, kind=Kind.SETTLE, ledger=LedgerId(first), entry=EntryId(last))
+
+
+def copy_record(ledger: LedgerId, entry: EntryId, body_length: int, body_crc: int) -> Record:
+    """The record of an entry that is copied out of a file which is about to be removed."""
+    return Record(
+        Kind.ENTRY, NO_FLAGS, ledger, entry, NO_EPOCH, NO_ENTRY, body_length, body_crc
+    )
 
 
 def table_record(body: bytes) -> Record:

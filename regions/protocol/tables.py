@@ -27,8 +27,11 @@ _LEDGER_ROW = struct.Struct("<qqqqQB7x")
 _INTERVAL_ROW = struct.Struct("<QQ")
 _FILE_ROW = struct.Struct("<QQI4x")
 _ENTRY_ROW = struct.Struct("<QQQII")
+TABLE_ROW_BYTES_MAX = _LEDGER_ROW.size
+"""No row of a table is longer."""
 _ENTRY_KEY = struct.Struct("<QQ")
 _ENTRY_PLACE = struct.Struct("<QII")
+_OFFSET = struct.Struct("<Q")
 
 _FOOTER_MAGIC = b"geologJT"
 _FOOTER = struct.Struct("<8sQQQI")
@@ -43,6 +46,15 @@ class Place:
     offset: int
     length: int
     crc: int
+
+
+@attrs.frozen
+class EntryRow:
+    """One entry of a file."""
+
+    ledger: LedgerId
+    entry: EntryId
+    place: Place
 
 
 @attrs.frozen
@@ -166,6 +178,33 @@ class SealedTable:
         if low == self._starts[at + 1] or self._key(low)[1] != entry:
             return None
         return Place(*_ENTRY_PLACE.unpack_from(self._rows, low * _ENTRY_ROW.size + 16))
+
+    @property
+    def ledgers(self) -> Sequence[int]:
+        """The ledgers that have entries here, sorted."""
+        return self._ledgers
+
+    def lengths(self, at: int, *, step: int, each_bytes: int) -> Iterator[int]:
+        """Bytes of the entries of the ledger with this index, and `each_bytes` for each.
+
+        Of `step` entries at a time.
+        """
+        size = _ENTRY_ROW.size
+        for row in range(self._starts[at], self._starts[at + 1], step):
+            end = min(row + step, self._starts[at + 1])
+            rows = memoryview(self._rows)[row * size : end * size]
+            lengths = (length for *_, length, _ in _ENTRY_ROW.iter_unpack(rows))
+            yield sum(lengths) + (end - row) * each_bytes
+
+    def row(self, at: int) -> EntryRow:
+        """One row, by its number."""
+        ledger, entry, *place = _ENTRY_ROW.unpack_from(self._rows, at * _ENTRY_ROW.size)
+        return EntryRow(LedgerId(ledger), EntryId(entry), Place(*place))
+
+    def offset(self, at: int) -> int:
+        """Where the body of a row's entry begins."""
+        offset: int = _OFFSET.unpack_from(self._rows, at * _ENTRY_ROW.size + _ENTRY_KEY.size)[0]
+        return offset
 
     def _key(self, row: int) -> tuple[int, int]:
         ledger, entry = _ENTRY_KEY.unpack_from(self._rows, row * _ENTRY_ROW.size)

@@ -17,6 +17,11 @@ _POSITIVE = (
     "journal_ahead_bytes",
     "free_bytes_min",
     "free_check_s",
+    "compaction_bytes_per_s",
+    "compaction_interval_s",
+    "compaction_live_share_max",
+    "scrub_bytes_per_s",
+    "scrub_interval_s",
     "connections_max",
     "handshake_timeout_s",
     "reads_max",
@@ -77,12 +82,32 @@ class StorageConfig:
     """Bytes of entries in one answer to a read, unless a single entry is larger."""
 
     free_bytes_min: int = 64 << 20
-    """With less space left in a data directory it takes no entries and ledgers, until there is
-    more, but still reads and fences. The node then counts as read-only: no new ledgers are
-    placed on it, though those of its other directories go on."""
+    """The reserve of a data directory, for fences and the journal itself. Above it stands the
+    room that compaction copies in: as much as may live in a journal file that is compacted.
+    When less than both is free, the directory takes no entries and ledgers until a quarter more
+    is, but still reads, fences and compacts. The node then counts as read-only: no new ledgers
+    are placed on it, though those of its other directories go on."""
 
     free_check_s: float = 1.0
     """How often the space left is looked at."""
+
+    compaction_live_share_max: float = 0.5
+    """A journal file of whose entries less than this share belongs to ledgers that are not
+    deleted is compacted: higher wins more space, and writes what lives more often."""
+
+    compaction_bytes_per_s: float = 16 << 20
+    """How fast compaction copies, in each data directory."""
+
+    compaction_interval_s: float = 30.0
+    """Pause before the files are looked at again when none was worth being compacted."""
+
+    scrub_bytes_per_s: float = 8 << 20
+    """How fast stored entries are read and compared with their checksums, in each data
+    directory. A small entry counts as 1 KiB."""
+
+    scrub_interval_s: float = 7 * 24 * 3600.0
+    """How often all of them are: each round begins so long after the one before, or when that
+    is done."""
 
     connections_max: int = 1024
     """Connections at a time; more are closed at once."""

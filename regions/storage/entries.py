@@ -6,7 +6,7 @@ that does not match is remembered as CORRUPT, and never given away (law 15).
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 from crc32c import crc32c
@@ -16,7 +16,7 @@ from geolog.protocol.messages import Answer, EntryAnswer
 from geolog.protocol.replica import NOTHING_HELD, Held
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import Record
-from regions.protocol.tables import OpenTable, Place, SealedTable
+from regions.protocol.tables import EntryRow, OpenTable, Place, SealedTable
 from regions.storage.disk import DiskFailedError, DiskFile
 
 _log = logging.getLogger(__name__)
@@ -45,6 +45,8 @@ class _Found:
     body: bytes | memoryview | None = None
     source: JournalFile | None = None
     place: Place | None = None
+    ledger: int = 0
+    entry: int = 0
 
     def in_memory(self) -> EntryAnswer:
         """The answer, of what is in memory or nowhere.
@@ -82,7 +84,10 @@ class EntryStore:
         self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._cached_bytes = 0
         self._cached_bytes_max = cached_bytes_max
-        self._corrupt: set[tuple[int, int]] = set()  # By file and offset.
+        # Places, by file and offset, of which no newer copy is known; by ledger and entry.
+        self._corrupt: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        self.on_corrupt: Callable[[LedgerId, EntryId], None] = _tell_nobody
+        """Called when an entry is first found damaged."""
 
     def statistics(self) -> EntryStatistics:
         """Counts of now."""
@@ -117,6 +122,42 @@ class EntryStore:
     def remove_file(self, file_id: int) -> None:
         """A sealed file goes; it stays readable for those who are reading it now."""
         self._files = [each for each in self._files if each.file_id != file_id]
+        for key in [key for key, places in self._corrupt.items() if _is_in(places, file_id)]:
+            del self._corrupt[key]
+
+    def forget(self, ledger: LedgerId) -> None:
+        """The ledger was deleted: damage of its entries does not matter any more."""
+        for key in [key for key in self._corrupt if key[0] == ledger]:
+            del self._corrupt[key]
+
+    def has_corrupt(self, file_id: int) -> bool:
+        """Whether an entry of the file is damaged, and no newer copy of it is known."""
+        return any(_is_in(places, file_id) for places in self._corrupt.values())
+
+    def is_live(self, source: JournalFile, row: EntryRow) -> bool:
+        """Whether this copy of an entry is the one that counts."""
+        if row.ledger in self._ledgers.deleted:
+            return False
+        if (row.ledger, row.entry) in self._in_flight:
+            return False
+        for newer in reversed(self._files):
+            if newer.file_id == source.file_id:
+                return True
+            if newer.table.find(row.ledger, row.entry) is not None:
+                return False
+        return False
+
+    async def read_rows(
+        self, source: JournalFile, rows: Sequence[EntryRow]
+    ) -> list[EntryAnswer]:
+        """Read these entries of the file from disk, in order of their offsets."""
+        wanted = [
+            _Found(
+                Answer.HAVE, row.place.length, None, source, row.place, row.ledger, row.entry
+            )
+            for row in rows
+        ]
+        return [answer for run in _runs(wanted) for answer in await self._read_run(run)]
 
     def on_persist(self, record: Record, body: bytes | memoryview) -> None:
         """An entry was handed to the journal."""
@@ -128,6 +169,9 @@ class EntryStore:
         self.open_table.add(*key, body_offset, record.body_length, record.body_crc)
         if self._in_flight[key][0] is record:  # Not replaced meanwhile by another copy.
             del self._in_flight[key]
+        self._corrupt.pop(key, None)
+        if record.is_copy:
+            return  # Nobody reads at the tail what compaction moves.
         # A copy, because the body is a piece of a receive buffer, which it would keep alive.
         self._cache[self._files[-1].file_id, body_offset] = bytes(body)
         self._cached_bytes += len(body)
@@ -198,14 +242,17 @@ class EntryStore:
         if in_flight is not None:
             record, body = in_flight
             return _Found(Answer.HAVE, record.body_length, body)
+        if ledger in self._ledgers.deleted:
+            return _UNKNOWN
         for source in reversed(self._files):
             place = source.table.find(ledger, entry)
             if place is None:
                 continue
             key = source.file_id, place.offset
-            if key in self._corrupt:
+            if self._corrupt and key in self._corrupt.get((ledger, entry), ()):
                 return _CORRUPT
-            return _Found(Answer.HAVE, place.length, self._cache.get(key), source, place)
+            cached = self._cache.get(key)
+            return _Found(Answer.HAVE, place.length, cached, source, place, ledger, entry)
         is_in_doubt = self._ledgers.replica_of(LedgerId(ledger)).is_in_doubt
         return _UNKNOWN if is_in_doubt else _ABSENT
 
@@ -226,20 +273,43 @@ class EntryStore:
             assert found.place is not None
             start = found.place.offset - first.offset
             body = content[start : start + found.place.length]
-            answers.append(self._checked(source, found.place, body))
+            answers.append(self._checked(source, found, found.place, body))
         return answers
 
-    def _checked(self, source: JournalFile, place: Place, body: memoryview) -> EntryAnswer:
+    def _checked(
+        self, source: JournalFile, found: _Found, place: Place, body: memoryview
+    ) -> EntryAnswer:
         if len(body) == place.length and crc32c(body) == place.crc:
             return EntryAnswer(Answer.HAVE, body)
-        self._corrupt.add((source.file_id, place.offset))
-        _log.error(
-            "journal file %016x: the entry of %d bytes at %d does not match its checksum",
-            source.file_id,
-            place.length,
-            place.offset,
-        )
+        row = EntryRow(LedgerId(found.ledger), EntryId(found.entry), place)
+        if self.is_live(source, row):
+            self._note_corrupt(source, row)
         return EntryAnswer(Answer.CORRUPT)
+
+    def _note_corrupt(self, source: JournalFile, row: EntryRow) -> None:
+        places = self._corrupt.setdefault((row.ledger, row.entry), set())
+        place = source.file_id, row.place.offset
+        if place in places:
+            return
+        places.add(place)
+        _log.error(
+            "journal file %016x: entry %d of ledger %d, %d bytes at %d, does not match its"
+            " checksum",
+            source.file_id,
+            row.entry,
+            row.ledger,
+            row.place.length,
+            row.place.offset,
+        )
+        self.on_corrupt(row.ledger, row.entry)
+
+
+def _tell_nobody(_ledger: LedgerId, _entry: EntryId) -> None:
+    """Nobody wants to know of damage."""
+
+
+def _is_in(places: set[tuple[int, int]], file_id: int) -> bool:
+    return any(place[0] == file_id for place in places)
 
 
 def _runs(wanted: list[_Found]) -> Iterator[list[_Found]]:

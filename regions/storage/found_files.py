@@ -91,9 +91,9 @@ async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
     for name, file_id in sorted(ids.items(), key=lambda item: item[1]):
         file = await disk.open(name)
         header = await _read_header(file, file_id, identity)
-        table = await _read_table(file, file_id)
+        table = await read_table(file, file_id)
         if table is None and table_file_name(file_id) in names:
-            table = await _read_table_file(disk, file_id, identity, header)
+            table = await read_table_file(disk, file_id, identity, header)
         files.append(FoundFile(file_id, file, header, table))
     return FoundJournal(
         files,
@@ -127,7 +127,7 @@ async def _read_header(
     return header
 
 
-async def _read_table(file: DiskFile, file_id: int) -> LoadedTable | None:
+async def read_table(file: DiskFile, file_id: int) -> LoadedTable | None:
     """The table at the end of the file, if it is there and intact."""
     last_offset = max(0, file.size_bytes - _LAST_BYTES)
     last = await file.read(last_offset, _LAST_BYTES)
@@ -148,9 +148,10 @@ async def _read_table(file: DiskFile, file_id: int) -> LoadedTable | None:
     return LoadedTable(content, offset - 2 * RECORD_HEADER_BYTES, footer.table_crc)
 
 
-async def _read_table_file(
+async def read_table_file(
     disk: Disk, file_id: int, identity: JournalIdentity, header: FileHeader | None
 ) -> LoadedTable | None:
+    """The table beside the file, if it is intact and belongs to it. NotFoundError."""
     file = await disk.open(table_file_name(file_id))
     found = TableFile.decode(await file.read(0, file.size_bytes), file_id)
     await file.close()

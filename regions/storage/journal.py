@@ -41,7 +41,13 @@ from regions.protocol.records import (
     retire_record,
     table_record,
 )
-from regions.protocol.tables import FOOTER_BYTES, Footer, OpenTable, encode_table
+from regions.protocol.tables import (
+    FOOTER_BYTES,
+    TABLE_ROW_BYTES_MAX,
+    Footer,
+    OpenTable,
+    encode_table,
+)
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.durations import Durations, DurationStatistics
 from regions.storage.entries import EntryStore, JournalFile
@@ -165,6 +171,18 @@ class Journal:
     def end(self) -> JournalEnd:
         """How far the journal reaches: all before that is on disk."""
         return JournalEnd(self._open.codec.file_id, self._open.end)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of entries that are not on disk yet."""
+        return self._in_flight_bytes
+
+    @property
+    def seal_bytes(self) -> int:
+        """About how much sealing the open file now would write; never much less."""
+        promised_rows = len(self._ledgers) + len(self._files)
+        promised_rows += self._ledgers.deleted.intervals_count
+        return TABLE_ROW_BYTES_MAX * (promised_rows + len(self._entries.open_table) + 1000)
 
     @property
     def group_newest(self) -> int:

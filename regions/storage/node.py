@@ -137,7 +137,7 @@ class StorageNode:
     async def look_at_free_space(self) -> None:
         """Allow as much to be stored as there is space for now, directory by directory."""
         for store in self._service.stores:
-            await store.look_at_free_space(self._config.free_bytes_min)
+            await store.look_at_free_space()
 
     async def _serve_client(self, stream: ByteStream) -> None:
         connection = ClientConnection(stream, self._hosted)
@@ -276,6 +276,8 @@ async def _serving(
 def _start_store(nursery: trio.Nursery, store: Store) -> None:
     """Start what runs for each data directory: its journal, and what looks after its files."""
     nursery.start_soon(store.journal.run, name=f"journal {store.directory}")
+    nursery.start_soon(store.compaction.run, name=f"compaction {store.directory}")
+    nursery.start_soon(store.scrub.run, name=f"scrub {store.directory}")
 
 
 def _first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:

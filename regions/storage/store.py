@@ -8,17 +8,29 @@ from collections.abc import Callable
 
 import attrs
 
+from geolog.ledger.rate_limit import RateLimit
 from geolog.protocol.replica import NO_LIMITS, NodeLimits
 from geolog.wire.limits import ENTRY_BYTES_MAX
+from regions.protocol.compaction import CompactionPolicy
 from regions.protocol.ledgers import Ledgers
+from regions.protocol.space import SpaceBound
+from regions.storage.compaction import Compaction, CompactionCounts
 from regions.storage.config import StorageConfig
 from regions.storage.cookies import Cookie
 from regions.storage.disk import Disk
 from regions.storage.entries import EntryStatistics, EntryStore
 from regions.storage.journal import Journal, JournalEnd, JournalIdentity, JournalStatistics
 from regions.storage.restart import restart_journal
+from regions.storage.scrub import Scrub, ScrubCounts
+from regions.storage.sealed_files import SealedFiles
 
 _READ_ONLY = NodeLimits(is_read_only=True)
+
+_ROLL_BYTES_MIN = 256 << 10
+"""Free space, beside that for the table, below which no journal file is begun."""
+
+_SMALL_FILE_SHARE = 16
+"""A journal file with less of its full size is a small one."""
 
 
 @attrs.frozen
@@ -35,6 +47,8 @@ class StoreStatistics:
     """Whether damage took records: some ledgers take nothing, and UNKNOWN is answered."""
     journal: JournalStatistics
     entries: EntryStatistics
+    compaction: CompactionCounts
+    scrub: ScrubCounts
 
 
 @attrs.define(eq=False)
@@ -46,9 +60,10 @@ class Store:
     ledgers: Ledgers
     entries: EntryStore
     journal: Journal
+    compaction: Compaction
+    scrub: Scrub
+    _space: SpaceBound
     _free_bytes: int = attrs.field(default=0, init=False)
-    _limits: NodeLimits = attrs.field(default=NO_LIMITS, init=False)
-    _appended_bytes_allowed: int = attrs.field(default=0, init=False)
 
     def __repr__(self) -> str:
         return f"Store({self.directory}, {self.disk})"
@@ -64,26 +79,31 @@ class Store:
             is_any_in_doubt=self.ledgers.is_any_in_doubt,
             journal=self.journal.statistics(),
             entries=self.entries.statistics(),
+            compaction=attrs.evolve(self.compaction.counts),
+            scrub=attrs.evolve(self.scrub.counts),
         )
 
     @property
     def is_read_only(self) -> bool:
         """Whether nothing new is stored here at present."""
-        return self._limits.is_read_only
+        return self._space.is_read_only
 
     def limits(self) -> NodeLimits:
         """What is taken now: space may be short before it is next looked at."""
-        if self.journal.appended_bytes >= self._appended_bytes_allowed:
-            self._limits = _READ_ONLY
-        return self._limits
+        self._space.on_append(self.journal.appended_bytes)
+        return _READ_ONLY if self._space.is_read_only else NO_LIMITS
 
-    async def look_at_free_space(self, free_bytes_min: int) -> None:
+    async def look_at_free_space(self) -> None:
         """Allow as much to be stored as there is space for now."""
         self._free_bytes = await self.disk.free_bytes()
-        in_flight_bytes = self.journal.statistics().in_flight_bytes
-        spare_bytes = self._free_bytes - in_flight_bytes - free_bytes_min
-        self._limits = NO_LIMITS if spare_bytes > 0 else _READ_ONLY
-        self._appended_bytes_allowed = self.journal.appended_bytes + max(spare_bytes, 0)
+        seal_bytes = self.journal.seal_bytes
+        self._space.on_look(
+            self._free_bytes,
+            needed_bytes=self.journal.in_flight_bytes + seal_bytes,
+            appended_bytes=self.journal.appended_bytes,
+        )
+        # Without space for the table and the next file's first page the open one grows on.
+        self.journal.postpones_roll = self._free_bytes < seal_bytes + _ROLL_BYTES_MIN
 
     async def finish(self) -> None:
         """At the end: seal the journal, unless it failed, and close the files."""
@@ -124,4 +144,35 @@ async def open_store(
         ahead_bytes=config.journal_ahead_bytes,
         salt_source=random_bytes,
     )
-    return Store(cookie.directory, disk, found.ledgers, found.entries, journal)
+    sealed = SealedFiles(disk, identity)
+    live_share_max = config.compaction_live_share_max
+    space = SpaceBound(
+        reserve_bytes=config.free_bytes_min,
+        compaction_bytes=int(config.journal_file_bytes * live_share_max),
+    )
+    compaction = Compaction(
+        found.ledgers,
+        found.entries,
+        journal,
+        sealed,
+        CompactionPolicy(live_share_max, config.journal_file_bytes // _SMALL_FILE_SHARE),
+        rate=RateLimit(config.compaction_bytes_per_s),
+        room_bytes=lambda: space.copyable_bytes(journal.appended_bytes),
+        pause_s=config.compaction_interval_s,
+    )
+    scrub = Scrub(
+        found.entries,
+        sealed,
+        rate=RateLimit(config.scrub_bytes_per_s),
+        interval_s=config.scrub_interval_s,
+    )
+    return Store(
+        cookie.directory,
+        disk,
+        found.ledgers,
+        found.entries,
+        journal,
+        compaction,
+        scrub,
+        space,
+    )

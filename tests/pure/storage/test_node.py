@@ -277,7 +277,9 @@ async def test_a_full_disk_takes_nothing_new_but_still_fences_and_reads(
 async def test_a_burst_fills_no_disk_before_its_space_is_looked_at_again(
     autojump_clock: MockClock, world: World
 ) -> None:
-    config = attrs.evolve(a_config(), free_bytes_min=1 << 20, free_check_s=1e6)
+    config = attrs.evolve(
+        a_config(), free_bytes_min=1 << 20, free_check_s=1e6, journal_file_bytes=1 << 20
+    )
     world.disk = MemoryDisk(capacity_bytes=3 << 20)
     async with world.node(config) as node, world.client(node) as client:
         await client.send(client.open())

@@ -1,0 +1,99 @@
+"""Which journal file to compact next: how much of each still counts, and what that is worth.
+
+A file is compacted by copying what lives in it to the open file; then it can go. What lives is
+what belongs to ledgers that are not deleted. A file in which nothing lives costs nothing. Of
+the others the one with the smallest live share is taken, if that is small enough: a share of a
+half means that a byte is copied for each byte won. Small files, as starts and crashes leave
+them, are taken whatever lives in them when there are many, or they would only ever grow in
+number; several become one, which is then not small any more.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from regions.protocol.intervals import IntervalSet
+from regions.protocol.records import RECORD_HEADER_BYTES
+from regions.protocol.tables import SealedTable
+
+SMALL_FILES_MIN = 8
+"""So many small files are worth being made one."""
+
+
+@attrs.frozen
+class FileUse:
+    """What one sealed file holds, and what of it counts."""
+
+    file_id: int
+    stored_bytes: int
+    """Its entries, with their headers."""
+    live_bytes: int
+    """Those of ledgers that are not deleted."""
+    is_table_damaged: bool = False
+    """Its table was found damaged on disk: it had better be written anew elsewhere."""
+
+    @property
+    def live_share(self) -> float:
+        """Between 0 and 1; a file without entries has nothing that counts."""
+        return self.live_bytes / self.stored_bytes if self.stored_bytes else 0.0
+
+
+@attrs.frozen
+class CompactionPolicy:
+    """When a file is worth being compacted."""
+
+    live_share_max: float
+    small_bytes: int
+
+
+def choose_file(
+    files: Sequence[FileUse], policy: CompactionPolicy, *, room_bytes: int
+) -> FileUse | None:
+    """The file to compact next, None if there is none; at most `room_bytes` may be copied."""
+    fitting = [each for each in files if each.live_bytes <= max(room_bytes, 0)]
+    if not fitting:
+        return None
+    worth = [
+        each
+        for each in fitting
+        if each.live_share < policy.live_share_max or each.is_table_damaged
+    ]
+    if worth:
+        return min(worth, key=_cost_and_age)
+    small = [each for each in fitting if each.live_bytes < policy.small_bytes]
+    return small[0] if len(small) >= SMALL_FILES_MIN else None
+
+
+def _cost_and_age(use: FileUse) -> tuple[float, int]:
+    return use.live_share, use.file_id
+
+
+class UseCount:
+    """Counts what lives in one file, again whenever ledgers were deleted."""
+
+    def __init__(self, table: SealedTable) -> None:
+        self._table = table
+        self._bytes_of: list[int] = []
+
+    def count(self, *, step: int) -> Iterator[None]:
+        """Sum up the entries by ledger, `step` of them at a time, once."""
+        if self._bytes_of:
+            return
+        bytes_of = []
+        for at in range(len(self._table.ledgers)):
+            total = 0
+            for length in self._table.lengths(at, step=step, each_bytes=RECORD_HEADER_BYTES):
+                total += length
+                yield
+            bytes_of.append(total)
+        self._bytes_of = bytes_of
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all entries of the file."""
+        return sum(self._bytes_of)
+
+    def live_bytes(self, deleted: IntervalSet) -> int:
+        """Of those whose ledgers are not deleted."""
+        pairs = zip(self._table.ledgers, self._bytes_of, strict=True)
+        return sum(stored for ledger, stored in pairs if ledger not in deleted)

@@ -1,0 +1,169 @@
+"""Compaction: what lives in a sealed journal file is copied to the open one; then it goes.
+
+Order, and why a crash at any step loses nothing: (1) the copies are appended and synced while
+the file is still there: then there are two of each; (2) the file is said to be retired, in a
+later group, whose mark proves the copies, and that is synced; (3) the file is removed, and the
+directory synced. If the end comes before (2) the next start finds both copies, of which the
+newer counts; after it the start removes the file.
+
+What the file promised (epochs, fences, deletions, retired files) stands in the table of each
+later file. The newest of these is read back and checked before any file goes. A file with a
+live entry that is damaged stays until the entry was stored again; one whose records are partly
+lost stays until that was settled. Readers in the middle of a file that goes keep it open.
+"""
+
+import logging
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from geolog.ledger.rate_limit import RateLimit
+from geolog.protocol.messages import Answer
+from regions.protocol.compaction import CompactionPolicy, FileUse, UseCount, choose_file
+from regions.protocol.ledgers import Ledgers
+from regions.protocol.records import RECORD_HEADER_BYTES, copy_record
+from regions.protocol.sweep import Sweep
+from regions.protocol.tables import EntryRow, SealedTable
+from regions.storage.entries import EntryStore, JournalFile
+from regions.storage.journal import Journal
+from regions.storage.sealed_files import SealedFiles
+
+_log = logging.getLogger(__name__)
+
+_WINDOW_BYTES = 1 << 20
+_ROWS_MAX = 256
+_ROWS_STEP = 4096
+"""Rows looked at before others have their turn: about a millisecond."""
+
+
+@attrs.define
+class CompactionCounts:
+    """What compaction has done since the start."""
+
+    files_retired: int = 0
+    retired_bytes: int = 0
+    copied_entries: int = 0
+    copied_bytes: int = 0
+    files_held: int = 0
+    """Files that stay now because something in them is damaged."""
+
+
+class Compaction:
+    """Compacts the files of one data directory, one after the other."""
+
+    def __init__(
+        self,
+        ledgers: Ledgers,
+        entries: EntryStore,
+        journal: Journal,
+        sealed: SealedFiles,
+        policy: CompactionPolicy,
+        *,
+        rate: RateLimit,
+        room_bytes: Callable[[], int],
+        pause_s: float,
+    ) -> None:
+        self._ledgers = ledgers
+        self._entries = entries
+        self._journal = journal
+        self._sealed = sealed
+        self._policy = policy
+        self._rate = rate
+        self._room_bytes = room_bytes
+        self._pause_s = pause_s
+        self._uses: dict[int, UseCount] = {}
+        self.counts = CompactionCounts()
+
+    async def run(self) -> None:
+        """Compact what is worth it, now and then; never returns."""
+        while True:
+            while await self.compact_next():
+                pass
+            await trio.sleep(self._pause_s)
+
+    async def compact_next(self) -> bool:
+        """Compact one file. False if none is worth it now, or may go."""
+        keeper = self._keeper()
+        if keeper is None:
+            return False
+        uses = await self._uses_before(keeper)
+        chosen = choose_file(uses, self._policy, room_bytes=self._room_bytes())
+        if chosen is None:
+            return False
+        if not await self._sealed.is_table_intact(keeper):
+            return True  # An older one may do.
+        source = next(each for each in self._entries.files if each.file_id == chosen.file_id)
+        is_whole = not chosen.live_bytes or await self._copy(source)
+        await self._journal.wait_synced()
+        if not is_whole:
+            return True  # The file is held from now on; another may be worth it.
+        await self._journal.retire(source.file_id)
+        self._uses.pop(source.file_id, None)
+        self.counts.files_retired += 1
+        self.counts.retired_bytes += source.file.size_bytes
+        _log.info("journal file %016x is compacted: %s", source.file_id, chosen)
+        return True
+
+    def _keeper(self) -> JournalFile | None:
+        """The newest sealed file whose table repeats what all files before it promise."""
+        sealed = self._entries.files[:-1]
+        damaged = self._sealed.damaged_tables
+        return next((each for each in reversed(sealed) if each.file_id not in damaged), None)
+
+    async def _uses_before(self, keeper: JournalFile) -> list[FileUse]:
+        """How the files that may go are used: those before the one that keeps the promises."""
+        uses, held_count = [], 0
+        for source in self._entries.files:
+            if source.file_id >= keeper.file_id:
+                break
+            if self._is_held(source.file_id):
+                held_count += 1
+            else:
+                uses.append(await self._use_of(source))
+        self.counts.files_held = held_count
+        return uses
+
+    def _is_held(self, file_id: int) -> bool:
+        return self._entries.has_corrupt(file_id) or file_id in self._ledgers.damaged
+
+    async def _use_of(self, source: JournalFile) -> FileUse:
+        assert isinstance(source.table, SealedTable)
+        count = self._uses.setdefault(source.file_id, UseCount(source.table))
+        for _ in count.count(step=_ROWS_STEP):
+            await trio.lowlevel.checkpoint()
+        return FileUse(
+            source.file_id,
+            count.stored_bytes,
+            count.live_bytes(self._ledgers.deleted),
+            is_table_damaged=source.file_id in self._sealed.damaged_tables,
+        )
+
+    async def _copy(self, source: JournalFile) -> bool:
+        """Append what lives in the file to the journal; False if some cannot be read."""
+        assert isinstance(source.table, SealedTable)
+        size_bytes = source.file.size_bytes
+        sweep = Sweep(source.table, size_bytes=size_bytes, window_bytes=_WINDOW_BYTES)
+        for _ in sweep.prepare(step=_ROWS_STEP):
+            await trio.lowlevel.checkpoint()
+        for window in sweep.windows(rows_max=_ROWS_MAX):
+            rows = [row for row in window if self._entries.is_live(source, row)]
+            if rows and not await self._copy_rows(source, rows):
+                return False
+        return True
+
+    async def _copy_rows(self, source: JournalFile, rows: list[EntryRow]) -> bool:
+        await self._rate.wait(sum(row.place.length + RECORD_HEADER_BYTES for row in rows))
+        for row, answer in zip(rows, await self._entries.read_rows(source, rows), strict=True):
+            await self._journal.wait_room()
+            if not self._entries.is_live(source, row):
+                continue  # Deleted, or stored again, while it was read.
+            if answer.answer is not Answer.HAVE:
+                return False
+            place = row.place
+            self._journal.append_nowait(
+                copy_record(row.ledger, row.entry, place.length, place.crc), answer.body
+            )
+            self.counts.copied_entries += 1
+            self.counts.copied_bytes += place.length
+        return True

@@ -1,0 +1,49 @@
+"""Whether the tables of sealed journal files can still be read as they were written."""
+
+import logging
+
+from regions.protocol.tables import SealedTable
+from regions.storage.disk import Disk, DiskFailedError
+from regions.storage.entries import JournalFile
+from regions.storage.found_files import read_table, read_table_file
+from regions.storage.journal import JournalIdentity
+from topology.errors import NotFoundError
+
+_log = logging.getLogger(__name__)
+
+
+class SealedFiles:
+    """Reads tables back, and remembers which are damaged."""
+
+    def __init__(self, disk: Disk, identity: JournalIdentity) -> None:
+        self._disk = disk
+        self._identity = identity
+        self.damaged_tables: set[int] = set()
+        """Files whose tables were damaged when last looked at, and which are still there."""
+
+    async def is_table_intact(self, source: JournalFile) -> bool:
+        """Read the file's table from disk, at its end or beside it, and compare it."""
+        is_intact = await self._is_as_written(source)
+        if is_intact:
+            self.damaged_tables.discard(source.file_id)
+        elif source.file_id not in self.damaged_tables:
+            self.damaged_tables.add(source.file_id)
+            _log.error("the table of %s is damaged", source.file.name)
+        return is_intact
+
+    def forget_gone(self, present: set[int]) -> None:
+        """Files that are there no more need no table."""
+        self.damaged_tables &= present
+
+    async def _is_as_written(self, source: JournalFile) -> bool:
+        try:
+            found = await read_table(source.file, source.file_id)
+            if found is None:
+                found = await read_table_file(self._disk, source.file_id, self._identity, None)
+        except NotFoundError:
+            return False
+        except DiskFailedError as error:
+            _log.error("%s", error)
+            return False
+        assert isinstance(source.table, SealedTable)
+        return found is not None and found.content.entries.rows == source.table.rows
