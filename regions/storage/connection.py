@@ -47,6 +47,10 @@ _STRANGER_FRAME_BYTES_MAX = 4096
 """Who has not said hello can make a node hold no more than this."""
 
 
+_FRAMES_PER_TURN = 256
+"""Frames of one connection after which others have a turn, if that many came at once."""
+
+
 class BrokenProtocolError(DamagedBytesError):
     """The other side sent what no client of this protocol sends."""
 
@@ -130,9 +134,11 @@ class ClientConnection:
     async def _serve(self) -> None:
         while count := await self._stream.receive_into(self._reader.buffer()):
             self._reader.received(count)
-            for frame in self._reader.frames():
+            for number, frame in enumerate(self._reader.frames(), start=1):
                 await self._on_message(decode(frame))
                 await self._outbox.wait_room()
+                if number % _FRAMES_PER_TURN == 0:
+                    await trio.lowlevel.checkpoint()
             self._answers.tell_received()
             if self._has_said_hello.is_set() and not self._is_welcome:
                 await self._outbox.wait_empty()
