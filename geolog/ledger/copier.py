@@ -340,8 +340,11 @@ class _FragmentCopy:
         member = self._ensemble[slot]
         try:
             with trio.fail_after(self._means.config.member_timeout_s):
-                connection = await self._means.pool.link(member.instance).wait_connection()
-                sink = CopyTarget(connection, self._record, slot, member, lac=self._extent.last)
+                link = self._means.pool.link(member.instance)
+                connection = await link.wait_connection()
+                sink = CopyTarget(
+                    link, connection, self._record, slot, member, lac=self._extent.last
+                )
                 self._sinks[slot] = sink
                 await sink.make_known()
         except trio.TooSlowError:

@@ -4,7 +4,8 @@ import attrs
 import trio
 
 from geolog.ledger.connection import NodeConnection, NodeRefusedError
-from geolog.protocol.ids import NO_ENTRY, EntryId
+from geolog.ledger.node_pool import NodeLink
+from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
 from geolog.protocol.messages import (
     AddRefused,
@@ -44,6 +45,7 @@ class CopyTarget:
 
     def __init__(
         self,
+        link: NodeLink,
         connection: NodeConnection,
         record: LedgerRecord,
         slot: int,
@@ -51,6 +53,7 @@ class CopyTarget:
         *,
         lac: EntryId,
     ) -> None:
+        self._link = link
         self._connection = connection
         self._record = record
         self._slot = slot
@@ -59,6 +62,7 @@ class CopyTarget:
         self._adds: dict[EntryId, _Add] = {}
         self._room_changed = trio.Event()
         connection.attach(self, slot)
+        link.subscribe(self)  # It is kept while it is used, however slowly.
 
     @property
     def _is_open(self) -> bool:
@@ -111,11 +115,18 @@ class CopyTarget:
     def close(self) -> None:
         """Let go of the connection."""
         self._connection.detach(self, self._slot)
+        self._link.unsubscribe(self)
 
     def _lost(self) -> ConnectionFailedError:
         return ConnectionFailedError(self._connection.broken_why)
 
-    # What the connection tells.
+    # What the link and the connection tell.
+
+    def on_link_up(self, instance: InstanceId, connection: NodeConnection) -> None:
+        """A connection is there: this target has its own, or has lost it for good."""
+
+    def on_link_down(self, instance: InstanceId, why: str) -> None:
+        """The node cannot be reached; the connection said so before."""
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:  # noqa: ARG002 - the one it has.
         """The copy is on disk."""
