@@ -103,7 +103,8 @@ class MemoryStore:
 
     def write(self, operations: list[Operation], session: SessionId) -> list[Answer]:
         """Carry out a request of a session, and show it to all views."""
-        self.tree, answers, changes = self.tree.apply(operations, session)
+        now_us = int(trio.current_time() * 1e6)
+        self.tree, answers, changes = self.tree.apply(operations, session, now_us=now_us)
         self._show(changes)
         return answers
 

@@ -60,6 +60,10 @@ class Stored:
     version: int
     is_ephemeral: bool = False
     children_count: int = 0
+    created_us: int = attrs.field(default=0, eq=False)
+    """When it was made: microseconds since an epoch of the metadata store's own clock."""
+    modified_us: int = attrs.field(default=0, eq=False)
+    """When its content was last replaced, or it was made, by the same clock."""
 
 
 @attrs.frozen

@@ -66,6 +66,8 @@ class Node:
     owner: SessionId | None = None
     children: frozenset[str] = frozenset()
     children_made: int = 0
+    created_us: int = 0
+    modified_us: int = 0
 
 
 @attrs.frozen
@@ -79,7 +81,14 @@ class Tree:
         node = self.nodes.get(path)
         if node is None:
             return None
-        return Stored(node.data, node.version, node.owner is not None, len(node.children))
+        return Stored(
+            node.data,
+            node.version,
+            node.owner is not None,
+            len(node.children),
+            created_us=node.created_us,
+            modified_us=node.modified_us,
+        )
 
     def get(self, path: str) -> Stored:
         """Read a node, or raise NoNodeError."""
@@ -95,10 +104,10 @@ class Tree:
         return sorted(self.nodes[path].children)
 
     def apply(
-        self, operations: list[Operation], session: SessionId
+        self, operations: list[Operation], session: SessionId, *, now_us: int = 0
     ) -> tuple["Tree", list[Answer], list[Change]]:
         """Carry out all operations, each seeing those before it, or raise and do none."""
-        draft = _Draft(dict(self.nodes), session)
+        draft = _Draft(dict(self.nodes), session, now_us)
         answers = [draft.perform(operation) for operation in operations]
         return Tree(MappingProxyType(draft.nodes)), answers, draft.changes
 
@@ -116,6 +125,7 @@ class _Draft:
 
     nodes: dict[str, Node]
     session: SessionId
+    now_us: int = 0
     changes: list[Change] = attrs.Factory(list)
 
     def perform(self, operation: Operation) -> Answer:
@@ -124,7 +134,9 @@ class _Draft:
                 return self._make(operation)
             case Put(path, data, version):
                 node = self._at_version(path, version)
-                self.nodes[path] = attrs.evolve(node, data=data, version=version + 1)
+                self.nodes[path] = attrs.evolve(
+                    node, data=data, version=version + 1, modified_us=self.now_us
+                )
                 self.changes.append(Change(Kind.PUT, path))
                 return version + 1
             case Delete(path, version):
@@ -148,7 +160,10 @@ class _Draft:
                 f"{parent_path} is ephemeral and can have no child {path.rpartition('/')[2]}"
             )
         self.nodes[path] = Node(
-            create.data, owner=self.session if create.is_ephemeral else None
+            create.data,
+            owner=self.session if create.is_ephemeral else None,
+            created_us=self.now_us,
+            modified_us=self.now_us,
         )
         self.nodes[parent_path] = attrs.evolve(
             parent,

@@ -317,7 +317,14 @@ class ZooKeeperMetadata:
             raise refusal_of(error, path) from error
         assert isinstance(answer, tuple)
         data, stat = answer
-        return Stored(data, stat.version, stat.ephemeralOwner != 0, stat.numChildren)
+        return Stored(
+            data,
+            stat.version,
+            stat.ephemeralOwner != 0,
+            stat.numChildren,
+            created_us=stat.ctime * 1000,
+            modified_us=stat.mtime * 1000,
+        )
 
     async def _exists(self, path: str, changed: trio.Event) -> bool:
         full = self._full(path)
