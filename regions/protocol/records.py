@@ -92,7 +92,7 @@ class FileHeader:
     """How much of the predecessor is on disk for sure: all of it, if the process that sealed it
     with its table went on to this file; else what lies below its last mark."""
     predecessor_table_crc: int = 0
-    """Checksum of the predecessor's table, if that is on disk for sure; else 0."""
+    """Checksum of the table at the predecessor's end; 0 if it ends without."""
 
     def encode(self) -> bytes:
         """All bytes of a new file before its first record."""

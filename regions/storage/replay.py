@@ -152,12 +152,7 @@ class Replay:
             self.ledgers.on_table(table.content)
         self.files.on_table(table.content.retired)
         self._table_newest = found.file_id
-        crc = table.crc if self._is_synced_whole(found) else 0
-        self._keep(found, table.content.entries, table.proven_bytes, crc)
-
-    def _is_synced_whole(self, found: FoundFile) -> bool:
-        promised = self._promised.get(found.file_id)
-        return promised is not None and promised.length_bytes >= found.file.size_bytes
+        self._keep(found, table.content.entries, table.proven_bytes, table.crc)
 
     async def _on_records(self, found: FoundFile, codec: RecordCodec) -> None:
         """Replay what is proven, keep the tail of the last file, and say what is damaged."""

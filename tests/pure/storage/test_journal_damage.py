@@ -42,6 +42,29 @@ async def test_a_tail_torn_at_any_length_loses_nothing_that_was_synced(
         assert not node.ledgers.is_any_in_doubt
 
 
+async def test_what_stands_behind_the_first_bad_record_of_a_torn_tail_is_not_taken(
+    autojump_clock: MockClock,
+) -> None:
+    """It was never acknowledged, and taking it would leave a hole before it."""
+    disk = MemoryDisk()
+    async with running(disk, clean_stop=False) as node:
+        for entry in range(3):
+            node.add(7, entry, b"of one group")
+        await node.journal.wait_synced()
+    content = bytearray(disk.content(file_name(1)))
+    middle = len(content) - 2 * (RECORD_HEADER_BYTES + len(b"of one group"))
+
+    for place in range(middle, middle + RECORD_HEADER_BYTES):
+        torn = disk.crash()
+        content[place] ^= 1
+        torn.overwrite(file_name(1), bytes(content))
+        content[place] ^= 1
+        node = await restarted(torn)
+        assert await node.read(7, 0) == b"of one group"
+        assert await node.read(7, 1) is Answer.ABSENT
+        assert await node.read(7, 2) is Answer.ABSENT
+
+
 async def test_rot_of_a_body_is_corrupt_and_of_that_entry_alone(
     autojump_clock: MockClock,
 ) -> None:

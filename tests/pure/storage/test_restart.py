@@ -19,9 +19,11 @@ from regions.protocol.records import (
 from regions.protocol.table_files import TableFile, table_file_name
 from regions.storage.cookies import WrongDataDirectoryError
 from regions.storage.disk import DiskFailedError, DiskFullError
+from regions.storage.journal_end import NO_END
 from sim.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.aged_disks import (
     BODIES,
+    LAST_NAME,
     NEVER_ADDED,
     TABLE_NAME,
     an_aged_disk,
@@ -177,6 +179,56 @@ async def test_a_start_on_a_full_disk_uses_the_space_that_was_taken_ahead(
     assert await node.read(7, 0) == b"zero"
 
 
+async def test_space_taken_ahead_is_given_back_before_the_tail_is_safe_but_the_tail_is_not(
+    autojump_clock: MockClock,
+) -> None:
+    """The last record was synced and answered, and no mark says so."""
+    disk = MemoryDisk()
+    async with running(
+        disk, file_bytes_max=1 << 20, ahead_bytes=1 << 20, clean_stop=False
+    ) as node:
+        node.open_ledger(7)
+        node.add(7, 0, b"zero")
+        await node.journal.wait_synced()
+    disk = disk.crash()
+    disk.faults = DiskFaults(write_failing=1)
+    with pytest.raises(DiskFailedError):
+        await restarted(disk)
+
+    node = await restarted(disk.crash(keep_unsynced=True))
+
+    assert await node.read(7, 0) == b"zero"
+
+
+async def test_a_table_file_stands_in_for_a_damaged_header_only_if_it_is_this_node_s(
+    autojump_clock: MockClock,
+) -> None:
+    disk = await a_disk(clean_stop=False, entries_count=3)
+    await restarted(disk)
+    content = disk.content(file_name(1))
+    disk.overwrite(file_name(1), bytes(DATA_OFFSET) + content[DATA_OFFSET:])
+
+    node = await restarted(disk)
+    assert await node.read(7, 2) == bytes([2]) * 1000
+    assert not node.ledgers.is_any_in_doubt
+
+    found = TableFile.decode(disk.content(table_file_name(1)), 1)
+    assert found is not None
+    alien = attrs.evolve(found, instance=InstanceId("ee" * 16))
+    disk.overwrite(table_file_name(1), alien.encode(1))
+    node = await restarted(disk)
+    assert await node.read(7, 2) is Answer.UNKNOWN
+
+
+async def test_a_table_file_tells_that_there_was_a_next_file(autojump_clock: MockClock) -> None:
+    aged = await an_aged_disk(clean_stop=True)
+
+    for _ in range(2):
+        node = await restarted(await aged.without(LAST_NAME))
+        assert await node.read(*NEVER_ADDED) is Answer.UNKNOWN
+        assert node.journal.file_id == 5, "the lost one's id is not used again"
+
+
 async def test_a_start_without_any_space_says_so_and_a_later_one_succeeds(
     autojump_clock: MockClock,
 ) -> None:
@@ -209,8 +261,10 @@ async def test_a_start_that_is_cut_off_anywhere_loses_nothing(
     autojump_clock: MockClock, call: str, seed: int
 ) -> None:
     """At each of its writes and syncs, again and again on the disk that is left by it."""
-    aged = await an_aged_disk(clean_stop=seed % 2 == 0)
+    is_marked = seed % 3 > 0  # Without, the last record is above all that is proven.
+    aged = await an_aged_disk(clean_stop=seed % 2 == 0 and is_marked, is_marked=is_marked)
     disk = await aged.without(TABLE_NAME)
+    noted = aged.end if is_marked else NO_END
     chance = Random(seed)
     cut_off_count = 0
 
@@ -218,13 +272,13 @@ async def test_a_start_that_is_cut_off_anywhere_loses_nothing(
         disk = disk.crash(keep_unsynced=chance)
         disk.faults = DiskFaults(**{call: failing})
         try:
-            await restarted(disk, noted=aged.end)
+            await restarted(disk, noted=noted)
         except DiskFailedError:
             cut_off_count += 1
     disk = disk.crash(keep_unsynced=chance)
 
     assert cut_off_count >= 1
-    node = await restarted(disk, noted=aged.end)
+    node = await restarted(disk, noted=noted)
     assert await answers_of(node) == list(BODIES.values())
     assert await node.read(*NEVER_ADDED) is Answer.ABSENT
     await check_nothing_is_lost_silently(node)

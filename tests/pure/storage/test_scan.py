@@ -91,6 +91,28 @@ def test_a_file_cut_short_gives_the_records_before_the_cut(
     assert [offset for offset, _ in walk.records()] == whole_headers
 
 
+@given(
+    st.lists(st.none() | bodies),
+    st.integers(0, 300),
+    st.binary(max_size=60),
+    st.integers(0, 300),
+    st.integers(RECORD_HEADER_BYTES, 400),
+)
+def test_behind_the_content_there_is_nothing_but_zeros_and_all_records_lie_in_it(
+    drawn: list[bytes | None], hole: int, garbage: bytes, unwritten: int, window_bytes: int
+) -> None:
+    records, _ = file_of(drawn)
+    content = records + bytes(hole) + garbage + bytes(unwritten)
+
+    walk = walked(content, window_bytes)
+
+    assert not any(content[walk.content_end :])
+    assert min(len(records), len(content)) <= walk.content_end
+    if unwritten > RECORD_HEADER_BYTES:
+        walk = walked(content, 1 << 20)
+        assert walk.content_end <= len(content) - unwritten
+
+
 def test_a_file_header_is_read_from_its_second_copy_when_the_first_is_damaged() -> None:
     header = FileHeader(9, IDENTITY.instance, IDENTITY.cluster_id, b"saltsalt", 8, 4711, 99)
     page = bytearray(header.encode())
