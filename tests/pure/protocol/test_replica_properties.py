@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
-from geolog.protocol.messages import Add, Answer, Fence, OpenLedger, PushLac, Read
+from geolog.protocol.messages import Add, Answer, Fence, Follow, OpenLedger, PushLac, Read
 from geolog.protocol.replica import (
     NOTHING_HELD,
     AcknowledgeAdd,
+    AnswerRead,
+    AwaitLac,
     Effect,
     Held,
     LedgerReplica,
@@ -166,6 +168,26 @@ def test_the_journal_replayed_gives_the_same_replica_but_for_the_lac(
         replayed = journal.replayed()
         assert replayed.lac <= replica.lac
         assert attrs.evolve(replayed, lac=replica.lac) == replica
+
+
+@given(st.lists(requests, max_size=30))
+def test_a_follow_shows_all_up_to_the_lac_and_nothing_above(
+    history: list[LedgerRequest],
+) -> None:
+    replica, journal, naive = LedgerReplica(LEDGER, HERE), Journal(), NaiveNode()
+
+    for request in history:
+        journal.take(replica.on(request, journal.held))
+        naive.accepts(request)
+        for first in range(5):
+            follow = Follow(0, LEDGER, EntryId(first), 100, 1, 1, HERE)
+            (effect,) = replica.on(follow, journal.held)
+            if isinstance(effect, AnswerRead):
+                assert first + effect.read.count_max - 1 == naive.lac()
+                assert not effect.is_synced
+            else:
+                assert first > naive.lac()
+                assert isinstance(effect, AwaitLac | Reply)
 
 
 @given(st.lists(requests, max_size=30))
