@@ -23,6 +23,7 @@ from geolog.protocol.messages import (
     EntryAnswer,
     Fence,
     Fenced,
+    Follow,
     Hello,
     HelloAnswer,
     LedgerOpened,
@@ -86,6 +87,10 @@ class FakeNode:
         """The entries that it was sent, each time."""
         return [message.entry for message in self.asked if isinstance(message, Add)]
 
+    async def send(self, message: Message) -> None:
+        """Say something that nobody waits for, over its newest connection."""
+        await self.streams[-1].send(encode(message))
+
     async def run(self) -> None:
         listener = await self.network.transport(self.node_id).listen(self.address)
         async with trio.open_nursery() as nursery:
@@ -135,9 +140,14 @@ class FakeNode:
             case PushLac(lac=lac):
                 self.lac = max(self.lac, lac)
                 return []
-            case Read(request, first=first, count_max=count):
-                found = tuple(self._entry(EntryId(first + one)) for one in range(count))
-                return [ReadAnswer(request, self.lac, first, found)]
+            case Read():
+                return self._answers_to_read(message)
+            case Follow(request, first=first, count_max=count):
+                end = min(
+                    self.lac + 1, first + count
+                )  # It does not wait, whatever it is asked.
+                found = tuple(self._entry(EntryId(entry)) for entry in range(first, end))
+                return [ReadAnswer(request, self.lac, first, found, is_fenced=bool(self.fence))]
             case Probe(request, first=first, count_max=count):
                 probed = tuple(self._entry(EntryId(first + one)).answer for one in range(count))
                 highest = max(self.entries, default=NO_ENTRY)
@@ -148,6 +158,23 @@ class FakeNode:
                 ]
             case _:
                 raise AssertionError(message)
+
+    def _answers_to_read(self, read: Read) -> list[Message]:
+        left = [self._entry(EntryId(read.first + one)) for one in range(read.count_max)]
+        answers: list[Message] = []
+        first = read.first
+        while left and len(answers) < read.answers_max:
+            count, size_bytes = 0, 0
+            while count < len(left) and (not count or size_bytes <= read.bytes_max):
+                size_bytes += len(left[count].body)
+                count += 1
+            if size_bytes > read.bytes_max and count > 1:
+                count -= 1
+            found, left = tuple(left[:count]), left[count:]
+            is_last = not left or len(answers) == read.answers_max - 1
+            answers.append(ReadAnswer(read.request, self.lac, first, found, is_last=is_last))
+            first = EntryId(first + count)
+        return answers
 
     def _entry(self, entry: EntryId) -> EntryAnswer:
         body = self.entries.get(entry)

@@ -1,0 +1,125 @@
+"""Readers that know a ledger by an old record: its members were replaced since."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.client.log import LogConfig
+from geolog.client.tail import TailFinder
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.stream_state import StreamName
+from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.whole.clusters import STREAM, append_each, numbered
+
+
+class LateAnswer(LedgerMetadata):
+    """Reads a ledger, and gives the first answer only when `go_on` is set."""
+
+    def __init__(
+        self, ledgers: LedgerMetadata, was_read: trio.Event, go_on: trio.Event
+    ) -> None:
+        self.__dict__.update(ledgers.__dict__)
+        self._was_read = was_read
+        self._go_on = go_on
+
+    async def read_latest(self, ledger: LedgerId) -> VersionedLedger:
+        found = await super().read_latest(ledger)
+        if not self._was_read.is_set():
+            self._was_read.set()
+            await self._go_on.wait()
+        return found
+
+
+@attrs.frozen
+class Place:
+    """One region of six nodes, three copies, two of them needed; and who writes."""
+
+    cluster: InProcessCluster
+    log: geolog.Log
+    writer: geolog.Writer
+
+    async def members(self) -> list[str]:
+        return (await self.log.list_segments(STREAM))[-1].ensemble
+
+    async def replace_all_members(self, first: int) -> None:
+        """Kill each member of the open ledger, while the writer goes on from that number."""
+        for victim in await self.members():
+            await self.cluster.kill(victim)
+            await append_each(self.writer, numbered(5, first))
+            first += 5
+            while victim in await self.members():
+                await trio.sleep(1)
+
+
+@asynccontextmanager
+async def open_place() -> AsyncIterator[Place]:
+    async with (
+        open_in_process_cluster({"us-east": 6}) as cluster,
+        cluster.open_client("us-east", host="client") as log,
+    ):
+        await log.create_stream(
+            STREAM, ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=1
+        )
+        async with log.open_writer(STREAM) as writer:
+            yield Place(cluster, log, writer)
+
+
+async def test_the_end_is_not_taken_from_members_that_were_replaced_while_it_was_asked_for(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_place() as place:
+        await append_each(place.writer, numbered(5))
+        access = place.log.access
+        was_read, go_on = trio.Event(), trio.Event()
+        finder = TailFinder(
+            streams=access.streams,
+            ledgers=LateAnswer(access.ledgers, was_read, go_on),
+            reader=access.reader,
+            pool=access.pool,
+            rng=access.rng,
+            recovery=access.recovery,
+        )
+        found = []
+
+        async def find() -> None:
+            found.append(await finder.end_of(StreamName.parse(STREAM)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(find)
+            await was_read.wait()
+            old = await place.members()
+            await place.replace_all_members(5)
+            for victim in old:  # They are back, and have nothing of what came since.
+                await place.cluster.start(victim)
+            await trio.sleep(3)
+            go_on.set()
+
+        assert not set(old) & set(await place.members())
+        assert found[0].sequence == 20
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_a_reader_finds_entries_whose_members_were_replaced_since_it_began(
+    autojump_clock: MockClock,
+    follow: bool,  # noqa: FBT001 - both ways to read
+) -> None:
+    async with open_place() as place:
+        await append_each(place.writer, numbered(5))
+        async with place.cluster.open_client(
+            "us-east", host="reader", config=LogConfig()
+        ) as reading:
+            if not follow:
+                await append_each(place.writer, numbered(3, 5))
+            async with reading.open_reader(STREAM, follow=follow) as reader:
+                values = [(await anext(reader)).value for _ in range(5)]
+                await place.replace_all_members(5 if follow else 8)
+                with trio.fail_after(30):
+                    values += [(await anext(reader)).value for _ in range(3)]
+
+        assert values == numbered(8)
