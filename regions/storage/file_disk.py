@@ -36,6 +36,7 @@ _IOVECS_MAX = 1024
 _READ_AT_ONCE_BYTES_MAX = 1 << 20
 """Copying more out of the page cache would hold up the event loop."""
 _READERS_COUNT_MAX = 4
+_CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -133,27 +134,30 @@ class RealFile:
         This does not make a sync cheaper: the space is marked as unwritten, and that mark
         changes with each write. (Measured on ext4: 34 us beside 36 us for a write that extends
         the file. Space filled with zeros syncs in 24 us, but doubles what the disk has to
-        write.) It keeps the space: what it covers can be written when the disk is full.
+        write.) It keeps the space: what it covers can be written when the disk is full. Where
+        the file system cannot do this nothing happens.
         """
         size_bytes = self._size_bytes
 
-        def work() -> None:
+        def work() -> int:
             with _errors_named(
                 f"cannot allocate {length} bytes for {self._name} in {self._disk}"
             ):
                 try:
                     os.posix_fallocate(self._descriptor, offset, length)
                 except OSError as error:
+                    if error.errno in _CANNOT_ALLOCATE:
+                        return size_bytes
                     if error.errno in _NO_SPACE:  # It may have taken what there was.
                         os.ftruncate(self._descriptor, size_bytes)
                     raise
+            return max(size_bytes, offset + length)
 
         try:
-            await self._disk.thread.do(work)
+            self._size_bytes = await self._disk.thread.do(work)
         except DiskFailedError:
             self._has_failed = True
             raise
-        self._size_bytes = max(size_bytes, offset + length)
 
     async def truncate(self, length: int) -> None:
         """Cut the file to this length; not durable until the next `write_synced`."""

@@ -81,6 +81,21 @@ async def test_space_that_is_not_there_leaves_the_file_as_it_was(
         assert await file.read(0, 20) == b"head and more"
 
 
+async def test_a_file_system_that_cannot_take_space_ahead_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _offset: int, _length: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.allocate(0, 4096)
+        await file.write_synced(0, [b"head"])
+
+        assert file.size_bytes == (tmp_path / "one").stat().st_size == 4
+
+
 async def test_a_removed_file_is_read_on_until_its_last_reader_lets_go(tmp_path: Path) -> None:
     async with open_file_disk(tmp_path) as disk:
         file = await disk.create("one")
