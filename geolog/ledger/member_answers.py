@@ -6,7 +6,7 @@ from typing import TypeVar
 import trio
 
 from geolog.ledger.connection import NodeRefusedError
-from geolog.ledger.node_pool import NodePool
+from geolog.ledger.node_pool import LinkUse, NodePool
 from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Member
 from geolog.protocol.messages import (
@@ -62,6 +62,7 @@ class MemberAnswers:
                 request, ledger, first, count, bytes_max, 1, NO_EPOCH, member.instance
             ),
             ReadAnswer,
+            LinkUse.READING,
         )
         if not answer.entries:
             raise UnavailableError(f"node {member.node_id} answers a read with nothing")
@@ -90,9 +91,13 @@ class MemberAnswers:
         )
 
     async def _ask(
-        self, instance: InstanceId, make: Callable[[int], Message], kind: type[_A]
+        self,
+        instance: InstanceId,
+        make: Callable[[int], Message],
+        kind: type[_A],
+        use: LinkUse = LinkUse.WRITING,
     ) -> _A:
         with trio.move_on_after(self._timeout_s):
-            connection = await self._pool.link(instance).wait_connection()
+            connection = await self._pool.link(instance, use).wait_connection()
             return await connection.ask(make, kind)
         raise UnavailableError(f"no answer within {self._timeout_s:g} s")
