@@ -211,3 +211,91 @@ async def test_who_meets_a_rival_s_fence_looks_again_whatever_it_was_doing(
 
         assert is_told
         assert closed.last_entry == 79
+
+
+# Members that are replaced.
+
+
+def needing_all(nodes: FakeNodes) -> LedgerRecord:
+    """All three copies are needed: without one member nothing is written again."""
+    record = nodes.ledger()
+    return attrs.evolve(record, quorum=attrs.evolve(record.quorum, ack_quorum=3))
+
+
+async def test_a_member_that_is_needed_and_gone_is_replaced_and_the_end_tells_so(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes(count=4) as nodes:
+        nodes.store(5, at=(0, 1))
+        nodes.nodes[0].lac = nodes.nodes[1].lac = EntryId(2)
+        nodes.network.vanish("node-2")
+        with trio.fail_after(10):
+            closed = await recovered(nodes, await stored(nodes, needing_all(nodes)))
+
+        first, second = closed.fragments
+        assert (closed.state, closed.last_entry) == (LedgerState.CLOSED, 4)
+        assert first == nodes.ledger().fragments[0]
+        assert (second.first_entry, second.ensemble[2]) == (3, nodes.nodes[3].member)
+        assert sorted(nodes.nodes[3].entries) == [3, 4]
+        assert nodes.nodes[3].fence == closed.epoch
+
+
+async def test_a_member_that_goes_in_the_middle_of_a_recovery_is_replaced_from_there_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes(count=4) as nodes:
+        nodes.store(80)
+
+        def go_after_forty(asked: Message, answers: list[Message]) -> list[Message]:
+            if isinstance(asked, Add) and asked.entry == 40:
+                nodes.network.vanish("node-2")
+            return answers
+
+        nodes.nodes[2].lie = go_after_forty
+        with trio.fail_after(10):
+            closed = await recovered(nodes, await stored(nodes, needing_all(nodes)))
+
+        assert closed.last_entry == 79
+        for entry in range(80):
+            for member in closed.fragment_of(EntryId(entry)).ensemble:
+                holder = next(one for one in nodes.nodes if one.member == member)
+                assert EntryId(entry) in holder.entries, f"{member.node_id} lacks {entry}"
+        assert len(closed.fragments) == 2
+
+
+async def test_without_a_node_to_spare_it_waits_for_the_member(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(3, at=(0, 1))
+        nodes.network.cut("client", "node-2")
+        ledgers = await stored(nodes, needing_all(nodes))
+        with trio.move_on_after(30) as patience:
+            await recovered(nodes, ledgers)
+        assert patience.cancelled_caught
+        nodes.network.mend("client", "node-2")
+        with trio.fail_after(30):
+            closed = await recovered(nodes, ledgers)
+
+        assert closed.last_entry == 2
+        assert len(closed.fragments) == 1
+
+
+async def test_absence_is_asked_of_the_old_members_alone(autojump_clock: MockClock) -> None:
+    """Other nodes have nothing, and that proves nothing: those that have it are silent."""
+    async with open_fake_nodes(count=5) as nodes:
+        nodes.store(2)
+        nodes.store(3, at=(1, 2))
+        for node in nodes.nodes[1:3]:
+            node.lie = lambda asked, answers: [] if isinstance(asked, Read) else answers
+        record = nodes.ledger()
+        ledgers = await stored(nodes, record)
+        with trio.move_on_after(30) as patience:
+            await recovered(nodes, ledgers)
+        assert patience.cancelled_caught
+        for node in nodes.nodes:
+            node.lie = lambda asked, answers: answers
+        with trio.fail_after(30):
+            closed = await recovered(nodes, ledgers)
+
+        assert closed.last_entry == 2

@@ -1,16 +1,26 @@
 """Whole clusters under random faults: what was answered is kept, what was shown never goes.
 
-Small and quick; `histories` says how to try many more seeds.
+Small and quick; `histories` and `ensemble_histories` say how to try many more seeds.
 """
 
 import pytest
 from trio.testing import MockClock
 
+from tests.pure.whole.ensemble_histories import run_history as run_ensemble_history
 from tests.pure.whole.histories import run_history
 
 
 @pytest.mark.parametrize("seed", range(24))
 async def test_a_history_keeps_the_laws(seed: int, autojump_clock: MockClock) -> None:
     told = await run_history(seed)
+
+    assert told.acknowledged, "nothing was appended"
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_history_of_members_that_are_replaced_keeps_the_laws(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    told, _ = await run_ensemble_history(seed)
 
     assert told.acknowledged, "nothing was appended"
