@@ -142,6 +142,8 @@ class LedgerMove:
         if why is not None:
             if await self._access.ledgers.read_latest(self._ledger) != read:
                 return None  # Others changed it: it is looked at again.
+            if slot in outcome.never:
+                return _Hindrance(f"{why}: name another by --with NODE_ID")
             return _Hindrance(why, may_pass=not outcome.lost_count)
         if await self._store(read, extent, changed):
             self.fragments_changed += 1

@@ -86,6 +86,8 @@ class CopyOutcome:
     """Entries whose intact copies, if any, are at members that do not answer."""
     complaints: dict[int, str] = attrs.field(factory=dict)
     """Why a member does not answer, or a target does not take all that it lacks."""
+    never: set[int] = attrs.field(factory=set)
+    """Targets that will not take it at another time either."""
 
     def note(self, missing: NoIntactCopy) -> None:
         """Count an entry that could not be copied."""
@@ -351,6 +353,8 @@ class _FragmentCopy:
             self._silence(slot, UnavailableError(f"node {member.node_id} does not answer"))
         except GeologError as error:
             self._silence(slot, error)
+            if isinstance(error, NodeRefusedError) and error.reason is Reason.NO_SUCH_LEDGER:
+                self._outcome.never.add(slot)  # It was deleted there, for good.
 
     async def _fetch(self, core: CopyBatch, run: FetchRun, following: list[CopyEffect]) -> None:
         """Read a run of entries and store them; what cannot be had here is had elsewhere."""
@@ -396,7 +400,9 @@ class _FragmentCopy:
                 await self._sinks[slot].store(entry, encoded)
             except NodeRefusedError as error:
                 self._outcome.complaints[slot] = str(error)
-                if error.reason is not Reason.CONFLICT:
+                if error.reason is Reason.CONFLICT:
+                    self._outcome.never.add(slot)
+                else:
                     self._silent.add(slot)  # It would refuse the others too.
             except GeologError as error:
                 self._silence(slot, error)

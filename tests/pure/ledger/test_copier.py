@@ -23,6 +23,7 @@ from geolog.protocol.messages import (
     Read,
     ReadAnswer,
     Reason,
+    Refused,
 )
 from tests.pure.ledger.fake_nodes import FakeNodes, Lie, entry_of, open_fake_nodes
 
@@ -242,6 +243,26 @@ async def test_a_target_that_does_not_take_its_copies_is_not_called_complete(
         assert any(one in complaint for one in why.split("|")), complaint
         assert has_all(nodes, 1), "the other target is given its own"
         assert outcome.why_incomplete(1) is None
+
+
+async def test_a_target_that_deleted_the_ledger_will_never_take_it(
+    autojump_clock: MockClock,
+) -> None:
+    def has_deleted(asked: Message, answers: list[Message]) -> list[Message]:
+        if isinstance(asked, Fence):
+            return [Refused(asked.request, Reason.NO_SUCH_LEDGER, Epoch(0), "deleted here")]
+        return answers
+
+    async with open_fake_nodes() as nodes:
+        nodes.store(COUNT, at=(0,))
+        nodes.nodes[2].lie = has_deleted
+
+        outcome = await copy(nodes, closed(nodes), 1, 2)
+
+        assert outcome.never == {2}
+        assert "deleted here" in (outcome.why_incomplete(2) or "")
+        assert told(nodes, 2, Add) == []
+        assert has_all(nodes, 1)
 
 
 async def test_a_target_that_is_killed_in_the_middle_ends_nothing_but_its_own_copies(
