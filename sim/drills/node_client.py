@@ -135,6 +135,17 @@ class NodeClient:
         else:
             await self._recover_some()
 
+    async def fill(self, *, bytes_min: int) -> None:
+        """Add so much to a new ledger, and wait for all answers."""
+        ledger = LedgerId(len(self._writers) + 1)
+        await self._open(ledger)
+        sent_bytes = 0
+        while sent_bytes < bytes_min:
+            entry = self._writers[ledger].entry_next
+            await self._add(ledger, entry)
+            await self.wait_all_answered()
+            sent_bytes += len(body_of(ledger, entry))
+
     async def ask_again(self) -> None:
         """Recovery reads of what was sent, and adds of it again; wait for all answers."""
         for ledger in self._drawn(list(self._writers), 3):

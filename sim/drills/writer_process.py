@@ -5,6 +5,7 @@ the process was killed, since whoever stood behind that pipe would have read it.
 """
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from sim.cluster.plan import ClusterPlan
 UNANSWERED_MAX = 2000
 """Lines that are fed ahead of their answers."""
 
+_FED_COUNT = 50
+"""Lines fed at once."""
+
 
 @attrs.frozen
 class Acknowledged:
@@ -33,7 +37,14 @@ class Acknowledged:
 class WriterProcess:
     """Feeds lines to a `geolog append` process and takes its answers."""
 
-    def __init__(self, plan: ClusterPlan, stream: str, make_value: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        stream: str,
+        make_value: Callable[[], bytes],
+        *,
+        records_s_max: float = math.inf,
+    ) -> None:
         self.acknowledged: list[Acknowledged] = []
         self.returncode: int | None = None
         self.stderr = b""
@@ -41,6 +52,7 @@ class WriterProcess:
         self._argv += ["-o", "jsonl", "--zookeeper", plan.zookeeper]
         self._argv += ["--cluster", plan.cluster, "--timeout", "60s"]
         self._make_value = make_value
+        self._records_s_max = records_s_max
         self._unanswered: deque[bytes] = deque()
         self._process: trio.Process | None = None
         self._changed = trio.Event()
@@ -94,9 +106,10 @@ class WriterProcess:
             while True:
                 while len(self._unanswered) >= UNANSWERED_MAX:
                     await self._changed.wait()
-                values = [self._make_value() for _ in range(50)]
+                values = [self._make_value() for _ in range(_FED_COUNT)]
                 self._unanswered.extend(values)
                 await process.stdin.send_all(b"".join(value + b"\n" for value in values))
+                await trio.sleep(_FED_COUNT / self._records_s_max)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # It has ended; what it answered is noted.
 

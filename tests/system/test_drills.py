@@ -27,3 +27,33 @@ def test_nothing_is_acknowledged_to_a_writer_after_its_fence() -> None:
     counts = json.loads(done.stdout)["counts"]
     assert counts["acknowledged_after_fence"] == 0
     assert counts["lost"] == counts["unequal"] == counts["repeated"] == 0
+
+
+def test_random_storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() -> None:
+    done = geolog("drill", "run", "kill-random", "--kills", "3", "-o", "json")
+
+    assert done.returncode == 0, done.stderr.decode()
+    verdict = json.loads(done.stdout)
+    assert verdict["counts"]["kills"] == 3
+    assert verdict["counts"]["acknowledged"] > 1000
+    assert verdict["counts"]["lost"] == verdict["counts"]["repeated"] == 0
+    assert verdict["figures"]["pause_s_max"] < 30.0
+
+
+def test_nodes_that_lose_power_keep_what_they_acknowledged(tmp_path: Path) -> None:
+    report_file = tmp_path / "report.json"
+    power_loss = ("drill", "run", "power-loss", "--report", str(report_file))
+
+    one = geolog(*power_loss, "--loops", "20")
+    all_nodes = geolog(*power_loss, "--loops", "2", "--all-nodes", "-o", "json")
+
+    assert (one.returncode, all_nodes.returncode) == (0, 0), all_nodes.stderr.decode()
+    assert json.loads(report_file.read_text()) == json.loads(all_nodes.stdout)
+    assert json.loads(all_nodes.stdout)["counts"]["power_losses"] == 2
+
+
+def test_an_option_of_another_drill_is_refused() -> None:
+    done = geolog("drill", "run", "kill-all", "--kills", "3")
+
+    assert done.returncode == 2
+    assert b"--kills is for kill-random, not for kill-all" in done.stderr

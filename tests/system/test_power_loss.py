@@ -15,11 +15,14 @@ from regions.protocol.records import (
 )
 from regions.storage import restart
 from regions.storage.disk import Disk
-from regions.storage.journal import OpenFile
-from sim.drills.power_loss import PowerLossOptions, WrapDisk, power_loss
+from regions.storage.open_file import OpenFile
+from sim.drills.power_loss import PowerLossOptions, power_loss
+from sim.drills.power_loss_all import AllNodesOptions, power_loss_all
+from sim.recorded_node import WrapDisk
 from tests.system.planted_disks import ForgetfulDirectory, NeverSyncedDisk
 
 LOOPS = 200
+LOOPS_ALL = 10
 LOOPS_TO_FIND_MAX = 100
 
 
@@ -36,6 +39,17 @@ async def test_what_a_node_answered_outlives_every_power_loss(tmp_path: Path) ->
     assert verdict.counts["starts_cut"] > LOOPS / 10
     assert verdict.counts["entries_promised"] > LOOPS
     assert verdict.counts["fences_promised"] > LOOPS / 4
+
+
+async def test_what_a_cluster_acknowledged_outlives_the_power_loss_of_all_its_nodes(
+    tmp_path: Path,
+) -> None:
+    verdict = await power_loss_all(AllNodesOptions(loops=LOOPS_ALL), tmp_path, silent)
+
+    assert verdict.problems == []
+    assert verdict.counts["power_losses"] == LOOPS_ALL
+    assert verdict.counts["recoveries"] > LOOPS_ALL / 3
+    assert verdict.counts["acknowledged"] > LOOPS_ALL
 
 
 @pytest.mark.parametrize(
