@@ -25,7 +25,8 @@ from geolog.client.ledger_entries import (
 )
 from geolog.client.log import Log
 from geolog.client.repair import LedgerRepairer, RepairReport
-from geolog.ledger.copier import Copier, CopyConfig, CopyProgress
+from geolog.ledger.copier import Copier, CopyProgress
+from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.ledger.ledger_recovery import recover_ledger
 from geolog.protocol.ids import EntryId, LedgerId

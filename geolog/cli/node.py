@@ -16,7 +16,7 @@ from geolog.cli.session import Patience, ask, open_log, too_slow
 from geolog.client.node_description import describe_node
 from geolog.client.preflight import preflight as look_ahead
 from geolog.client.replacement import NodeReplacer, ReplaceReport, ReplaceTold
-from geolog.ledger.copier import CopyConfig
+from geolog.ledger.fragment_copy import CopyConfig
 from topology.errors import UnavailableError
 
 _COLUMNS = ("node_id", "state", "address", "location")

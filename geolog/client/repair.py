@@ -5,7 +5,8 @@ from collections.abc import Callable
 import attrs
 
 from geolog.client.cluster_access import ClusterAccess
-from geolog.ledger.copier import LOST_NAMED_MAX, Copier, CopyConfig, CopyProgress
+from geolog.ledger.copier import Copier, CopyProgress
+from geolog.ledger.fragment_copy import LOST_NAMED_MAX, CopyConfig
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.repair_queue import RepairItem
 from geolog.metadata.replaced_nodes import find_replaced_node

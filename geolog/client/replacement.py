@@ -19,7 +19,8 @@ import trio
 from geolog.client.cluster_access import ClusterAccess
 from geolog.client.ledger_move import LedgerMove, LedgerRemaining
 from geolog.client.node_lookup import node_named, unknown_node
-from geolog.ledger.copier import Copier, CopyConfig, CopyProgress
+from geolog.ledger.copier import Copier, CopyProgress
+from geolog.ledger.fragment_copy import CopyConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.replaced_nodes import (
     NodeRunsError,

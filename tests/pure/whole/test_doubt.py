@@ -6,7 +6,8 @@ from trio.testing import MockClock
 from geolog.client.doubt import DoubtReport, settle_doubts
 from geolog.client.node_description import describe_node
 from geolog.client.repair import LedgerRepairer
-from geolog.ledger.copier import Copier, CopyConfig
+from geolog.ledger.copier import Copier
+from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_recovery import recover_ledger
 from geolog.ledger.member_answers import MemberAnswers
 from geolog.protocol.copying import final_extents, with_extent, with_member

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from geolog.client.repair import LedgerRepairer, RepairReport
-from geolog.ledger.copier import CopyConfig
+from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.rate_limit import RateLimit
 from geolog.metadata.repair_queue import RepairReason

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from geolog.client.ledger_description import describe_ledger
 from geolog.client.repair import LedgerRepairer
 from geolog.client.replacement import NodeReplacer, ReplaceReport
-from geolog.ledger.copier import CopyConfig
+from geolog.ledger.fragment_copy import CopyConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.replaced_nodes import (

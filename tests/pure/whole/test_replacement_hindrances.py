@@ -9,7 +9,7 @@ from geolog.client.ledger_entries import ledger_end, read_entries, values_of
 from geolog.client.node_description import describe_node
 from geolog.client.preflight import preflight
 from geolog.client.replacement import NodeReplacer, ReplaceReport, ReplaceTold
-from geolog.ledger.copier import CopyConfig
+from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
