@@ -149,9 +149,13 @@ class TailFinder:
         return found.fragments != ledger.fragments
 
     async def _is_ended(self, name: StreamName, ledger: LedgerRecord) -> bool:
-        """Whether the ledger is CLOSED now; closes it when nobody else is there to do so."""
+        """Whether the ledger is CLOSED now; closes it when nobody else is there to do so.
+
+        It also is over for those who ask its members when these are others by now: they may
+        wait for ever for a LAC that only the new members hear of.
+        """
         found = (await self._ledgers.read_latest(ledger.ledger)).record
-        if found.state is LedgerState.CLOSED:
+        if found.state is LedgerState.CLOSED or found.fragments != ledger.fragments:
             return True
         owner = (await self._streams.owner_latest(name)).record
         is_waited_for = (

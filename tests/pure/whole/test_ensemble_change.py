@@ -487,3 +487,30 @@ async def test_a_ledger_that_was_recovered_wants_to_be_looked_at(
             await trio.sleep(1)
 
             assert await place.wants_repair() == {ledger: ["recovered"]}
+
+
+async def test_the_end_is_found_though_all_members_are_replaced_while_it_is_asked_for(
+    autojump_clock: MockClock,
+) -> None:
+    """Three entries are on their way when it is asked; other members acknowledge them."""
+    async with open_place({"us-east": 6}) as place, place.log.open_writer(STREAM) as writer:
+        await append_each(writer, numbered(2))
+        before = await place.ensemble()
+        for member in before:
+            place.cluster.network.cut_one_way(member, "client")  # It has all, and says nothing.
+        pending = [writer.append_nowait(value) for value in numbered(3, start=2)]
+        found: list[list[bytes]] = []
+
+        async def read() -> None:
+            async with place.cluster.open_client("us-east", host="reader") as log:
+                with trio.fail_after(15):
+                    found.append(await values_of(log))
+
+        async with trio.open_nursery() as nursery:
+            await trio.sleep(0.5)
+            nursery.start_soon(read)
+            for one in pending:
+                await one.wait()
+
+        assert not set(await place.ensemble()) & set(before)
+    assert found == [numbered(5)]
