@@ -188,7 +188,7 @@ class EntryAnswer:
 
 @attrs.frozen
 class ReadAnswer:
-    """Answers for entries `first` on: fewer than asked where bytes ran out.
+    """Answers for entries `first` on: fewer than asked where the node finds it enough.
 
     To a `Read` at least one; to a `Follow` none when its time was over, or the ledger fenced.
     """

@@ -56,6 +56,10 @@ _WOKEN_COUNT_MAX = 64
 """Followers that are woken without a turn for others: a few milliseconds of work."""
 
 
+_ANSWER_ENTRIES_MAX = 512
+"""Entries in one answer to a read: looking for more would hold up all other clients."""
+
+
 class Client(Protocol):
     """Who asks, and is answered."""
 
@@ -319,7 +323,7 @@ class StorageService:
 
 def _count_of(read: Read) -> int:
     """How many entries one answer may hold."""
-    return min(max(read.count_max, 1), ENTRIES_PER_ANSWER_MAX)
+    return min(max(read.count_max, 1), _ANSWER_ENTRIES_MAX)
 
 
 def _rest_of(read: Read, count: int) -> Read | None:

@@ -91,6 +91,19 @@ async def test_a_streamed_read_of_the_last_entries_there_can_be_comes_to_its_end
         assert entries_of(await answers_of(client)) == [b"x", b"y"]
 
 
+async def test_an_answer_holds_no_more_entries_than_the_node_can_look_up_quickly(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.store(*[b"tiny"] * 1200)
+        await client.send(client.reading(0, 1200, answers_max=10))
+
+        answers = await answers_of(client)
+
+        assert entries_of(answers) == [b"tiny"] * 1200
+        assert [len(answer.entries) for answer in answers] == [512, 512, 176]
+
+
 async def test_several_streams_of_a_connection_take_turns(
     autojump_clock: MockClock, world: World
 ) -> None:
