@@ -81,6 +81,17 @@ class FoundJournal:
     table_file_ids: list[int]
     """The journal files that have a table file, whole or not: each had a successor."""
 
+    @property
+    def is_last_empty(self) -> bool:
+        """Whether the newest file is a header and nothing else: it was begun, never written."""
+        last = self.files[-1] if self.files else None
+        return (
+            last is not None
+            and last.header is not None
+            and last.file.size_bytes == DATA_OFFSET
+            and last.file_id not in self.table_file_ids
+        )
+
 
 async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
     """Look at all. WrongDataDirectoryError if a file was written by another node."""

@@ -42,6 +42,7 @@ class Replay:
         self._found = found.files
         self._identity = identity
         self._noted = noted
+        self._end = _end_of(found.files)
         rows = [row for each in found.files for row in each.promised_rows()]
         if noted != NO_END:
             rows.append(FileRow(noted.file_id, noted.offset, 0))
@@ -50,6 +51,12 @@ class Replay:
         successors = [file_id + 1 for file_id in found.table_file_ids]
         present = [each.file_id for each in found.files]
         self.file_id_newest = max([*self._promised, *successors, *present], default=0)
+        if found.is_last_empty:
+            # The new file takes its place, so that starts which end early leave nothing behind.
+            empty = found.files[-1]
+            self._found = found.files[:-1]
+            self._promised.pop(empty.file_id, None)
+            self.file_id_newest = empty.file_id - 1
         self._tables: dict[int, SealedTable] = {}
         self._rows: dict[int, FileRow] = {}
         self._table_newest = 0
@@ -133,10 +140,8 @@ class Replay:
         ]
 
     def _check_end(self) -> None:
-        last = self._found[-1] if self._found else None
-        end = JournalEnd(last.file_id, last.file.size_bytes) if last else NO_END
-        if end < self._noted:
-            raise _older_disk(end, self._noted, self._identity)
+        if self._end < self._noted:
+            raise _older_disk(self._end, self._noted, self._identity)
 
     def _accepted_table(self, found: FoundFile) -> LoadedTable | None:
         """The file's table, if it is the one that later files promise."""
@@ -174,8 +179,7 @@ class Replay:
                 self._unwritten_from = unwritten_from
         entries = table.sealed()
         self._keep(found, entries, proven_end)
-        # An empty file is walked at no cost, and starts that end early leave many of them.
-        if found.header is not None and walk.records_end > DATA_OFFSET:
+        if found.header is not None:
             salt = found.header.salt
             self.walked.append(Walked(found.file_id, salt, proven_end, entries))
 
@@ -188,9 +192,9 @@ class Replay:
         if promised is None:
             self._on_damage(found, "no later file says how much of it was synced")
             return walk.mark_offset
-        if found is self._found[-1] and walk.content_end <= walk.records_end:
+        if found.file_id == self._noted.file_id and walk.content_end <= walk.records_end:
             end = JournalEnd(found.file_id, walk.records_end)
-            if end < self._noted:
+            if end < self._noted and found is self._found[-1]:
                 raise _older_disk(end, self._noted, self._identity)
         return max(walk.mark_offset, promised.length_bytes)
 
@@ -250,6 +254,10 @@ async def _read_tail(
         if record.kind is not Kind.MARK:
             tail.append((record, body))
     return tail
+
+
+def _end_of(files: list[FoundFile]) -> JournalEnd:
+    return JournalEnd(files[-1].file_id, files[-1].file.size_bytes) if files else NO_END
 
 
 def _older_disk(

@@ -19,7 +19,8 @@ from regions.protocol.records import (
 from regions.protocol.table_files import TableFile, table_file_name
 from regions.storage.cookies import WrongDataDirectoryError
 from regions.storage.disk import DiskFailedError, DiskFullError
-from regions.storage.journal_end import NO_END
+from regions.storage.journal import JournalEnd
+from regions.storage.journal_end import NO_END, OlderDiskError
 from sim.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.aged_disks import (
     BODIES,
@@ -244,15 +245,31 @@ async def test_a_start_without_any_space_says_so_and_a_later_one_succeeds(
     assert not [name for name in await disk.list() if name.endswith(".new")]
 
 
-async def test_starts_that_end_early_take_next_to_no_space(autojump_clock: MockClock) -> None:
-    disk = await a_disk(clean_stop=False)
+@pytest.mark.parametrize("clean_stop", [True, False], ids=["stopped", "killed"])
+async def test_starts_that_end_early_leave_nothing_behind(
+    autojump_clock: MockClock, *, clean_stop: bool
+) -> None:
+    disk = await a_disk(clean_stop=clean_stop)
+    noted = (await restarted(disk)).journal.end
+    names, free_bytes = await disk.list(), await disk.free_bytes()
+
+    for _ in range(5):
+        node = await restarted(disk, noted=noted)
+        assert node.journal.end == noted
+        assert await node.read(7, 199) == bytes([199]) * 1000
+        assert not node.ledgers.is_any_in_doubt
+
+    assert (await disk.list(), await disk.free_bytes()) == (names, free_bytes)
+
+
+async def test_an_empty_file_that_metadata_knows_to_have_been_written_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    disk = await a_disk(clean_stop=True)
     await restarted(disk)
-    free_bytes = await disk.free_bytes()
 
-    for _ in range(10):
-        await restarted(disk)
-
-    assert free_bytes - await disk.free_bytes() <= 10 * DATA_OFFSET
+    with pytest.raises(OlderDiskError):
+        await restarted(disk, noted=JournalEnd(2, DATA_OFFSET + 1))
 
 
 @pytest.mark.parametrize("call", ["write_failing", "sync_failing"])
