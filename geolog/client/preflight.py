@@ -1,20 +1,27 @@
 """What would be at risk while some nodes are away, or if they were lost.
 
-Judged by metadata alone, and by which nodes are up: of each ledger whether its writer could
-still gather ack sets, whether it could be fenced and recovered, and whether each entry would
-have a copy elsewhere. A ledger in the repair queue has entries with fewer copies than it should
-have, nobody knows where without asking; its other copies are not counted on.
+Judged by metadata, and by which nodes are up: of each ledger whether its writer could still
+gather ack sets, whether it could be fenced and recovered, and whether each entry would have a
+copy elsewhere. Of a ledger in the repair queue copies may be missing, nobody knows which; so
+there the members that stay are asked.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
 
 from geolog.client.cluster_access import ClusterAccess
 from geolog.client.node_lookup import node_named
+from geolog.ledger.member_answers import MemberAnswers
 from geolog.metadata.nodes import list_known_nodes
-from geolog.protocol.ids import InstanceId, LedgerId
-from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
+from geolog.protocol.copying import FragmentExtent, final_extents
+from geolog.protocol.ids import EntryId, InstanceId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
+from geolog.protocol.messages import Answer
+from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
+from topology.errors import GeologError
+
+_PROBE_S = 3.0
 
 
 @attrs.frozen(kw_only=True)
@@ -46,6 +53,10 @@ class PreflightReport:
         return not self.risks
 
 
+Unproven = Mapping[LedgerId, Mapping[int, int]]
+"""By ledger and fragment, how many entries no member that stays says it has."""
+
+
 async def preflight(access: ClusterAccess, node_ids: Sequence[str]) -> PreflightReport:
     """Say what would be at risk without these nodes. UnknownNodeError names the nearest id."""
     known = await list_known_nodes(access.metadata, access.cluster)
@@ -53,21 +64,67 @@ async def preflight(access: ClusterAccess, node_ids: Sequence[str]) -> Preflight
     live = {node.instance for node in await access.pool.live_nodes()}
     queued = {item.record.ledger for item in await access.repair_queue.list()}
     ledgers = await access.catalog.with_member(leaving)
-    return judge(node_ids, leaving, live, queued, ledgers)
+    unproven = {
+        record.ledger: await _unproven_in(access, record, leaving, live - leaving)
+        for record in ledgers
+        if record.ledger in queued
+    }
+    return judge(node_ids, leaving, live, unproven, ledgers)
+
+
+async def _unproven_in(
+    access: ClusterAccess,
+    record: LedgerRecord,
+    leaving: set[InstanceId],
+    staying: set[InstanceId],
+) -> dict[int, int]:
+    """Of each final fragment with a member that leaves, entries that nobody who stays has."""
+    members = MemberAnswers(access.pool, timeout_s=_PROBE_S)
+    found: dict[int, int] = {}
+    for extent in final_extents(record):
+        ensemble = extent.fragment.ensemble
+        if not any(member.instance in leaving for member in ensemble):
+            continue
+        had: set[int] = set()
+        for member in ensemble:
+            if member.instance in staying:
+                had |= await _had_by(members, record, extent, member)
+        missing_count = extent.count - len(had)
+        if missing_count:
+            found[extent.index] = missing_count
+    return found
+
+
+async def _had_by(
+    members: MemberAnswers, record: LedgerRecord, extent: FragmentExtent, member: Member
+) -> set[int]:
+    had: set[int] = set()
+    for first in range(extent.fragment.first_entry, extent.last + 1, ENTRIES_PER_ANSWER_MAX):
+        count = min(extent.last - first + 1, ENTRIES_PER_ANSWER_MAX)
+        try:
+            probed = await members.probe(record.ledger, member, EntryId(first), count)
+        except GeologError:
+            return had  # What it does not say is not counted on.
+        had |= {
+            first + place
+            for place, answer in enumerate(probed.answers)
+            if answer is Answer.HAVE
+        }
+    return had
 
 
 def judge(
     node_ids: Sequence[str],
     leaving: Collection[InstanceId],
     live: Collection[InstanceId],
-    queued: Collection[LedgerId],
+    unproven: Unproven,
     ledgers: Sequence[LedgerRecord],
 ) -> PreflightReport:
     """The same, of what was read."""
     risks = [
         risk
         for record in ledgers
-        for risk in _Look(record, leaving, live, record.ledger in queued).risks()
+        for risk in _Look(record, leaving, live, unproven.get(record.ledger, {})).risks()
     ]
     return PreflightReport(nodes=list(node_ids), ledgers=len(ledgers), risks=risks)
 
@@ -79,7 +136,7 @@ class _Look:
     record: LedgerRecord
     leaving: Collection[InstanceId]
     live: Collection[InstanceId]
-    is_queued: bool
+    unproven: Mapping[int, int]
 
     def risks(self) -> Iterator[Risk]:
         """All that would not hold."""
@@ -116,11 +173,11 @@ class _Look:
                 f"entries of fragment {index} would have no copy at a node that is up",
                 is_so_now=any(not mask & now for mask in masks),
             )
-        elif self.is_queued:
+        elif index in self.unproven:
             yield self._risk(
                 "reads",
-                f"entries of fragment {index} may have no other copy: the ledger is in the"
-                " repair queue (`geolog ledger repair --queue`)",
+                f"{self.unproven[index]} entries of fragment {index} have no other copy now:"
+                " the ledger is in the repair queue (`geolog ledger repair --queue`)",
                 is_so_now=False,
             )
 

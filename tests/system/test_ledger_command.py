@@ -28,7 +28,6 @@ def test_a_ledger_is_described_with_the_copies_of_its_members(
 
     assert isinstance(details, dict)
     assert (details["state"], details["stream"]) == ("closed", "ledgers/one")
-    assert not details["is_in_repair_queue"]
     assert [one["state"] for one in details["members"]] == ["up"] * 3
     assert all(one["copies"] == one["copies_expected"] for one in details["members"])
     assert b"copies expected" in table.stdout
@@ -63,7 +62,10 @@ def test_a_closed_ledger_is_repaired_and_recovered_without_being_changed(
     assert [(one["is_complete"], one["damaged"]) for one in repaired["ledgers"]] == [(True, 0)]
     assert isinstance(recovered, dict)
     assert (recovered["state"], recovered["epoch"]) == ("closed", 1)
-    assert queue == {"ledgers": [], "doubts": []}
+    assert isinstance(queue, dict)
+    assert all(one["is_complete"] and not one["is_in_queue"] for one in queue["ledgers"])
+    assert queue["doubts"] == []
+    assert demo.json("ledger", "repair", "--queue") == {"ledgers": [], "doubts": []}
 
 
 @pytest.mark.parametrize(

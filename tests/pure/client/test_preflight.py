@@ -44,14 +44,14 @@ def risks(
     leaving: str,
     *,
     live: str = ALL,
-    queued: set[int] | None = None,
+    unproven: int = 0,
 ) -> list[tuple[str, bool]]:
     """What is at risk, and whether it is so already."""
     report = judge(
         [f"node-{name}" for name in leaving],
         {InstanceId(name) for name in leaving},
         {InstanceId(name) for name in live},
-        {LedgerId(one) for one in queued or ()},
+        {LedgerId(7): {0: unproven}} if unproven else {},
         ledgers,
     )
     return [(risk.risk, risk.is_so_now) for risk in report.risks]
@@ -98,11 +98,11 @@ def test_each_fragment_and_each_write_set_is_looked_at() -> None:
     assert risks(closed, "ef") == [("reads", False)]
 
 
-def test_copies_of_a_ledger_in_the_repair_queue_are_not_counted_on() -> None:
+def test_entries_that_nobody_who_stays_has_are_at_risk() -> None:
     closed = ledger(LedgerState.CLOSED, "ace")
 
-    assert risks(closed, "a", queued={7}) == [("reads", False)]
-    assert risks(closed, "b", queued={7}) == [], "it has no copy of it"
+    assert risks(closed, "a", unproven=3) == [("reads", False)]
+    assert risks(closed, "b", unproven=3) == [], "it has no copy of it"
 
 
 def test_a_ledger_made_ahead_is_not_written_yet() -> None:
@@ -110,9 +110,7 @@ def test_a_ledger_made_ahead_is_not_written_yet() -> None:
 
 
 def test_a_risk_says_what_and_why() -> None:
-    report = judge(
-        ["node-a"], {InstanceId("a")}, set(), set(), ledger(LedgerState.CLOSED, "ace")
-    )
+    report = judge(["node-a"], {InstanceId("a")}, set(), {}, ledger(LedgerState.CLOSED, "ace"))
 
     assert not report.is_safe
     assert report.risks == [

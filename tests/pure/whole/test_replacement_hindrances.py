@@ -13,6 +13,7 @@ from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
+from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.replaced_nodes import UnknownNodeError
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
@@ -143,6 +144,29 @@ async def test_a_preflight_tells_what_losing_the_nodes_does(autojump_clock: Mock
         assert [risk.risk for risk in report.risks] == ["reads"]
         with pytest.raises(UnknownNodeError, match="nearest known id is 'us-east-1'"):
             await preflight(access, ["us-east-11"])
+
+
+async def test_of_a_ledger_in_the_repair_queue_the_members_that_stay_are_asked(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+            (segment,) = await world.log.list_segments(STREAM)
+            first, second, third = segment.ensemble
+            await world.cluster.kill(first)
+            await append_each(writer, numbered(4))
+        await world.cluster.start(first)
+        await trio.sleep(5)
+        access = world.log.access
+        await access.repair_queue.enqueue(LedgerId(segment.ledger), RepairReason.COPIES_MISSING)
+
+        one_goes = await preflight(access, [second])
+        two_go = await preflight(access, [second, third])
+
+        assert one_goes.is_safe
+        (risk,) = two_go.risks
+        assert "4 entries of fragment 0 have no other copy now" in risk.why
 
 
 async def test_a_ledger_is_described_while_it_is_written_and_when_members_are_away(
