@@ -147,6 +147,7 @@ class InProcessCluster:
                     disks=node.disks,
                     metadata=metadata,
                     random_bytes=self._rng.randbytes,
+                    now_us=self.now_us,
                 ):
                     node.ready.set()
                     await trio.sleep_forever()

@@ -17,6 +17,9 @@ _POSITIVE = (
     "journal_ahead_bytes",
     "free_bytes_min",
     "free_check_s",
+    "garbage_interval_s",
+    "garbage_grace_s",
+    "allocated_expiry_s",
     "compaction_bytes_per_s",
     "compaction_interval_s",
     "compaction_live_share_max",
@@ -90,6 +93,16 @@ class StorageConfig:
 
     free_check_s: float = 1.0
     """How often the space left is looked at."""
+
+    garbage_interval_s: float = 60.0
+    """Pause between two rounds in which metadata is asked about each ledger of the node: one
+    small read for each."""
+
+    garbage_grace_s: float = 600.0
+    """How long a ledger must be seen to be of no use here before it is deleted."""
+
+    allocated_expiry_s: float = 24 * 3600.0
+    """A ledger that was made ahead and not activated for so long is given up."""
 
     compaction_live_share_max: float = 0.5
     """A journal file of whose entries less than this share belongs to ledgers that are not

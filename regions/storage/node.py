@@ -8,15 +8,19 @@ is no order: nothing is answered any more, and the error ends the process.
 
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
+from geolog.ledger.repair_reporter import RepairReporter, open_repair_reporter
 from geolog.metadata.nodes import NodeRecord, NodeState
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.repair_queue import RepairQueue, RepairReason
 from geolog.metadata.seam import Metadata
-from geolog.protocol.ids import InstanceId
+from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.transport.seam import (
     Address,
     ByteStream,
@@ -29,6 +33,7 @@ from regions.storage.connection import ClientConnection, Hosted
 from regions.storage.cookies import Cookie
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.doubt import bound_doubt
+from regions.storage.garbage import GarbageCollector
 from regions.storage.identity import Claim, ProvenDirectory, prove_identity
 from regions.storage.journal_end import JournalEndNote, JournalEnds
 from regions.storage.membership import Membership, NodeReplacedError, NodeUpElsewhereError
@@ -49,6 +54,10 @@ _ENDING = (DiskFailedError, DiskFullError, NodeReplacedError, NodeUpElsewhereErr
 """What ends a node from within."""
 
 
+def _wall_clock_us() -> int:
+    return time.time_ns() // 1000  # noqa: TID251 - where it is born.
+
+
 @attrs.define
 class ConnectionCounts:
     """Connections of a node since it started."""
@@ -62,8 +71,14 @@ class StorageNode:
     """A node that answers. Got by `open_storage_node`."""
 
     def __init__(
-        self, config: StorageConfig, cookie: Cookie, address: Address, service: StorageService
+        self,
+        config: StorageConfig,
+        cookie: Cookie,
+        address: Address,
+        service: StorageService,
+        garbage: GarbageCollector,
     ) -> None:
+        self.garbage = garbage
         self._config = config
         self._cookie = cookie
         self._service = service
@@ -103,6 +118,7 @@ class StorageNode:
                 "connections": {"open": len(self._connections)} | attrs.asdict(self._counts),
                 "outgoing_bytes": self._outgoing.used_bytes,
                 "reads_open": self._reads.taken_count,
+                "garbage": attrs.asdict(self.garbage.counts),
             }
             | attrs.asdict(self._service.statistics())
         )
@@ -161,12 +177,14 @@ async def open_storage_node(
     disks: Sequence[Disk],
     metadata: Metadata,
     random_bytes: Callable[[int], bytes],
+    now_us: Callable[[], int] = _wall_clock_us,
 ) -> AsyncIterator[StorageNode]:
     """A node that answers as long as the block runs.
 
     `disks` are its data directories, in any order: all of those that it was made with.
-    `random_bytes` gives so many bytes that nobody can guess: instance ids come from it. Raises
-    DiskFailedError or DiskFullError out of the block when a disk fails.
+    `random_bytes` gives so many bytes that nobody can guess: instance ids come from it.
+    `now_us` dates what is put into the repair queue. Raises DiskFailedError or DiskFullError
+    out of the block when a disk fails.
     """
     listener = await transport.listen(config.listen)
     try:
@@ -189,13 +207,26 @@ async def open_storage_node(
         await bound_doubt(stores, metadata, config.cluster)
         await end_note.note([store.journal.end for store in stores])
         service = StorageService(cookie.instance, stores, config)
-        node = StorageNode(config, cookie, address, service)
+        garbage = GarbageCollector(
+            metadata,
+            cookie,
+            config,
+            service.garbage_watch,
+            ledgers=service.ledgers,
+            delete=service.delete,
+        )
+        node = StorageNode(config, cookie, address, service, garbage)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
         membership = Membership(metadata, config.cluster, record)
         await node.look_at_free_space()
         await membership.register()
+        repairs = RepairQueue(metadata, ClusterPaths(config.cluster), now_us=now_us)
         try:
-            async with _serving(node, service, listener, membership, end_note):
+            async with (
+                open_repair_reporter(repairs) as reporter,
+                _serving(node, service, listener, membership, end_note),
+            ):
+                _report_damage(stores, reporter)
                 yield node
         finally:
             with trio.move_on_after(_STOP_TIMEOUT_S, shield=True):
@@ -205,6 +236,16 @@ async def open_storage_node(
                 await membership.leave()
     finally:
         listener.close()
+
+
+def _report_damage(stores: Sequence[Store], reporter: RepairReporter) -> None:
+    """Have each ledger of which an entry is found damaged repaired from other nodes."""
+
+    def report(ledger: LedgerId, _entry: EntryId) -> None:
+        reporter.report_nowait(ledger, RepairReason.DAMAGED)
+
+    for store in stores:
+        store.entries.on_corrupt = report
 
 
 async def _open_stores(
@@ -259,6 +300,7 @@ async def _serving(
             nursery.start_soon(service.run_crowds, name="crowds of followers")
             nursery.start_soon(membership.run, name="membership")
             nursery.start_soon(end_note.run, journals, name="journal end")
+            nursery.start_soon(node.garbage.run, name="garbage")
             nursery.start_soon(node.watch_free_space, membership, name="free space")
             try:
                 yield

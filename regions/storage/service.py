@@ -45,7 +45,8 @@ from geolog.protocol.replica import (
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX, INT64_MAX
 from regions.protocol.directories import directory_of
 from regions.protocol.followers import Followers
-from regions.protocol.records import record_of
+from regions.protocol.garbage import GarbageWatch
+from regions.protocol.records import delete_record, record_of
 from regions.storage.add_answers import AddAnswers
 from regions.storage.config import StorageConfig
 from regions.storage.doubt import doubt_below
@@ -113,6 +114,7 @@ class StorageService:
         self.stores = tuple(stores)
         """By index of their directories."""
         self.counts = ServiceCounts()
+        self.garbage_watch = GarbageWatch(instance, grace_s=config.garbage_grace_s)
         self._read_bytes_max = config.read_bytes_max
         self._followers: Followers[Client] = Followers(
             waiters_max=config.follows_max_all,
@@ -149,6 +151,7 @@ class StorageService:
         """Take an add; it is answered when it is on disk. Where it went, or was refused."""
         self.counts.adds += 1
         self.counts.added_bytes += len(add.body)
+        self.garbage_watch.on_asked(add.ledger)
         store = self.store_of(add.ledger)
         replica = store.ledgers.replica_of(add.ledger)
         for effect in replica.on(add, store.entries.held, store.limits()):
@@ -170,6 +173,8 @@ class StorageService:
         self, request: OpenLedger | Fence | Read | Follow | Probe | PushLac, client: Client
     ) -> None:
         """Do what else a client asks, or begin it."""
+        if isinstance(request, OpenLedger | Fence):
+            self.garbage_watch.on_asked(request.ledger)
         store = self.store_of(request.ledger)
         replica = store.ledgers.replica_of(request.ledger)
         for effect in replica.on(request, store.entries.held, store.limits()):
@@ -189,8 +194,19 @@ class StorageService:
         if not isinstance(request, Follow) and request.ledger in self._followers:
             self._wake_followers(replica)
 
-    def on_ledger_gone(self, ledger: LedgerId) -> None:
-        """A ledger was deleted: whoever follows it is told."""
+    def delete(self, ledger: LedgerId) -> None:
+        """Delete a ledger, for ever: nothing of it is answered but that; followers are told."""
+        store = self.store_of(ledger)
+        store.journal.append_nowait(delete_record(ledger))
+        store.ledgers.delete(ledger)
+        store.entries.forget(ledger)
+        self._on_ledger_gone(ledger)
+
+    def ledgers(self) -> list[LedgerId]:
+        """All that the node knows now, directory by directory."""
+        return [replica.ledger for store in self.stores for replica in store.ledgers]
+
+    def _on_ledger_gone(self, ledger: LedgerId) -> None:
         self._wake_followers(self.store_of(ledger).ledgers.replica_of(ledger))
 
     def forget(self, client: Client) -> None:

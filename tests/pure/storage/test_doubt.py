@@ -28,7 +28,7 @@ COUNTER = b"20"
 
 
 @pytest.fixture
-async def world(autojump_clock: MockClock) -> AsyncIterator[World]:
+async def world() -> AsyncIterator[World]:
     async with a_world() as world:
         yield world
 
@@ -55,7 +55,9 @@ async def settle(client: BareClient, node: StorageNode, below: int) -> None:
     await client.send(SettleDoubt(9, LedgerId(below), node.instance))
 
 
-async def test_ledgers_made_after_the_damage_are_taken_at_once(world: World) -> None:
+async def test_ledgers_made_after_the_damage_are_taken_at_once(
+    autojump_clock: MockClock, world: World
+) -> None:
     await a_damaged_disk(world)
     async with world.node() as node, world.client(node) as client:
         assert await answer_of(client, OLD) is Answer.UNKNOWN
@@ -66,6 +68,7 @@ async def test_ledgers_made_after_the_damage_are_taken_at_once(world: World) -> 
 
 
 async def test_a_ledger_that_may_have_been_fenced_takes_recovery_adds_alone(
+    autojump_clock: MockClock,
     world: World,
 ) -> None:
     await a_damaged_disk(world)
@@ -81,13 +84,15 @@ async def test_a_ledger_that_may_have_been_fenced_takes_recovery_adds_alone(
         assert await answer_of(client, OLD) is Answer.HAVE
 
 
-async def test_without_a_counter_every_ledger_stays_in_doubt(world: World) -> None:
+async def test_without_a_counter_every_ledger_stays_in_doubt(
+    autojump_clock: MockClock, world: World
+) -> None:
     await a_damaged_disk(world, counter=None)
     async with world.node() as node, world.client(node) as client:
         assert await answer_of(client, LedgerId(1 << 40)) is Answer.UNKNOWN
 
 
-async def test_settled_doubt_is_over_for_good(world: World) -> None:
+async def test_settled_doubt_is_over_for_good(autojump_clock: MockClock, world: World) -> None:
     await a_damaged_disk(world)
     async with world.node() as node, world.client(node) as client:
         await settle(client, node, 20)
@@ -105,7 +110,9 @@ async def test_settled_doubt_is_over_for_good(world: World) -> None:
             assert '"doubt_below": 0' in node.status()
 
 
-async def test_doubt_is_not_settled_by_who_did_not_look_at_all_ledgers(world: World) -> None:
+async def test_doubt_is_not_settled_by_who_did_not_look_at_all_ledgers(
+    autojump_clock: MockClock, world: World
+) -> None:
     await a_damaged_disk(world)
     async with world.node() as node, world.client(node) as client:
         await settle(client, node, 19)
@@ -116,7 +123,9 @@ async def test_doubt_is_not_settled_by_who_did_not_look_at_all_ledgers(world: Wo
         assert await answer_of(client, OLD) is Answer.UNKNOWN
 
 
-async def test_settling_where_nothing_is_in_doubt_changes_nothing(world: World) -> None:
+async def test_settling_where_nothing_is_in_doubt_changes_nothing(
+    autojump_clock: MockClock, world: World
+) -> None:
     async with world.node() as node, world.client(node) as client:
         await settle(client, node, 0)
         await client.receive_one(DoubtSettled)

@@ -1,0 +1,258 @@
+"""A ledger goes when nobody needs it, on proof, after its grace, and for ever."""
+
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.metadata.documents import seal_document
+from geolog.metadata.memory import MemoryMetadata
+from geolog.metadata.nodes import ClusterRecord
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
+from geolog.protocol.messages import (
+    AddRefused,
+    AddsSynced,
+    Answer,
+    LedgerOpened,
+    ReadAnswer,
+    Reason,
+    Refused,
+)
+from regions.protocol.garbage import GarbageWatch
+from regions.storage.config import StorageConfig
+from tests.pure.storage.nodes import BareClient, World, a_config, a_world
+from topology.location import Location
+from topology.quorum import QuorumConfig
+
+HERE, ELSEWHERE = InstanceId("a" * 32), InstanceId("b" * 32)
+QUORUM = QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1)
+GRACE_S = 600.0
+PATHS = ClusterPaths("default")
+
+
+def config_quick() -> StorageConfig:
+    return attrs.evolve(a_config(), garbage_interval_s=10.0, garbage_grace_s=GRACE_S)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with a_world() as world:
+        yield world
+
+
+def fragment_of(instance: InstanceId) -> Fragment:
+    member = Member(instance, "node-1", Location.parse("/here/rack-1"))
+    return Fragment(EntryId(0), (member,))
+
+
+@attrs.frozen
+class Owner:
+    """Makes, closes and deletes ledgers in metadata."""
+
+    metadata: MemoryMetadata
+    ledgers: LedgerMetadata
+
+    async def allocate(self, instance: InstanceId) -> VersionedLedger:
+        return await self.ledgers.allocate(QUORUM, fragment_of(instance), stream="a/b")
+
+    async def open(self, instance: InstanceId) -> VersionedLedger:
+        made = await self.allocate(instance)
+        return await self.ledgers.replace(made, made.record.opened())
+
+    async def close(self, read: VersionedLedger) -> VersionedLedger:
+        return await self.ledgers.replace(read, read.record.closed(EntryId(0)))
+
+    async def delete(self, read: VersionedLedger) -> None:
+        await self.ledgers.forget(read)
+
+
+@pytest.fixture
+async def owner(world: World) -> AsyncIterator[Owner]:
+    async with world.store.open_session() as metadata:
+        yield Owner(metadata, LedgerMetadata(metadata, PATHS))
+
+
+async def check_refuses_all(client: BareClient, ledger: LedgerId) -> None:
+    for request in (
+        client.open(9, ledger),
+        attrs.evolve(client.fence(9), ledger=ledger),
+        client.reading(0, 1, ledger=ledger),
+        client.following(0, ledger=ledger),
+    ):
+        await client.send(request)
+        assert (await client.receive_one(Refused)).reason is Reason.NO_SUCH_LEDGER
+    for is_recovery in (False, True):
+        client.added_through += 1
+        await client.send(
+            client.add(
+                client.added_through, 0, b"x", epoch=9, recovery=is_recovery, ledger=ledger
+            )
+        )
+        refused = await client.receive_one(AddRefused)
+        assert refused.reason is Reason.NO_SUCH_LEDGER
+
+
+async def is_held(client: BareClient, ledger: LedgerId) -> bool:
+    await client.send(client.reading(0, 1, ledger=ledger))
+    answer = await client.receive()
+    return isinstance(answer, ReadAnswer) and answer.entries[0].answer is Answer.HAVE
+
+
+async def test_a_deleted_ledger_refuses_everything_for_ever(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        ledger = await owner.open(node.instance)
+        kept = await owner.open(node.instance)
+        for each in (ledger, kept):
+            await client.store(b"zero", ledger=each.record.ledger)
+        await owner.delete(ledger)
+        await trio.sleep(GRACE_S - 20)
+        assert await is_held(client, ledger.record.ledger)
+        await trio.sleep(60)
+        await check_refuses_all(client, ledger.record.ledger)
+        assert await is_held(client, kept.record.ledger)
+        assert node.garbage.counts.ledgers_deleted == 1
+    for _ in range(2):
+        async with world.node() as node, world.client(node) as client:
+            await check_refuses_all(client, ledger.record.ledger)
+            assert await is_held(client, kept.record.ledger)
+
+
+async def test_a_closed_ledger_without_a_fragment_here_goes(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        elsewhere, here = await owner.open(ELSEWHERE), await owner.open(node.instance)
+        unclosed = await owner.open(ELSEWHERE)
+        for each in (elsewhere, here, unclosed):
+            await client.store(b"zero", ledger=each.record.ledger)
+        await owner.close(elsewhere)
+        await owner.close(here)
+        await trio.sleep(GRACE_S * 2)
+        await check_refuses_all(client, elsewhere.record.ledger)
+        assert await is_held(client, here.record.ledger)
+        assert await is_held(client, unclosed.record.ledger)
+
+
+async def test_who_adds_within_the_grace_begins_it_anew(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        ledger = await owner.open(ELSEWHERE)
+        await client.store(b"zero", ledger=ledger.record.ledger)
+        await owner.close(ledger)
+        for entry in range(1, 5):  # A copier that brings one entry after the other.
+            await trio.sleep(GRACE_S - 50)
+            await client.send(
+                client.add(1 + entry, entry, b"x", recovery=True, ledger=ledger.record.ledger)
+            )
+            await client.receive_one(AddsSynced)
+            client.added_through = 1 + entry
+        await trio.sleep(GRACE_S + 50)
+        await check_refuses_all(client, ledger.record.ledger)
+
+
+async def test_nothing_is_deleted_while_metadata_is_away(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        ledger = await owner.open(node.instance)
+        await client.store(b"zero", ledger=ledger.record.ledger)
+        await owner.delete(ledger)
+        await trio.sleep(GRACE_S / 2)
+        world.node_session.cut_off()
+        await trio.sleep(GRACE_S * 3)
+        assert await is_held(client, ledger.record.ledger)
+        world.node_session.restore()
+        await trio.sleep(GRACE_S)
+        assert not await is_held(client, ledger.record.ledger)
+
+
+@pytest.mark.parametrize("what", ["no cluster", "another cluster", "an older store", "rot"])
+async def test_nothing_is_deleted_by_metadata_that_is_not_what_it_was(
+    autojump_clock: MockClock, world: World, owner: Owner, what: str
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        ledger = await owner.open(node.instance)
+        path = PATHS.ledger(ledger.record.ledger)
+        await client.store(b"zero", ledger=ledger.record.ledger)
+        if what == "rot":
+            await owner.metadata.put(path, b"{}", ledger.version)
+        else:
+            await owner.delete(ledger)
+            if what == "an older store":
+                await owner.metadata.put(PATHS.ledger_next, b"1", 1)
+            else:
+                await owner.metadata.delete(PATHS.cluster)
+            if what == "another cluster":
+                other = ClusterRecord("f" * 32)
+                await owner.metadata.create(PATHS.cluster, seal_document(other))
+        await trio.sleep(GRACE_S * 3)
+        assert await is_held(client, ledger.record.ledger)
+        assert node.garbage.counts.ledgers_deleted == 0
+
+
+async def test_an_allocated_ledger_that_nobody_activates_expires(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    config = attrs.evolve(config_quick(), allocated_expiry_s=2400.0)
+    async with world.node(config) as node, world.client(node) as client:
+        old = await owner.allocate(node.instance)
+        await client.send(client.open(ledger=old.record.ledger))
+        await client.receive_one(LedgerOpened)
+        await trio.sleep(2300)
+        await owner.allocate(node.instance)  # The cluster lives: its time is known to go on.
+        assert await owner.metadata.find(PATHS.ledger(old.record.ledger)) is not None
+        await trio.sleep(200)
+        await owner.allocate(node.instance)
+        await trio.sleep(60)
+        assert await owner.metadata.find(PATHS.ledger(old.record.ledger)) is None
+        assert node.garbage.counts.allocated_expired == 1
+        await trio.sleep(GRACE_S + 60)
+        await check_refuses_all(client, old.record.ledger)
+
+
+def a_record(state: LedgerState, instance: InstanceId) -> LedgerRecord:
+    return LedgerRecord(
+        ledger=LedgerId(1),
+        state=state,
+        epoch=Epoch(1),
+        quorum=QUORUM,
+        fragments=(fragment_of(instance),),
+        last_entry=EntryId(0) if state is LedgerState.CLOSED else None,
+    )
+
+
+records = st.one_of(
+    st.none(),
+    st.builds(a_record, st.sampled_from(LedgerState), st.sampled_from([HERE, ELSEWHERE])),
+)
+events = st.lists(st.tuples(st.one_of(st.just("asked"), records), st.integers(0, 6)))
+
+
+@given(events)
+def test_garbage_was_seen_so_for_the_whole_grace_and_not_asked_for(
+    history: list[tuple[LedgerRecord | str | None, int]],
+) -> None:
+    watch, now_s = GarbageWatch(HERE, grace_s=10.0), 0.0
+    since_s: float | None = None
+    for seen, pause_s in history:
+        now_s += pause_s
+        if isinstance(seen, str):
+            watch.on_asked(LedgerId(1))
+            since_s = None
+            continue
+        is_needed = seen is not None and (
+            seen.state is not LedgerState.CLOSED or seen.fragments == (fragment_of(HERE),)
+        )
+        since_s = None if is_needed else (now_s if since_s is None else since_s)
+        is_ripe = since_s is not None and now_s - since_s >= 10
+        assert watch.on_look(LedgerId(1), seen, now_s=now_s) is is_ripe
