@@ -29,9 +29,6 @@ from topology.placement import Adherence, Candidate, Placement, choose_ensemble
 _DISCARD_S = 2.0
 """How long forgetting a ledger may take; if metadata is away it stays, and harms nobody."""
 
-_PREPARED_AGE_S_MAX = 12 * 3600.0
-"""How long a ledger made ahead may wait to be used; its record expires after a day."""
-
 
 @attrs.frozen
 class PreparedLedger:
@@ -43,9 +40,9 @@ class PreparedLedger:
     made_s: float
 
     @property
-    def is_stale(self) -> bool:
-        """Whether it has waited for so long that it should not be used any more."""
-        return trio.current_time() - self.made_s > _PREPARED_AGE_S_MAX
+    def age_s(self) -> float:
+        """For how long it has waited to be used."""
+        return trio.current_time() - self.made_s
 
 
 class LedgerSource:

@@ -32,5 +32,9 @@ class PartitionConfig:
     """How long a ledger that was closed is watched for the copies that are still on their way;
     if some do not arrive, the ledger goes to the repair queue."""
 
+    prepared_age_s_max: float = 12 * 3600.0
+    """How long a ledger made ahead may wait to be used; then another is made. The record of one
+    that is never used expires after a day."""
+
     prepare_retry_s: float = 2.0
     """Pause before a ledger is made ahead again after that failed; the open one goes on."""

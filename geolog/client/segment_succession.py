@@ -154,7 +154,7 @@ class SegmentSuccession:
                 await self._work(self.open)
 
     async def _work(self, segment: OpenSegment) -> None:
-        if self._next is not None and self._next.is_stale:
+        if self._next is not None and self._next.age_s > self._config.prepared_age_s_max:
             self._drop_next()
         if segment.keeper.is_urgent:
             await self._mend(segment)

@@ -15,6 +15,7 @@ from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch
 from geolog.protocol.messages import (
     Add,
     AddRefused,
+    AddsReceived,
     AddsSynced,
     Message,
     OpenLedger,
@@ -49,10 +50,19 @@ class Listener:
 
 
 @asynccontextmanager
-async def a_writer(nodes: FakeNodes, listener: Listener) -> AsyncIterator[LedgerWriter]:
+async def a_writer(
+    nodes: FakeNodes, listener: Listener, *, wants_received: bool = False
+) -> AsyncIterator[LedgerWriter]:
     async with trio.open_nursery() as nursery:
         record = nodes.ledger()
-        writer = LedgerWriter(nodes.pool, record, listener, nursery=nursery, lac=NO_ENTRY)
+        writer = LedgerWriter(
+            nodes.pool,
+            record,
+            listener,
+            nursery=nursery,
+            lac=NO_ENTRY,
+            wants_received=wants_received,
+        )
         await writer.open(patience_s=1.0)
         yield writer
         writer.close()
@@ -311,3 +321,86 @@ async def test_a_ledger_that_too_few_members_open_is_told_with_each_reason(
             await writer.open(patience_s=1.0)
 
         assert writer.is_over
+
+
+# Entries in memory.
+
+
+async def test_entries_in_the_memory_of_an_ack_set_are_told_and_the_lac_does_not_move(
+    autojump_clock: MockClock,
+) -> None:
+    def received(asked: Message, answers: list[Message]) -> list[Message]:
+        return [AddsReceived(asked.ordinal)] if isinstance(asked, Add) else answers
+
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener, wants_received=True) as writer:
+            for node in nodes.nodes[1:]:
+                node.lie = received
+            nodes.nodes[0].lie = lambda asked, answers: (
+                [] if isinstance(asked, Add) else answers
+            )
+            add(writer, 3)
+            await trio.sleep(0.1)
+
+            assert listener.received[-1] == 2
+            assert writer.lac == -1
+            assert all(
+                one.wants_received for one in nodes.nodes[1].asked if isinstance(one, Add)
+            )
+
+
+async def test_what_is_acknowledged_was_received(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener, wants_received=True) as writer:
+            add(writer, 3)
+            await trio.sleep(0.1)
+
+            assert listener.received[-1] == listener.lacs[-1] == 2
+            assert listener.received == sorted(set(listener.received))
+
+
+async def test_who_did_not_ask_is_not_told_what_is_in_memory(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        listener = Listener()
+        async with a_writer(nodes, listener) as writer:
+            add(writer, 3)
+            await trio.sleep(0.1)
+
+            assert listener.received == []
+
+
+# Copies.
+
+
+async def test_copies_that_are_on_their_way_are_waited_for_after_the_end(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes, a_writer(nodes, Listener()) as writer:
+        nodes.network.latency_s = lambda one, other: 0.5 if "node-2" in (one, other) else 0
+        add(writer, 3)
+        await trio.sleep(0.1)
+        writer.stop()
+        last = writer.lac
+        assert [one.slot for one in writer.copies_missing(last)] == [2]
+        with trio.fail_after(1.5):
+            await writer.wait_copies(last, patience_s=10)
+
+        assert last == 2
+        assert writer.copies_missing(last) == []
+
+
+async def test_copies_of_a_member_that_is_away_are_not_waited_for(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes, a_writer(nodes, Listener()) as writer:
+        nodes.network.vanish("node-2")
+        await trio.sleep(0.1)
+        add(writer, 3)
+        await trio.sleep(0.1)
+        writer.stop()
+        with trio.fail_after(0.1):
+            await writer.wait_copies(writer.lac, patience_s=10)
+
+        assert [one.slot for one in writer.copies_missing(writer.lac)] == [2]

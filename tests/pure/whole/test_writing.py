@@ -9,7 +9,11 @@ from trio.testing import MockClock
 import geolog
 from geolog.client.log import LogConfig
 from geolog.client.partition_config import PartitionConfig
+from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.memory import MemoryMetadata
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.ledger_state import LedgerState
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -392,6 +396,50 @@ async def test_ledgers_that_nobody_will_write_leave_no_record(
 
         # One segment and its ledger; tries to get another went on for forty seconds.
         assert world.cluster.store.statistics().nodes_count == before_count + 2
+
+
+async def allocated(world: World) -> list[int]:
+    """Ids of ledgers that are made and not used."""
+    ledgers = LedgerMetadata(world.session, ClusterPaths("default"))
+    bucket = ClusterPaths("default").ledger_bucket(LedgerId(1))
+    ids = [LedgerId(int(name)) for name in await world.session.children(bucket)]
+    return [
+        one for one in ids if (await ledgers.read(one)).record.state is LedgerState.ALLOCATED
+    ]
+
+
+async def test_a_ledger_made_ahead_long_ago_is_given_up_for_a_new_one(
+    autojump_clock: MockClock,
+) -> None:
+    config = LogConfig(partition=PartitionConfig(prepared_age_s_max=30.0))
+    async with open_world(config=config, segment_bytes=64 * 1024) as world:
+        rng = random.Random(1)
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, [rng.randbytes(2000) for _ in range(20)])
+            await trio.sleep(1)
+            before = await allocated(world)
+            await trio.sleep(35)
+            after = await allocated(world)
+
+    assert len(before) == len(after) == 1
+    assert before != after
+
+
+async def test_a_ledger_made_ahead_that_has_expired_is_replaced_at_the_roll(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(segment_bytes=64 * 1024) as world:
+        rng = random.Random(1)
+        values = [rng.randbytes(2000) for _ in range(60)]
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, values[:20])
+            await trio.sleep(1)
+            (unused,) = await allocated(world)
+            await world.session.delete(ClusterPaths("default").ledger(LedgerId(unused)))
+            with trio.fail_after(5):
+                await append_each(writer, values[20:])
+
+        assert await values_of(world.log) == values
 
 
 async def append_while_cut_off(world: World) -> None:
