@@ -1,24 +1,24 @@
-"""How fast one writer appends, in real processes, beside what the disk gives without geolog.
+"""How fast writers append, in real processes, beside what the disk gives without geolog.
 
 Three loads: 1 KiB records, 64 KiB records, both with many in flight, and one 1 KiB record at a
-time. After each of the first two the nodes say how large their group writes were, and the floor
-is measured with writes of that size, by as many processes as there are nodes.
+time; each by one writer, or by one for each of many streams at once. After each of the first
+two the nodes say how large their group writes were, and the floor is measured with writes of
+that size, by as many processes as there are nodes.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import attrs
 import trio
 
-from geolog.client.log import Log
 from geolog.client.pipeline import Pipeline
 from geolog.client.writer import Writer
-from geolog.transport.seam import Address
 from sim.bench.figures import Figure, LatencyHistogram, figure
 from sim.bench.floor import LATENCY_WRITE_BYTES, Floor, measure_floor
 from sim.bench.node_status import group_writes
+from sim.bench.site import Site, open_writers
 
 FLOOR_S = 1.5
 """How long each round of a floor takes."""
@@ -30,6 +30,9 @@ WARM_UP_S = 1.0
 
 _POOL_BYTES = 4 << 20
 
+Drive = Callable[[Writer, Sequence[bytes], float, LatencyHistogram], Awaitable[int]]
+"""Appends with one writer for a while; how many records were acknowledged."""
+
 
 @attrs.frozen(kw_only=True)
 class Load:
@@ -40,18 +43,6 @@ class Load:
     in_flight_bytes: int
     is_one_at_a_time: bool = False
     floor_share_goal: float | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Site:
-    """Where the bench runs: a log, its stream's copies, its nodes, and a disk for the floor."""
-
-    log: Log
-    cluster: str
-    stream: str
-    write_quorum: int
-    nodes: Sequence[Address]
-    directory: Path
 
 
 @attrs.frozen(kw_only=True)
@@ -75,15 +66,16 @@ async def run_load(
     site: Site, load: Load, *, duration_s: float, payloads: Sequence[bytes]
 ) -> Run:
     """Append for `duration_s`, after a warm-up."""
-    async with site.log.open_writer(
-        site.stream, in_flight_bytes=load.in_flight_bytes
-    ) as writer:
+    async with open_writers(
+        site.log, site.streams, in_flight_bytes=load.in_flight_bytes
+    ) as writers:
         drive = _one_at_a_time if load.is_one_at_a_time else _many_in_flight
-        await drive(writer, payloads, WARM_UP_S, LatencyHistogram())
-        await writer.flush()
+        await _drive_all(drive, writers, payloads, WARM_UP_S, LatencyHistogram())
+        for writer in writers:
+            await writer.flush()
         before = await group_writes(site.nodes, cluster=site.cluster)
         latencies, started_s = LatencyHistogram(), trio.current_time()
-        count = await drive(writer, payloads, duration_s, latencies)
+        count = await _drive_all(drive, writers, payloads, duration_s, latencies)
         took_s = trio.current_time() - started_s
         after = await group_writes(site.nodes, cluster=site.cluster)
     written_bytes, groups_count = after[0] - before[0], after[1] - before[1]
@@ -159,6 +151,25 @@ def _figures(site: Site, run: Run, floor: Floor) -> list[Figure]:
     )
     group = figure(f"{name} group write", run.group_bytes, "bytes")
     return [rate, throughput, group, *run.latencies.figures(name)]
+
+
+async def _drive_all(
+    drive: Drive,
+    writers: Sequence[Writer],
+    payloads: Sequence[bytes],
+    duration_s: float,
+    latencies: LatencyHistogram,
+) -> int:
+    """Drive all writers at once; how many records were acknowledged."""
+    counts: list[int] = []
+
+    async def drive_one(writer: Writer) -> None:
+        counts.append(await drive(writer, payloads, duration_s, latencies))
+
+    async with trio.open_nursery() as nursery:
+        for writer in writers:
+            nursery.start_soon(drive_one, writer)
+    return sum(counts)
 
 
 async def _many_in_flight(

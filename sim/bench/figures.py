@@ -58,8 +58,18 @@ class LatencyHistogram:
             histogram.record_value(min(HIGHEST_US, latency_us), count)
         return histogram
 
+    def milliseconds(self, percentile: float) -> float:
+        """The latency at a percentile."""
+        return float(self._histogram().get_value_at_percentile(percentile)) / 1e3
+
     def figures(
-        self, name: str, *, p50_floor_ms: float | None = None, p50_goal: str | None = None
+        self,
+        name: str,
+        *,
+        p50_floor_ms: float | None = None,
+        p50_goal: str | None = None,
+        p99_floor_ms: float | None = None,
+        p99_goal: str | None = None,
     ) -> list[Figure]:
         """p50, p99, p99.9 and the maximum."""
         histogram = self._histogram()
@@ -69,7 +79,7 @@ class LatencyHistogram:
 
         return [
             figure(f"{name} p50", milliseconds(50), "ms", floor=p50_floor_ms, goal=p50_goal),
-            figure(f"{name} p99", milliseconds(99), "ms"),
+            figure(f"{name} p99", milliseconds(99), "ms", floor=p99_floor_ms, goal=p99_goal),
             figure(f"{name} p99.9", milliseconds(99.9), "ms"),
             figure(f"{name} max", milliseconds(100), "ms"),
         ]

@@ -16,14 +16,14 @@ SHAPE = Shape(nodes_per_region=1, zookeeper_count=1, storage_options=())
 
 @asynccontextmanager
 async def open_own_cluster(
-    data_dir: Path | None, *, needed_bytes: int
+    data_dir: Path | None, *, needed_bytes: int, shape: Shape = SHAPE
 ) -> AsyncIterator[ClusterPlan]:
     """Start it; stop it and remove its directory when the block ends."""
     directory = (data_dir or fresh_directory()).absolute()
     try:
         check_space(directory, needed_bytes)
         plan = draw_plan(
-            SHAPE, cluster="bench", directory=directory, ports=free_ports(SHAPE.ports_count)
+            shape, cluster="bench", directory=directory, ports=free_ports(shape.ports_count)
         )
         async with open_cluster(plan):
             yield plan

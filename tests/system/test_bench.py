@@ -1,0 +1,66 @@
+"""The benchmarks run, bounded, and give each figure its name, unit and floor."""
+
+import json
+
+import pytest
+
+from tests.system.demo_process import geolog
+
+
+def figures_of(*arguments: str) -> dict[str, dict[str, object]]:
+    done = geolog("bench", *arguments, "-o", "json")
+    assert done.returncode == 0, done.stderr.decode()
+    document = json.loads(done.stdout)
+    assert list(document) == ["figures"]
+    return {figure["name"]: figure for figure in document["figures"]}
+
+
+def test_readers_at_the_tail_are_timed_beside_the_appends() -> None:
+    figures = figures_of("tail", "--duration", "500ms", "--readers", "2")
+
+    assert figures["append p99"]["value"] == figures["publish to read p99"]["floor"]
+    assert {figure["unit"] for figure in figures.values()} == {"ms"}
+
+
+def test_a_cold_read_stands_beside_the_same_bytes_read_bare() -> None:
+    figures = figures_of("read", "--size", "20MiB")
+
+    throughput = figures["cold read throughput"]
+    assert throughput["unit"] == "MB/s"
+    assert throughput["floor"]
+    assert throughput["ratio"]
+
+
+def test_one_of_many_interleaved_ledgers_is_read() -> None:
+    figures = figures_of(
+        "read", "--size", "18MiB", "--interleaved", "3", "--record-size", "64KiB"
+    )
+
+    assert figures["cold read, one of 3 interleaved throughput"]["floor"]
+
+
+def test_many_ledgers_are_appended_to_at_once() -> None:
+    figures = figures_of(
+        "append", "--ledgers", "3", "--record-size", "1KiB", "--duration", "300ms"
+    )
+
+    assert figures["1KiB throughput"]["ratio"]
+    assert "1KiB one at a time p50" not in figures
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("append", "--ledgers", "0"), "--ledgers"),
+        (("read", "--interleaved", "1"), "--interleaved"),
+        (("read", "--record-size", "2MiB"), "--record-size 2MiB"),
+        (("tail", "--rate", "0"), "--rate"),
+        (("tail", "--readers", "1001"), "--readers"),
+    ],
+    ids=lambda parameter: parameter[0] if isinstance(parameter, tuple) else "",
+)
+def test_what_cannot_be_measured_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    done = geolog("bench", *arguments)
+
+    assert done.returncode == 2
+    assert message in done.stderr.decode()
