@@ -34,6 +34,10 @@ CHANGE_DISTANCE_S = 30.0
 """Least time between two changes of a ledger's ensemble that no entry waits for."""
 
 
+FRAGMENTS_MAX = 100
+"""Fragments of one ledger: its record must stay small. Then a next ledger is the way out."""
+
+
 class EnsembleKeeper:
     """Who changes the ensemble of one OPEN ledger; used by one task.
 
@@ -123,8 +127,14 @@ class EnsembleKeeper:
         return wanted is not None and set(replace.slots) <= set(wanted.slots)
 
     async def _found(self, replace: Replace) -> ReplacementFound:
+        record = self.ledger.record
         try:
-            found = await self._finder.find(self.ledger.record, replace.slots)
+            if len(record.fragments) >= FRAGMENTS_MAX:
+                raise NotEnoughNodesError(
+                    f"ledger {record.ledger} has {len(record.fragments)} fragments: it takes no"
+                    " other members any more"
+                )
+            found = await self._finder.find(record, replace.slots)
             if replace.need.is_urgent:
                 self._check_helps(found)
         except GeologError as error:

@@ -13,7 +13,8 @@ import trio
 from geolog.ledger.connection import AddSink, NodeConnection, NodeRefusedError
 from geolog.ledger.node_pool import NodePool
 from geolog.protocol.ids import InstanceId
-from geolog.protocol.ledger_state import Member
+from geolog.protocol.ledger_state import LedgerRecord, Member
+from geolog.protocol.messages import Fence, Fenced, LedgerOpened, OpenLedger
 from topology.errors import FencedError, GeologError
 
 REFUSAL_REST_S = 2.0
@@ -21,6 +22,25 @@ REFUSAL_REST_S = 2.0
 
 MakeKnown = Callable[[NodeConnection], Awaitable[None]]
 """Makes a ledger known to a node, durably: opened, or fenced. FencedError, NodeRefusedError."""
+
+
+async def make_known(
+    connection: NodeConnection, record: LedgerRecord, *, is_recovery: bool
+) -> None:
+    """Before its first add a node knows the ledger: opened, or fenced by recovery.
+
+    FencedError, NodeRefusedError.
+    """
+    ledger, epoch = record.ledger, record.epoch
+    if is_recovery:
+        await connection.ask(
+            lambda request: Fence(request, ledger, epoch, connection.instance), Fenced
+        )
+    else:
+        await connection.ask(
+            lambda request: OpenLedger(request, ledger, epoch, connection.instance),
+            LedgerOpened,
+        )
 
 
 class LinksUser(AddSink, Protocol):

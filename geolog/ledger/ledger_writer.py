@@ -12,21 +12,14 @@ from typing import Protocol
 import trio
 
 from geolog.ledger.connection import NodeConnection
-from geolog.ledger.ensemble_links import EnsembleLinks
+from geolog.ledger.ensemble_links import EnsembleLinks, make_known
 from geolog.ledger.node_pool import NodePool
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.copy_tally import CopyTally, MissingCopies
 from geolog.protocol.ensemble_policy import EnsembleView
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
-from geolog.protocol.messages import (
-    AddRefused,
-    Fence,
-    Fenced,
-    LedgerOpened,
-    OpenLedger,
-    Reason,
-)
+from geolog.protocol.messages import AddRefused, Reason
 from geolog.protocol.received_prefix import ReceivedPrefix
 from geolog.wire.entry import EncodedEntry
 from topology.errors import NotEnoughNodesError
@@ -50,25 +43,6 @@ class LedgerListener(Protocol):
     def on_stuck(self, entry: EntryId, why: str) -> None:
         """The entry cannot reach an ack set with the members that answer now."""
         ...
-
-
-async def make_known(
-    connection: NodeConnection, record: LedgerRecord, *, is_recovery: bool
-) -> None:
-    """Before its first add a node knows the ledger: opened, or fenced by recovery.
-
-    FencedError, NodeRefusedError.
-    """
-    ledger, epoch = record.ledger, record.epoch
-    if is_recovery:
-        await connection.ask(
-            lambda request: Fence(request, ledger, epoch, connection.instance), Fenced
-        )
-    else:
-        await connection.ask(
-            lambda request: OpenLedger(request, ledger, epoch, connection.instance),
-            LedgerOpened,
-        )
 
 
 class LedgerWriter:

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from geolog.ledger.connection import NodeConnection
-from geolog.ledger.ledger_writer import make_known
+from geolog.ledger.ensemble_links import make_known
 from geolog.ledger.node_pool import NodePool
 from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.ids import EntryId, InstanceId

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.ensemble_keeper import EnsembleKeeper
+from geolog.ledger.ensemble_keeper import FRAGMENTS_MAX, EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.ledger.replacement_finder import ReplacementFinder
@@ -49,11 +49,17 @@ class Kept:
 
 
 @asynccontextmanager
-async def open_kept(count: int = 5, *, ack_quorum: int = 3) -> AsyncIterator[Kept]:
+async def open_kept(
+    count: int = 5, *, ack_quorum: int = 3, fragments_count: int = 1
+) -> AsyncIterator[Kept]:
     async with open_fake_nodes(count=count) as nodes, trio.open_nursery() as nursery:
         ledgers = LedgerMetadata(nodes.metadata, PATHS)
         record = nodes.ledger()
-        record = attrs.evolve(record, quorum=attrs.evolve(record.quorum, ack_quorum=ack_quorum))
+        record = attrs.evolve(
+            record,
+            quorum=attrs.evolve(record.quorum, ack_quorum=ack_quorum),
+            fragments=record.fragments * fragments_count,
+        )
         await nodes.metadata.ensure_path(PATHS.ledger_bucket(LEDGER))
         await nodes.metadata.create(PATHS.ledger(LEDGER), seal_document(record))
         listener = Listener()
@@ -154,6 +160,15 @@ async def test_no_spare_node_changes_nothing(autojump_clock: MockClock) -> None:
             await kept.keeper.keep()
 
         assert await kept.members() == [[0, 1, 2]]
+
+
+async def test_a_ledger_of_very_many_fragments_gets_no_more(autojump_clock: MockClock) -> None:
+    async with open_kept(4, fragments_count=FRAGMENTS_MAX) as kept:
+        kept.lose(0)
+        await trio.sleep(0.1)
+        add(kept.writer)
+        with pytest.raises(NotEnoughNodesError, match="100 fragments"):
+            await kept.keeper.keep()
 
 
 async def test_a_replacement_that_knows_a_fence_ends_it(autojump_clock: MockClock) -> None:
