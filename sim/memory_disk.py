@@ -14,7 +14,7 @@ from random import Random
 import attrs
 import trio
 
-from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError
+from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
 from topology.errors import NotFoundError
 
 Buffers = Sequence[bytes | bytearray | memoryview]
@@ -146,6 +146,10 @@ class MemoryFile:
         found = self._inode.read(offset, length)
         self._disk.read_bytes += len(found)
         return found
+
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        """Read all of these."""
+        return [await self.read(offset, length) for offset, length in pieces]
 
     async def allocate(self, offset: int, length: int) -> None:
         """Take space for these bytes. DiskFullError if there is not so much."""

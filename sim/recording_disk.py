@@ -23,7 +23,7 @@ from random import Random
 import attrs
 import trio
 
-from regions.storage.disk import Disk, DiskFailedError, DiskFile
+from regions.storage.disk import Disk, DiskFailedError, DiskFile, Piece
 from regions.storage.file_disk import open_file_disk
 from sim.recorded_bytes import RecordedBytes
 
@@ -201,6 +201,10 @@ class RecordingFile:
     async def read(self, offset: int, length: int) -> bytes:
         """Read from the real file."""
         return await self._file.read(offset, length)
+
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        """Read all of these from the real file."""
+        return await self._file.read_many(pieces)
 
     async def close(self) -> None:
         """Close; nothing is synced by it."""

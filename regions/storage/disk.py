@@ -20,6 +20,10 @@ class DiskFullError(GeologError):
     """No space is left in the data directory: free some, or add a node."""
 
 
+Piece = tuple[int, int]
+"""Offset and length of bytes in a file."""
+
+
 class DiskFile(Protocol):
     """One open file. One task writes at a time; any number read."""
 
@@ -58,6 +62,10 @@ class DiskFile(Protocol):
 
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
+        ...
+
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        """Read all of these at once, each as `read` does; nothing if one of them fails."""
         ...
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from geolog.protocol.replica import NOTHING_HELD, Held
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import Record
 from regions.protocol.tables import EntryRow, OpenTable, Place, SealedTable
-from regions.storage.disk import DiskFailedError, DiskFile
+from regions.storage.disk import DiskFailedError, DiskFile, Piece
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +55,28 @@ class _Found:
         slow reader would keep alive.
         """
         return EntryAnswer(self.answer, bytes(self.body or b""))
+
+
+@attrs.frozen(eq=False)
+class _Run:
+    """Entries that lie together in a file; without one, what need not be read from disk."""
+
+    source: JournalFile | None
+    wanted: tuple[_Found, ...]
+
+    @classmethod
+    def of(cls, wanted: Sequence[_Found]) -> "_Run":
+        """These entries, which one call to the disk can read."""
+        is_on_disk = wanted[0].place is not None and wanted[0].body is None
+        return cls(wanted[0].source if is_on_disk else None, tuple(wanted))
+
+    @property
+    def piece(self) -> Piece:
+        """Where they lie."""
+        first, last = self.wanted[0].place, self.wanted[-1].place
+        assert first is not None
+        assert last is not None
+        return first.offset, last.offset + last.length - first.offset
 
 
 _ABSENT = _Found(Answer.ABSENT)
@@ -157,7 +179,7 @@ class EntryStore:
             )
             for row in rows
         ]
-        return [answer for run in _runs(wanted) for answer in await self._read_run(run)]
+        return await self._read(wanted)
 
     def on_persist(self, record: Record, body: bytes | memoryview) -> None:
         """An entry was handed to the journal."""
@@ -202,11 +224,7 @@ class EntryStore:
         self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
     ) -> tuple[EntryAnswer, ...]:
         """Entries from `first` on, `bytes_max` of them or one; as `ReadAnswer` has them."""
-        wanted = self._within(ledger, first, count_max, bytes_max)
-        answers: list[EntryAnswer] = []
-        for run in _runs(wanted):
-            answers += await self._read_run(run)
-        return tuple(answers)
+        return tuple(await self._read(self._within(ledger, first, count_max, bytes_max)))
 
     def read_in_memory(
         self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
@@ -256,24 +274,49 @@ class EntryStore:
         is_in_doubt = self._ledgers.replica_of(LedgerId(ledger)).is_in_doubt
         return _UNKNOWN if is_in_doubt else _ABSENT
 
-    async def _read_run(self, run: list[_Found]) -> list[EntryAnswer]:
-        source, first, last = run[0].source, run[0].place, run[-1].place
-        if source is None or first is None or last is None or run[0].body is not None:
-            return [found.in_memory() for found in run]
-        length = last.offset + last.length - first.offset
-        try:
-            content = memoryview(await source.file.read(first.offset, length))
-        except DiskFailedError as error:
-            if len(run) > 1:  # Which of them the disk cannot read is found one by one.
-                return [answer for found in run for answer in await self._read_run([found])]
-            _log.error("%s", error)
-            content = memoryview(b"")
-        answers = []
-        for found in run:
+    async def _read(self, wanted: Sequence[_Found]) -> list[EntryAnswer]:
+        """Their answers, with one call to the disk for each file."""
+        runs = list(_runs(wanted))
+        by_source: dict[JournalFile, list[_Run]] = {}
+        for run in runs:
+            if run.source is not None:
+                by_source.setdefault(run.source, []).append(run)
+        contents: dict[_Run, bytes] = {}
+        for source, on_disk in by_source.items():
+            contents |= await _contents(source, on_disk)
+        answers: list[EntryAnswer] = []
+        for run in runs:
+            if run in contents:
+                answers += self._checked_run(run, memoryview(contents[run]))
+            elif run.source is None:
+                answers += [found.in_memory() for found in run.wanted]
+            else:
+                answers += await self._read_one_by_one(run)
+        return answers
+
+    async def _read_one_by_one(self, run: _Run) -> list[EntryAnswer]:
+        """Find which of these it is that the disk cannot read."""
+        answers: list[EntryAnswer] = []
+        for found in run.wanted:
+            single = _Run(run.source, (found,))
+            content = b""
+            try:
+                assert run.source is not None
+                content = await run.source.file.read(*single.piece)
+            except DiskFailedError as error:
+                _log.error("%s", error)
+            answers += self._checked_run(single, memoryview(content))
+        return answers
+
+    def _checked_run(self, run: _Run, content: memoryview) -> list[EntryAnswer]:
+        answers: list[EntryAnswer] = []
+        start, _ = run.piece
+        for found in run.wanted:
+            assert run.source is not None
             assert found.place is not None
-            start = found.place.offset - first.offset
-            body = content[start : start + found.place.length]
-            answers.append(self._checked(source, found, found.place, body))
+            offset = found.place.offset - start
+            body = content[offset : offset + found.place.length]
+            answers.append(self._checked(run.source, found, found.place, body))
         return answers
 
     def _checked(
@@ -312,19 +355,33 @@ def _is_in(places: set[tuple[int, int]], file_id: int) -> bool:
     return any(place[0] == file_id for place in places)
 
 
-def _runs(wanted: list[_Found]) -> Iterator[list[_Found]]:
-    """The same in order, neighbours together that one call to the disk can read."""
+async def _contents(source: JournalFile, runs: Sequence[_Run]) -> dict[_Run, bytes]:
+    """The bytes of these runs of one file; without those of which the disk cannot read some."""
+    try:
+        found = await source.file.read_many([run.piece for run in runs])
+    except DiskFailedError:
+        if len(runs) == 1:
+            return {}
+        contents: dict[_Run, bytes] = {}
+        for run in runs:
+            contents |= await _contents(source, [run])
+        return contents
+    return dict(zip(runs, found, strict=True))
+
+
+def _runs(wanted: Sequence[_Found]) -> Iterator[_Run]:
+    """The same in order, neighbours together that lie together in a file, or in memory."""
     run: list[_Found] = []
     for found in wanted:
-        if run and not _is_one_call(run[0], run[-1], found):
-            yield run
+        if run and not _is_one_run(run[0], run[-1], found):
+            yield _Run.of(run)
             run = []
         run.append(found)
     if run:
-        yield run
+        yield _Run.of(run)
 
 
-def _is_one_call(first: _Found, last: _Found, found: _Found) -> bool:
+def _is_one_run(first: _Found, last: _Found, found: _Found) -> bool:
     if first.place is None or last.place is None or found.place is None:
         return False
     if first.body is not None or found.body is not None or found.source is not first.source:

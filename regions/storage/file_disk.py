@@ -16,7 +16,7 @@ import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ import attrs
 import outcome
 import trio
 
-from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError
+from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
 from topology.errors import ConflictError, NotFoundError
 
 Buffer = bytes | bytearray | memoryview
@@ -128,6 +128,27 @@ class RealFile:
             self._read_waiting, offset, length, limiter=self._disk.readers
         )
 
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        """Read all of these at once, each as `read` does; nothing if one of them fails.
+
+        The disk is told of all of them before the first is read, so that it works on many at a
+        time, and one thread reads them. (Measured: 256 cold pieces of 4 KiB, 1 MiB apart, take
+        38 ms one `read` after the other, 6 ms in one thread, and 2 ms if the disk is told.)
+        """
+        if sum(length for _, length in pieces) <= _READ_AT_ONCE_BYTES_MAX:
+            found = self._read_many_cached(pieces)
+            if found is not None:
+                await trio.lowlevel.checkpoint()
+                return found
+
+        def work() -> list[bytes]:
+            with suppress(OSError):  # Advice, which not every file system takes.
+                for offset, length in pieces:
+                    os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+            return [self._read_waiting(offset, length) for offset, length in pieces]
+
+        return await trio.to_thread.run_sync(work, limiter=self._disk.readers)
+
     async def allocate(self, offset: int, length: int) -> None:
         """Take disk space for these bytes; those behind the end are zero, and the end moves.
 
@@ -214,6 +235,16 @@ class RealFile:
             return None  # Not there, or not to be had this way: the other way tells.
         return bytes(found) if count == length else None
 
+    def _read_many_cached(self, pieces: Sequence[Piece]) -> list[bytes] | None:
+        """All of them, if all are in memory."""
+        contents: list[bytes] = []
+        for offset, length in pieces:
+            found = self._read_cached(offset, length)
+            if found is None:
+                return None
+            contents.append(found)
+        return contents
+
     def _read_waiting(self, offset: int, length: int) -> bytes:
         parts: list[bytes] = []
         with _errors_named(f"cannot read {self._name} in {self._disk}"):
@@ -288,8 +319,14 @@ class FileDisk:
 
     async def _open(self, name: str, flags: int) -> DiskFile:
         def work() -> int:
-            with _errors_named(f"cannot open {name} in {self._directory}"):
-                return os.open(name, flags | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
+            what = f"cannot open {name} in {self._directory}"
+            with _errors_named(what):
+                try:
+                    return os.open(name, flags | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
+                except FileNotFoundError as error:
+                    if flags & os.O_CREAT:
+                        raise  # It is the directory that is not there any more.
+                    raise NotFoundError(f"{what}: {error.strerror}") from error
 
         return RealFile(name, await self.thread.do(work), self)
 
@@ -362,8 +399,6 @@ def write_all(descriptor: int, offset: int, vector: Sequence[Buffer]) -> int:
 def _errors_named(what: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
-        raise NotFoundError(f"{what}: {error.strerror}") from error
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise DiskFullError(f"{what}: {error.strerror}") from error

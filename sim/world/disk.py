@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import attrs
 from crc32c import crc32c
 
-from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError
+from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
 from sim.memory_disk import MemoryDisk
 
 Buffers = Sequence[bytes | bytearray | memoryview]
@@ -119,6 +119,10 @@ class WorldFile:
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
         return await self._file.read(offset, length)
+
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        """Read all of these."""
+        return await self._file.read_many(pieces)
 
     async def close(self) -> None:
         """Close; nothing is synced by it."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from regions.storage.disk import Disk, DiskFile
+from regions.storage.disk import Disk, DiskFile, Piece
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
@@ -37,6 +37,9 @@ class FileAsItIs:
 
     async def read(self, offset: int, length: int) -> bytes:
         return await self.file.read(offset, length)
+
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        return [await self.read(offset, length) for offset, length in pieces]
 
     async def close(self) -> None:
         await self.file.close()

@@ -176,6 +176,24 @@ async def test_a_read_that_must_wait_for_the_disk_is_made_by_another_thread(
         assert await file.read(50, 100) == b"x" * 50
 
 
+@pytest.mark.parametrize("at_once_bytes_max", [1 << 20, 0])
+async def test_many_pieces_are_read_as_each_would_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once_bytes_max: int
+) -> None:
+    monkeypatch.setattr(file_disk, "_READ_AT_ONCE_BYTES_MAX", at_once_bytes_max)
+    pieces = [(50_000, 10), (0, 4), (99_998, 10), (7, 0), (200_000, 5), (3, 90_000)]
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [secrets.token_bytes(100_000)])
+
+        found = await file.read_many(pieces)
+
+        assert found == [await file.read(offset, length) for offset, length in pieces]
+        assert [len(one) for one in found] == [10, 4, 2, 0, 0, 90_000]
+        assert await file.read_many([]) == []
+        await file.close()
+
+
 async def test_a_node_on_a_real_disk_over_tcp_keeps_its_entries(tmp_path: Path) -> None:
     body = secrets.token_bytes(300_000)
     config = StorageConfig(

@@ -1,0 +1,115 @@
+"""Entries spread over files are read with one call a file, as if each were read alone."""
+
+from collections.abc import Sequence
+
+import attrs
+import trio
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.protocol.ids import EntryId, InstanceId, LedgerId
+from geolog.protocol.messages import Answer
+from regions.protocol.ledgers import Ledgers
+from regions.protocol.tables import OpenTable
+from regions.storage.disk import DiskFailedError, Piece
+from regions.storage.entries import EntryStore, JournalFile
+from sim.memory_disk import MemoryDisk
+from tests.system.planted_disks import FileAsItIs
+
+LEDGER = LedgerId(7)
+GAP_BYTES = 40_000
+"""Too many to be read along."""
+
+
+@attrs.frozen
+class PatchyFile(FileAsItIs):
+    """A file of which some bytes cannot be read; it counts what it was asked for."""
+
+    bad: set[int] = attrs.field(factory=set)
+    asked: list[Sequence[Piece]] = attrs.field(factory=list)
+
+    async def read(self, offset: int, length: int) -> bytes:
+        if any(offset <= place < offset + length for place in self.bad):
+            raise DiskFailedError(f"cannot read {self.name}: Input/output error")
+        return await super().read(offset, length)
+
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        self.asked.append(pieces)
+        return await super().read_many(pieces)
+
+
+@attrs.frozen
+class Stored:
+    """One entry as it is put into a file."""
+
+    is_behind_gap: bool
+    is_rotten: bool = False
+    is_unreadable: bool = False
+
+
+async def filled(files: list[list[Stored]]) -> tuple[EntryStore, list[PatchyFile]]:
+    """The entries of one ledger, in order over these files."""
+    store = EntryStore(Ledgers(InstanceId("0" * 32)), cached_bytes_max=0)
+    made: list[PatchyFile] = []
+    number = 0
+    for file_id, stored in enumerate(files):
+        opened = PatchyFile(await MemoryDisk().create(str(file_id)))
+        table, offset = OpenTable(), 0
+        for one in stored:
+            body = body_of(number)
+            offset += GAP_BYTES if one.is_behind_gap else 0
+            await opened.write(offset, [b"rot" + body[3:] if one.is_rotten else body])
+            table.add(LEDGER, number, offset, len(body), crc32c(body))
+            if one.is_unreadable:
+                opened.bad.add(offset)
+            offset += len(body)
+            number += 1
+        store.add_file(JournalFile(file_id, opened, table))
+        made.append(opened)
+    return store, made
+
+
+def body_of(entry: int) -> bytes:
+    return f"the body of entry {entry}".encode()
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.builds(
+                Stored,
+                is_behind_gap=st.booleans(),
+                is_rotten=st.booleans(),
+                is_unreadable=st.booleans(),
+            ),
+            max_size=6,
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_each_entry_is_answered_as_if_it_were_alone(files: list[list[Stored]]) -> None:
+    async def run() -> None:
+        store, _ = await filled(files)
+        all_of_them = [one for stored in files for one in stored]
+
+        answers = await store.read(LEDGER, EntryId(0), len(all_of_them) + 1, 1 << 20)
+
+        assert len(answers) == len(all_of_them) + 1
+        assert answers[-1].answer is Answer.ABSENT
+        for entry, one in enumerate(all_of_them):
+            is_bad = one.is_rotten or one.is_unreadable
+            assert answers[entry].answer is (Answer.CORRUPT if is_bad else Answer.HAVE)
+            assert bytes(answers[entry].body) == (b"" if is_bad else body_of(entry))
+
+    trio.run(run)
+
+
+async def test_one_call_reads_all_that_lies_spread_over_a_file() -> None:
+    store, files = await filled([[Stored(is_behind_gap=True)] * 50] * 2)
+
+    answers = await store.read(LEDGER, EntryId(0), 100, 1 << 20)
+
+    assert {answer.answer for answer in answers} == {Answer.HAVE}
+    assert [len(pieces) for file in files for pieces in file.asked] == [50, 50]
