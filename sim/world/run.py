@@ -1,6 +1,8 @@
 """One seed, one history: a world is drawn, faults strike and stop, the laws judge it."""
 
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import attrs
@@ -226,7 +228,7 @@ class _Run:
         if not reports and not self.breaches.violations:
             self.breaches.add("24", f"the last read took more than {_LAST_READ_S:g} s")
         for process, error in world.surprises:
-            self.breaches.add("crash", f"{process.key} ended by {error!r}")
+            self.breaches.add("crash", f"{process.key} ended by {_words_of_crash(error)}")
         if reports:
             for law, message in breaches(self.history, found):
                 self.breaches.add(law, message)
@@ -245,6 +247,15 @@ async def _run_client(world: World, host: str, main: ClientMain) -> Process:
 async def _wait_clients_end(world: World) -> None:
     while clients := _clients(world):
         await world.processes[clients[0]].ended.wait()
+
+
+def _words_of_crash(error: BaseException) -> str:
+    """What it was, and where in the code it was raised."""
+    if isinstance(error, BaseExceptionGroup):
+        return " + ".join(_words_of_crash(part) for part in error.exceptions)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {frames[-1].name} ({Path(frames[-1].filename).name})" if frames else ""
+    return f"{error!r}{where}"
 
 
 def _clients(world: World) -> list[str]:
