@@ -6,6 +6,7 @@ from contextlib import suppress
 from regions.protocol.records import (
     DATA_OFFSET,
     MARK,
+    RECORD_HEADER_BYTES,
     Body,
     FileHeader,
     Record,
@@ -14,7 +15,7 @@ from regions.protocol.records import (
     unfinished_name,
 )
 from regions.protocol.table_files import table_file_name
-from regions.storage.disk import Disk, DiskFile
+from regions.storage.disk import Disk, DiskFile, DiskFullError
 from topology.errors import NotFoundError
 
 
@@ -35,18 +36,34 @@ class OpenFile:
 async def create_file(
     disk: Disk, header: FileHeader, records: Sequence[tuple[Record, Body]] = ()
 ) -> OpenFile:
-    """Make a journal file that is on disk with its name and these records, proven by a mark."""
+    """Make a journal file that is on disk with its name and these records, proven by a mark.
+
+    DiskFullError says how much it needs; nothing of it is left then.
+    """
     codec = RecordCodec(header.file_id, header.salt)
     buffers, _, end = codec.pack_all(DATA_OFFSET, records)
     name = unfinished_name(header.file_id)
     unfinished = await disk.create(name)
-    await unfinished.write_synced(0, [header.encode(), *buffers])
-    if records:
-        await unfinished.write_synced(end, [codec.pack(end, MARK)])
+    try:
+        await unfinished.write_synced(0, [header.encode(), *buffers])
+        if records:
+            await unfinished.write_synced(end, [codec.pack(end, MARK)])
+    except DiskFullError as error:
+        await unfinished.close()
+        await disk.remove(name)
+        raise await _too_full(disk, end + RECORD_HEADER_BYTES, error) from error
     await unfinished.close()
     await disk.rename(name, file_name(header.file_id))
     await disk.sync_directory()
     return OpenFile(await disk.open(file_name(header.file_id)), codec, end)
+
+
+async def _too_full(disk: Disk, needed_bytes: int, error: DiskFullError) -> DiskFullError:
+    return DiskFullError(
+        f"{error}. A journal file needs {needed_bytes} bytes in {disk}, and"
+        f" {await disk.free_bytes()} are free: free some space on this disk and start the node"
+        " again; nothing is lost"
+    )
 
 
 async def remove_journal_file(disk: Disk, file_id: int) -> None:

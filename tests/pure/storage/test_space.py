@@ -1,9 +1,18 @@
 """Read-only before full, and back only when a good deal is free again."""
 
+import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.messages import AddRefused, AddsSynced, Answer, LedgerOpened, Reason
 from regions.protocol.space import SpaceBound
+from regions.storage.disk import DiskFullError
+from sim.memory_disk import MemoryDisk
+from tests.pure.storage.journals import restarted, running
+from tests.pure.storage.nodes import a_world
 
 RESERVE, COMPACTION = 100, 60
 KEPT = RESERVE + COMPACTION
@@ -52,3 +61,44 @@ def test_entries_never_eat_the_reserve(steps: list[tuple[bool, int]]) -> None:
             if not bound.is_read_only:
                 appended, free_bytes = appended + 1, free_bytes - 1
     assert free_bytes >= KEPT
+
+
+async def test_a_start_that_finds_the_disk_full_says_what_it_needs_and_leaves_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    async with running(disk, clean_stop=False) as node:
+        node.open_ledger(7)
+        node.add(7, 0, b"zero" * 100)
+        await node.journal.wait_synced()
+    left = disk.crash()
+    names = await left.list()
+    left.capacity_bytes -= await left.free_bytes()
+
+    with pytest.raises(DiskFullError, match=r"needs 4\d\d\d bytes, and 0 are free"):
+        await restarted(left)
+
+    assert await left.list() == names
+    left.capacity_bytes = 1 << 40
+    assert await (await restarted(left)).read(7, 0) == b"zero" * 100
+
+
+async def test_a_node_that_finds_its_disk_nearly_full_starts_read_only_and_comes_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world() as world:
+        async with world.node() as node, world.client(node) as client:
+            await client.store(b"zero")
+        assert isinstance(world.disk, MemoryDisk)
+        used_bytes = world.disk.capacity_bytes - await world.disk.free_bytes()
+        world.disk.capacity_bytes = used_bytes + 100_000
+        async with world.node() as node, world.client(node) as client:
+            assert (await client.read(0, 1)).entries[0].answer is Answer.HAVE
+            await client.send(client.add(1, 1, b"one"))
+            assert (await client.receive_one(AddRefused)).reason is Reason.READ_ONLY
+            world.disk.capacity_bytes = 1 << 40
+            await trio.sleep(2)
+            await client.send(client.add(2, 1, b"one"))
+            assert (await client.receive_one(AddsSynced)).through == 2
+            await client.send(client.open(ledger=LedgerId(8)))
+            await client.receive_one(LedgerOpened)
