@@ -34,7 +34,7 @@ from geolog.protocol.messages import (
 from geolog.transport.seam import ByteStream, ConnectionFailedError
 from geolog.wire.codec import PROTOCOL_VERSION, decode, encode
 from geolog.wire.frame import FrameReader
-from sim.drills.node_promises import NodePromises, body_of
+from sim.drills.node_promises import NodePromises, body_of, next_large_ledger
 
 A = TypeVar("A", bound=Message)
 
@@ -120,7 +120,7 @@ class NodeClient:
             await self._wait_answered()
         open_ones = [ledger for ledger, each in self._writers.items() if not each.is_fenced]
         if (len(open_ones) < _LEDGERS_OPEN_MAX and self._rng.random() < 0.3) or not open_ones:
-            await self._open(LedgerId(len(self._writers) + 1))
+            await self._open(LedgerId(max(self._writers, default=0) + 1))
             return
         ledger = self._rng.choice(open_ones)
         drawn = self._rng.random()
@@ -136,8 +136,8 @@ class NodeClient:
             await self._recover_some()
 
     async def fill(self, *, bytes_min: int) -> None:
-        """Add so much to a new ledger, and wait for all answers."""
-        ledger = LedgerId(len(self._writers) + 1)
+        """Add so much to a new ledger of large entries, and wait for all answers."""
+        ledger = next_large_ledger(max(self._writers, default=0))
         await self._open(ledger)
         sent_bytes = 0
         while sent_bytes < bytes_min:

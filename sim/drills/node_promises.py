@@ -21,9 +21,14 @@ def body_of(ledger: LedgerId, entry: int) -> bytes:
     """The content of an entry: from a few bytes to many sectors."""
     digest = hashlib.sha256(b"%d/%d" % (ledger, entry)).digest()
     size = digest[0] * 10 + 20
-    if ledger % _LARGE_LEDGERS_EVERY == 0 and digest[1] < 64:
+    if ledger % _LARGE_LEDGERS_EVERY == 0 and digest[1] < 128:
         size = _LARGE_BYTES
     return (digest * (size // len(digest) + 1))[:size]
+
+
+def next_large_ledger(ledger: int) -> LedgerId:
+    """The next ledger that has large entries."""
+    return LedgerId((ledger // _LARGE_LEDGERS_EVERY + 1) * _LARGE_LEDGERS_EVERY)
 
 
 @attrs.define
