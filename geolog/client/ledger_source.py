@@ -150,7 +150,7 @@ class LedgerSource:
         writer = LedgerWriter(
             self._pool, ledger.record, listener, nursery=self._nursery, lac=NO_ENTRY
         )
-        self._writers = [one for one in self._writers if not one.is_over] + [writer]
+        self._writers = [one for one in self._writers if not one.is_closed] + [writer]
         prepared = PreparedLedger(
             ledger, writer, placement.adherence, made_s=trio.current_time()
         )

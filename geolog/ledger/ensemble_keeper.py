@@ -19,7 +19,7 @@ from geolog.metadata.seam import BadVersionError, NoNodeError
 from geolog.protocol.ensemble_policy import EnsemblePolicy, Replace
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_change import Judgement, LedgerChange
-from geolog.protocol.ledger_state import Fragment
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from topology.errors import (
     FencedError,
     GeologError,
@@ -58,6 +58,8 @@ class EnsembleKeeper:
     ) -> None:
         self.ledger = ledger
         self.changes_count = 0
+        self.adherence = _adherence(ledger.record)
+        """How well the ensemble of the moment is placed, its lost members included."""
         self._writer = writer
         self._ledgers = ledgers
         self._finder = finder
@@ -69,13 +71,6 @@ class EnsembleKeeper:
         self._change: LedgerChange | None = None
         self._known_over: dict[InstanceId, NodeConnection] = {}
         self._is_in_doubt = False
-
-    @property
-    def adherence(self) -> Adherence:
-        """How well the ensemble of the moment is placed, its lost members included."""
-        ensemble = self.ledger.record.fragments[-1].ensemble
-        regions = [member.location.region for member in ensemble]
-        return adherence_of(self.ledger.record.quorum, regions)
 
     @property
     def is_urgent(self) -> bool:
@@ -213,9 +208,15 @@ class EnsembleKeeper:
         replaced = self._writer.instances()
         self._change = None
         self.changes_count += 1
+        self.adherence = _adherence(record)
         self._policy.on_changed(now_s=trio.current_time())
         if self._writer.is_over:
             return  # It was fenced, or stopped, while metadata's answer was on its way.
         self._writer.change(record, self._known_over)
         self._finder.avoid(sorted(replaced - self._writer.instances()))
         _log.info("ledger %s: %s", record.ledger, record.fragments[-1])
+
+
+def _adherence(record: LedgerRecord) -> Adherence:
+    ensemble = record.fragments[-1].ensemble
+    return adherence_of(record.quorum, [member.location.region for member in ensemble])

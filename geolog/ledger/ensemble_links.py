@@ -101,6 +101,11 @@ class EnsembleLinks:
             self._drop(slot, member)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nobody is reached any more."""
+        return self._is_closed
+
+    @property
     def slots_up(self) -> list[int]:
         """Members that are up."""
         return sorted(self._connections)

@@ -116,6 +116,11 @@ class LedgerWriter:
         return self._is_over
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it has let go of its members too."""
+        return self._links.is_closed
+
+    @property
     def unacknowledged_bytes(self) -> int:
         """Bytes of entries that are in flight."""
         return self._unacknowledged_bytes
