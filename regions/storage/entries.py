@@ -127,6 +127,11 @@ class EntryStore:
         return tuple(self._files)
 
     @property
+    def rows_newest(self) -> int:
+        """Entries of the newest file, also while it is sealed and the next not yet begun."""
+        return len(self._files[-1].table)
+
+    @property
     def open_table(self) -> OpenTable:
         """Where the entries of the open file lie."""
         table = self._files[-1].table

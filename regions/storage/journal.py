@@ -182,7 +182,7 @@ class Journal:
         """About how much sealing the open file now would write; never much less."""
         promised_rows = len(self._ledgers) + len(self._files)
         promised_rows += self._ledgers.deleted.intervals_count
-        return TABLE_ROW_BYTES_MAX * (promised_rows + len(self._entries.open_table) + 1000)
+        return TABLE_ROW_BYTES_MAX * (promised_rows + self._entries.rows_newest + 1000)
 
     @property
     def group_newest(self) -> int:

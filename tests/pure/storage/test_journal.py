@@ -193,3 +193,19 @@ async def test_a_full_disk_ends_the_node_and_loses_nothing(
     assert [await node.read(7, entry) for entry in synced] == [
         bytes([entry]) * 700 for entry in synced
     ]
+
+
+async def test_what_a_seal_would_take_can_be_asked_also_while_a_file_is_sealed(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    disk.faults.sync_s = 0.01
+    async with running(disk, file_bytes_max=2000) as node:
+        node.open_ledger(7)
+        await node.journal.wait_synced()
+        file_id = node.journal.file_id
+        for entry in range(4):
+            node.add(7, entry, bytes(1000))
+        while node.journal.file_id == file_id:
+            assert node.journal.seal_bytes > 0
+            await trio.sleep(0.001)
