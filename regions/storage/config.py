@@ -120,7 +120,7 @@ class StorageConfig:
 
     scrub_interval_s: float = 7 * 24 * 3600.0
     """How often all of them are: each round begins so long after the one before, or when that
-    is done."""
+    is done; the first some minutes after a start."""
 
     connections_max: int = 1024
     """Connections at a time; more are closed at once."""

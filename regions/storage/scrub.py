@@ -1,9 +1,9 @@
 """Scrub: all that is stored is read in the background and compared with its checksums.
 
 Rot that nobody reads is found while other copies are still good. A damaged entry is CORRUPT
-from then on, whoever asks, so that recovery's add of the same entry is stored again. Where the
-first round begins is not remembered over a restart: after one a round begins anew, at half the
-interval, so that restarts neither hold rounds up for ever nor cause a storm of them.
+from then on, whoever asks, so that recovery's add of the same entry is stored again. How far a
+round came is not remembered over a restart: one begins some minutes after each start, so that
+restarts do not put it off for ever.
 """
 
 import logging
@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 _WINDOW_BYTES = 1 << 20
 _ROWS_MAX = 256
 _ROWS_STEP = 4096
+_FIRST_PAUSE_S = 600.0
 _ENTRY_BYTES_MIN = 1024
 """What an entry costs at least: for small ones time goes by the number, not by the bytes."""
 
@@ -53,7 +54,7 @@ class Scrub:
 
     async def run(self) -> None:
         """Begin a round each interval; never returns."""
-        due_s = trio.current_time() + self._interval_s / 2
+        due_s = trio.current_time() + min(self._interval_s / 2, _FIRST_PAUSE_S)
         while True:
             await trio.sleep_until(due_s)
             due_s = trio.current_time() + self._interval_s
