@@ -257,7 +257,8 @@ class SettleDoubt:
     """All that damage may have taken from the node is known or copied back to it.
 
     Whoever says so has seen in metadata, for every ledger below `ledgers_below`, that it is
-    deleted, or none of this node's, or CLOSED with all its entries intact here. `ledgers_below`
+    deleted, was never this node's, or is CLOSED, fenced here, and intact here as far as it is
+    this node's (it may have been before: a fence that was lost is taken again). `ledgers_below`
     is at least the node's own bound (`doubt_below` in its status), else it refuses.
     """
 
