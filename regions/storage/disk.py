@@ -97,7 +97,7 @@ class Disk(Protocol):
         ...
 
     async def remove(self, name: str) -> None:
-        """Remove; not durable until `sync_directory`."""
+        """Remove; not durable until `sync_directory`. NotFoundError."""
         ...
 
     async def sync_directory(self) -> None:

@@ -295,11 +295,15 @@ class FileDisk:
         await self.thread.do(work)
 
     async def remove(self, name: str) -> None:
-        """Remove; not durable until `sync_directory`."""
+        """Remove; not durable until `sync_directory`. NotFoundError."""
 
         def work() -> None:
-            with _errors_named(f"cannot remove {name} in {self}"):
-                os.unlink(name, dir_fd=self._descriptor)
+            what = f"cannot remove {name} in {self}"
+            with _errors_named(what):
+                try:
+                    os.unlink(name, dir_fd=self._descriptor)
+                except FileNotFoundError as error:
+                    raise NotFoundError(f"{what}: {error.strerror}") from error
 
         await self.thread.do(work)
 

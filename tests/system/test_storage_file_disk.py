@@ -42,6 +42,16 @@ async def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         await disk.remove("two")
         with pytest.raises(NotFoundError, match="cannot open two"):
             await disk.open("two")
+        with pytest.raises(NotFoundError, match="cannot remove two"):
+            await disk.remove("two")
+
+
+async def test_in_a_directory_that_is_gone_nothing_can_be_made(tmp_path: Path) -> None:
+    async with open_file_disk(tmp_path / "data") as disk:
+        (tmp_path / "data").rmdir()
+
+        with pytest.raises(DiskFailedError, match="cannot open one"):
+            await disk.create("one")
 
 
 async def test_space_is_taken_ahead_and_given_back(tmp_path: Path) -> None:
