@@ -103,7 +103,8 @@ class RecordedNode:
         except* CutOffError:
             pass
         except* GeologError as group:
-            self.problems.append(f"{self.config.node_id} ended: {group.exceptions[0]!r}")
+            if not life.of_disks.is_cut_off:  # Else metadata does not hear it any more either.
+                self.problems.append(f"{self.config.node_id} ended: {group.exceptions[0]!r}")
         finally:
             life.begun.set()
 

@@ -149,7 +149,7 @@ class _AllNodes:
         self._problems: list[str] = []
         self._audits: list[Audit] = []
         self._recovery_s: list[float] = []
-        self._starts_cut_count = 0
+        self._losses_count = self._starts_cut_count = 0
 
     async def run(self) -> Verdict:
         """All loops, and a last look."""
@@ -158,6 +158,7 @@ class _AllNodes:
             await self._live(self._rng.randint(1, _MOMENTS_MAX), self._recover_and_load)
             for node in self._nodes:
                 node.lose_power()
+            self._losses_count += 1
             if self._problems:
                 break
             acknowledged = sum(len(each.acknowledged) for each in self._appended.values())
@@ -169,7 +170,7 @@ class _AllNodes:
             passed=not self._problems,
             problems=self._problems,
             counts={
-                "power_losses": self._options.loops,
+                "power_losses": self._losses_count,
                 "starts_cut": self._starts_cut_count,
                 "recoveries": len(self._recovery_s),
                 "acknowledged": sum(each.acknowledged for each in last),
@@ -205,6 +206,7 @@ class _AllNodes:
                 life.end()
         for node in self._nodes:
             self._problems += node.problems
+            node.problems = []
 
     async def _create_streams(self, power: _Power) -> None:
         async with trio.open_nursery() as nursery:
