@@ -28,12 +28,13 @@ from topology.errors import GeologError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
-LAC_PUSH_DELAY_S = 0.001
-"""How long a writer may be idle before its LAC is pushed; readers at the tail wait for it.
+LAC_PUSH_TURNS = 3
+"""So many turns of the event loop a writer is idle before its LAC is pushed.
 
-It is what a record at the tail costs beyond its append when no other follows. A writer that
-adds again at once, as those do that wait for each answer, carries the LAC with its next add and
-pushes nothing; one that adds more seldom pushes once an add, a few bytes to each member.
+That is what a record at the tail costs beyond its append when no other follows. The turns are
+for the application, which has just been answered: if it adds again at once, as those do that
+wait for each answer, its next add carries the LAC and nothing is pushed. A timer would wait for
+longer than most appends take: the event loop sleeps in whole milliseconds.
 """
 
 
@@ -278,7 +279,8 @@ class NodePool:
         """Push the LAC of idle writers; never returns."""
         while True:
             await self._has_idle_writers.wait()
-            await trio.sleep(LAC_PUSH_DELAY_S)
+            for _ in range(LAC_PUSH_TURNS):
+                await trio.lowlevel.checkpoint()
             self._has_idle_writers = trio.Event()
             writers, self._idle_writers = self._idle_writers, {}
             for writer in writers:

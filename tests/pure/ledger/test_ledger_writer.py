@@ -127,13 +127,27 @@ async def test_a_member_that_breaks_while_the_lac_is_pushed_harms_nobody(
         listener = Listener()
         async with a_writer(nodes, listener) as writer:
             add(writer)
-            await trio.testing.wait_all_tasks_blocked()
+            while not listener.lacs:
+                await trio.lowlevel.checkpoint()
             nodes.network.reset("client", "node-0")
             writer.push_lac_nowait()
 
             assert [node.lac for node in nodes.nodes[1:]] == [-1, -1]
             await trio.testing.wait_all_tasks_blocked()
             assert [node.lac for node in nodes.nodes[1:]] == [0, 0]
+
+
+async def test_a_writer_that_falls_idle_pushes_its_lac_without_waiting_for_a_clock(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes, a_writer(nodes, Listener()) as writer:
+        add(writer)
+        add(writer)
+
+        started_s = trio.current_time()
+        while [node.lac for node in nodes.nodes] != [1, 1, 1]:
+            await trio.lowlevel.checkpoint()
+        assert trio.current_time() == started_s
 
 
 async def test_who_comes_back_is_sent_exactly_what_is_not_acknowledged(
