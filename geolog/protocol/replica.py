@@ -123,7 +123,10 @@ class AwaitLac:
 
 @attrs.frozen
 class AnswerProbe:
-    """Look the answers up and give them at once."""
+    """Look the answers up now, and give them when all persisted so far is on disk.
+
+    So HAVE means a copy that outlives power loss. A probe of the LAC alone is answered at once.
+    """
 
     probe: Probe
 

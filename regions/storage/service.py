@@ -188,7 +188,11 @@ class StorageService:
                 case AwaitLac(follow):
                     self._await_lac(follow, client)
                 case AnswerProbe(probe):
-                    client.send_nowait(self._answer_probe(probe, replica, store))
+                    answer = self._answer_probe(probe, replica, store)
+                    if answer.answers:
+                        store.journal.when_synced(partial(client.send_nowait, answer))
+                    else:
+                        client.send_nowait(answer)
                 case _:
                     self._persist_promise(effect, replica, store)
         if not isinstance(request, Follow) and request.ledger in self._followers:

@@ -6,6 +6,7 @@ time until it says that it is ready: the first start, which must look at the fil
 left, and the next. The floor is the start of a node with an empty journal.
 """
 
+import math
 import random
 import sys
 from collections.abc import Iterator
@@ -88,6 +89,16 @@ async def _main(sizes_bytes: list[int]) -> None:
         sys.stdout.write(f"{found.name}: {found.value:g} {found.unit}\n")
 
 
+def _gigabytes(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not 0 < size < math.inf:
+        raise SystemExit(f"{text!r} is no number of gigabytes: say 0.5 or 10")
+    return size
+
+
 if __name__ == "__main__":
-    gigabytes = [float(each) for each in sys.argv[1:]] or [1, 2, 5, 10]
-    trio.run(_main, [round(each * 1e9) for each in gigabytes])
+    gigabytes = [_gigabytes(each) for each in sys.argv[1:]] or [1, 2, 5, 10]
+    trio.run(_main, sorted(round(each * 1e9) for each in gigabytes))

@@ -230,6 +230,23 @@ async def test_garbage_ends_its_connection_and_no_other(
         assert status["connections"]["closed_over_garbage"] == 1
 
 
+async def test_what_a_probe_says_is_held_outlives_power_loss(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await client.send(client.open())
+        await client.receive_one(LedgerOpened)
+        assert isinstance(world.disk, MemoryDisk)
+        world.disk.faults = DiskFaults(sync_s=1.0)
+        asked_s = trio.current_time()
+        await client.send(client.add(1, 0, b"zero"))
+
+        probe = await client.probe(0, 1)
+
+        assert probe.answers == (HAVE,)
+        assert trio.current_time() - asked_s >= 1.0
+
+
 async def test_a_stranger_cannot_make_a_node_hold_a_large_frame(
     autojump_clock: MockClock, world: World
 ) -> None:
