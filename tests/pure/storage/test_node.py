@@ -17,6 +17,8 @@ from geolog.protocol.messages import (
     Fenced,
     Hello,
     LedgerOpened,
+    Probe,
+    ProbeAnswer,
     PushLac,
     Reason,
     Refused,
@@ -238,13 +240,11 @@ async def test_what_a_probe_says_is_held_outlives_power_loss(
         await client.receive_one(LedgerOpened)
         assert isinstance(world.disk, MemoryDisk)
         world.disk.faults = DiskFaults(sync_s=1.0)
-        asked_s = trio.current_time()
-        await client.send(client.add(1, 0, b"zero"))
+        probe = Probe(5, LEDGER, EntryId(0), 1, node.instance)
+        await client.send(client.add(1, 0, b"zero"), probe)
 
-        probe = await client.probe(0, 1)
-
-        assert probe.answers == (HAVE,)
-        assert trio.current_time() - asked_s >= 1.0
+        await client.receive_one(AddsSynced)  # The disk has it.
+        assert (await client.receive_one(ProbeAnswer)).answers == (HAVE,)
 
 
 async def test_a_stranger_cannot_make_a_node_hold_a_large_frame(
