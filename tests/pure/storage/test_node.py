@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from geolog.metadata.nodes import list_known_nodes, list_live_nodes
+from geolog.protocol.ids import EntryId
 from geolog.protocol.messages import (
     AddRefused,
     AddsSynced,
