@@ -18,12 +18,21 @@ Fault = Callable[[World, Random], AbstractContextManager[str | None]]
 
 _SLOW_DISK_FACTOR = 100.0
 _CLOCK_JUMP_US = 3600 * 1_000_000
+_AMBUSH_S_MAX = 5.0
+_AMBUSH_ROUND_TRIPS = 4
+_ZOMBIE_BLIND_S = (0.0, 3.0, 10.0)
+"""How long a writer that wakes up hears nothing of metadata, and so believes in itself."""
 
 
 async def strike_for_ever(world: World, kind: str, strikes_per_s: float, rng: Random) -> None:
     """Let faults of a kind strike, one after the other; cancelling ends the one that lasts."""
     while True:
         await trio.sleep(rng.expovariate(strikes_per_s))
+        if world.options.hazards.lies_in_wait:
+            with trio.move_on_after(_AMBUSH_S_MAX):
+                await world.ledger_changed.wait()
+            round_trip_s = 2 * world.options.links.latency_s_across
+            await trio.sleep(rng.random() * _AMBUSH_ROUND_TRIPS * round_trip_s)
         with FAULTS[kind](world, rng) as struck:
             if struck is None:
                 continue
@@ -90,7 +99,46 @@ def pause_process(world: World, rng: Random) -> Iterator[str | None]:
         world.resume(process)
 
 
+@contextmanager
+def zombie_writer(world: World, rng: Random) -> Iterator[str | None]:
+    """A writer stands still, others take over, nodes restart; it goes on without metadata."""
+    running = [one for one in _writers_alive(world) if one.life is Life.RUNNING]
+    if not running:
+        yield None
+        return
+    writer = rng.choice(running)
+    world.pause(writer.host)
+    try:
+        yield writer.host
+    finally:
+        power_loss = rng.random() < 0.5
+        for host in _nodes_alive(world):
+            if rng.random() < 0.8:
+                world.kill(host, power_loss=power_loss)
+                world.restart(host)
+        world.resume(writer, blind_s=rng.choice(_ZOMBIE_BLIND_S))
+
+
 # The network.
+
+
+@contextmanager
+def cut_writer(world: World, rng: Random) -> Iterator[str | None]:
+    """Nothing passes between a writer and some of the storage nodes."""
+    writers = _writers_alive(world)
+    if not writers:
+        yield None
+        return
+    writer = rng.choice(writers).host
+    nodes = sorted(world.nodes)
+    away = rng.sample(nodes, rng.randint(1, len(nodes) - 1))
+    for node in away:
+        world.network.cut(writer, node)
+    try:
+        yield f"{writer}: {', '.join(away)}"
+    finally:
+        for node in away:
+            world.network.mend(writer, node)
 
 
 @contextmanager
@@ -269,6 +317,8 @@ FAULTS: dict[str, Fault] = {
     "power-loss-all": power_loss_all,
     "kill-client": kill_client,
     "pause-process": pause_process,
+    "zombie-writer": zombie_writer,
+    "cut-writer": cut_writer,
     "cut-link": cut_link,
     "cut-one-way": cut_one_way,
     "isolate-region": isolate_region,
@@ -306,6 +356,10 @@ def _nodes_alive(world: World) -> list[str]:
 
 def _clients_alive(world: World) -> list[str]:
     return [host for host in sorted(world.processes) if host not in world.nodes]
+
+
+def _writers_alive(world: World) -> list[Process]:
+    return [one for one in _processes(world) if one.host.startswith("writer-")]
 
 
 def _one_of(rng: Random, hosts: list[str]) -> str | None:

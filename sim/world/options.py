@@ -15,6 +15,25 @@ from topology.quorum import QuorumConfig
 REGION_NAMES = ("us-east", "eu-west", "ap-northeast", "sa-east", "af-south")
 
 
+_HARSH_SHARE = 0.5
+
+_TAKEOVER_FAULTS = (
+    "cut-link",
+    "cut-writer",
+    "isolate-host",
+    "kill-client",
+    "kill-node",
+    "pause-process",
+    "power-loss-all",
+    "power-loss-node",
+    "reset-connection",
+    "slow-disk",
+    "slow-host",
+    "zombie-writer",
+)
+"""What makes owners follow each other, and breaks things just then."""
+
+
 @attrs.frozen(kw_only=True)
 class Shape:
     """Who is in the world."""
@@ -77,6 +96,9 @@ class Hazards:
     duration_s_max: float
     """Longest time that one of them lasts."""
     strikes_per_s: tuple[tuple[str, float], ...]
+    lies_in_wait: bool = False
+    """Whether a strike waits for the next change of a ledger's record: that is where fences,
+    reads of recovery, changes of the ensemble and closes follow each other closely."""
 
 
 @attrs.frozen(kw_only=True)
@@ -91,11 +113,49 @@ class Options:
 
 def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     """Draw a small world: what breaks at all breaks with three to six nodes."""
+    if rng.random() < _HARSH_SHARE:
+        return draw_harsh_options(rng, fault_kinds)
     return Options(
         shape=_draw_shape(rng),
         knobs=_draw_knobs(rng),
         links=_draw_links(rng),
         hazards=_draw_hazards(rng, fault_kinds),
+    )
+
+
+def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
+    """Draw a world whose owners follow each other fast, and are struck as they do."""
+    regions_count = rng.choice((2, 3))
+    counts = dict.fromkeys(REGION_NAMES[:regions_count], 1)
+    for _ in range(rng.choice((0, 1, 2)) + 3 - regions_count):
+        counts[rng.choice(REGION_NAMES[:regions_count])] += 1
+    others = sorted(set(fault_kinds) - set(_TAKEOVER_FAULTS))
+    kinds = rng.sample(_TAKEOVER_FAULTS, rng.choice((1, 2, 3)))
+    kinds += rng.sample(others, rng.choice((0, 1, 2)))
+    return Options(
+        shape=Shape(
+            nodes_by_region=tuple(counts.items()),
+            quorum=rng.choice(list(_possible_quorums(counts))),
+            writers_count=rng.choice((2, 3)),
+            readers_count=1,
+        ),
+        knobs=Knobs(
+            session_timeout_s=2.0,
+            segment_bytes=64 << 10,
+            journal_file_bytes=rng.choice((1 << 20, 8 << 20)),
+            value_bytes_max=rng.choice((20, 1000, 10_000)),
+            pipelined_max=rng.choice((1, 4, 10)),
+            pause_s_max=rng.choice((0.02, 0.2)),
+            appends_per_tenure=rng.choice((10, 40, 400)),
+            rest_s_max=rng.choice((0.5, 2.0, 5.0)),
+        ),
+        links=_draw_links(rng),
+        hazards=Hazards(
+            chaos_s=rng.choice((10.0, 20.0)),
+            duration_s_max=rng.choice((1.0, 4.0, 8.0)),
+            strikes_per_s=tuple((kind, rng.choice((0.2, 0.5))) for kind in sorted(kinds)),
+            lies_in_wait=rng.random() < 0.7,
+        ),
     )
 
 

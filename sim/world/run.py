@@ -188,6 +188,7 @@ class _Run:
             world.resume(process)
             if process.session is not None and process.life is Life.RUNNING:
                 process.session.catch_up()
+                process.session.restore()
         for host in sorted(world.nodes):
             if host not in world.processes:
                 world.restart(host)

@@ -42,6 +42,7 @@ _METADATA_SPREAD = 2.0
 _SYNC_S_MAX = 1.5
 """A sync that began on a slow disk must not hold the node up long after the disk is well."""
 
+_LEDGER_PUT = f"put /geolog/{CLUSTER}/ledgers/"
 _RESTART_S = 1.0
 """How long a supervisor waits before it starts again what ended by an error."""
 
@@ -88,6 +89,8 @@ class World:
         """By host: how far its wall clock is off."""
         self.struck: Counter[str] = Counter()
         """How often each kind of fault struck."""
+        self.ledger_changed = trio.Event()
+        """Set, and made anew, when a ledger's record in metadata has changed."""
         self.surprises: list[tuple[Process, Exception]] = []
         """Processes that ended by an error that no code foresaw."""
         self._client_mains: dict[str, ClientMain] = {}
@@ -179,14 +182,14 @@ class World:
         if process.session is not None:
             process.session.cut_off(noticed_after_s=math.inf)
 
-    def resume(self, process: Process) -> None:
+    def resume(self, process: Process, *, blind_s: float = 0.0) -> None:
         """Let it run again, if it is still there: it learns later what it has missed."""
         if process.life is not Life.PAUSED:
             return
         process.life = Life.RUNNING
         self.trace.add(process.host, "resume", process.key)
         self.queue.release(process.key)
-        learns_after_s = self._metadata_rng.choice((0.0, 0.01, 0.3))
+        learns_after_s = blind_s + self._metadata_rng.choice((0.0, 0.01, 0.3))
         self._nursery.start_soon(self._restore_session, process, learns_after_s)
 
     async def _restore_session(self, process: Process, after_s: float) -> None:
@@ -282,6 +285,9 @@ class World:
     # What they meet at the seams.
 
     def _note(self, process: Process, event: str, details: str) -> None:
+        if event == "meta-answer" and _LEDGER_PUT in details:
+            self.ledger_changed.set()
+            self.ledger_changed = trio.Event()
         if process.is_alive:
             self.trace.add(process.host, event, details)
 

@@ -1,0 +1,150 @@
+"""The planted bugs, by name: each replaces a piece of a core or a shell while a history runs.
+
+Production code knows nothing of them. Their numbers are those of the project's list; each
+breaks one thing that a theory of operation relies on.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import attrs
+
+from geolog.client.stream_metadata import StreamMetadata
+from geolog.ledger.connection import NodeConnection
+from geolog.ledger.ensemble_keeper import EnsembleKeeper
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_reader import LedgerReader
+from geolog.ledger.recovery_run import RecoveryRun
+from geolog.protocol.add_window import AddWindow
+from geolog.protocol.fencing import FenceRound
+from geolog.protocol.recovery import Recovery
+from geolog.protocol.replica import LedgerReplica
+from regions.storage import identity, restart
+from regions.storage.journal import Journal
+from sim.memory_disk import MemoryDisk
+from sim.planted import client_bugs, node_bugs
+
+Patch = tuple[object, str, object]
+"""What is replaced: of which class or module, which name, by what."""
+
+
+@attrs.frozen
+class PlantedBug:
+    """One defect: its number in the list, what is wrong, and what it replaces."""
+
+    number: int
+    what: str
+    patches: Sequence[Patch]
+
+
+PLANTED_BUGS: dict[str, PlantedBug] = {
+    "recovery-read-does-not-fence": PlantedBug(
+        1,
+        "recovery's reads do not fence",
+        [(RecoveryRun, "_question", client_bugs.question_without_fence)],
+    ),
+    "timeout-as-absent": PlantedBug(
+        4,
+        "a member that does not answer recovery counts as one that has nothing",
+        [(Recovery, "on_silence", client_bugs.silence_is_absence)],
+    ),
+    "one-absent-too-few": PlantedBug(
+        5,
+        "recovery ends a ledger with one ABSENT less than it takes",
+        [(Recovery, "_decide_entry", client_bugs.decide_with_one_less)],
+    ),
+    "ack-of-replaced-instance": PlantedBug(
+        6,
+        "what a replaced member confirmed counts for the one in its place",
+        [
+            (AddWindow, "hold", client_bugs.hold_nothing),
+            (AddWindow, "change", client_bugs.change_forgets_nothing),
+        ],
+    ),
+    "fragment-starts-at-lac": PlantedBug(
+        7,
+        "a new fragment begins at the LAC, whose copies its new members lack",
+        [(EnsembleKeeper, "_begin", client_bugs.begin_at_lac)],
+    ),
+    "metadata-without-cas": PlantedBug(
+        8,
+        "a ledger's record is written over whatever is there",
+        [(LedgerMetadata, "replace", client_bugs.replace_blindly)],
+    ),
+    "fence-in-memory": PlantedBug(
+        9,
+        "a node keeps a fence in memory only",
+        [(LedgerReplica, "_persist_fence", node_bugs.fence_in_memory)],
+    ),
+    "empty-disk-boots": PlantedBug(
+        12,
+        "a node that finds an empty disk at its place starts as a new one",
+        [(identity, "_check_new", node_bugs.check_nothing)],
+    ),
+    "ack-before-sync": PlantedBug(
+        13,
+        "a node answers before the sync",
+        [(Journal, "when_synced", node_bugs.call_at_once)],
+    ),
+    "no-directory-sync": PlantedBug(
+        15,
+        "names of files are not synced",
+        [(MemoryDisk, "sync_directory", node_bugs.sync_no_directory)],
+    ),
+    "lac-ahead": PlantedBug(
+        18,
+        "an add carries a LAC that is not acknowledged",
+        [
+            (
+                NodeConnection,
+                "add_nowait",
+                client_bugs.add_with_lac_of_sent,
+            )
+        ],
+    ),
+    "tail-not-synced-again": PlantedBug(
+        34,
+        "records above the mark are served after a restart without another sync",
+        [(restart, "create_file", node_bugs.create_file_unsynced)],
+    ),
+    "recovery-moves-lac": PlantedBug(
+        35,
+        "an add of recovery moves the LAC of a node, to itself",
+        [(LedgerReplica, "restore_entry", node_bugs.any_add_moves_lac)],
+    ),
+    "next-before-closed": PlantedBug(
+        36,
+        "the next ledger is written before its predecessor is closed",
+        [(StreamMetadata, "_close", client_bugs.close_nothing)],
+    ),
+    "fence-of-one-write-set": PlantedBug(
+        37,
+        "a fence is taken when it blocks one write set",
+        [(FenceRound, "on_fenced", client_bugs.fence_one_write_set)],
+    ),
+    "tail-at-have": PlantedBug(
+        39,
+        "the end of an open ledger is where an ack set no longer says HAVE",
+        [(LedgerReader, "probe_tail", client_bugs.tail_at_have)],
+    ),
+}
+"""By name."""
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """While the block runs, the code has this bug."""
+    with ExitStack() as replaced:
+        for owner, attribute, bad in PLANTED_BUGS[name].patches:
+            replaced.enter_context(_replaced(owner, attribute, bad))
+        yield
+
+
+@contextmanager
+def _replaced(owner: object, attribute: str, bad: object) -> Iterator[None]:
+    good = vars(owner)[attribute]
+    setattr(owner, attribute, bad)
+    try:
+        yield
+    finally:
+        setattr(owner, attribute, good)

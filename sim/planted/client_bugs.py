@@ -1,0 +1,197 @@
+"""Defects of writers, recovery and readers: what stands in the place of a good method."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import trio
+
+from geolog.client.stream_metadata import ClosingSegment, StreamMetadata
+from geolog.ledger.connection import AddSink, NodeConnection
+from geolog.ledger.ensemble_keeper import EnsembleKeeper
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.ledger.ledger_reader import LedgerReader, TailView
+from geolog.ledger.recovery_run import RecoveryRun
+from geolog.ledger.replacement_finder import ReplacementFound
+from geolog.metadata.documents import seal_document
+from geolog.metadata.seam import Operation
+from geolog.protocol.add_window import AddWindow, AdvanceLac
+from geolog.protocol.fencing import FenceRound, FenceTaken
+from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.ledger_change import LedgerChange
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.messages import Answer, Probe, ProbeAnswer, Read
+from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
+from geolog.wire.entry import EncodedEntry
+from topology.errors import GeologError
+from topology.quorum import AckRule
+
+_add_nowait = NodeConnection.add_nowait
+
+# A planted bug reaches into the private state of what it spoils.
+# ruff: noqa: SLF001
+
+
+def question_without_fence(
+    run: RecoveryRun, instance: InstanceId, first: EntryId, count: int
+) -> Callable[[int], Read]:
+    """Ask for a batch, and fence nothing."""
+    ledger, bytes_max = run._record.ledger, run._config.batch_bytes
+    return lambda request: Read(request, ledger, first, count, bytes_max, 1, NO_EPOCH, instance)
+
+
+def silence_is_absence(core: Recovery, slot: int) -> list[RecoveryEffect]:
+    """Take silence for ABSENT."""
+    for answers in core._answers:
+        answers.setdefault(slot, Answer.ABSENT)
+    return [] if core._is_over else core._decide()
+
+
+def decide_with_one_less(core: Recovery, entry: EntryId) -> RecoveryEffect | None:
+    """Decide as the core does, with one ABSENT made up."""
+    answers = core._answers[entry - core._first]
+    have = sorted(slot for slot, answer in answers.items() if answer is Answer.HAVE)
+    if have:
+        core._decided = EntryId(entry + 1)
+        core._to_ack.add(entry)
+        return Rewrite(entry, have[0])
+    absent = sum(1 << slot for slot, answer in answers.items() if answer is Answer.ABSENT)
+    write_set = core._rule.write_set(entry)
+    if absent and any(core._rule.is_block(entry, absent | 1 << slot) for slot in write_set):
+        core._end = EntryId(entry - 1)
+        return CloseAt(core._end)
+    spoken = core._silent | sum(1 << slot for slot in answers)
+    return None if core._rule.write_mask(entry) & ~spoken else core._give_up(entry)
+
+
+def hold_nothing(_window: AddWindow, _slots: Iterable[int]) -> None:
+    """Let slots count whose member is being replaced."""
+
+
+def change_forgets_nothing(
+    window: AddWindow, rule: AckRule, slots: Iterable[int]
+) -> list[AdvanceLac]:
+    """Let other members have these slots, with what the old ones confirmed."""
+    for slot in slots:
+        window._lost |= 1 << slot
+    window._confirmed = deque(window._confirmed)
+    window._rule = rule
+    return window.unhold()
+
+
+def begin_at_lac(keeper: EnsembleKeeper, found: ReplacementFound) -> None:
+    """Begin the new fragment at the LAC instead of behind it."""
+    record = keeper.ledger.record
+    last = record.fragments[-1]
+    first = max(keeper._writer.lac, last.first_entry)
+    keeper._change = LedgerChange(
+        state=record.state,
+        epoch=record.epoch,
+        lasts=(last,),
+        fragments=(found.fragment_of(record, first=first),),
+    )
+    keeper._known_over = found.connections
+    keeper._is_in_doubt = False
+    keeper._writer.hold(found.members)
+
+
+async def replace_blindly(
+    ledgers: LedgerMetadata, _read: VersionedLedger, record: LedgerRecord
+) -> VersionedLedger:
+    """Store a record at whatever version there is."""
+    path = ledgers._paths.ledger(record.ledger)
+    stored = await ledgers._metadata.get(path)
+    version = await ledgers._metadata.put(path, seal_document(record), stored.version)
+    return VersionedLedger(record, version)
+
+
+def close_nothing(
+    _streams: StreamMetadata, _name: object, _closing: ClosingSegment
+) -> list[Operation]:
+    """Leave the predecessor as it is."""
+    return []
+
+
+def add_with_lac_of_sent(
+    connection: NodeConnection,
+    sink: AddSink,
+    slot: int,
+    *,
+    ledger: LedgerId,
+    entry: EntryId,
+    epoch: Epoch,
+    lac: EntryId,
+    is_recovery: bool,
+    encoded: EncodedEntry,
+    wants_received: bool = False,
+) -> None:
+    """Say of each entry that it is acknowledged already."""
+    _add_nowait(
+        connection,
+        sink,
+        slot,
+        ledger=ledger,
+        entry=entry,
+        epoch=epoch,
+        lac=lac if is_recovery else entry,
+        is_recovery=is_recovery,
+        encoded=encoded,
+        wants_received=wants_received,
+    )
+
+
+def fence_one_write_set(core: FenceRound, slot: int, lac: EntryId) -> list[FenceTaken]:
+    """Take the fence when one write set is blocked."""
+    core._fenced |= 1 << slot
+    core._lac = max(core._lac, lac)
+    rule = core._rule
+    if core._is_taken or not any(
+        rule.is_block_within(mask, core._fenced) for mask in rule.write_masks()
+    ):
+        return []
+    core._is_taken = True
+    return [FenceTaken(core._lac)]
+
+
+async def tail_at_have(reader: LedgerReader, record: LedgerRecord, above: EntryId) -> TailView:
+    """Take the first entry for the end of which no ack set says HAVE."""
+    fragment = record.fragments[-1]
+    rule = fragment.rule(record.quorum)
+    first = max(EntryId(above + 1), fragment.first_entry)
+    count = reader.config.batch_entries
+    answers: dict[int, ProbeAnswer] = {}
+
+    async def ask(slot: int) -> None:
+        member = fragment.ensemble[slot]
+        with trio.move_on_after(reader.config.replica_timeout_s):
+            try:
+                connection = await reader._connection(member)
+                answers[slot] = await connection.ask(
+                    lambda request: Probe(
+                        request, record.ledger, first, count, member.instance
+                    ),
+                    ProbeAnswer,
+                )
+            except GeologError:
+                return
+
+    async with trio.open_nursery() as nursery:
+        for slot in range(len(fragment.ensemble)):
+            nursery.start_soon(ask, slot)
+    lac = max((answer.lac for answer in answers.values()), default=NO_ENTRY)
+    end = None
+    for place in range(count):
+        have = sum(
+            1 << slot
+            for slot, answer in answers.items()
+            if len(answer.answers) > place and answer.answers[place] is Answer.HAVE
+        )
+        if first + place > lac and not rule.is_ack(first + place, have):
+            end = EntryId(first + place)
+            break
+    return TailView(
+        lac=lac,
+        end=end,
+        held_to=above if end is not None else EntryId(first + count - 1),
+        is_fenced=any(answer.is_fenced for answer in answers.values()),
+        silent_count=len(fragment.ensemble) - len(answers),
+    )

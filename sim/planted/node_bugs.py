@@ -1,0 +1,71 @@
+"""Defects of storage nodes: what stands in the place of a good method, under its signature."""
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from geolog.protocol.ids import EntryId, Epoch
+from geolog.protocol.replica import Effect, LedgerReplica
+from regions.protocol.records import (
+    DATA_OFFSET,
+    MARK,
+    Body,
+    FileHeader,
+    Record,
+    RecordCodec,
+    file_name,
+)
+from regions.storage.disk import Disk
+from regions.storage.journal import Journal
+from regions.storage.open_file import OpenFile
+from sim.memory_disk import MemoryDisk
+
+
+def fence_in_memory(replica: LedgerReplica, epoch: Epoch) -> list[Effect]:
+    """Fence, and journal nothing."""
+    replica.restore_fence(epoch)
+    return []
+
+
+def any_add_moves_lac(
+    replica: LedgerReplica,
+    entry: EntryId,
+    epoch: Epoch,
+    lac: EntryId,
+    *,
+    is_recovery: bool,
+) -> None:
+    """Take the LAC of any add; recovery's counts as if its entry were acknowledged."""
+    replica.epoch_highest = max(replica.epoch_highest, epoch)
+    replica.entry_highest = max(replica.entry_highest, entry)
+    replica.is_fenced = replica.is_fenced or is_recovery
+    replica.lac = max(replica.lac, entry if is_recovery else lac)
+
+
+def call_at_once(_journal: Journal, call: Callable[[], None]) -> None:
+    """Wait for no sync."""
+    call()
+
+
+async def sync_no_directory(_disk: MemoryDisk) -> None:
+    """Say that names are synced; they are not."""
+    await trio.lowlevel.checkpoint()
+
+
+async def check_nothing(*_arguments: object) -> None:
+    """Let an empty disk pass."""
+    await trio.lowlevel.checkpoint()
+
+
+async def create_file_unsynced(
+    disk: Disk, header: FileHeader, records: Sequence[tuple[Record, Body]] = ()
+) -> OpenFile:
+    """Begin the next journal file; what it takes over from the last one is not synced."""
+    codec = RecordCodec(header.file_id, header.salt)
+    buffers, _, end = codec.pack_all(DATA_OFFSET, records)
+    name = file_name(header.file_id)
+    file = await disk.create(name)
+    await file.write_synced(0, [header.encode()])
+    await disk.sync_directory()
+    await file.write(DATA_OFFSET, [*buffers[1:], codec.pack(end, MARK)])
+    return OpenFile(file, codec, end)
