@@ -13,6 +13,7 @@ import trio
 
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.node_pool import LinkUse, NodePool
+from geolog.ledger.shared_answers import SharedAnswers
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
 from geolog.protocol.messages import Answer, Follow, Probe, ProbeAnswer, Read, ReadAnswer
@@ -92,6 +93,8 @@ class LedgerReader:
         self._region = region
         self._rng = rng
         self._failed: dict[InstanceId, float] = {}  # When a replica last failed us.
+        self._following: SharedAnswers[tuple[LedgerId, EntryId, InstanceId], Followed | None]
+        self._following = SharedAnswers()
         self.damaged_count = 0
 
     async def read(
@@ -274,11 +277,20 @@ class LedgerReader:
         """Wait at the nearest member until it knows `first` acknowledged, or for `wait_s`.
 
         None when that member fails: the next call asks another. No entries when the time was
-        over, the ledger is fenced there, or the member has them not intact.
+        over, the ledger is fenced there, or the member has them not intact. All who wait at the
+        same place share one question, and may wait less long than they said.
         """
         fragment = record.fragments[-1]
         (slot, *_) = self.in_order(fragment, range(len(fragment.ensemble)))
         member = fragment.ensemble[slot]
+        return await self._following.ask(
+            (record.ledger, first, member.instance),
+            lambda: self._follow_at(record, member, first, wait_s),
+        )
+
+    async def _follow_at(
+        self, record: LedgerRecord, member: Member, first: EntryId, wait_s: float
+    ) -> Followed | None:
         with trio.move_on_after(wait_s + self.config.replica_timeout_s):
             try:
                 connection = await self._connection(member)

@@ -1,8 +1,8 @@
 """How long a record takes from its publication to readers at the tail, beside its append.
 
-One writer appends at a steady, light rate; readers in the same region follow, each with
-connections of its own, all in one process, so that one clock serves both ends. What the readers
-cost that process is in the figures.
+One writer appends at a steady, light rate; readers in the same region follow, through a `Log`
+of their own, all in one process, so that one clock serves both ends. What the readers cost that
+process is in the figures.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from geolog.client.connect import connect
+from geolog.client.log import Log
 from geolog.client.pipeline import Pipeline
 from geolog.client.writer import Writer
 from sim.bench.figures import Figure, LatencyHistogram
@@ -50,13 +51,9 @@ class _Run:
         self.appended = LatencyHistogram()
         self.delivered = LatencyHistogram()
 
-    async def follow(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def follow(self, log: Log, *, task_status: trio.TaskStatus[None]) -> None:
         """Read every record, from the first on; ready when the first has come."""
-        site = self._site
-        async with (
-            connect(zookeeper=site.zookeeper, cluster=site.cluster, region=site.region) as log,
-            log.open_reader(site.streams[0], follow=True) as reader,
-        ):
+        async with log.open_reader(self._site.streams[0], follow=True) as reader:
             await anext(reader)
             task_status.started()
             async for record in reader:
@@ -92,11 +89,14 @@ async def measure_tail(
 ) -> list[Figure]:
     """Append for a while, with readers at the tail. UnavailableError if a record never came."""
     run = _Run(site, load, filler=filler)
-    async with site.log.open_writer(site.streams[0]) as writer:
+    async with (
+        connect(zookeeper=site.zookeeper, cluster=site.cluster, region=site.region) as log,
+        site.log.open_writer(site.streams[0]) as writer,
+    ):
         await writer.append(b"the first: readers are ready when they have it")
         async with trio.open_nursery() as nursery:
             for _ in range(load.readers_count):
-                await nursery.start(run.follow)
+                await nursery.start(run.follow, log)
             await run.publish(writer, progress)
             nursery.cancel_scope.deadline = trio.current_time() + LATE_S
         if nursery.cancel_scope.cancelled_caught:
