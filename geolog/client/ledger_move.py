@@ -12,7 +12,7 @@ from geolog.ledger.copier import Copier
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.repair_queue import RepairReason
-from geolog.metadata.seam import BadVersionError
+from geolog.metadata.seam import BadVersionError, NoNodeError
 from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, with_member
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
@@ -171,13 +171,13 @@ class LedgerMove:
     async def _store(
         self, read: VersionedLedger, before: FragmentExtent, after: FragmentExtent
     ) -> bool:
-        """Put the member in its slot; False if others changed the fragment meanwhile."""
+        """Put the member in its slot; False if others changed it, or deleted the ledger."""
         while True:
             if before not in final_extents(read.record):
                 return False
             try:
                 await self._access.ledgers.replace(read, with_extent(read.record, after))
-            except (BadVersionError, OutcomeUnknownError):
+            except (BadVersionError, NoNodeError, OutcomeUnknownError):
                 try:
                     read = await self._access.ledgers.read_latest(self._ledger)
                 except NoSuchLedgerError:

@@ -10,7 +10,11 @@ from geolog.client.node_description import describe_node
 from geolog.client.preflight import preflight
 from geolog.client.replacement import NodeReplacer, ReplaceReport, ReplaceTold
 from geolog.ledger.fragment_copy import CopyConfig
-from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.ledger.ledger_metadata import (
+    LedgerMetadata,
+    NoSuchLedgerError,
+    VersionedLedger,
+)
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.repair_queue import RepairReason
@@ -131,6 +135,27 @@ async def test_a_deleted_stream_leaves_nothing_to_replace(autojump_clock: MockCl
 
         assert report.is_complete
         assert report.successor is None, "nobody is waited for"
+
+
+async def test_a_stream_that_is_deleted_while_it_is_copied_leaves_nothing_to_replace(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        ledger = await written(world)
+        (lost, *_) = ledger.fragments[0].ensemble
+        await lose(world, lost.node_id)
+        await world.cluster.add_node("new", f"/{lost.location.region}/rack-9")
+        ledgers = world.log.access.ledgers
+        replace_record = LedgerMetadata.replace
+
+        async def delete_first(read: VersionedLedger, record: LedgerRecord) -> VersionedLedger:
+            await world.log.delete_stream(STREAM)
+            return await replace_record(ledgers, read, record)
+
+        monkeypatch.setattr(ledgers, "replace", delete_first)
+        report = await replace(world, lost.node_id, "new")
+
+        assert (report.is_complete, report.fragments_changed) == (True, 0)
 
 
 async def test_a_preflight_tells_what_losing_the_nodes_does(autojump_clock: MockClock) -> None:
