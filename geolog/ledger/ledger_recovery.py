@@ -16,7 +16,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.node_pool import NodePool
 from geolog.ledger.recovery_run import Recovered, RecoveryConfig, RecoveryRun
 from geolog.metadata.repair_queue import RepairReason
-from geolog.metadata.seam import BadVersionError, SessionLostError
+from geolog.metadata.seam import BadVersionError, NoNodeError, SessionLostError
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
 from geolog.protocol.ledger_change import Judgement, LedgerChange
@@ -45,6 +45,8 @@ async def recover_ledger(
 ) -> LedgerRecord:
     """Fence and close the ledger, or find it closed; the caller bounds the wait.
 
+    NoSuchLedgerError, also when it is deleted meanwhile.
+
     Tries again while too few members answer. Who is overtaken by a rival lets it finish, for
     longer each time: else many that recover over slow links would end each other for ever. An
     ALLOCATED ledger is closed as an empty one would be: nothing in it was ever acknowledged.
@@ -57,7 +59,7 @@ async def recover_ledger(
         try:
             taken = await ledgers.replace(read, read.record.taken_over())
             closed = await _Round(taken, ledgers, pool, rng, config).run()
-        except (BadVersionError, FencedError):
+        except (BadVersionError, NoNodeError, FencedError):
             rivals_met_count = min(rivals_met_count + 1, _RIVALS_COUNTED_MAX)
             patience_s = config.retry_delay_s * rng.uniform(1, 2) * 2**rivals_met_count
             await _let_rival_finish(ledger, ledgers, patience_s)
@@ -125,7 +127,7 @@ class _Round:
         while True:
             try:
                 return (await self._ledgers.replace(read, change.over(read.record))).record
-            except (BadVersionError, OutcomeUnknownError):
+            except (BadVersionError, NoNodeError, OutcomeUnknownError):
                 read = await self._ledgers.read_latest(self._record.ledger)
                 match change.judge(read.record):
                     case Judgement.STORED:

@@ -7,7 +7,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_metadata import (
+    LedgerMetadata,
+    NoSuchLedgerError,
+    VersionedLedger,
+)
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import ClusterPaths
@@ -211,6 +215,26 @@ async def test_who_meets_a_rival_s_fence_looks_again_whatever_it_was_doing(
 
         assert is_told
         assert closed.last_entry == 79
+
+
+@pytest.mark.parametrize("changes_count", [0, 1])
+async def test_a_ledger_that_is_deleted_meanwhile_is_said_to_be_gone(
+    changes_count: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is deleted right before it is taken, or right before it is closed."""
+    async with open_fake_nodes() as nodes:
+        nodes.store(3)
+        ledgers = await stored(nodes, nodes.ledger())
+        before_deletion = iter(range(changes_count))
+
+        async def replace(read: VersionedLedger, record: LedgerRecord) -> VersionedLedger:
+            if next(before_deletion, None) is None:
+                await ledgers.forget(read)
+            return await LedgerMetadata.replace(ledgers, read, record)
+
+        monkeypatch.setattr(ledgers, "replace", replace)
+        with pytest.raises(NoSuchLedgerError, match="there is no ledger"):
+            await recovered(nodes, ledgers)
 
 
 # Members that are replaced.
