@@ -8,7 +8,7 @@ from geolog.client.cluster_access import ClusterAccess
 from geolog.ledger.copier import Copier, CopyProgress
 from geolog.ledger.fragment_copy import LOST_NAMED_MAX, CopyConfig
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
-from geolog.metadata.repair_queue import RepairItem
+from geolog.metadata.repair_queue import RepairItem, RepairReason
 from geolog.metadata.replaced_nodes import find_replaced_node
 from geolog.protocol.copying import FragmentExtent, final_extents
 from geolog.protocol.ids import InstanceId, LedgerId
@@ -129,7 +129,11 @@ class LedgerRepairer:
         return f"its disk was given up: `geolog node replace {member.node_id}` has to go on"
 
     async def repair_queued(self, *, is_deep: bool = False) -> list[RepairReport]:
-        """Repair what is in the repair queue; what is complete then leaves it."""
+        """Repair what is in the repair queue; what is complete then leaves it.
+
+        Where damage was found all copies are read, as if `is_deep`: a node that was restarted
+        since does not remember what it found.
+        """
         return [
             await self._repair_item(item, is_deep=is_deep)
             for item in await self._access.repair_queue.list()
@@ -137,6 +141,7 @@ class LedgerRepairer:
 
     async def _repair_item(self, item: RepairItem, *, is_deep: bool) -> RepairReport:
         ledger = item.record.ledger
+        is_deep = is_deep or RepairReason.DAMAGED in item.record.reasons
         try:
             report = await self.repair(ledger, is_deep=is_deep)
         except NoSuchLedgerError:

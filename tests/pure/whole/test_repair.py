@@ -124,6 +124,27 @@ async def test_rot_that_nobody_noticed_is_found_by_a_deep_repair(
         assert await is_fully_copied(world)
 
 
+async def test_rot_that_its_node_has_forgotten_does_not_leave_the_queue_unrepaired(
+    autojump_clock: MockClock,
+) -> None:
+    """Who found it put it into the queue; no node knows of it when its turn comes."""
+    async with open_world() as world:
+        values = await written(world)
+        ledger, ensemble = await ledger_of(world)
+        await rot(world, ensemble[0], values[7])
+        queue = world.log.access.repair_queue
+        await queue.enqueue(ledger, RepairReason.COPIES_MISSING)
+        await queue.enqueue(ledger, RepairReason.DAMAGED)
+
+        (first,) = await repairer_of(world).repair_queued()
+        await trio.sleep(5)  # The node that was made to read it has put it in once more.
+        (second,) = await repairer_of(world).repair_queued()
+
+        assert (first.damaged, first.copies_stored) == (1, 1)
+        assert (second.damaged, second.is_in_queue) == (0, False)
+        assert await is_fully_copied(world)
+
+
 async def test_a_source_that_turns_out_rotten_is_passed_over_and_repaired_too(
     autojump_clock: MockClock,
 ) -> None:
