@@ -198,6 +198,9 @@ class RecoveryRun:
             raise FencedError(f"another recovers ledger {self._record.ledger}")
         entry = self._writer.add_nowait(encoded)
         assert entry == effect.entry, f"entry {effect.entry} was rewritten as {entry}"
+        if self._writer.is_stuck():
+            # Members went while nothing was in flight: the writer does not say it any more.
+            self.on_stuck(entry, self._writer.describe_away())
 
     def _fragments_made(self) -> tuple[Fragment, ...]:
         """What was added to the fragments that the ledger had, or stands for the last one."""
@@ -231,13 +234,14 @@ class RecoveryRun:
     def _is_short_of_members(self, writer: LedgerWriter) -> bool:
         return not writer.is_over and not writer.can_go_on()
 
-    async def _replace_or_give_up(self, writer: LedgerWriter, entry: EntryId) -> None:
+    async def _replace_or_give_up(self, writer: LedgerWriter) -> None:
         try:
             await self._replace_lost(writer)
         except FencedError as error:
             self._stop(str(error))
         except GeologError:
-            self._tell_nowait(entry, is_acked=False)
+            # What was stuck at first may have been acknowledged meanwhile, and others not.
+            self._tell_nowait(EntryId(writer.lac + 1), is_acked=False)
         finally:
             self._is_replacing = False
 
@@ -256,12 +260,12 @@ class RecoveryRun:
         """A rival has taken the ledger: this recovery is over."""
         self._stop(why)
 
-    def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - The core says it.
+    def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - It looks itself.
         """Too few members are up for what is written again: look for others."""
         writer = self._writer
         if writer is not None and not self._is_replacing:
             self._is_replacing = True
-            self._nursery.start_soon(self._replace_or_give_up, writer, entry)
+            self._nursery.start_soon(self._replace_or_give_up, writer)
 
     def _stop(self, why: str) -> None:
         def stop() -> list[RecoveryEffect]:

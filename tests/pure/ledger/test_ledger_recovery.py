@@ -20,16 +20,26 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.messages import (
     Add,
     AddRefused,
+    AddsSynced,
     Answer,
     EntryAnswer,
     Fence,
+    Hello,
     Message,
     Read,
     ReadAnswer,
     Reason,
     Refused,
 )
-from tests.pure.ledger.fake_nodes import CLUSTER, LEDGER, FakeNodes, entry_of, open_fake_nodes
+from tests.pure.ledger.fake_nodes import (
+    CLUSTER,
+    LEDGER,
+    FakeNode,
+    FakeNodes,
+    Lie,
+    entry_of,
+    open_fake_nodes,
+)
 
 
 async def stored(nodes: FakeNodes, record: LedgerRecord) -> LedgerMetadata:
@@ -285,6 +295,44 @@ async def test_a_member_that_goes_in_the_middle_of_a_recovery_is_replaced_from_t
                 holder = next(one for one in nodes.nodes if one.member == member)
                 assert EntryId(entry) in holder.entries, f"{member.node_id} lacks {entry}"
         assert len(closed.fragments) == 2
+
+
+async def test_a_member_that_greets_and_does_no_more_is_replaced_also_between_two_batches(
+    autojump_clock: MockClock,
+) -> None:
+    """It goes while nothing is in flight, and is connected again without the ledger."""
+    async with open_fake_nodes(count=4) as nodes:
+        nodes.store(40)
+        gone: list[bool] = []
+
+        async def answer_later(node: FakeNode, answers: list[Message]) -> None:
+            await trio.sleep(0.5)
+            for answer in answers:
+                await node.send(answer)
+
+        def slow_from_32(number: int) -> Lie:
+            def lie(asked: Message, answers: list[Message]) -> list[Message]:
+                if not isinstance(asked, Read) or asked.first < 32:
+                    return answers
+                nodes.nursery.start_soon(answer_later, nodes.nodes[number], answers)
+                return []
+
+            return lie
+
+        def end_from_32(asked: Message, answers: list[Message]) -> list[Message]:
+            if isinstance(asked, Read) and asked.first >= 32:
+                gone.append(True)
+            nonsense: list[Message] = [AddsSynced(1_000_000)]
+            return nonsense if gone and not isinstance(asked, Hello) else answers
+
+        nodes.nodes[0].lie, nodes.nodes[1].lie = slow_from_32(0), slow_from_32(1)
+        nodes.nodes[2].lie = end_from_32
+        with trio.fail_after(30):
+            closed = await recovered(nodes, await stored(nodes, needing_all(nodes)))
+
+        assert closed.last_entry == 39
+        assert [one.first_entry for one in closed.fragments] == [0, 32]
+        assert nodes.nodes[3].member in closed.fragments[1].ensemble
 
 
 async def test_without_a_node_to_spare_it_waits_for_the_member(
