@@ -77,7 +77,9 @@ class LedgerRepairer:
             before, read = read, await self._access.ledgers.read_latest(ledger)
             if report.is_complete or read == before:
                 break  # Nobody was in the way: another attempt now would end like this one.
-            report = await self._repair_as(read.record, is_deep=is_deep)
+            earlier, report = report, await self._repair_as(read.record, is_deep=is_deep)
+            report.copies_stored += earlier.copies_stored
+            report.bytes_stored += earlier.bytes_stored
         return report
 
     async def _repair_as(self, record: LedgerRecord, *, is_deep: bool) -> RepairReport:

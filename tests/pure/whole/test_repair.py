@@ -1,14 +1,16 @@
 """Copies that members miss or that rotted come back from those that have them."""
 
+import itertools
 import random
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
 from geolog.client.repair import LedgerRepairer, RepairReport
 from geolog.ledger.fragment_copy import CopyConfig
-from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.ledger.rate_limit import RateLimit
 from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.ids import LedgerId
@@ -199,6 +201,29 @@ async def test_a_member_that_is_down_keeps_the_ledger_in_the_queue(
         assert before.is_in_queue
         assert (after.is_complete, after.is_in_queue) == (True, False)
         assert await queue.list() == []
+
+
+async def test_what_was_copied_before_another_changed_the_ledger_is_told_too(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        ledger, lacking = await written_without_one(world)
+        _, ensemble = await ledger_of(world)
+        await world.cluster.kill(next(one for one in ensemble if one != lacking))
+        await trio.sleep(10)
+        ledgers = world.log.access.ledgers
+        read_latest = ledgers.read_latest
+        versions = itertools.count(100)
+
+        async def read_changed(ledger: LedgerId) -> VersionedLedger:
+            return attrs.evolve(await read_latest(ledger), version=next(versions))
+
+        monkeypatch.setattr(ledgers, "read_latest", read_changed)
+        report = await repairer_of(world).repair(ledger)
+
+        assert not report.is_complete
+        assert report.copies_stored > 0
+        assert report.bytes_stored > 0
 
 
 async def test_a_deleted_ledger_leaves_the_queue(autojump_clock: MockClock) -> None:
