@@ -330,4 +330,6 @@ def _check_repaired(done: _RepairDocument) -> None:
 def _why_incomplete(report: RepairReport) -> str:
     if report.incomplete:
         return ", ".join(f"{one.node_id}: {one.why}" for one in report.incomplete)
+    if report.unreadable_why:
+        return report.unreadable_why
     return f"it is {report.state}; its last fragment is its writer's until it is closed"

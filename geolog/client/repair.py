@@ -13,6 +13,7 @@ from geolog.metadata.replaced_nodes import find_replaced_node
 from geolog.protocol.copying import FragmentExtent, final_extents
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
+from topology.errors import DamagedBytesError
 
 _ATTEMPTS_MAX = 3
 """How often a ledger is looked at again that others change meanwhile."""
@@ -34,7 +35,7 @@ class RepairReport:
     ledger: int
     stream: str
     state: str
-    """As in metadata; `deleted` if it is gone."""
+    """As in metadata; `deleted` if it is gone, `unreadable` if its record is damaged."""
     entries: int = 0
     """Entries that were looked at; of a ledger that is not closed those of its last fragment,
     which are its writer's, are not."""
@@ -46,6 +47,8 @@ class RepairReport:
     """Entries of which no member has an intact copy, though all answered."""
     lost: list[int] = attrs.field(factory=list)
     incomplete: list[MemberComplaint] = attrs.field(factory=list)
+    unreadable_why: str = ""
+    """What is wrong with its record in metadata."""
     is_complete: bool = False
     """Whether it is CLOSED, and every member has every copy that it should have."""
     is_in_queue: bool = False
@@ -148,6 +151,11 @@ class LedgerRepairer:
             report = await self.repair(ledger, is_deep=is_deep)
         except NoSuchLedgerError:
             report = RepairReport(ledger=ledger, stream="", state="deleted", is_complete=True)
+        except DamagedBytesError as error:
+            # The others of the queue are not to wait for this one.
+            report = RepairReport(
+                ledger=ledger, stream="", state="unreadable", unreadable_why=str(error)
+            )
         is_out = report.is_complete and await self._access.repair_queue.done(item)
         report.is_in_queue = not is_out
         return report

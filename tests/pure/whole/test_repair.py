@@ -203,6 +203,31 @@ async def test_a_member_that_is_down_keeps_the_ledger_in_the_queue(
         assert await queue.list() == []
 
 
+async def test_a_ledger_whose_record_is_damaged_does_not_hold_up_the_queue(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        await written(world)
+        ledger, _ = await ledger_of(world)
+        access = world.log.access
+        for one in (ledger, LedgerId(99)):
+            await access.repair_queue.enqueue(one, RepairReason.RECOVERED)
+        path = access.paths.ledger(ledger)
+        stored = await access.metadata.find(path)
+        assert stored is not None
+        await access.metadata.put(path, stored.data[:-3], stored.version)
+
+        damaged, deleted = await repairer_of(world).repair_queued()
+
+        assert (damaged.state, damaged.is_complete, damaged.is_in_queue) == (
+            "unreadable",
+            False,
+            True,
+        )
+        assert path in damaged.unreadable_why
+        assert (deleted.state, deleted.is_in_queue) == ("deleted", False)
+
+
 async def test_what_was_copied_before_another_changed_the_ledger_is_told_too(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
