@@ -19,6 +19,9 @@ from topology.errors import NotFoundError
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
+DISK_BYTES = 1 << 40
+"""How large a disk is if nothing else is said."""
+
 SECTOR_BYTES = 512
 """What a disk writes whole or not at all."""
 
@@ -184,7 +187,7 @@ class MemoryFile:
 class MemoryDisk:
     """A data directory in memory."""
 
-    def __init__(self, *, capacity_bytes: int = 1 << 40, name: str = "in memory") -> None:
+    def __init__(self, *, capacity_bytes: int = DISK_BYTES, name: str = "in memory") -> None:
         self.name = name
         self.faults = DiskFaults()
         self.capacity_bytes = capacity_bytes
@@ -285,6 +288,11 @@ class MemoryDisk:
         self.syncs_count += 1
         if self.syncs_count == self.faults.sync_failing:
             raise DiskFailedError(f"cannot sync {name}: {os.strerror(errno.EIO)}")
+
+    @property
+    def used_bytes(self) -> int:
+        """What the files take."""
+        return self._used_bytes()
 
     def _used_bytes(self) -> int:
         return sum(inode.seen_bytes for inode in self._seen.values())

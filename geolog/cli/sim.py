@@ -1,14 +1,20 @@
 """`geolog sim`: a whole cluster in a hostile world, all of it drawn from one seed."""
 
 import sys
+import time
 
 import click
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, this_invocation
-from geolog.cli.output import print_json, show
+from geolog.cli.output import Plain, plain, print_json, show
+from geolog.cli.quantities import parse_seconds
 from geolog.cli.settings import Output
+from sim.swarm import SwarmReport, run_swarm
+from sim.world.history_laws import Violation
 from sim.world.run import SimReport, run_seed
+
+_PROGRESS_S = 5.0
 
 _SEED = click.option("--seed", type=click.IntRange(min=0), required=True, metavar="N")
 
@@ -44,6 +50,95 @@ def replay(*, seed: int) -> None:
     _check(report)
 
 
+def _seed_range(_context: click.Context, _parameter: click.Parameter, value: str) -> range:
+    """`A:B`: the seeds from A on, below B."""
+    first, _, end = value.partition(":")
+    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        raise click.BadParameter(f"{value!r} is no range of seeds: write 0:100 for 0 to 99")
+    return range(int(first), int(end))
+
+
+@command.command()
+@click.option("--seeds", callback=_seed_range, required=True, metavar="A:B")
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, metavar="N", show_default=True)
+@click.option(
+    "--for",
+    "for_s",
+    type=parse_seconds,
+    metavar="TIME",
+    help="Begin no further seed after so long, as 30m.",
+)
+def swarm(*, seeds: range, jobs: int, for_s: float | None) -> None:
+    """Run the histories of many seeds. Ends with 10 if a law was broken.
+
+    Says at the end what the seeds covered: how often each kind of fault struck, and under how
+    many seeds each kind of event was seen.
+    """
+    now_s = time.perf_counter  # noqa: TID251 - How fast it goes is part of the report.
+    started_s = shown_s = now_s()
+
+    told_count = 0
+
+    def on_seed(total: SwarmReport) -> None:
+        nonlocal shown_s, told_count
+        for one in total.violations[told_count:]:
+            click.echo(f"law {one.law}: {one.message} ({one.replay})", err=True)
+        told_count = len(total.violations)
+        if now_s() - shown_s >= _PROGRESS_S:
+            shown_s = now_s()
+            click.echo(_progress(total, len(seeds), shown_s - started_s), err=True)
+
+    def is_time_over() -> bool:
+        return for_s is not None and now_s() - started_s >= for_s
+
+    total = run_swarm(seeds, jobs=jobs, on_seed=on_seed, is_time_over=is_time_over)
+    _show_swarm(total, now_s() - started_s, this_invocation().config.output)
+    if total.violations:
+        first = total.violations[0]
+        raise CheckFailedError(
+            f"{len(total.violations)} violations; the first: {first.law}: {first.message}"
+            f" (look at it with: {first.replay})"
+        )
+
+
+def _progress(total: SwarmReport, seeds_count: int, elapsed_s: float) -> str:
+    rate = total.simulated_s / max(elapsed_s, 1e-9)
+    return (
+        f"{total.seeds_count} of {seeds_count} seeds, {total.simulated_s:,.0f} simulated s,"
+        f" {rate:.0f} a second, {len(total.violations)} violations"
+    )
+
+
+def _show_swarm(total: SwarmReport, elapsed_s: float, output: Output) -> None:
+    document: dict[str, object] = {
+        "seeds": total.seeds_count,
+        "simulated_s": round(total.simulated_s, 3),
+        "simulated_s_per_s": round(total.simulated_s / max(elapsed_s, 1e-9), 1),
+        "acknowledged": total.acknowledged,
+        "reads": total.reads,
+        "events": total.events,
+        "faults": dict(sorted(total.faults.items())),
+        "faults_never_struck": total.faults_never_struck,
+        "sometimes": dict(sorted(total.sometimes.items())),
+        "violations": [_document_of(one) for one in total.violations],
+    }
+    if output == "json":
+        print_json(plain(document))
+        return
+    for name, value in document.items():
+        if isinstance(value, dict):
+            words = ", ".join(f"{key} {count}" for key, count in value.items())
+        elif isinstance(value, list):
+            words = ", ".join(map(str, value)) or "none"
+        else:
+            words = str(value)
+        print(f"{name.replace('_', ' '):<20}{words}")
+
+
+def _document_of(one: Violation) -> dict[str, Plain]:
+    return {"law": one.law, "message": one.message, "replay": one.replay}
+
+
 def _show(report: SimReport, output: Output) -> None:
     if output == "table":
         show(report, output)
@@ -54,10 +149,7 @@ def _show(report: SimReport, output: Output) -> None:
             "trace_hash": report.trace_hash,
             "simulated_s": report.simulated_s,
             "steps": report.steps,
-            "violations": [
-                {"law": one.law, "message": one.message, "replay": one.replay}
-                for one in report.violations
-            ],
+            "violations": [_document_of(one) for one in report.violations],
         }
     )
 

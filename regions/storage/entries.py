@@ -221,6 +221,10 @@ class EntryStore:
             return Held(Answer.HAVE, found.place.length, found.place.crc)
         return NOTHING_HELD if found is _ABSENT else Held(found.answer)
 
+    def is_in_flight(self, ledger: LedgerId, entry: EntryId) -> bool:
+        """Whether the newest copy of the entry still waits for the disk."""
+        return (ledger, entry) in self._in_flight
+
     def answers(self, ledger: LedgerId, first: EntryId, count: int) -> tuple[Answer, ...]:
         """What the node says of each of these entries, without reading them."""
         return tuple(self._find(ledger, first + step).answer for step in range(count))

@@ -190,6 +190,11 @@ class Journal:
         return self._groups_begun_count
 
     @property
+    def is_idle(self) -> bool:
+        """Whether all that was appended is on disk."""
+        return not self._waiting and self._writing is None
+
+    @property
     def is_full(self) -> bool:
         """Whether the bound on bytes in flight is reached."""
         return self._in_flight_bytes >= self._in_flight_bytes_max

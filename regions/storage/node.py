@@ -103,6 +103,11 @@ class StorageNode:
         return self._cookie.node_id
 
     @property
+    def service(self) -> StorageService:
+        """What it does for its clients."""
+        return self._service
+
+    @property
     def _state(self) -> NodeState:
         return NodeState.READ_ONLY if self._service.is_read_only else NodeState.WRITABLE
 

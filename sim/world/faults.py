@@ -11,6 +11,7 @@ from random import Random
 
 import trio
 
+from sim.memory_disk import MemoryDisk
 from sim.world.process import Life, Process
 from sim.world.world import World
 
@@ -239,6 +240,46 @@ def disk_error(world: World, rng: Random) -> Iterator[str | None]:
             world.restart(host)
 
 
+@contextmanager
+def disk_full(world: World, rng: Random) -> Iterator[str | None]:
+    """A node's disk has little or no space left for a while."""
+    node = world.nodes[rng.choice(sorted(world.nodes))]
+    capacity_bytes = node.disk.capacity_bytes
+    node.disk.capacity_bytes = node.disk.used_bytes + rng.choice((0, 1000, 100_000))
+    try:
+        yield node.node_id
+    finally:
+        node.disk.capacity_bytes = capacity_bytes
+
+
+@contextmanager
+def wrong_disk(world: World, rng: Random) -> Iterator[str | None]:
+    """A node is started on an empty disk, or on an older copy of its own: it must refuse."""
+    hosts = [one for one in _nodes_alive(world) if one in world.cores]
+    host = _one_of(rng, hosts)
+    if host is None or world.nodes[host].is_wrong_disk:
+        yield None
+        return
+    node = world.nodes[host]
+    if node.old_copy is None:
+        world.kill(host)
+        node.old_copy = node.disk.crash(keep_unsynced=True)
+        world.restart(host)
+        yield f"{host} copied"
+        return
+    world.kill(host)
+    own, node.is_wrong_disk = node.disk, True
+    node.disk = MemoryDisk() if rng.random() < 0.5 else node.old_copy.crash(keep_unsynced=True)
+    world.restart(host)
+    try:
+        yield host
+    finally:
+        if host in world.processes:
+            world.kill(host)
+        node.disk, node.is_wrong_disk = own, False
+        world.restart(host)
+
+
 # Metadata.
 
 
@@ -327,6 +368,8 @@ FAULTS: dict[str, Fault] = {
     "slow-host": slow_host,
     "slow-disk": slow_disk,
     "disk-error": disk_error,
+    "disk-full": disk_full,
+    "wrong-disk": wrong_disk,
     "metadata-cut": metadata_cut,
     "metadata-away": metadata_away,
     "metadata-lag": metadata_lag,

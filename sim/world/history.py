@@ -51,6 +51,8 @@ class History:
     """All appends and reads of a world, in the order in which they began."""
 
     appends: dict[bytes, Append] = attrs.field(factory=dict, init=False)
+    acknowledged_in_order: list[Append] = attrs.field(factory=list, init=False)
+    """The appends that were answered OK, in the order of their answers."""
     reads: list[Read] = attrs.field(factory=list, init=False)
     shown: dict[int, bytes] = attrs.field(factory=dict, init=False)
     """By sequence: what readers were given, the first time."""
@@ -65,6 +67,13 @@ class History:
         append = Append(value=value, writer=writer, sent_at=at)
         self.appends[value] = append
         return append
+
+    def on_answered(self, append: Append, outcome: Outcome, at: int) -> None:
+        """The application was told what became of an append."""
+        append.outcome = outcome
+        append.answered_at = at
+        if outcome == "acknowledged":
+            self.acknowledged_in_order.append(append)
 
     def on_read(self, reader: str, at: int, *, is_of_all: bool) -> Read:
         """A reader begins a walk."""

@@ -9,7 +9,11 @@ import attrs
 import trio
 
 import geolog
+from geolog.background import open_background
 from geolog.client.verification import VerifyReport
+from sim.laws.all_laws import StateLaws
+from sim.laws.seen import Looking
+from sim.memory_disk import DISK_BYTES
 from sim.scheduling import EndlessMomentError, run_seeded
 from sim.world.faults import FAULTS, strike_for_ever
 from sim.world.history import Found, History
@@ -44,6 +48,8 @@ class SimReport:
     reads: int
     faults: dict[str, int]
     """How often each kind of fault struck."""
+    events_seen: list[str]
+    """Kinds of events that the trace has."""
     violations: list[Violation]
 
 
@@ -56,7 +62,8 @@ class _Breaches:
     violations: list[Violation] = attrs.field(factory=list)
 
     def add(self, law: str, message: str) -> None:
-        self.trace.add("-", "violation", f"{law} {message}")
+        if not self.trace.is_closed:
+            self.trace.add("-", "violation", f"{law} {message}")
         replay = f"geolog sim replay --seed {self.seed}"
         self.violations.append(Violation(law, message, replay))
 
@@ -77,6 +84,8 @@ def run_seed(
             run_seeded(run.run, seed=seed)
     except* EndlessMomentError as group:
         run.breaches.add("stuck", str(group.exceptions[0]))
+    except* Exception as group:  # noqa: BLE001 - told as what it is, under its seed.
+        run.breaches.add("crash", f"the world itself: {_words_of_crash(group)}")
     return run.report()
 
 
@@ -103,6 +112,7 @@ class _Run:
             acknowledged=len(self.history.acknowledged()),
             reads=len(self.history.reads),
             faults=self.faults,
+            events_seen=sorted(self.trace.counts),
             violations=self.breaches.violations,
         )
 
@@ -112,7 +122,10 @@ class _Run:
             self.trace.add("-", "shape", f"{name} {drawn}")
         async with open_world(self.options, self.seed, self.trace) as world:
             try:
-                await self._live_through(world)
+                async with open_background() as nursery:
+                    laws = StateLaws(Looking(world, self.history), self.breaches.add)
+                    nursery.start_soon(laws.watch, name="laws")
+                    await self._live_through(world)
             finally:
                 self.simulated_s = trio.current_time() - begun_s
                 self.steps = world.queue.steps_count
@@ -190,6 +203,7 @@ class _Run:
                 process.session.catch_up()
                 process.session.restore()
         for host in sorted(world.nodes):
+            world.nodes[host].disk.capacity_bytes = DISK_BYTES
             if host not in world.processes:
                 world.restart(host)
 

@@ -6,7 +6,7 @@ import attrs
 import trio
 
 import geolog
-from sim.world.history import Append, History, Read
+from sim.world.history import Append, History, Outcome, Read
 from sim.world.options import Knobs
 from sim.world.process import Process
 from sim.world.trace import Trace
@@ -114,15 +114,13 @@ class Workload:
         self.trace.add(process.host, "call", f"{what} {self._calls_count}")
         return self.trace.events_count
 
-    def _end(self, process: Process, append: Append, outcome: str, words: str) -> None:
+    def _end(self, process: Process, append: Append, outcome: Outcome, words: str) -> None:
         if not process.is_alive or self.trace.is_closed:
             return  # Nobody hears what a dead process believes.
-        assert outcome in ("acknowledged", "refused", "unknown")
         name = append.value.partition(b"|")[0].decode()
         event = "done" if outcome == "acknowledged" else "failed"
         self.trace.add(process.host, event, f"append {name} {outcome} {words}")
-        append.outcome = outcome  # type: ignore[assignment]
-        append.answered_at = self.trace.events_count
+        self.history.on_answered(append, outcome, self.trace.events_count)
 
     # Reading.
 

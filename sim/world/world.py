@@ -18,10 +18,11 @@ import trio
 from geolog.client.connect import open_log
 from geolog.client.log import Log
 from geolog.metadata.memory import MemoryStore, open_memory_store
+from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig
 from regions.storage.disk import DiskFailedError, DiskFullError
-from regions.storage.node import open_storage_node
+from regions.storage.node import StorageNode, open_storage_node
 from sim.memory_disk import MemoryDisk
 from sim.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
@@ -61,6 +62,12 @@ class Node:
     location: str
     region: str
     disk: MemoryDisk = attrs.field(factory=MemoryDisk)
+    is_wrong_disk: bool = False
+    """Whether `disk` is an empty one, or an older copy, that it must not answer on."""
+    old_copy: MemoryDisk | None = None
+    """What its disk held once, before its last start."""
+    disks_given_up: int = 0
+    """How many of its disks were lost, and replaced by empty ones."""
     sync_factor: float = 1.0
     """How many times slower than usual its disk is now."""
 
@@ -85,12 +92,16 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.processes: dict[str, Process] = {}
         """By host: those that are alive."""
+        self.cores: dict[str, StorageNode] = {}
+        """By host: what answers there, of nodes that have come so far."""
         self.clock_offsets_us: dict[str, int] = {}
         """By host: how far its wall clock is off."""
         self.struck: Counter[str] = Counter()
         """How often each kind of fault struck."""
         self.ledger_changed = trio.Event()
         """Set, and made anew, when a ledger's record in metadata has changed."""
+        self.harmed: set[InstanceId] = set()
+        """Instances whose synced bytes were harmed: only those may miss what they promised."""
         self.surprises: list[tuple[Process, Exception]] = []
         """Processes that ended by an error that no code foresaw."""
         self._client_mains: dict[str, ClientMain] = {}
@@ -160,6 +171,7 @@ class World:
     def kill(self, host: str, *, power_loss: bool = False) -> None:
         """End a process as SIGKILL does, or its machine as a power cut does."""
         process = self.processes.pop(host)
+        self.cores.pop(host, None)
         if process.life is Life.RUNNING:
             self.queue.hold(process.key)
         process.life = Life.KILLED
@@ -216,8 +228,11 @@ class World:
     def _on_end(self, process: Process) -> None:
         process.life = Life.ENDED
         del self.processes[process.host]
+        self.cores.pop(process.host, None)
+        node = self.nodes.get(process.host)
+        is_refusal_due = node is not None and node.is_wrong_disk
         self.trace.add(process.host, "end", _words_of(process.error))
-        if process.error is not None and not _is_foreseen(process.error):
+        if process.error and not is_refusal_due and not _is_foreseen(process.error):
             self.surprises.append((process, process.error))
         if process.host in self.nodes:
             # What a sync did not confirm may be there or not, after a failed one above all.
@@ -251,8 +266,11 @@ class World:
                 disks=[disk],
                 metadata=metadata,
                 random_bytes=self._identity_rng.randbytes,
-            ),
+                now_us=lambda: self.now_us(node.node_id),
+            ) as core,
         ):
+            if process.is_alive:
+                self.cores[node.node_id] = core
             await trio.sleep_forever()
 
     async def _run_client(self, process: Process, main: ClientMain) -> None:

@@ -1,0 +1,53 @@
+"""The state laws of a world, asked again and again."""
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from sim.laws.law_02_ack_set import AckSet
+from sim.laws.law_04_closed_stays import ClosedStays
+from sim.laws.law_05_closed_above_ok import ClosedAboveOk
+from sim.laws.law_07_fence_outlives import FenceOutlives
+from sim.laws.law_08_identity import Identity
+from sim.laws.law_12_lac_rises import LacRises
+from sim.laws.seen import Looking, StateLaw
+
+LOOK_S = 0.1
+"""Simulated time between two looks."""
+
+
+def all_state_laws() -> dict[str, StateLaw]:
+    """A new one of each, by the number of the law."""
+    return {
+        "2": AckSet(),
+        "4": ClosedStays(),
+        "5": ClosedAboveOk(),
+        "7": FenceOutlives(),
+        "8": Identity(),
+        "12": LacRises(),
+    }
+
+
+@attrs.define(eq=False)
+class StateLaws:
+    """All of them, for one world; each law's first breach is told, and then no more of it."""
+
+    _looking: Looking
+    _on_breach: Callable[[str, str], None]
+    _laws: dict[str, StateLaw] = attrs.field(factory=all_state_laws, init=False)
+
+    def look(self) -> None:
+        """Ask each law once."""
+        now = self._looking.look()
+        for number, law in list(self._laws.items()):
+            message = next(law.breaches(now), None)
+            if message is not None:
+                self._on_breach(number, message)
+                del self._laws[number]
+
+    async def watch(self) -> None:
+        """Ask them again and again; never returns."""
+        while True:
+            self.look()
+            await trio.sleep(LOOK_S)

@@ -1,0 +1,46 @@
+"""Law 2: when an OK is given, nodes that have synced the entry form a valid ack set.
+
+A node that is down may have it on its disk: it gets the benefit of the doubt, and so does one
+whose disk was harmed.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+
+from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.ledger_state import Fragment
+from geolog.protocol.messages import Answer
+from sim.laws.seen import Look
+
+
+@attrs.define
+class AckSet:
+    """Looks at each OK once, within a tenth of a second."""
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Compare the state of now with what was told since the last look."""
+        by_segment = {record.segment: record for record in now.ledgers.values()}
+        for append in now.told:
+            assert append.dlsn is not None
+            record = by_segment.get(append.dlsn.segment)
+            if record is None:
+                continue
+            entry = EntryId(append.dlsn.entry)
+            fragment = record.fragment_of(entry)
+            have = _slots_with(now, record.ledger, entry, fragment)
+            if not fragment.rule(record.quorum).is_ack(entry, have):
+                yield f"entry {entry} of ledger {record.ledger} was answered: no ack set has it"
+
+
+def _slots_with(now: Look, ledger: LedgerId, entry: EntryId, fragment: Fragment) -> int:
+    have = 0
+    for slot, member in enumerate(fragment.ensemble):
+        answers = [
+            store.entries.held(ledger, entry).answer
+            for store in now.stores.get(member.instance, ())
+            if not store.entries.is_in_flight(ledger, entry)
+        ]
+        if member.instance not in now.stores or {Answer.HAVE, Answer.CORRUPT} & set(answers):
+            have |= 1 << slot
+    return have

@@ -1,0 +1,31 @@
+"""Law 8: a node answers only on the disk that metadata knows it by."""
+
+from collections.abc import Iterator
+
+import attrs
+
+from geolog.protocol.ids import InstanceId
+from sim.laws.seen import Look
+
+
+@attrs.define
+class Identity:
+    """Keeps the instance of each node on the disk that it has now."""
+
+    _instances: dict[tuple[str, int], InstanceId] = attrs.field(factory=dict)
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Compare the state of now with what was seen before."""
+        for host, core in sorted(now.world.cores.items()):
+            node = now.world.nodes[host]
+            first = self._instances.setdefault((host, node.disks_given_up), core.instance)
+            if core.instance != first:
+                yield f"node {host} answers as {core.instance}; it is {first}"
+            if node.is_wrong_disk:
+                yield f"node {host} answers on a disk that is not its own, or is an old copy"
+        for (host, number), instance in self._instances.items():
+            if any(
+                other == instance and (host, number) != key
+                for key, other in self._instances.items()
+            ):
+                yield f"{instance} is the name of two disks, one of them at node {host}"

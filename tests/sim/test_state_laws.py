@@ -1,0 +1,143 @@
+"""Each law of states, shown a world that breaks it and one that does not."""
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+import pytest
+import trio
+
+import geolog
+from geolog.metadata.documents import seal_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ids import EntryId, Epoch, InstanceId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.replica import NOTHING_HELD, LedgerReplica
+from sim.laws.all_laws import StateLaws
+from sim.laws.seen import Look, Looking
+from sim.world.history import History
+from sim.world.process import Process
+from sim.world.world import CLUSTER, World
+from tests.sim.calm import STREAM, do, in_a_calm_world
+
+
+@attrs.define
+class Stage:
+    """A calm world with a few records, and the laws that look at it."""
+
+    world: World
+    history: History
+    looking: Looking
+    broken: list[str] = attrs.field(factory=list)
+    laws: StateLaws = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.laws = StateLaws(
+            Looking(self.world, self.history), lambda law, _message: self.broken.append(law)
+        )
+
+    @property
+    def record(self) -> LedgerRecord:
+        """The ledger that holds the records."""
+        [record] = [one for one in self.now.ledgers.values() if one.stream and one.segment == 1]
+        return record
+
+    @property
+    def now(self) -> Look:
+        return self.looking.look()
+
+    @property
+    def replicas(self) -> list[LedgerReplica]:
+        """What each node knows of the ledger."""
+        return [
+            replica
+            for stores in self.now.stores.values()
+            for store in stores
+            for replica in store.ledgers
+            if replica.ledger == self.record.ledger
+        ]
+
+    def write_record(self, **changes: object) -> None:
+        """Change the ledger's record in metadata, whatever anybody says."""
+        tree = self.world.store.tree
+        path = ClusterPaths(CLUSTER).ledger(self.record.ledger)
+        changed = attrs.evolve(self.record, **changes)  # type: ignore[arg-type]
+        node = attrs.evolve(tree.nodes[path], data=seal_document(changed))
+        self.world.store.tree = attrs.evolve(tree, nodes={**tree.nodes, path: node})
+
+
+async def _nothing(_stage: Stage) -> None:
+    await trio.sleep(1.0)
+
+
+async def _copies_vanish(stage: Stage) -> None:
+    for stores in list(stage.now.stores.values())[:2]:
+        vars(stores[0].entries)["held"] = lambda _ledger, _entry: NOTHING_HELD
+
+
+async def _open_again(stage: Stage) -> None:
+    stage.write_record(state=LedgerState.CLOSED, last_entry=EntryId(2))
+    stage.laws.look()
+    stage.write_record(state=LedgerState.OPEN, last_entry=None)
+
+
+async def _lower_the_epoch(stage: Stage) -> None:
+    stage.write_record(epoch=Epoch(7))
+    stage.laws.look()
+    stage.write_record(epoch=Epoch(6))
+
+
+async def _close_too_low(stage: Stage) -> None:
+    stage.write_record(state=LedgerState.CLOSED, last_entry=EntryId(0))
+
+
+async def _forget_a_fence(stage: Stage) -> None:
+    stage.replicas[0].is_fenced = True
+    stage.laws.look()
+    stage.replicas[0].is_fenced = False
+
+
+async def _answer_as_another(stage: Stage) -> None:
+    stage.laws.look()
+    core = stage.world.cores["us-east-1"]
+    core._cookie = attrs.evolve(core._cookie, instance=InstanceId("f" * 32))  # noqa: SLF001 - a defect.
+
+
+async def _let_the_lac_fall(stage: Stage) -> None:
+    stage.laws.look()
+    stage.replicas[0].lac = EntryId(stage.replicas[0].lac - 1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "laws"),
+    [
+        (_nothing, []),
+        (_copies_vanish, ["2"]),
+        (_open_again, ["4"]),
+        (_lower_the_epoch, ["4"]),
+        (_close_too_low, ["5"]),
+        (_forget_a_fence, ["7"]),
+        (_answer_as_another, ["8"]),
+        (_let_the_lac_fall, ["12"]),
+    ],
+)
+def test_a_world_that_breaks_a_law_is_told_so(
+    spoil: Callable[[Stage], Awaitable[None]], laws: list[str]
+) -> None:
+    history = History()
+
+    async def append_three(_process: Process, log: geolog.Log) -> None:
+        async with log.open_writer(STREAM) as writer:
+            for number in range(3):
+                append = history.on_sent(b"%d" % number, "w", number)
+                receipt = await writer.append(append.value)
+                append.sequence, append.dlsn = receipt.sequence, receipt.dlsn
+                history.on_answered(append, "acknowledged", number)
+
+    async def story(world: World) -> list[str]:
+        await do(world, append_three)
+        stage = Stage(world, history, Looking(world, history))
+        await spoil(stage)
+        stage.laws.look()
+        return stage.broken
+
+    assert in_a_calm_world(story) == laws
