@@ -8,7 +8,7 @@ failed write or sync the file must not be used for writing again, and the disk c
 import enum
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -36,6 +36,10 @@ ALL_CALLS = frozenset(Call)
 CALLS_THAT_TAKE_SPACE = frozenset({Call.WRITE, Call.SYNC, Call.ALLOCATE, Call.CREATE})
 
 
+def _tell_nobody(_what: str) -> None:
+    pass
+
+
 @attrs.define
 class Failure:
     """Which call fails, and how. It counts, so one is for one disk."""
@@ -44,6 +48,8 @@ class Failure:
     """The count of the call, from 1 over all of `calls`; None: none fails."""
     error: int = errno.EIO
     calls: frozenset[Call] = ALL_CALLS
+    on_failed: Callable[[str], None] = _tell_nobody
+    """Told what failed, as it does."""
     seen_count: int = attrs.field(default=0, init=False)
     failed: Call | None = attrs.field(default=None, init=False)
     """What failed, once something did."""
@@ -59,6 +65,7 @@ class Failure:
             return
         self.failed = call
         what = f"cannot {call.value} {name}: {os.strerror(self.error)}"
+        self.on_failed(what)
         raise DiskFullError(what) if self.error == errno.ENOSPC else DiskFailedError(what)
 
 

@@ -82,6 +82,10 @@ class _Inode:
         self.cut_bytes = None
         self.dirty.clear()
 
+    def spoil(self, offset: int, content: bytes) -> None:
+        _put(self.seen, offset, content)
+        _put(self.synced, offset, content)
+
     def _cut_synced(self) -> None:
         if self.cut_bytes is not None:
             del self.synced[self.cut_bytes :]
@@ -196,6 +200,8 @@ class MemoryDisk:
         self.read_bytes = 0
         self._seen: dict[str, _Inode] = {}
         self._synced: dict[str, _Inode] = {}
+        self._names_since: list[dict[str, _Inode]] = []
+        """What the directory was after each change since it was synced."""
 
     def __str__(self) -> str:
         return self.name
@@ -214,6 +220,7 @@ class MemoryDisk:
         """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
         await trio.lowlevel.checkpoint()
         self._seen[name] = _Inode()
+        self._names_since.append(dict(self._seen))
         return MemoryFile(self, name, self._seen[name])
 
     async def rename(self, name: str, to: str) -> None:
@@ -221,17 +228,20 @@ class MemoryDisk:
         await trio.lowlevel.checkpoint()
         self._seen[to] = self._inode(name)
         del self._seen[name]
+        self._names_since.append(dict(self._seen))
 
     async def remove(self, name: str) -> None:
         """Remove; not durable until `sync_directory`."""
         await trio.lowlevel.checkpoint()
         self._inode(name)
         del self._seen[name]
+        self._names_since.append(dict(self._seen))
 
     async def sync_directory(self) -> None:
         """Wait until creations, renames and removals are on disk."""
         await trio.lowlevel.checkpoint()
         self._synced = dict(self._seen)
+        self._names_since.clear()
 
     async def free_bytes(self) -> int:
         """Space left for this node."""
@@ -242,7 +252,8 @@ class MemoryDisk:
         """The disk as found after power loss; this one stays as it is.
 
         With `keep_unsynced` all that was written is there (as after a SIGKILL); with a random
-        source each sector that was not synced, and the directory's changes, may be there.
+        source each sector that was not synced may be there, and as many of the directory's
+        changes, in their order.
         """
         found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
         if isinstance(keep_unsynced, Random):
@@ -255,15 +266,29 @@ class MemoryDisk:
             def keeps() -> bool:
                 return bool(keep_unsynced)
 
-        names = self._seen if keeps() else self._synced
+        names = self._names_left(keep_unsynced=keep_unsynced)
         found._seen = {name: inode.after_power_loss(keeps) for name, inode in names.items()}
         found._synced = dict(found._seen)
         return found
+
+    def _names_left(self, *, keep_unsynced: bool | Random) -> dict[str, _Inode]:
+        if isinstance(keep_unsynced, Random):
+            return keep_unsynced.choice([self._synced, *self._names_since])
+        return self._seen if keep_unsynced else self._synced
 
     def content(self, name: str) -> bytes:
         """A file's bytes, as a process would read them."""
         inode = self._inode(name)
         return inode.read(0, inode.seen_bytes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all files, sorted."""
+        return tuple(sorted(self._seen))
+
+    def overwrite_at(self, name: str, offset: int, content: bytes) -> None:
+        """Change some of a file's bytes on the disk."""
+        self._inode(name).spoil(offset, content)
 
     def overwrite(self, name: str, content: bytes) -> None:
         """Replace a file's bytes on the disk, as rot or a stray hand would."""

@@ -41,6 +41,7 @@ def _slots_with(now: Look, ledger: LedgerId, entry: EntryId, fragment: Fragment)
             for store in now.stores.get(member.instance, ())
             if not store.entries.is_in_flight(ledger, entry)
         ]
-        if member.instance not in now.stores or {Answer.HAVE, Answer.CORRUPT} & set(answers):
+        is_doubtful = member.instance not in now.stores or member.instance in now.world.harmed
+        if is_doubtful or Answer.HAVE in answers:
             have |= 1 << slot
     return have

@@ -23,6 +23,8 @@ class WorldDisk:
     _note: Note
     _sync_s: Callable[[], float]
     """Draws how long the next sync takes."""
+    _read_s: Callable[[], float]
+    """How long a read takes now."""
 
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
@@ -60,6 +62,10 @@ class WorldDisk:
     def begin_sync(self) -> None:
         """The next sync takes as long as is drawn now."""
         self._disk.faults.sync_s = self._sync_s()
+
+    def begin_read(self) -> None:
+        """The next read takes as long as reads do now."""
+        self._disk.faults.read_s = self._read_s()
 
     def note(self, event: str, details: str) -> None:
         """Tell the trace."""
@@ -118,10 +124,12 @@ class WorldFile:
 
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
+        self._disk.begin_read()
         return await self._file.read(offset, length)
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
         """Read all of these."""
+        self._disk.begin_read()
         return await self._file.read_many(pieces)
 
     async def close(self) -> None:

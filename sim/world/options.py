@@ -16,6 +16,7 @@ REGION_NAMES = ("us-east", "eu-west", "ap-northeast", "sa-east", "af-south")
 
 
 _HARSH_SHARE = 0.5
+_HASTY_SHARE = 0.3
 
 _TAKEOVER_FAULTS = (
     "cut-link",
@@ -69,6 +70,8 @@ class Knobs:
     """Appends of a writer before it gives the stream back."""
     rest_s_max: float
     """Longest rest of a writer before it takes the stream again."""
+    is_upkeep_hasty: bool = False
+    """Whether nodes look for garbage, compact and scrub all the time."""
 
 
 @attrs.frozen(kw_only=True)
@@ -142,12 +145,13 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
         knobs=Knobs(
             session_timeout_s=2.0,
             segment_bytes=64 << 10,
-            journal_file_bytes=rng.choice((1 << 20, 8 << 20)),
+            journal_file_bytes=rng.choice((1 << 20, 1 << 20, 8 << 20)),
             value_bytes_max=rng.choice((20, 1000, 10_000)),
             pipelined_max=rng.choice((1, 4, 10)),
             pause_s_max=rng.choice((0.02, 0.2)),
             appends_per_tenure=rng.choice((10, 40, 400)),
             rest_s_max=rng.choice((0.5, 2.0, 5.0)),
+            is_upkeep_hasty=rng.random() < _HASTY_SHARE,
         ),
         links=_draw_links(rng),
         hazards=Hazards(
@@ -192,12 +196,13 @@ def _draw_knobs(rng: Random) -> Knobs:
     return Knobs(
         session_timeout_s=rng.choice((2.0, 6.0)),
         segment_bytes=rng.choice((64 << 10, 64 << 10, 1 << 20)),
-        journal_file_bytes=rng.choice((1 << 20, 8 << 20)),
+        journal_file_bytes=rng.choice((1 << 20, 1 << 20, 8 << 20)),
         value_bytes_max=rng.choice((20, 1000, 20_000)),
         pipelined_max=rng.choice((1, 4, 40)),
         pause_s_max=rng.choice((0.02, 0.2, 0.2)),
         appends_per_tenure=rng.choice((10, 40, 400)),
         rest_s_max=rng.choice((0.5, 5.0, 20.0)),
+        is_upkeep_hasty=rng.random() < _HASTY_SHARE,
     )
 
 

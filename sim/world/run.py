@@ -18,6 +18,7 @@ from sim.scheduling import EndlessMomentError, run_seeded
 from sim.world.faults import FAULTS, strike_for_ever
 from sim.world.history import Found, History
 from sim.world.history_laws import Violation, breaches
+from sim.world.operator import OPERATOR, repair_all
 from sim.world.options import Options, draw_options
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
@@ -220,7 +221,7 @@ class _Run:
         world.start_client("prover", self.options.shape.regions[-1], prove)
         with trio.move_on_after(grace_s):
             await appended.wait()
-            await _wait_clients_end(world)
+            await _wait_end(world, _clients)
             return
         if not appended.is_set():
             self.breaches.add("24", f"no append succeeded within {grace_s:g} s of calm")
@@ -234,9 +235,12 @@ class _Run:
         async def read_last(_process: Process, log: geolog.Log) -> None:
             async with log.open_reader(STREAM) as reader:
                 found.extend([_found(record) async for record in reader])
-            reports.append(await log.verify_stream(STREAM))
+            self._phase("repair")
+            await self._repair(log)
+            reports.append(await log.verify_stream(STREAM, full_copies=True))
 
         with trio.move_on_after(_LAST_READ_S):
+            await _wait_end(world, _operators)
             last = await _run_client(world, "last", read_last)
             if last.error is not None:
                 self.breaches.add("24", f"the last read failed: {last.error!r}")
@@ -250,6 +254,17 @@ class _Run:
             for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
                 self.breaches.add("2", problem)
 
+    async def _repair(self, log: geolog.Log) -> None:
+        """Laws 15 and 24: every copy that is missing or damaged comes back; doubt ends."""
+        repaired, doubts = await repair_all(log)
+        for ledger in repaired:
+            if not ledger.is_complete:
+                why = "; ".join(f"{one.node_id}: {one.why}" for one in ledger.incomplete)
+                self.breaches.add("15", f"ledger {ledger.ledger} is not repaired: {why}")
+        for doubt in doubts:
+            if not doubt.is_settled:
+                self.breaches.add("24", f"{doubt.node_id} stays in doubt: {doubt.why_not}")
+
 
 async def _run_client(world: World, host: str, main: ClientMain) -> Process:
     """A process that does one thing; returns when it has ended."""
@@ -259,9 +274,9 @@ async def _run_client(world: World, host: str, main: ClientMain) -> Process:
     return process
 
 
-async def _wait_clients_end(world: World) -> None:
-    while clients := _clients(world):
-        await world.processes[clients[0]].ended.wait()
+async def _wait_end(world: World, those: Callable[[World], list[str]]) -> None:
+    while hosts := those(world):
+        await world.processes[hosts[0]].ended.wait()
 
 
 def _words_of_crash(error: BaseException) -> str:
@@ -274,7 +289,14 @@ def _words_of_crash(error: BaseException) -> str:
 
 
 def _clients(world: World) -> list[str]:
-    return [host for host in sorted(world.processes) if host not in world.nodes]
+    """Those that must end soon when all is well."""
+    others = {*world.nodes, *_operators(world)}
+    return [host for host in sorted(world.processes) if host not in others]
+
+
+def _operators(world: World) -> list[str]:
+    """Those that have bytes to copy."""
+    return [host for host in sorted(world.processes) if host.startswith(OPERATOR)]
 
 
 def _found(record: geolog.Record) -> Found:

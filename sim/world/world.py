@@ -21,8 +21,9 @@ from geolog.metadata.memory import MemoryStore, open_memory_store
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig
-from regions.storage.disk import DiskFailedError, DiskFullError
+from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.node import StorageNode, open_storage_node
+from sim.failing_disk import FailingDisk, Failure
 from sim.memory_disk import MemoryDisk
 from sim.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
@@ -42,6 +43,9 @@ _SLOW_SYNC_CHANCE = 0.02
 _METADATA_SPREAD = 2.0
 _SYNC_S_MAX = 1.5
 """A sync that began on a slow disk must not hold the node up long after the disk is well."""
+
+_READ_S = 0.0002
+"""What a read of a disk takes that is slow, times the factor by which it is."""
 
 _LEDGER_PUT = f"put /geolog/{CLUSTER}/ledgers/"
 _RESTART_S = 1.0
@@ -66,10 +70,19 @@ class Node:
     """Whether `disk` is an empty one, or an older copy, that it must not answer on."""
     old_copy: MemoryDisk | None = None
     """What its disk held once, before its last start."""
+    is_being_replaced: bool = False
+    """Whether its disk is lost, and an operator gives it up."""
     disks_given_up: int = 0
     """How many of its disks were lost, and replaced by empty ones."""
     sync_factor: float = 1.0
     """How many times slower than usual its disk is now."""
+    failure: Failure = attrs.field(factory=lambda: Failure(at=None))
+    """Which call of the disk that its process has fails."""
+
+    @property
+    def is_refusal_due(self) -> bool:
+        """Whether it has a disk that it should not answer on, or not yet."""
+        return self.is_wrong_disk or self.is_being_replaced
 
 
 class World:
@@ -100,6 +113,9 @@ class World:
         """How often each kind of fault struck."""
         self.ledger_changed = trio.Event()
         """Set, and made anew, when a ledger's record in metadata has changed."""
+        self.harmable: list[str] = []
+        """Hosts of nodes whose disks may be harmed or lost: fewer than an ack quorum, so that
+        whatever was acknowledged has a good copy elsewhere."""
         self.harmed: set[InstanceId] = set()
         """Instances whose synced bytes were harmed: only those may miss what they promised."""
         self.surprises: list[tuple[Process, Exception]] = []
@@ -230,7 +246,7 @@ class World:
         del self.processes[process.host]
         self.cores.pop(process.host, None)
         node = self.nodes.get(process.host)
-        is_refusal_due = node is not None and node.is_wrong_disk
+        is_refusal_due = node is not None and node.is_refusal_due
         self.trace.add(process.host, "end", _words_of(process.error))
         if process.error and not is_refusal_due and not _is_foreseen(process.error):
             self.surprises.append((process, process.error))
@@ -247,17 +263,8 @@ class World:
             self.restart(host)
 
     async def _run_node(self, node: Node, process: Process) -> None:
-        config = StorageConfig(
-            location=node.location,
-            listen=Address(node.node_id, _PORT),
-            node_id=node.node_id,
-            journal_file_bytes=self.options.knobs.journal_file_bytes,
-        )
-        disk = WorldDisk(
-            node.disk,
-            lambda event, details: self._note(process, event, details),
-            lambda: self._sync_s(node),
-        )
+        config = self._storage_config(node)
+        disk = self._open_disk(node, process)
         async with (
             self._open_session(process) as metadata,
             open_storage_node(
@@ -272,6 +279,26 @@ class World:
             if process.is_alive:
                 self.cores[node.node_id] = core
             await trio.sleep_forever()
+
+    def _open_disk(self, node: Node, process: Process) -> Disk:
+        def note(event: str, details: str) -> None:
+            self._note(process, event, details)
+
+        def read_s() -> float:
+            return _READ_S * (node.sync_factor - 1)
+
+        node.failure = Failure(at=None, on_failed=lambda what: note("disk-fail", what))
+        disk = WorldDisk(node.disk, note, lambda: self._sync_s(node), read_s)
+        return FailingDisk(disk, node.failure)
+
+    def _storage_config(self, node: Node) -> StorageConfig:
+        config = StorageConfig(
+            location=node.location,
+            listen=Address(node.node_id, _PORT),
+            node_id=node.node_id,
+            journal_file_bytes=self.options.knobs.journal_file_bytes,
+        )
+        return _hasty(config) if self.options.knobs.is_upkeep_hasty else config
 
     async def _run_client(self, process: Process, main: ClientMain) -> None:
         rng = self.chance(self._seed, process.key)
@@ -349,10 +376,26 @@ async def open_world(options: Options, seed: int, trace: Trace) -> AsyncIterator
             for region, count in options.shape.nodes_by_region:
                 for number in range(1, count + 1):
                     world.add_node(f"{region}-{number}", f"/{region}/rack-{number}")
+            harmable_count = options.shape.quorum.ack_quorum - 1
+            rng = world.chance(seed, "harmable")
+            world.harmable = sorted(rng.sample(sorted(world.nodes), harmable_count))
             yield world
         finally:
             world.end()
             watch.cancel(reason="the world ends")
+
+
+def _hasty(config: StorageConfig) -> StorageConfig:
+    """A node that does in seconds what others do in minutes and days."""
+    return attrs.evolve(
+        config,
+        garbage_interval_s=1.0,
+        garbage_grace_s=3.0,
+        allocated_expiry_s=10.0,
+        compaction_interval_s=1.0,
+        compaction_live_share_max=0.9,
+        scrub_interval_s=2.0,
+    )
 
 
 async def _watch_time(queue: RunQueue, scope: trio.CancelScope) -> None:

@@ -1,0 +1,123 @@
+"""Faults of disks: slow, failing, full, harmed, lost, or another than was there before."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+from sim.memory_disk import MemoryDisk
+from sim.world.fault_targets import (
+    nodes_alive,
+    nodes_harmable,
+    one_of,
+)
+from sim.world.harm import harm_disk
+from sim.world.operator import OPERATOR, replacing
+from sim.world.world import World
+
+_SLOW_DISK_FACTOR = 100.0
+
+
+@contextmanager
+def slow_disk(world: World, rng: Random) -> Iterator[str | None]:
+    """The syncs and reads of a disk take a hundred times as long."""
+    node = world.nodes[rng.choice(sorted(world.nodes))]
+    node.sync_factor = _SLOW_DISK_FACTOR
+    try:
+        yield node.node_id
+    finally:
+        node.sync_factor = 1.0
+
+
+@contextmanager
+def disk_error(world: World, rng: Random) -> Iterator[str | None]:
+    """A call of a node's disk fails: the process ends, and is started again later."""
+    host = one_of(rng, nodes_alive(world))
+    if host is None:
+        yield None
+        return
+    failure = world.nodes[host].failure
+    failure.at = failure.seen_count + rng.choice((1, 2, 3, 10, 30))
+    try:
+        yield host
+    finally:
+        failure.at = None
+        if host not in world.processes:
+            world.restart(host)
+
+
+@contextmanager
+def disk_full(world: World, rng: Random) -> Iterator[str | None]:
+    """A node's disk has little or no space left for a while."""
+    node = world.nodes[rng.choice(sorted(world.nodes))]
+    capacity_bytes = node.disk.capacity_bytes
+    node.disk.capacity_bytes = node.disk.used_bytes + rng.choice((0, 1000, 100_000))
+    try:
+        yield node.node_id
+    finally:
+        node.disk.capacity_bytes = capacity_bytes
+
+
+@contextmanager
+def wrong_disk(world: World, rng: Random) -> Iterator[str | None]:
+    """A node is started on an empty disk, or an older copy of its own: it must refuse."""
+    hosts = [one for one in nodes_alive(world) if one in world.cores]
+    host = one_of(rng, hosts)
+    if host is None or world.nodes[host].is_refusal_due:
+        yield None
+        return
+    node = world.nodes[host]
+    if node.old_copy is None:
+        world.kill(host)
+        node.old_copy = node.disk.crash(keep_unsynced=True)
+        world.restart(host)
+        yield f"{host} copied"
+        return
+    world.kill(host)
+    own, node.is_wrong_disk = node.disk, True
+    node.disk = MemoryDisk() if rng.random() < 0.5 else node.old_copy.crash(keep_unsynced=True)
+    world.restart(host)
+    try:
+        yield host
+    finally:
+        if host in world.processes:
+            world.kill(host)
+        node.disk, node.is_wrong_disk = own, False
+        world.restart(host)
+
+
+@contextmanager
+def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
+    """Synced bytes of a node change: a bit flips, or a sector is zero, or another's."""
+    host = one_of(rng, nodes_harmable(world))
+    if host is None:
+        yield None
+        return
+    harm = harm_disk(world.nodes[host].disk, rng)
+    if harm is None:
+        # Only files that were followed by another are harmed: a restart begins another.
+        world.kill(host)
+        world.restart(host)
+        yield f"{host} restarted"
+        return
+    world.harmed.add(world.cores[host].instance)
+    yield f"{host} {harm}"
+
+
+@contextmanager
+def replaced_disk(world: World, rng: Random) -> Iterator[str | None]:
+    """A node's disk is lost; an operator replaces it by an empty one."""
+    host = one_of(rng, nodes_harmable(world))
+    if host is None:
+        yield None
+        return
+    node = world.nodes[host]
+    world.kill(host, power_loss=True)
+    node.disk = MemoryDisk(capacity_bytes=node.disk.capacity_bytes)
+    node.disks_given_up += 1
+    node.is_being_replaced = True
+    world.start_client(f"{OPERATOR}{host}", node.region, replacing(world, host))
+    try:
+        yield host
+    finally:
+        if host not in world.processes:
+            world.restart(host)

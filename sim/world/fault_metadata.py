@@ -1,0 +1,93 @@
+"""Faults of metadata and of clocks: what is not heard, heard late, or believed wrongly."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+from sim.world.fault_targets import (
+    one_process,
+    processes,
+    without_metadata,
+)
+from sim.world.world import World
+
+_CLOCK_JUMP_US = 3600 * 1_000_000
+_CLOCK_SKEW_US = 5_000_000
+
+
+@contextmanager
+def metadata_cut(world: World, rng: Random) -> Iterator[str | None]:
+    """A process does not reach the metadata store."""
+    process = one_process(world, rng)
+    if process is None:
+        yield None
+        return
+    with without_metadata([process], rng):
+        yield process.host
+
+
+@contextmanager
+def metadata_away(world: World, rng: Random) -> Iterator[str | None]:
+    """No process reaches the metadata store."""
+    with without_metadata(processes(world), rng):
+        yield "everybody"
+
+
+@contextmanager
+def metadata_lag(world: World, rng: Random) -> Iterator[str | None]:
+    """A process reads from a metadata server that is behind; its watches come late."""
+    process = one_process(world, rng)
+    if process is None or process.session is None:
+        yield None
+        return
+    process.session.lag()
+    try:
+        yield process.host
+    finally:
+        process.session.catch_up()
+
+
+@contextmanager
+def metadata_expiry(world: World, rng: Random) -> Iterator[str | None]:
+    """The metadata store ends the session of a process that lives."""
+    process = one_process(world, rng)
+    if process is None or process.session is None:
+        yield None
+        return
+    process.session.expire()
+    yield process.host
+
+
+@contextmanager
+def metadata_answer_lost(world: World, rng: Random) -> Iterator[str | None]:
+    """A write is carried out, and its answer never comes."""
+    process = one_process(world, rng)
+    if process is None or process.session is None:
+        yield None
+        return
+    process.session.lose_next_answer()
+    yield process.host
+
+
+@contextmanager
+def clock_jump(world: World, rng: Random) -> Iterator[str | None]:
+    """A host's wall clock is an hour off, to either side."""
+    host = rng.choice(sorted(world.links.region_of))
+    world.clock_offsets_us[host] = rng.choice((-_CLOCK_JUMP_US, _CLOCK_JUMP_US))
+    try:
+        yield host
+    finally:
+        world.clock_offsets_us.pop(host, None)
+
+
+@contextmanager
+def clock_skew(world: World, rng: Random) -> Iterator[str | None]:
+    """All wall clocks differ, by up to five seconds to either side."""
+    hosts = sorted(world.links.region_of)
+    for host in hosts:
+        world.clock_offsets_us[host] = rng.randint(-_CLOCK_SKEW_US, _CLOCK_SKEW_US)
+    try:
+        yield "everybody"
+    finally:
+        for host in hosts:
+            world.clock_offsets_us.pop(host, None)

@@ -1,0 +1,101 @@
+"""Whom faults strike, and how those end that several kinds have in common."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+
+from sim.world.process import Life, Process
+from sim.world.world import World
+
+
+def processes(world: World) -> list[Process]:
+    """Those that are alive, by host."""
+    return [world.processes[host] for host in sorted(world.processes)]
+
+
+def one_process(world: World, rng: Random) -> Process | None:
+    """One that has a session which nothing else holds back."""
+    able = [one for one in processes(world) if one.life is Life.RUNNING and one.session]
+    return rng.choice(able) if able else None
+
+
+def nodes_alive(world: World) -> list[str]:
+    """Storage nodes that have a process."""
+    return [host for host in sorted(world.processes) if host in world.nodes]
+
+
+def clients_alive(world: World) -> list[str]:
+    """Clients that have a process."""
+    return [host for host in sorted(world.processes) if host not in world.nodes]
+
+
+def writers_alive(world: World) -> list[Process]:
+    """Writers that have a process."""
+    return [one for one in processes(world) if one.host.startswith("writer-")]
+
+
+def one_of(rng: Random, hosts: list[str]) -> str | None:
+    """One of them, if there are any."""
+    return rng.choice(hosts) if hosts else None
+
+
+def nodes_harmable(world: World) -> list[str]:
+    """Nodes that answer, whose disks may be harmed: too few to lose what was acknowledged."""
+    return [
+        host
+        for host in sorted(world.harmable)
+        if host in world.cores and not world.nodes[host].is_refusal_due
+    ]
+
+
+@contextmanager
+def down(world: World, host: str | None, *, power_loss: bool) -> Iterator[str | None]:
+    """A host's process is gone; at the end there is one again."""
+    if host is None:
+        yield None
+        return
+    world.kill(host, power_loss=power_loss)
+    try:
+        yield host
+    finally:
+        if host not in world.processes:
+            world.restart(host)
+
+
+@contextmanager
+def all_down(world: World, hosts: list[str]) -> Iterator[str | None]:
+    """The same, for several that lose power."""
+    with ExitStack() as struck:
+        for host in hosts:
+            struck.enter_context(down(world, host, power_loss=True))
+        yield ", ".join(hosts) or None
+
+
+@contextmanager
+def isolated(world: World, rng: Random, inside: list[str]) -> Iterator[None]:
+    """Hosts hear nothing of the others, nor of metadata."""
+    outside = [host for host in sorted(world.links.region_of) if host not in inside]
+    cut = [(one, other) for one in inside for other in outside]
+    for one, other in cut:
+        world.network.cut(one, other)
+    try:
+        with without_metadata([one for one in processes(world) if one.host in inside], rng):
+            yield
+    finally:
+        for one, other in cut:
+            world.network.mend(one, other)
+
+
+@contextmanager
+def without_metadata(those: list[Process], rng: Random) -> Iterator[None]:
+    """Processes do not reach metadata; they notice sooner or later."""
+    cut = [one for one in those if one.life is Life.RUNNING and one.session is not None]
+    for process in cut:
+        assert process.session is not None
+        process.session.cut_off(noticed_after_s=rng.choice((0.0, 0.3, 2.0)))
+    try:
+        yield
+    finally:
+        for process in cut:
+            if process.life is Life.RUNNING and process.session is not None:
+                process.session.restore()
