@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import attrs
 
+from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import InstanceId
 from sim.laws.seen import Look
+from sim.world.world import CLUSTER
 
 
 @attrs.define
@@ -23,9 +25,18 @@ class Identity:
                 yield f"node {host} answers as {core.instance}; it is {first}"
             if node.is_wrong_disk:
                 yield f"node {host} answers on a disk that is not its own, or is an old copy"
+            if node.disks_given_up:
+                old = self._instances.get((host, node.disks_given_up - 1))
+                if old is not None and not _is_given_up(now, old):
+                    yield f"node {host} answers as {core.instance}, and {old} is not given up"
         for (host, number), instance in self._instances.items():
             if any(
                 other == instance and (host, number) != key
                 for key, other in self._instances.items()
             ):
                 yield f"{instance} is the name of two disks, one of them at node {host}"
+
+
+def _is_given_up(now: Look, instance: InstanceId) -> bool:
+    path = ClusterPaths(CLUSTER).node_replaced(instance)
+    return path in now.world.store.tree.nodes

@@ -107,7 +107,7 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
 def replaced_disk(world: World, rng: Random) -> Iterator[str | None]:
     """A node's disk is lost; an operator replaces it by an empty one."""
     host = one_of(rng, nodes_harmable(world))
-    if host is None:
+    if host is None or OPERATOR + host in world.processes:
         yield None
         return
     node = world.nodes[host]
@@ -115,7 +115,7 @@ def replaced_disk(world: World, rng: Random) -> Iterator[str | None]:
     node.disk = MemoryDisk(capacity_bytes=node.disk.capacity_bytes)
     node.disks_given_up += 1
     node.is_being_replaced = True
-    world.start_client(f"{OPERATOR}{host}", node.region, replacing(world, host))
+    world.start_client(OPERATOR + host, node.region, replacing(world, host))
     try:
         yield host
     finally:

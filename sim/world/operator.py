@@ -8,6 +8,7 @@ from geolog.client.repair import LedgerRepairer, RepairReport
 from geolog.client.replacement import NodeReplacer
 from geolog.ledger.copier import Copier
 from geolog.ledger.fragment_copy import CopyConfig
+from geolog.metadata.replaced_nodes import NodeRunsError
 from geolog.protocol.ledger_state import LedgerState
 from sim.world.process import Process
 from sim.world.world import ClientMain, World
@@ -23,21 +24,43 @@ def replacing(world: World, host: str) -> ClientMain:
 
     async def main(process: Process, log: geolog.Log) -> None:
         world.trace.add(process.host, "call", f"replace {host}")
-        while not await _try_replace(world, process, log, host):  # noqa: ASYNC110 - no event.
-            await trio.sleep(_RETRY_S)
-        world.nodes[host].is_being_replaced = False
+        successors: list[str | None] = [None]
+        while successors:
+            if _is_down_on_its_new_disk(world, host):
+                await trio.sleep(_RETRY_S)  # Not now: that disk would be given up too.
+            else:
+                successors = await _try_replace(world, process, log, host, successors)
+                await trio.sleep(_RETRY_S)
 
     return main
 
 
-async def _try_replace(world: World, process: Process, log: geolog.Log, host: str) -> bool:
+def _is_down_on_its_new_disk(world: World, host: str) -> bool:
+    return host not in world.cores and not world.nodes[host].is_being_replaced
+
+
+async def _try_replace(
+    world: World, process: Process, log: geolog.Log, host: str, successors: list[str | None]
+) -> list[str | None]:
+    """Try the first of these successors; whom to try next, nobody if all is done."""
     try:
-        report = await NodeReplacer(log.access, CopyConfig()).replace(host)
+        report = await NodeReplacer(log.access, CopyConfig()).replace(
+            host, successor_id=successors[0]
+        )
+    except NodeRunsError:
+        # Either the old session lasts, or all was done, and the answer that said so was lost.
+        return [] if host in world.cores else successors
     except geolog.GeologError as error:
         world.trace.add(process.host, "failed", f"replace {host} {error!r}")
-        return False
-    world.trace.add(process.host, "done", f"replace {host} {len(report.remaining)} remain")
-    return report.is_complete
+        return successors[1:] or [None]
+    remaining = ", ".join(f"{one.ledger}: {one.why}" for one in report.remaining)
+    world.trace.add(process.host, "done", f"replace {host}, {remaining or 'all'}")
+    if report.is_complete:
+        return []
+    if all(one.may_pass for one in report.remaining) or len(successors) > 1:
+        return successors[1:] or [None]
+    # It took another slot meanwhile, where it stands beside what it was before.
+    return [each for each in sorted(world.nodes) if each != host]
 
 
 async def repair_all(log: geolog.Log) -> tuple[list[RepairReport], list[DoubtReport]]:

@@ -239,7 +239,12 @@ class _Run:
             await self._repair(log)
             reports.append(await log.verify_stream(STREAM, full_copies=True))
 
+        async def close_last(_process: Process, log: geolog.Log) -> None:
+            async with log.open_writer(STREAM):
+                pass  # Who takes over closes the ledger before: then all its copies are due.
+
         with trio.move_on_after(_LAST_READ_S):
+            await _run_client(world, "closer", close_last)
             await _wait_end(world, _operators)
             last = await _run_client(world, "last", read_last)
             if last.error is not None:

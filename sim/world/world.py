@@ -71,7 +71,7 @@ class Node:
     old_copy: MemoryDisk | None = None
     """What its disk held once, before its last start."""
     is_being_replaced: bool = False
-    """Whether its disk is lost, and an operator gives it up."""
+    """Whether its disk is lost, and it must not answer until an operator gave that up."""
     disks_given_up: int = 0
     """How many of its disks were lost, and replaced by empty ones."""
     sync_factor: float = 1.0
@@ -278,6 +278,7 @@ class World:
         ):
             if process.is_alive:
                 self.cores[node.node_id] = core
+                node.is_being_replaced = False
             await trio.sleep_forever()
 
     def _open_disk(self, node: Node, process: Process) -> Disk:
