@@ -4,6 +4,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import attrs
 import click
 import trio
 
@@ -12,9 +13,12 @@ from geolog.cli.invocation import Noun, Verb, this_invocation
 from geolog.cli.output import show
 from geolog.cli.settings import DEMO, DemoConfig, configured
 from geolog.cli.signals import ending_at_signals
+from geolog.cli.wanfile import read_wan
 from sim.cluster.control import ask_control
 from sim.cluster.place import started_last
 from sim.cluster.plan import REGIONS_DEFAULT, Shape
+from sim.wan.conditions import Wan
+from sim.wan.profile import default_wan
 
 SERVER_COLUMNS = ("name", "state", "pid", "address", "location")
 
@@ -60,7 +64,11 @@ class Demo(Noun):
     type=click.Path(path_type=Path, dir_okay=False),
     help="Written, whole, as JSON when everything answers.",
 )
-@click.option("--wan", default="none", metavar="none", help="No WAN is emulated yet: none.")
+@click.option(
+    "--wan",
+    metavar="FILE|none",
+    help="Links between the regions, or none (default: round trips as between continents).",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -73,7 +81,7 @@ def command(
     stay: bool | None,
     no_workload: bool,
     ready_file: Path | None,
-    wan: str,
+    wan: str | None,
 ) -> None:
     """A whole multi-region cluster on this machine; it writes, loses a region, and reads back.
 
@@ -83,19 +91,16 @@ def command(
     if ctx.invoked_subcommand is not None:
         ctx.obj.flags |= {"demo.data_dir": str(data_dir)} if data_dir else {}
         return
-    if wan != "none":
-        raise click.UsageError("--wan: this version emulates no WAN; only --wan none")
     from sim.demo.report import StoryReport
     from sim.demo.run import DemoOptions, run_demo
 
     output = this_invocation().config.output
     if stay is None:
         stay = no_workload or sys.stdin.isatty()
+    names = tuple(name.strip() for name in regions.split(",") if name.strip())
+    shape = Shape(regions=names, nodes_per_region=nodes_per_region)
     options = DemoOptions(
-        shape=Shape(
-            regions=tuple(name.strip() for name in regions.split(",") if name.strip()),
-            nodes_per_region=nodes_per_region,
-        ),
+        shape=attrs.evolve(shape, wan=_wan(wan, shape.regions)),
         data_dir=data_dir,
         keeps_data=keep,
         base_port=base_port,
@@ -116,6 +121,13 @@ def command(
         raise click.Abort
     if not all(report.is_good for report in reports):
         raise CheckFailedError("the demo's counts are not right")
+
+
+def _wan(wan: str | None, regions: tuple[str, ...]) -> Wan | None:
+    """The links that `--wan` means."""
+    if wan == "none":
+        return None
+    return default_wan(regions) if wan is None else read_wan(Path(wan), regions)
 
 
 def _verb(name: str, sentence: str) -> None:

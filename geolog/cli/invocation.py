@@ -30,6 +30,7 @@ _GLOBAL_SETTINGS = {
     "zookeeper": ("HOST:PORT,…[/chroot]", "The cluster's ZooKeeper servers."),
     "cluster": ("NAME", "The cluster's name (default: default)."),
     "region": ("NAME", "The region where I stand."),
+    "gateway": ("HOST:PORT", "A gateway between regions: servers are reached through it."),
     "timeout": ("TIME", "How long to wait for an answer or for progress, as 30s."),
 }
 

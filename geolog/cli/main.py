@@ -24,7 +24,7 @@ class NounPlace:
 
 NOUNS = {
     "demo": NounPlace("geolog.cli.demo", "A whole multi-region cluster on this machine."),
-    "serve": NounPlace("geolog.cli.serve", "Run one server: storage or zookeeper."),
+    "serve": NounPlace("geolog.cli.serve", "Run one server: storage, zookeeper or wan."),
     "stream": NounPlace("geolog.cli.stream", "Create, list, describe and delete streams."),
     "append": NounPlace("geolog.cli.append", "Append records from stdin to a stream."),
     "read": NounPlace("geolog.cli.read", "Read a stream's records to stdout."),
@@ -35,6 +35,7 @@ NOUNS = {
     "cluster": NounPlace(
         "geolog.cli.cluster", "Whether the cluster is well, and what it can lose."
     ),
+    "wan": NounPlace("geolog.cli.wan", "The emulated WAN of a demo: show, change, cut it."),
     "bench": NounPlace("geolog.cli.bench", "Measure appends beside the disk's own floor."),
     "drill": NounPlace("geolog.cli.drill", "Break a cluster on purpose and judge it."),
     "sim": NounPlace("geolog.cli.sim", "Simulate a cluster under faults, from one seed."),

@@ -58,6 +58,14 @@ def parse_bytes_per_second(text: str) -> float:
     return number * _BYTES_PER[unit.removesuffix("/s")]
 
 
+def parse_share(text: str) -> float:
+    """`1%` as a share of one."""
+    number, unit = _split(text, example="1% or 0.1%")
+    if unit != "%":
+        raise _unknown_unit(text, unit, ["%"])
+    return number / 100
+
+
 def format_seconds(seconds: float) -> str:
     """The shortest text that `parse_seconds` reads back, for files and tables."""
     for unit in ("w", "d", "h", "m", "s", "ms"):
@@ -81,6 +89,8 @@ def _plain(number: float) -> str:
 
 def _split(text: str, *, example: str) -> tuple[float, str]:
     match = _NUMBER_AND_UNIT.fullmatch(text.strip())
+    if match is None and _NUMBER_AND_UNIT.fullmatch(text.strip().removeprefix("-")):
+        raise InvalidArgumentError(f"{text!r} is below zero: write it as {example}")
     if match is None:
         raise InvalidArgumentError(f"{text!r} is not a quantity: write it as {example}")
     if not match.group(2):

@@ -1,6 +1,7 @@
 """`geolog serve`: one server, until a signal or the end of its supervisor ends it."""
 
 import os
+import random
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -22,6 +23,7 @@ from geolog.cli.settings import (
     settings_of,
 )
 from geolog.cli.signals import ending_at_signals
+from topology.location import Location
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may hold the interpreter: a journal thread must not wait 5 ms for it."""
@@ -106,7 +108,7 @@ def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
 def storage(data_dirs: tuple[Path, ...]) -> None:
     """One storage node. --location and --listen are needed, here or in the settings."""
     from geolog.metadata.zookeeper import open_zookeeper
-    from geolog.transport.tcp import TcpTransport
+    from geolog.transport.gateway import gateway_of, transport_through
     from regions.storage.config import StorageConfig
     from regions.storage.file_disk import open_file_disk
     from regions.storage.node import open_storage_node
@@ -124,16 +126,20 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
             raise click.UsageError(f"--{one.setting.field} is needed, here or in the settings")
     zookeeper_servers = named_zookeeper(invocation)
     config = configured(StorageConfig, decided, cluster=invocation.config.cluster)
+    region = Location.parse(config.location).region
+    gateway = gateway_of(invocation.config.gateway, region)
 
     async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
         async with (
             AsyncExitStack() as opened,
             open_zookeeper(
-                zookeeper_servers, connect_timeout_s=invocation.config.timeout_s
+                zookeeper_servers,
+                connect_timeout_s=invocation.config.timeout_s,
+                gateway=gateway,
             ) as metadata,
             open_storage_node(
                 config,
-                transport=TcpTransport(),
+                transport=transport_through(gateway),
                 disks=[
                     await opened.enter_async_context(open_file_disk(each))
                     for each in directories
@@ -147,6 +153,32 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
             await trio.sleep_forever()
 
     _run(Service("storage", serve))
+
+
+@command.command()
+@click.option(
+    "--setup",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="What `geolog demo` wrote: regions, links, ports.",
+)
+def wan(setup: Path) -> None:
+    """The WAN emulator of a cluster on this machine. `geolog wan` shows and changes it."""
+    from sim.wan.control import open_wan_control
+    from sim.wan.emulator import open_emulator
+    from sim.wan.setup import WanSetup
+
+    found, directory = WanSetup.read(setup), setup.absolute().parent
+
+    async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
+        async with (
+            open_emulator(found, random.Random()) as emulator,
+            open_wan_control(emulator, directory),
+        ):
+            tell_ready({"address": found.gateway, "regions": list(found.wan.regions)})
+            await trio.sleep_forever()
+
+    _run(Service("wan", serve))
 
 
 def _run(service: Service) -> None:

@@ -10,6 +10,7 @@ from geolog.cli.invocation import Invocation, named_zookeeper, this_invocation
 from geolog.cli.quantities import format_seconds
 from geolog.client.connect import connect
 from geolog.client.log import Log
+from geolog.transport.gateway import gateway_of
 from topology.errors import UnavailableError
 
 Answer = TypeVar("Answer")
@@ -35,7 +36,10 @@ async def open_log(invocation: Invocation) -> AsyncIterator[Log]:
     """The log that the settings name."""
     config = invocation.config
     async with connect(
-        zookeeper=named_zookeeper(invocation), cluster=config.cluster, region=config.region
+        zookeeper=named_zookeeper(invocation),
+        cluster=config.cluster,
+        region=config.region,
+        gateway=gateway_of(config.gateway, config.region),
     ) as log:
         yield log
 

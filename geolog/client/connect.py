@@ -13,8 +13,8 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper
+from geolog.transport.gateway import Gateway, transport_through
 from geolog.transport.seam import Transport
-from geolog.transport.tcp import TcpTransport
 from topology.errors import InvalidArgumentError
 
 
@@ -66,12 +66,13 @@ async def connect(
     via: Literal["direct", "proxy"] = "direct",
     session_timeout_s: float = 6.0,
     config: LogConfig | None = None,
+    gateway: Gateway | None = None,
 ) -> AsyncIterator[Log]:
     """Connect to a cluster, while the block lasts.
 
     zookeeper: `HOST:PORT,…[/chroot]`. region: where the caller stands; reads prefer it. via:
-    `direct` makes this process the owner of the streams that it writes. UnavailableError when
-    ZooKeeper is not there.
+    `direct` makes this process the owner of the streams that it writes. gateway: through which
+    all servers are reached, if there is one. UnavailableError when ZooKeeper is not there.
     """
     if via != "direct":
         raise InvalidArgumentError(
@@ -80,10 +81,12 @@ async def connect(
     rng = random.Random()
     servers_count = len(zookeeper.partition("/")[0].split(","))
     async with (
-        open_zookeeper(zookeeper, session_timeout_s=session_timeout_s) as metadata,
+        open_zookeeper(
+            zookeeper, session_timeout_s=session_timeout_s, gateway=gateway
+        ) as metadata,
         open_log(
             metadata=metadata,
-            transport=TcpTransport(),
+            transport=transport_through(gateway),
             cluster=cluster,
             region=region,
             who=f"{region or 'nowhere'}/{rng.getrandbits(32):08x}",

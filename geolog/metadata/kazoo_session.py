@@ -18,7 +18,9 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import Connect
 
+from geolog.metadata.kazoo_gateway import GatewayHandler
 from geolog.metadata.seam import SessionState
+from geolog.transport.gateway import Gateway
 from topology.errors import UnavailableError
 
 _STOP_TIMEOUT_S = 3.0
@@ -195,10 +197,15 @@ class KazooSession:
 
 @asynccontextmanager
 async def open_kazoo_session(
-    hosts: str, session_timeout_s: float, requests_max: int
+    hosts: str, session_timeout_s: float, requests_max: int, gateway: Gateway | None = None
 ) -> AsyncIterator[KazooSession]:
     """Connect for as long as it takes, in the background; at the end, close the session."""
-    client = KazooClient(hosts, timeout=session_timeout_s, connection_retry=_RECONNECT)
+    client = KazooClient(
+        hosts,
+        timeout=session_timeout_s,
+        connection_retry=_RECONNECT,
+        handler=None if gateway is None else GatewayHandler(gateway),
+    )
     session = KazooSession(
         client,
         trio.lowlevel.current_trio_token(),

@@ -44,6 +44,7 @@ from geolog.metadata.seam import (
     SessionState,
     Stored,
 )
+from geolog.transport.gateway import Gateway
 from topology.errors import (
     InvalidArgumentError,
     InvalidConfigError,
@@ -97,10 +98,12 @@ async def open_zookeeper(
     request_timeout_s: float = 10.0,
     connect_timeout_s: float = 10.0,
     requests_max: int = 256,
+    gateway: Gateway | None = None,
 ) -> "AsyncIterator[ZooKeeperMetadata]":
     """Connect to `HOST:PORT,…[/chroot]`; the chroot is made if it is missing.
 
-    InvalidConfigError if that cannot be read; UnavailableError if none of the servers answers.
+    gateway: through which the servers are reached, if there is one. InvalidConfigError if the
+    servers cannot be read; UnavailableError if none of them answers.
     """
     config = ZooKeeperClientConfig(
         session_timeout_s=session_timeout_s,
@@ -109,7 +112,7 @@ async def open_zookeeper(
         requests_max=requests_max,
     )
     hosts, chroot = parse_servers(servers)
-    metadata = ZooKeeperMetadata(hosts, config)
+    metadata = ZooKeeperMetadata(hosts, config, gateway)
     async with open_background() as nursery:
         nursery.start_soon(metadata.run, name=f"zookeeper session {servers}")
         with trio.move_on_after(config.connect_timeout_s):
@@ -154,6 +157,7 @@ class ZooKeeperMetadata:
 
     _hosts: str
     _config: ZooKeeperClientConfig
+    _gateway: Gateway | None = None
     _chroot: str = attrs.field(default="", init=False)
     session_state: SessionState = attrs.field(default=SessionState.LOST, init=False)
     session_id: int = attrs.field(default=0, init=False)
@@ -282,7 +286,10 @@ class ZooKeeperMetadata:
         """Open one session after the other, for ever."""
         while True:
             async with open_kazoo_session(
-                self._hosts, self._config.session_timeout_s, self._config.requests_max
+                self._hosts,
+                self._config.session_timeout_s,
+                self._config.requests_max,
+                self._gateway,
             ) as session:
                 await self._follow(session)
             await trio.sleep(_RENEWAL_PAUSE_S)

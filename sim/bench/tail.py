@@ -90,7 +90,12 @@ async def measure_tail(
     """Append for a while, with readers at the tail. UnavailableError if a record never came."""
     run = _Run(site, load, filler=filler)
     async with (
-        connect(zookeeper=site.zookeeper, cluster=site.cluster, region=site.region) as log,
+        connect(
+            zookeeper=site.zookeeper,
+            cluster=site.cluster,
+            region=site.region,
+            gateway=site.gateway,
+        ) as log,
         site.log.open_writer(site.streams[0]) as writer,
     ):
         await writer.append(b"the first: readers are ready when they have it")

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from sim.cluster.plan import ClusterPlan
+from sim.cluster.plan import ClusterPlan, Kind
 from sim.cluster.server import STOP_GRACE_S, Lifeline, Server, ServerFailedError, ServerState
+from sim.wan.setup import SETUP_NAME
 
 START_TIMEOUT_S = 40.0
 """A server that has not answered by then has failed; two busy cores need a tenth of it."""
@@ -33,11 +34,12 @@ class LocalCluster:
     async def start(self, target: str = "all") -> list[Server]:
         """Start those that are down, and wait until each answers.
 
-        ZooKeeper comes first: servers that wait for it would only take its share of the cores.
+        The WAN and ZooKeeper come first: servers that wait for them would only take their share
+        of the cores.
         """
         chosen = self.named(target)
         started = []
-        for kind in ("zookeeper", "storage"):
+        for kind in ("wan", "zookeeper", "storage"):
             of_kind = [server for server in chosen if server.plan.kind == kind]
             started += await self.start_servers(of_kind)
         return started
@@ -74,8 +76,12 @@ class LocalCluster:
 
     async def close(self) -> None:
         """Stop all: storage first, while it can still tell ZooKeeper that it leaves."""
-        await self._end(self.named("storage"), Server.terminate)
-        await self._end(self.named("zookeeper"), Server.kill)
+        await self._end(self._of_kind("storage"), Server.terminate)
+        await self._end(self._of_kind("zookeeper"), Server.kill)
+        await self._end(self._of_kind("wan"), Server.terminate)
+
+    def _of_kind(self, kind: Kind) -> list[Server]:
+        return [self.servers[plan.name] for plan in self.plan.of_kind(kind)]
 
     async def _start_one(self, server: Server) -> None:
         with trio.move_on_after(START_TIMEOUT_S) as scope:
@@ -112,6 +118,8 @@ class LocalCluster:
 async def open_cluster(plan: ClusterPlan, *, start: bool = True) -> AsyncIterator[LocalCluster]:
     """Start all servers of the plan; stop them when the block ends."""
     plan.directory.mkdir(parents=True, exist_ok=True)
+    if plan.wan is not None:
+        (plan.directory / SETUP_NAME).write_text(plan.wan.to_json(), encoding="utf-8")
     lifeline = Lifeline.open()
     try:
         async with trio.open_nursery() as nursery:

@@ -5,15 +5,21 @@ comes back as exactly the one that was killed.
 """
 
 import sys
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import attrs
 
+from geolog.transport.seam import Address
+from sim.cluster.wan_ports import Passages, Voter, draw_passages, draw_wan, peers_of
+from sim.wan.conditions import Wan
+from sim.wan.setup import SETUP_NAME, WanSetup, address_of
 from topology.errors import InvalidArgumentError
 from topology.location import Location
 
-Kind = Literal["zookeeper", "storage"]
+Kind = Literal["wan", "zookeeper", "storage"]
 
 REGIONS_DEFAULT = ("us-east", "eu-west", "ap-northeast")
 
@@ -31,7 +37,8 @@ class ServerPlan:
     region: str
     address: str
     location: str
-    """`/us-east/rack-1` of a storage node; a ZooKeeper server has no rack."""
+    """`/us-east/rack-1` of a storage node; a ZooKeeper server has no rack, a WAN emulator
+    stands nowhere."""
     data_dir: Path
     log: Path
     argv: tuple[str, ...]
@@ -45,6 +52,13 @@ class ClusterPlan:
     directory: Path
     regions: tuple[str, ...]
     servers: tuple[ServerPlan, ...]
+    wan: WanSetup | None = None
+    """The emulator between the regions, if there is one."""
+
+    @property
+    def gateway(self) -> Address | None:
+        """Where its gateway listens."""
+        return None if self.wan is None else address_of(self.wan.gateway)
 
     @property
     def zookeeper(self) -> str:
@@ -72,7 +86,7 @@ class ClusterPlan:
             raise InvalidArgumentError(
                 f"{target!r} names no server: say a region ({', '.join(self.regions)}), "
                 f"a server (such as {self.servers[-1].name} or its address), zookeeper, "
-                "storage, or all"
+                f"storage, {'' if self.wan is None else 'wan, '}or all"
             )
         return found
 
@@ -85,6 +99,8 @@ class Shape:
     nodes_per_region: int = 3
     zookeeper_count: int | None = None
     """Without a number, a demo's quorum: three, or five from five regions on."""
+    wan: Wan | None = None
+    """The links to emulate between the regions; without, they are as near as can be."""
     storage_options: tuple[str, ...] = ("--journal-file-bytes", "8MiB")
     """Given to each storage node. Small journal files give disk space back sooner."""
 
@@ -94,7 +110,7 @@ class Shape:
                 f"--regions {','.join(self.regions)!r}: name each region once, at least one"
             )
         for region in self.regions:
-            if region in ("all", "storage", "zookeeper"):
+            if region in ("all", "storage", "zookeeper", "wan"):
                 raise InvalidArgumentError(
                     f"--regions: {region!r} means servers of all regions: choose another name"
                 )
@@ -115,56 +131,86 @@ class Shape:
 
     @property
     def ports_count(self) -> int:
-        """How many ports the cluster takes: three a ZooKeeper server, one a node."""
-        return 3 * self.zookeepers + len(self.regions) * self.nodes_per_region
+        """How many ports the cluster takes.
+
+        Three a ZooKeeper server, one a node. With a WAN one for the gateway, one a region for
+        probes, and two from each ZooKeeper server to each other.
+        """
+        servers = 3 * self.zookeepers + len(self.regions) * self.nodes_per_region
+        if self.wan is None:
+            return servers
+        return servers + 1 + len(self.regions) + 2 * self.zookeepers * (self.zookeepers - 1)
 
 
 def draw_plan(shape: Shape, *, cluster: str, directory: Path, ports: list[int]) -> ClusterPlan:
     """The plan of a cluster of that shape, in that directory, on those ports."""
     assert len(ports) >= shape.ports_count
-    remaining = iter(ports)
-    regions = [shape.regions[i % len(shape.regions)] for i in range(shape.zookeepers)]
-    # Each ZooKeeper server has three ports: for clients, for followers, for elections.
-    triples = [(next(remaining), next(remaining), next(remaining)) for _ in regions]
-    peers = ",".join(
-        f"{number}=127.0.0.1:{quorum_port}:{election_port}"
-        for number, (_, quorum_port, election_port) in enumerate(triples, start=1)
-    )
-    servers = [
-        _zookeeper(directory, number, region, f"127.0.0.1:{triple[0]}", peers)
-        for number, (region, triple) in enumerate(zip(regions, triples, strict=True), start=1)
+    addresses = (f"127.0.0.1:{port}" for port in ports)
+    # Each ZooKeeper server has three: for clients, for followers, for elections.
+    voters = [
+        Voter(number, shape.regions[(number - 1) % len(shape.regions)], *islice(addresses, 3))
+        for number in range(1, shape.zookeepers + 1)
     ]
-    zookeeper = ",".join(server.address for server in servers)
-    common = ("--zookeeper", zookeeper, "--cluster", cluster, *shape.storage_options)
-    for region in shape.regions:
-        servers += [
-            _storage(directory, region, number, f"127.0.0.1:{next(remaining)}", common)
-            for number in range(1, shape.nodes_per_region + 1)
-        ]
+    nodes = [
+        (region, number, next(addresses))
+        for region in shape.regions
+        for number in range(1, shape.nodes_per_region + 1)
+    ]
+    wan, passages = None, Passages()
+    if shape.wan is not None:
+        places = {voter.clients: voter.region for voter in voters}
+        places |= {address: region for region, _, address in nodes}
+        passages = draw_passages(voters, addresses)
+        wan = draw_wan(shape.wan, passages, places=places, addresses=addresses)
+    zookeeper = ",".join(voter.clients for voter in voters)
+    common = ["--zookeeper", zookeeper, "--cluster", cluster, *shape.storage_options]
+    if wan is not None:
+        common += ["--gateway", wan.gateway]
+    servers = [] if wan is None else [_emulator(directory, wan)]
+    servers += [
+        _zookeeper(directory, voter, peers_of(voter, voters, passages)) for voter in voters
+    ]
+    servers += [_storage(directory, *node, common) for node in nodes]
     return ClusterPlan(
-        cluster=cluster, directory=directory, regions=shape.regions, servers=tuple(servers)
+        cluster=cluster,
+        directory=directory,
+        regions=shape.regions,
+        servers=tuple(servers),
+        wan=wan,
     )
 
 
-def _zookeeper(
-    directory: Path, number: int, region: str, address: str, peers: str
-) -> ServerPlan:
-    data_dir = directory / region / f"zookeeper-{number}"
-    options = ["--id", str(number), "--data-dir", str(data_dir), "--listen", address]
+def _emulator(directory: Path, wan: WanSetup) -> ServerPlan:
     return ServerPlan(
-        name=f"{region}-zookeeper-{number}",
+        name="wan",
+        kind="wan",
+        region="",
+        address=wan.gateway,
+        location="-",
+        data_dir=directory,
+        log=directory / "logs" / "wan.log",
+        argv=_argv("wan", "--setup", str(directory / SETUP_NAME)),
+    )
+
+
+def _zookeeper(directory: Path, voter: Voter, peers: str) -> ServerPlan:
+    name = f"zookeeper-{voter.number}"
+    data_dir = directory / voter.region / name
+    options = ["--id", str(voter.number), "--data-dir", str(data_dir)]
+    return ServerPlan(
+        name=f"{voter.region}-{name}",
         kind="zookeeper",
-        region=region,
-        address=address,
-        location=f"/{region}",
+        region=voter.region,
+        address=voter.clients,
+        location=f"/{voter.region}",
         data_dir=data_dir,
-        log=directory / "logs" / f"{region}-zookeeper-{number}.log",
-        argv=_argv("zookeeper", *options, "--peers", peers),
+        log=directory / "logs" / f"{voter.region}-{name}.log",
+        argv=_argv("zookeeper", *options, "--listen", voter.clients, "--peers", peers),
     )
 
 
 def _storage(
-    directory: Path, region: str, number: int, address: str, common: tuple[str, ...]
+    directory: Path, region: str, number: int, address: str, common: Sequence[str]
 ) -> ServerPlan:
     data_dir = directory / region / f"storage-{number}"
     location = f"/{region}/rack-{number}"

@@ -16,6 +16,7 @@ def ready_document(cluster: LocalCluster) -> dict[str, object]:
         "zookeeper": plan.zookeeper,
         "config": str(plan.settings_file),
         "console": None,
+        "wan": _process(cluster.servers["wan"]) if plan.wan is not None else None,
         "regions": {region: _region(cluster, region) for region in plan.regions},
     }
 
@@ -23,12 +24,14 @@ def ready_document(cluster: LocalCluster) -> dict[str, object]:
 def settings_text(cluster: LocalCluster) -> str:
     """`geolog.toml`: all that a second terminal needs."""
     plan = cluster.plan
+    gateway = "" if plan.wan is None else f"gateway = {json.dumps(plan.wan.gateway)}\n"
     return (
         "# Written by geolog demo. Use it from another terminal:\n"
         f"#   geolog --config {plan.settings_file} cluster health\n"
         f"zookeeper = {json.dumps(plan.zookeeper)}\n"
         f"cluster = {json.dumps(plan.cluster)}\n"
         f"region = {json.dumps(plan.regions[0])}\n"
+        f"{gateway}"
         "\n[demo]\n"
         f"data_dir = {json.dumps(str(plan.directory))}\n"
     )

@@ -15,6 +15,7 @@ from geolog.client.descriptions import SegmentDescription
 from geolog.client.log import Log
 from geolog.client.pipeline import Pipeline
 from geolog.client.writer import Writer
+from geolog.transport.gateway import gateway_of
 from sim.cluster.health import wait_healthy
 from sim.cluster.local import LocalCluster
 from sim.demo.comparison import Comparison
@@ -227,7 +228,12 @@ class _Story:
 
     def _connect(self, region: str) -> AbstractAsyncContextManager[Log]:
         plan = self._cluster.plan
-        return connect(zookeeper=plan.zookeeper, cluster=plan.cluster, region=region)
+        return connect(
+            zookeeper=plan.zookeeper,
+            cluster=plan.cluster,
+            region=region,
+            gateway=gateway_of(plan.gateway, region),
+        )
 
     def _report(self, segments: Sequence[SegmentDescription]) -> StoryReport:
         comparison = self._comparison

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -59,15 +59,28 @@ def checkout() -> Place:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A demo cluster whose regions are as near as can be: it answers at once."""
+    with running_demo(tmp_path_factory.mktemp("demo"), "--wan", "none") as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def wandemo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A small demo cluster with the round trips that a demo has by itself."""
+    with running_demo(tmp_path_factory.mktemp("wan"), "--nodes-per-region", "1") as place:
+        yield place
+
+
+@contextmanager
+def running_demo(home: Path, *options: str) -> Iterator[Place]:
     """An empty directory, and a demo cluster that every geolog command finds by itself."""
-    home = tmp_path_factory.mktemp("demo")
     ready = home / "ready.json"
     log = home / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
             [
                 *(Path(sys.executable).parent / "geolog", "demo", "--stay", "--no-workload"),
-                *("--data-dir", home / "data", "--ready-file", ready),
+                *("--data-dir", str(home / "data"), "--ready-file", str(ready), *options),
             ],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -92,7 +105,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             process.wait()
 
 
-PLACES = {"checkout", "demo", "scratch"}
+PLACES = {"checkout", "demo", "scratch", "wandemo"}
 
 
 def runnable_pages() -> Iterator[tuple[Path, str]]:

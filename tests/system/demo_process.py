@@ -117,6 +117,8 @@ def running_demo(directory: Path, *options: str) -> Iterator[DemoProcess]:
     """Start a demo, wait until all of it answers, end it with SIGTERM."""
     ready_file = directory / "ready.json"
     argv = [*GEOLOG, "demo", "--stay", "--no-workload", "--data-dir", str(directory)]
+    if "--wan" not in options:
+        argv += ["--wan", "none"]  # Distance is what few tests are about, and slows all.
     log = directory / "demo.log"
     with log.open("wb") as out:
         process = subprocess.Popen(

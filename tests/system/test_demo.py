@@ -61,7 +61,7 @@ def test_the_ready_file_tells_all_that_it_takes_to_kill_and_start_each_server(
     demo: DemoProcess,
 ) -> None:
     assert isinstance(demo.ready, dict)
-    assert list(demo.ready) == ["cluster", "zookeeper", "config", "console", "regions"]
+    assert list(demo.ready) == ["cluster", "zookeeper", "config", "console", "wan", "regions"]
     for region in demo.ready["regions"].values():
         assert list(region) == ["proxies", "storage", "relays", "zookeeper"]
         for server in [*region["storage"], region["zookeeper"]]:

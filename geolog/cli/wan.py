@@ -1,0 +1,207 @@
+"""`geolog wan`: the emulated links between the regions of a demo, while it runs."""
+
+from functools import partial
+from pathlib import Path
+
+import attrs
+import click
+import trio
+
+from geolog.cli.exits import CheckFailedError
+from geolog.cli.invocation import Noun, this_invocation
+from geolog.cli.output import show as show_result
+from geolog.cli.quantities import parse_bytes_per_second, parse_seconds, parse_share
+from geolog.cli.settings import DEMO, DemoConfig, configured
+from sim.cluster.place import started_last
+from sim.wan.check import Accuracy
+from sim.wan.check import check as measure
+from sim.wan.conditions import ALL, Change, Conditions
+from sim.wan.control import ask_change, ask_show
+
+LINK_COLUMNS = (
+    "from",
+    "to",
+    "one way",
+    "jitter",
+    "bandwidth",
+    "stalls",
+    "state",
+    "connections",
+    "on the way",
+    "carried",
+)
+
+directory_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="The demo's directory (default: of the settings, else the demo started last).",
+)
+one_way_option = click.option(
+    "--one-way", "is_one_way", is_flag=True, help="Only the direction from FROM to TO."
+)
+
+
+@click.group(cls=Noun, name="wan")
+def command() -> None:
+    r"""The emulated WAN of a demo. FROM and TO are regions, or all.
+
+    \b
+    geolog wan show
+    geolog wan set us-east eu-west --rtt 120ms --jitter 5ms
+    geolog wan cut ap-northeast all
+    geolog wan heal
+    """
+
+
+@command.command()
+@directory_option
+def show(data_dir: Path | None) -> None:
+    """Show each direction of each link as it is now."""
+    _show(trio.run(ask_show, _directory(data_dir)))
+
+
+@command.command(name="set")
+@click.argument("here", metavar="FROM")
+@click.argument("there", metavar="TO")
+@click.option("--rtt", metavar="TIME", help="Round trip, as 80ms: half of it each way.")
+@click.option("--jitter", metavar="TIME", help="How much the round trip varies, as 5ms.")
+@click.option("--bandwidth", metavar="RATE", help="Each way, all connections together: 20MB/s.")
+@click.option("--stall-rate", metavar="SHARE", help="Of the pieces sent, held up: 1%.")
+@click.option("--stall", metavar="TIME", help="For how long: 200ms, TCP's shortest time-out.")
+@one_way_option
+@directory_option
+def set_links(
+    here: str,
+    there: str,
+    *,
+    rtt: str | None,
+    jitter: str | None,
+    bandwidth: str | None,
+    stall_rate: str | None,
+    stall: str | None,
+    is_one_way: bool,
+    data_dir: Path | None,
+) -> None:
+    r"""Change what a link is like; what is not named stays. It holds for what is sent later.
+
+    \b
+    geolog wan set us-east eu-west --rtt 80ms --jitter 5ms --bandwidth 20MB/s
+    geolog wan set all all --stall-rate 1%
+    """
+    change = Change(
+        rtt_s=None if rtt is None else parse_seconds(rtt),
+        jitter_s=None if jitter is None else parse_seconds(jitter),
+        bandwidth_bytes_per_s=None if bandwidth is None else parse_bytes_per_second(bandwidth),
+        stall_rate=None if stall_rate is None else parse_share(stall_rate),
+        stall_s=None if stall is None else parse_seconds(stall),
+    )
+    if change.is_nothing:
+        raise click.UsageError(
+            "nothing is to change: name --rtt, --jitter, --bandwidth, --stall-rate or --stall"
+        )
+    _change(data_dir, here, there, change, is_one_way=is_one_way)
+
+
+@command.command()
+@click.argument("here", metavar="FROM")
+@click.argument("there", metavar="TO")
+@one_way_option
+@directory_option
+def cut(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> None:
+    r"""Let nothing arrive. Connections stay, and go on when the link is healed.
+
+    \b
+    geolog wan cut us-east eu-west
+    geolog wan cut ap-northeast all
+    """
+    _change(data_dir, here, there, Change(is_cut=True), is_one_way=is_one_way)
+
+
+@command.command()
+@click.argument("here", metavar="[FROM", default=ALL)
+@click.argument("there", metavar="TO]", default=ALL)
+@one_way_option
+@directory_option
+def heal(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> None:
+    """End cuts: of all links, or of those that FROM and TO mean."""
+    _change(data_dir, here, there, Change(is_cut=False), is_one_way=is_one_way)
+
+
+@command.command()
+@directory_option
+def check(data_dir: Path | None) -> None:
+    """Measure round trips through the emulator, and compare them with what was asked for.
+
+    Ends with 10 where a median is off by more than 2 ms and 5 %. Jitter, stalls, and load above
+    half the bandwidth make it so, too.
+    """
+    document = trio.run(ask_show, _directory(data_dir))
+    links, probes = document["links"], document["probes"]
+    assert isinstance(links, list)
+    assert isinstance(probes, dict)
+    directions = {(link["from"], link["to"]): _conditions(link) for link in links}
+    found = trio.run(measure, str(document["gateway"]), probes, directions)
+    rows = [_accuracy_row(each) for each in found]
+    output = this_invocation().config.output
+    show_result(found if output != "table" else rows, output)
+    if bad := [f"{each.here}-{each.there}" for each in found if not each.is_good]:
+        raise CheckFailedError(f"round trips are not what was asked for: {', '.join(bad)}")
+
+
+def _change(
+    data_dir: Path | None, here: str, there: str, change: Change, *, is_one_way: bool
+) -> None:
+    ask = partial(ask_change, is_one_way=is_one_way)
+    _show(trio.run(ask, _directory(data_dir), here, there, change))
+
+
+def _directory(data_dir: Path | None) -> Path:
+    config = configured(DemoConfig, this_invocation().decide(DEMO))
+    return data_dir or config.data_dir or started_last()
+
+
+def _show(document: dict[str, object]) -> None:
+    links, output = document["links"], this_invocation().config.output
+    assert isinstance(links, list)
+    if output == "table":
+        show_result([_link_row(link) for link in links], output, LINK_COLUMNS)
+    else:
+        show_result(links, output)
+
+
+def _conditions(link: dict[str, object]) -> Conditions:
+    names = (field.name for field in attrs.fields(Conditions))
+    return Conditions(**{name: link[name] for name in names})  # type: ignore[arg-type]  # From JSON.
+
+
+def _link_row(link: dict[str, object]) -> dict[str, object]:
+    conditions = _conditions(link)
+    stalls = f"{100 * conditions.stall_rate:g}% for {_ms(conditions.stall_s)}"
+    return {
+        "from": link["from"],
+        "to": link["to"],
+        "one way": _ms(conditions.delay_s),
+        "jitter": _ms(conditions.jitter_s),
+        "bandwidth": f"{conditions.bandwidth_bytes_per_s / 1e6:g}MB/s",
+        "stalls": stalls if conditions.stall_rate else "-",
+        "state": "cut" if conditions.is_cut else "up",
+        "connections": link["connections_count"],
+        "on the way": link["held_bytes"],
+        "carried": link["carried_bytes"],
+    }
+
+
+def _accuracy_row(accuracy: Accuracy) -> dict[str, object]:
+    return {
+        "from": accuracy.here,
+        "to": accuracy.there,
+        "asked": _ms(accuracy.asked_s),
+        "median": "cut" if accuracy.median_s is None else _ms(accuracy.median_s),
+        "off": None if accuracy.off_s is None else _ms(accuracy.off_s),
+        "to connect": None if accuracy.dial_s is None else _ms(accuracy.dial_s),
+        "good": accuracy.is_good,
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g}ms"

@@ -1,0 +1,112 @@
+"""Connections through a gateway: one line says who asks and whither, one line answers.
+
+A gateway stands between regions. Whoever wants to reach a server connects to the gateway
+instead and says `geolog-dial/1 REGION HOST:PORT`. The gateway answers with one line:
+
+- `open`: the server was reached; all that follows is between the two;
+- `direct`: the server is no business of the gateway (it stands in the same region, say):
+  connect to it without me;
+- `refused REASON`: the server cannot be reached.
+"""
+
+import attrs
+
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
+from geolog.transport.tcp import TcpTransport
+from topology.errors import InvalidArgumentError
+
+LINE_BYTES_MAX = 512
+
+OPEN, DIRECT, REFUSED = "open", "direct", "refused"
+
+_GREETING = "geolog-dial/1"
+
+
+@attrs.frozen
+class Gateway:
+    """A gateway, and the region in whose name one asks it."""
+
+    address: Address
+    region: str
+
+
+def gateway_of(address: Address | None, region: str | None) -> Gateway | None:
+    """The gateway that these settings mean. InvalidArgumentError if the region is missing."""
+    if address is None:
+        return None
+    if region is None:
+        raise InvalidArgumentError(
+            f"the gateway {address} needs to know where you stand: name your region (--region)"
+        )
+    return Gateway(address, region)
+
+
+def dial_line(region: str, address: Address) -> bytes:
+    """What whoever stands in `region` says to reach `address`."""
+    return f"{_GREETING} {region} {address}\n".encode()
+
+
+def parse_dial_line(line: bytes) -> tuple[str, Address]:
+    """The region and the address. InvalidArgumentError if the line says something else."""
+    match line.decode("utf-8", "replace").split():
+        case [greeting, region, where] if greeting == _GREETING:
+            host, _, port = where.rpartition(":")
+            if host and port.isdecimal():
+                return region, Address(host, int(port))
+    raise InvalidArgumentError(f"a gateway hears {_GREETING} REGION HOST:PORT, not {line!r}")
+
+
+def is_open(line: bytes, address: Address) -> bool:
+    """Whether the gateway opened the connection; if not, one connects without it.
+
+    ConnectionFailedError if it refused, or said something else.
+    """
+    word, _, reason = line.decode("utf-8", "replace").strip().partition(" ")
+    if word == REFUSED:
+        raise ConnectionFailedError(f"cannot connect to {address}: {reason}")
+    if word not in (OPEN, DIRECT):
+        raise ConnectionFailedError(
+            f"cannot connect to {address}: the gateway answered {line!r}; is one running there?"
+        )
+    return word == OPEN
+
+
+@attrs.frozen
+class GatewayTransport:
+    """`Transport` over TCP that connects through a gateway, and listens without one."""
+
+    gateway: Gateway
+    tcp: TcpTransport = attrs.field(factory=TcpTransport)
+
+    async def connect(self, address: Address) -> ByteStream:
+        """Ask the gateway for the address; connect to it alone if it is told to."""
+        stream = await self.tcp.connect(self.gateway.address)
+        try:
+            await stream.send([dial_line(self.gateway.region, address)])
+            opened = is_open(await _line(stream), address)
+        except BaseException:
+            stream.close()
+            raise
+        if not opened:
+            stream.close()
+            return await self.tcp.connect(address)
+        return stream
+
+    async def listen(self, address: Address) -> Listener:
+        """Listen, as without a gateway."""
+        return await self.tcp.listen(address)
+
+
+def transport_through(gateway: Gateway | None) -> TcpTransport | GatewayTransport:
+    """TCP, through the gateway if there is one."""
+    return TcpTransport() if gateway is None else GatewayTransport(gateway)
+
+
+async def _line(stream: ByteStream) -> bytes:
+    """The gateway's answer, and not one byte of what follows it."""
+    line, byte = b"", bytearray(1)
+    while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
+        if not await stream.receive_into(byte):
+            break
+        line += byte
+    return line

@@ -1,0 +1,99 @@
+"""What links can be like, and what becomes of a change that cannot be."""
+
+import math
+
+import pytest
+
+from sim.wan.conditions import ALL, Change, Conditions, Wan
+from sim.wan.profile import default_wan
+from topology.errors import InvalidArgumentError, NotFoundError
+
+REGIONS = ("us", "eu", "ap")
+
+
+def wan() -> Wan:
+    return Wan.between(REGIONS)
+
+
+def test_a_round_trip_is_split_between_the_two_directions() -> None:
+    changed = wan().changed("us", "eu", Change(rtt_s=0.08, jitter_s=0.01), is_one_way=False)
+
+    for direction in (("us", "eu"), ("eu", "us")):
+        assert changed.directions[direction] == Conditions(delay_s=0.04, jitter_s=0.005)
+    assert changed.directions["us", "ap"] == Conditions()
+
+
+def test_one_way_changes_only_the_direction_named() -> None:
+    changed = wan().changed("us", "eu", Change(is_cut=True), is_one_way=True)
+
+    cut = [each for each, conditions in changed.directions.items() if conditions.is_cut]
+    assert cut == [("us", "eu")]
+
+
+def test_what_a_change_does_not_name_stays() -> None:
+    first = wan().changed("us", "eu", Change(rtt_s=0.08, stall_rate=0.01), is_one_way=False)
+    second = first.changed("us", "eu", Change(bandwidth_bytes_per_s=20e6), is_one_way=False)
+
+    assert second.directions["us", "eu"] == Conditions(
+        delay_s=0.04, stall_rate=0.01, bandwidth_bytes_per_s=20e6
+    )
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "ways", "count"),
+    [("us", ALL, 2, 4), ("us", ALL, 1, 2), (ALL, "us", 1, 2), (ALL, ALL, 2, 6)],
+)
+def test_all_stands_for_each_region(here: str, there: str, ways: int, count: int) -> None:
+    changed = wan().changed(here, there, Change(is_cut=True), is_one_way=ways == 1)
+
+    assert sum(conditions.is_cut for conditions in changed.directions.values()) == count
+
+
+@pytest.mark.parametrize(("here", "there"), [("us", "mars"), ("mars", ALL), ("us", "us")])
+def test_a_link_that_there_is_not_is_refused_with_those_that_there_are(
+    here: str, there: str
+) -> None:
+    with pytest.raises(NotFoundError, match=f"there is no link {here}-{there}"):
+        wan().changed(here, there, Change(is_cut=True), is_one_way=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (Change(rtt_s=-0.08), "the round trip cannot be -0.08s"),
+        (Change(rtt_s=math.nan), "the round trip cannot be nan"),
+        (Change(rtt_s=math.inf), "the round trip cannot be inf"),
+        (Change(rtt_s=0.01, jitter_s=0.02), "a jitter of 0.02s cannot be with a round trip"),
+        (Change(jitter_s=-0.01), "a jitter of -0.01s cannot be"),
+        (Change(bandwidth_bytes_per_s=0), "the bandwidth cannot be 0 B/s"),
+        (Change(stall_rate=1.5), "the stall rate cannot be 150%"),
+        (Change(stall_s=-1), "the stall cannot be -1s"),
+    ],
+)
+def test_conditions_that_cannot_be_are_refused(change: Change, complaint: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        wan().changed("us", "eu", change, is_one_way=False)
+
+
+def test_a_change_that_cannot_be_for_one_of_several_links_changes_none() -> None:
+    before = wan().changed("us", "eu", Change(rtt_s=0.08), is_one_way=False)
+
+    with pytest.raises(InvalidArgumentError):
+        before.changed(ALL, ALL, Change(jitter_s=0.02), is_one_way=False)
+
+    assert all(not each.jitter_s for each in before.directions.values())
+
+
+def test_a_change_of_nothing_says_so() -> None:
+    assert Change().is_nothing
+    assert not Change(is_cut=False).is_nothing
+
+
+def test_the_demo_has_round_trips_as_between_continents() -> None:
+    directions = default_wan(("us-east", "eu-west", "ap-northeast", "moon")).directions
+
+    assert directions["us-east", "eu-west"].delay_s == directions["eu-west", "us-east"].delay_s
+    assert 2 * directions["us-east", "eu-west"].delay_s == pytest.approx(0.080)
+    assert 2 * directions["ap-northeast", "us-east"].delay_s == pytest.approx(0.150)
+    assert 2 * directions["eu-west", "ap-northeast"].delay_s == pytest.approx(0.220)
+    assert 2 * directions["eu-west", "moon"].delay_s == pytest.approx(0.100)

@@ -1,0 +1,75 @@
+"""The file that `--wan` names."""
+
+from pathlib import Path
+
+import pytest
+
+from geolog.cli.wanfile import read_wan
+from sim.wan.conditions import Conditions
+from sim.wan.profile import default_wan
+from topology.errors import InvalidConfigError
+
+REGIONS = ("us-east", "eu-west")
+
+
+def wan_file(directory: Path, text: str) -> Path:
+    path = directory / "wan.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_link_is_as_its_table_says(tmp_path: Path) -> None:
+    text = """
+        [[link]]
+        between = ["us-east", "eu-west"]
+        rtt = "120ms"
+        jitter = "10ms"
+        bandwidth = "20MB/s"
+        stall_rate = "1%"
+        stall = "300ms"
+        [[link]]
+        from = "eu-west"
+        to = "us-east"
+        bandwidth = "5MB/s"
+    """
+
+    directions = read_wan(wan_file(tmp_path, text), REGIONS).directions
+
+    there = Conditions(
+        delay_s=0.06, jitter_s=0.005, bandwidth_bytes_per_s=20e6, stall_rate=0.01, stall_s=0.3
+    )
+    assert directions["us-east", "eu-west"] == there
+    assert directions["eu-west", "us-east"].bandwidth_bytes_per_s == 5e6
+
+
+def test_a_link_that_is_not_named_is_as_without_a_file(tmp_path: Path) -> None:
+    assert read_wan(wan_file(tmp_path, ""), REGIONS) == default_wan(REGIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[[link]]\nbetween = ["us-east", "mars"]', "link 1: there is no link us-east-mars"),
+        ('[[link]]\nbetween = ["us-east"]', "it is between = "),
+        ('[[link]]\nfrom = "us-east"', "it is between = "),
+        ('[[link]]\nbetween = ["all", "all"]\nrtt = 80', "rtt = 80 has no unit"),
+        ('[[link]]\nbetween = ["all", "all"]\nrtt = "80"', "'80' has no unit"),
+        ('[[link]]\nbetween = ["all", "all"]\nrtt = "-80ms"', "'-80ms' is below zero"),
+        ('[[link]]\nbetween = ["all", "all"]\nstall_rate = "1"', "'1' has no unit"),
+        ('[[link]]\nbetween = ["all", "all"]\nrrt = "80ms"', "the nearest known one is 'rtt'"),
+        ('[[link]]\nbetween = ["all", "all"]\njitter = "9s"', "a jitter of 9s cannot be"),
+        ("[link]\n", "tables and nothing else"),
+        ("rtt = '80ms'", "tables and nothing else"),
+        ("[[link", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    with pytest.raises(InvalidConfigError, match=complaint):
+        read_wan(wan_file(tmp_path, text), REGIONS)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match=r"missing\.toml cannot be read"):
+        read_wan(tmp_path / "missing.toml", REGIONS)
