@@ -271,7 +271,7 @@ class Writer:
     ) -> Pending:
         if self._taker.failure is not None:
             raise self._taker.failure
-        size_bytes = _size_of(value, key, headers, transaction_id)
+        size_bytes = record_size_bytes(value, key, headers, transaction_id)
         if self._in_flight_bytes() + size_bytes > self._config.in_flight_bytes:
             self._check_fits_window(size_bytes)
             self._blocked_bytes = size_bytes
@@ -391,7 +391,7 @@ def _extended(column: list[T] | None, value: T, slot: int, blank: T) -> list[T]:
     return column
 
 
-def _size_of(
+def record_size_bytes(
     value: bytes,
     key: bytes | None,
     headers: Mapping[str, bytes] | None,

@@ -1,0 +1,152 @@
+"""The log, call by call."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from geolog.aio.opening import Opening
+from geolog.aio.reader import Reader
+from geolog.aio.waiting import Waiter, wait_for, wait_with_progress, wake_all
+from geolog.aio.writer import Writer
+from geolog.client import connect as trio_connect
+from geolog.client.bounds import EARLIEST, Bound
+from geolog.client.log import Log as TrioLog
+from geolog.client.reader import Reader as TrioReader
+from geolog.client.verification import VerifyReport
+from geolog.client.writer import Writer as TrioWriter
+from geolog.portal.inlet import Inlet
+from geolog.portal.outlet import Outlet
+from geolog.portal.residence import Residence
+from geolog.portal.trio_thread import Tasks, shared_thread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _awaiting(
+    method: Callable[Concatenate[TrioLog, P], Awaitable[T]],
+) -> Callable[Concatenate["Log", P], Coroutine[None, None, T]]:
+    """The same method, for tasks of an event loop."""
+
+    @wraps(method)
+    async def call(self: "Log", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await wait_for(self._residence.call(partial(method, self._log, *args, **kwargs)))
+
+    return call
+
+
+class Log:
+    """A cluster, from where its user stands; `geolog.aio.connect` makes it."""
+
+    def __init__(self, residence: Residence[TrioLog], log: TrioLog) -> None:
+        self.cluster = log.cluster
+        self.region = log.region
+        self._residence = residence
+        self._log = log
+
+    def __repr__(self) -> str:
+        return f"Log(cluster {self.cluster!r}, region {self.region!r})"
+
+    create_stream = _awaiting(TrioLog.create_stream)
+    delete_stream = _awaiting(TrioLog.delete_stream)
+    list_streams = _awaiting(TrioLog.list_streams)
+    describe_stream = _awaiting(TrioLog.describe_stream)
+    list_segments = _awaiting(TrioLog.list_segments)
+    list_nodes = _awaiting(TrioLog.list_nodes)
+    health = _awaiting(TrioLog.health)
+
+    async def verify_stream(
+        self,
+        name: str,
+        *,
+        full_copies: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Read every replica of every entry up to the stream's end of this moment.
+
+        `progress` is told entries done and entries in all, in this task.
+        NoSuchStreamError, UnavailableError.
+        """
+        verify = partial(self._log.verify_stream, name, full_copies=full_copies)
+        if progress is None:
+            return await wait_for(self._residence.call(verify))
+        return await wait_with_progress(
+            lambda tell: self._residence.call(partial(verify, progress=tell)), progress
+        )
+
+    def open_writer(
+        self,
+        name: str,
+        *,
+        writer_id: str | None = None,
+        linger_s: float = 0.001,
+        batch_bytes: int = 256 * 1024,
+        in_flight_bytes: int = 32 * 1024 * 1024,
+    ) -> Opening[Writer, TrioWriter]:
+        """Own the stream and append to it, while the block lasts.
+
+        Opening fences whoever wrote before, and recovers what it left open. A block that ends
+        without an error flushes first.
+        """
+        thread = self._residence.thread
+        inlet = Inlet[Waiter](thread, in_flight_bytes=in_flight_bytes, wake=wake_all)
+        opening = partial(
+            self._log.open_writer,
+            name,
+            writer_id=writer_id,
+            linger_s=linger_s,
+            batch_bytes=batch_bytes,
+            in_flight_bytes=in_flight_bytes,
+        )
+
+        def prepare() -> tuple[Residence[TrioWriter], Tasks]:
+            return Residence(thread, lambda: inlet.open(opening())), self._residence.tasks
+
+        return Opening(prepare, lambda residence, writer: Writer(residence, writer, inlet))
+
+    def open_reader(
+        self,
+        name: str,
+        *,
+        start: Bound = EARLIEST,
+        stop: Bound | None = None,
+        follow: bool = False,
+    ) -> Opening[Reader, TrioReader]:
+        """Read in order from `start` up to, and without, `stop`.
+
+        Without `stop` it ends at the stream's end of this moment; with `follow` it goes on.
+        """
+        thread = self._residence.thread
+        outlet = Outlet[Waiter](thread, wake=wake_all)
+        opening = partial(self._log.open_reader, name, start=start, stop=stop, follow=follow)
+
+        def prepare() -> tuple[Residence[TrioReader], Tasks]:
+            return Residence(thread, lambda: outlet.open(opening())), self._residence.tasks
+
+        return Opening(prepare, lambda _, reader: Reader(repr(reader), outlet))
+
+
+def log_of(
+    opening: Callable[[], AbstractAsyncContextManager[TrioLog]],
+) -> Opening[Log, TrioLog]:
+    """A log whose trio side is opened so, in the process's trio thread."""
+
+    def prepare() -> tuple[Residence[TrioLog], Tasks]:
+        thread = shared_thread()
+        return Residence(thread, opening), thread.tasks
+
+    return Opening(prepare, Log)
+
+
+def _connecting(
+    connect: Callable[P, AbstractAsyncContextManager[TrioLog]],
+) -> Callable[P, Opening[Log, TrioLog]]:
+    @wraps(connect)
+    def opening(*args: P.args, **kwargs: P.kwargs) -> Opening[Log, TrioLog]:
+        return log_of(partial(connect, *args, **kwargs))
+
+    return opening
+
+
+connect = _connecting(trio_connect.connect)

@@ -1,0 +1,27 @@
+"""geolog for plain programs: the surface of `geolog`, where each call returns when it is done.
+
+Any thread may use it, and several at once. `fail_after` bounds how long calls wait; Ctrl-C
+interrupts any of them.
+"""
+
+from geolog.blocking.deadline import fail_after
+from geolog.blocking.log import Log, connect
+from geolog.blocking.opening import Opening
+from geolog.blocking.reader import BatchReader, Reader
+from geolog.blocking.writer import Pending, Writer
+from geolog.portal.errors import ClosedError, ForkedError
+from geolog.portal.would_block import WouldBlock
+
+__all__ = [
+    "BatchReader",
+    "ClosedError",
+    "ForkedError",
+    "Log",
+    "Opening",
+    "Pending",
+    "Reader",
+    "WouldBlock",
+    "Writer",
+    "connect",
+    "fail_after",
+]

@@ -1,0 +1,71 @@
+"""A block of a plain program, around a block in the trio thread."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from geolog.blocking.waiting import settle
+from geolog.portal.errors import CancelledCallError, ClosedError
+from geolog.portal.residence import Residence
+from geolog.portal.trio_thread import Tasks
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Opening(AbstractContextManager[S], Generic[S, T]):
+    """What `with` enters: it opens, and closes when the block ends. It can be entered once."""
+
+    def __init__(
+        self,
+        prepare: Callable[[], tuple[Residence[T], Tasks]],
+        surface: Callable[[Residence[T], T], S],
+    ) -> None:
+        self._prepare = prepare
+        self._surface = surface
+        self._residence: Residence[T] | None = None
+
+    def __enter__(self) -> S:
+        assert self._residence is None, "a block is entered once"
+        residence, tasks = self._prepare()
+        self._residence = residence
+        residence.start(tasks)
+        try:
+            settle(residence.opened)
+            return self._surface(residence, residence.opened.result())
+        except BaseException:
+            residence.cancel()
+            residence.ended.exception()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        residence = self._residence
+        assert residence is not None, "the block was entered"
+        if residence.thread.is_forked:
+            return  # It is the parent's to close.
+        residence.leave(is_failed=error is not None)
+        try:
+            settle(residence.ended)
+        except BaseException:
+            residence.cancel()
+            residence.ended.exception()
+            raise
+        _raise_unless_known(residence.ended, error)
+
+
+def _raise_unless_known(ended: Future[None], error: BaseException | None) -> None:
+    """What went wrong at the end, unless the block failed and this only says it is closed."""
+    try:
+        ended.result()
+    except CancelledCallError:
+        raise
+    except ClosedError:
+        if error is None:
+            raise

@@ -1,0 +1,1 @@
+"""What `geolog.blocking` and `geolog.aio` stand on: one trio thread, and what crosses to it."""

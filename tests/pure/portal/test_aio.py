@@ -1,0 +1,223 @@
+"""The log from event loops."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import pytest
+
+import geolog
+from geolog import aio, blocking
+from geolog.aio.log import log_of
+from sim.in_process import InProcessCluster
+from tests.pure.portal.clusters import client_of, numbered, sequences_of
+
+
+@asynccontextmanager
+async def connected(cluster: InProcessCluster, host: str = "aio") -> AsyncIterator[aio.Log]:
+    async with log_of(client_of(cluster, host)) as log:
+        yield log
+
+
+async def values_of(log: aio.Log, stream: str) -> list[bytes]:
+    async with log.open_reader(stream) as reader:
+        return [record.value async for record in reader]
+
+
+def test_what_tasks_append_is_read_back_record_by_record_and_batch_by_batch(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    async def program() -> None:
+        async with connected(cluster) as log:
+            async with log.open_writer(stream) as writer:
+                first = await writer.append(b"alone", key=b"k", headers={"h": b"1"})
+                receipts = await asyncio.gather(*map(writer.append, numbered(1000)))
+                pending = [writer.append_nowait(value) for value in numbered(1000, 1000)]
+                receipts += [await one.wait() for one in pending]
+            async with log.open_reader(stream) as reader:
+                record = await anext(reader)
+                batches = [batch.values() async for batch in reader.batches()]
+            assert (record.key, record.headers) == (b"k", {"h": b"1"})
+            assert [value for values in batches for value in values] == numbered(2000)
+            assert sequences_of([first, *receipts]) == list(range(2001))
+
+    asyncio.run(program())
+
+
+def test_a_full_window_holds_appends_back_until_there_is_room(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    async def program() -> None:
+        async with connected(cluster) as log:
+            async with log.open_writer(
+                stream, batch_bytes=4096, in_flight_bytes=8192
+            ) as writer:
+                for _ in range(7):
+                    writer.append_nowait(bytes(1000))
+                with pytest.raises(aio.WouldBlock):
+                    writer.append_nowait(bytes(1000))
+                await asyncio.gather(*(writer.append(bytes(1000)) for _ in range(50)))
+                await writer.flush()
+            assert len(await values_of(log, stream)) == 57
+
+    asyncio.run(program())
+
+
+def test_a_cancelled_wait_for_the_next_record_loses_nothing(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    async def program() -> None:
+        async with (
+            connected(cluster) as log,
+            log.open_reader(stream, follow=True) as reader,
+            log.open_writer(stream) as writer,
+        ):
+            for value in numbered(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(reader), 0.02)
+                await writer.append(value)
+                assert (await asyncio.wait_for(anext(reader), 30)).value == value
+
+    asyncio.run(program())
+
+
+def test_a_cancelled_append_is_in_the_log_once_or_not_at_all(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    async def program() -> None:
+        async with connected(cluster) as log:
+            async with log.open_writer(stream) as writer:
+                tasks = [asyncio.create_task(writer.append(value)) for value in numbered(300)]
+                await asyncio.sleep(0)
+                for task in tasks[::2]:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+            values = await values_of(log, stream)
+
+        receipts = [one for one in ended if isinstance(one, geolog.Receipt)]
+        assert len(receipts) == 150
+        assert len(values) == len(set(values))
+        assert set(numbered(300)[1::2]) <= set(values)
+        assert all(isinstance(one, asyncio.CancelledError) for one in ended[::2])
+
+    asyncio.run(program())
+
+
+def test_a_call_that_is_cancelled_has_ended_when_the_task_goes_on(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    async def program() -> None:
+        async with connected(cluster) as log:
+            for _ in range(20):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0), log.open_writer(stream):
+                        pass
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(log.verify_stream(stream), 0)
+            async with log.open_writer(stream) as writer:
+                await writer.append(b"after")
+            assert await values_of(log, stream) == [b"after"]
+
+    asyncio.run(program())
+
+
+def test_a_task_cancelled_in_its_block_closes_what_it_opened(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    async def program() -> None:
+        async with connected(cluster) as log:
+            opened = asyncio.Event()
+
+            async def append_then_wait() -> None:
+                async with log.open_writer(stream) as writer:
+                    await writer.append(b"kept")
+                    opened.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(append_then_wait())
+            await opened.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await values_of(log, stream) == [b"kept"]
+
+    asyncio.run(program())
+
+
+def test_errors_are_those_of_the_log_itself(cluster: InProcessCluster) -> None:
+    async def program() -> None:
+        async with connected(cluster) as log:
+            with pytest.raises(geolog.NoSuchStreamError) as refused:
+                await log.describe_stream("test/nowhere")
+            assert refused.value.code == 404
+            with pytest.raises(geolog.NoSuchStreamError):
+                async with log.open_reader("test/nowhere"):
+                    pass
+        with pytest.raises(aio.ClosedError):
+            await log.list_streams()
+
+    asyncio.run(program())
+
+
+def test_progress_is_told_in_the_loop(cluster: InProcessCluster, stream: str) -> None:
+    async def program() -> None:
+        told: list[tuple[int, int, int]] = []
+        async with connected(cluster) as log:
+            async with log.open_writer(stream) as writer:
+                for value in numbered(20):
+                    await writer.append(value)
+            report = await log.verify_stream(
+                stream,
+                progress=lambda done, total: told.append((done, total, threading.get_ident())),
+            )
+        assert report.is_good
+        assert told[-1][0] == told[-1][1]
+        assert {ident for _, _, ident in told} == {threading.get_ident()}
+
+    asyncio.run(program())
+
+
+def test_event_loops_and_plain_threads_use_one_log_service_at_once(
+    cluster: InProcessCluster, log: blocking.Log, stream: str
+) -> None:
+    names = [f"{stream}-{number}" for number in range(6)]
+    for name in names:
+        log.create_stream(name, survive="1 region")
+
+    async def in_a_loop(name: str) -> int:
+        async with connected(cluster, f"host of {name}") as own:
+            async with own.open_writer(name) as writer:
+                await asyncio.gather(*map(writer.append, numbered(200)))
+            return len(await values_of(own, name))
+
+    def in_a_thread(name: str) -> int:
+        with log.open_writer(name) as writer:
+            for value in numbered(50):
+                writer.append(value)
+        with log.open_reader(name) as reader:
+            return sum(1 for _ in reader)
+
+    with ThreadPoolExecutor(6) as pool:
+        loops = [pool.submit(asyncio.run, in_a_loop(name)) for name in names[:3]]
+        threads = [pool.submit(in_a_thread, name) for name in names[3:]]
+
+        assert [one.result() for one in loops] == [200] * 3
+        assert [one.result() for one in threads] == [50] * 3
+
+
+def test_a_loop_that_closed_with_appends_on_their_way_disturbs_nobody(
+    cluster: InProcessCluster, log: blocking.Log, stream: str
+) -> None:
+    async def abandon() -> None:
+        opening = log_of(client_of(cluster, "abandoned"))
+        own = await opening.__aenter__()
+        writer = await own.open_writer(stream).__aenter__()
+        for value in numbered(100):
+            writer.append_nowait(value)
+
+    asyncio.run(abandon())
+
+    with log.open_writer(stream) as writer:
+        assert writer.append(b"after").sequence <= 100

@@ -1,0 +1,262 @@
+"""The log from plain threads."""
+
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import geolog
+from geolog import blocking
+from geolog.blocking.log import log_of
+from sim.in_process import InProcessCluster
+from tests.pure.portal.clusters import client_of, numbered, sequences_of
+from tests.pure.whole.clusters import ended_by
+
+
+def values_of(log: blocking.Log, stream: str) -> list[bytes]:
+    with log.open_reader(stream) as reader:
+        return [record.value for record in reader]
+
+
+def test_what_is_appended_is_read_back_record_by_record_and_batch_by_batch(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream) as writer:
+        first = writer.append(b"alone", key=b"k", headers={"h": b"1"}, transaction_id=7)
+        pending = [writer.append_nowait(value) for value in numbered(1000)]
+        receipts = [first, *(one.wait() for one in pending)]
+
+    with log.open_reader(stream) as reader:
+        record = next(reader)
+        values = [value for batch in reader.batches() for value in batch.values()]
+    assert (record.key, record.headers, record.transaction_id) == (b"k", {"h": b"1"}, 7)
+    assert values == numbered(1000)
+    assert sequences_of(receipts) == list(range(1001))
+
+
+def test_a_block_that_ends_well_flushes_what_nobody_waited_for(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream) as writer:
+        for value in numbered(5000):
+            writer.append_nowait(value)
+
+    assert values_of(log, stream) == numbered(5000)
+
+
+def test_flush_returns_when_all_before_it_is_acknowledged(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream) as writer:
+        pending = [writer.append_nowait(value) for value in numbered(3000)]
+        writer.flush()
+        assert values_of(log, stream) == numbered(3000)
+        assert sequences_of([one.wait() for one in pending]) == list(range(3000))
+
+
+def test_a_full_window_refuses_an_append_that_may_not_wait_and_holds_back_one_that_may(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream, batch_bytes=4096, in_flight_bytes=8192) as writer:
+        for _ in range(7):
+            writer.append_nowait(bytes(1000))
+        with pytest.raises(blocking.WouldBlock):
+            writer.append_nowait(bytes(1000))
+        receipts = [writer.append(bytes(1000)) for _ in range(20)]
+
+    assert sequences_of(receipts) == list(range(7, 27))
+
+
+def test_a_record_that_fits_no_window_is_refused_at_once(
+    log: blocking.Log, stream: str
+) -> None:
+    with (
+        log.open_writer(stream, batch_bytes=4096, in_flight_bytes=8192) as writer,
+        pytest.raises(geolog.TooLargeError, match="in_flight_bytes"),
+    ):
+        writer.append_nowait(bytes(9000))
+
+
+def test_threads_share_a_writer_and_each_gets_its_own_receipts(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream) as writer, ThreadPoolExecutor(8) as pool:
+
+        def append_some(number: int) -> list[tuple[int, bytes]]:
+            values = numbered(50, start=50 * number)
+            return [(writer.append(value).sequence, value) for value in values]
+
+        placed = [one for some in pool.map(append_some, range(8)) for one in some]
+
+    assert [value for _, value in sorted(placed)] == values_of(log, stream)
+    assert sorted(value for _, value in placed) == sorted(numbered(400))
+
+
+def test_errors_are_those_of_the_log_itself(log: blocking.Log) -> None:
+    with pytest.raises(geolog.NoSuchStreamError) as refused:
+        log.describe_stream("test/nowhere")
+    assert (refused.value.code, refused.value.outcome) == (404, "refused")
+    with pytest.raises(geolog.NoSuchStreamError), log.open_reader("test/nowhere"):
+        pass
+    with pytest.raises(geolog.InvalidArgumentError), log.open_writer("no-namespace"):
+        pass
+
+
+def test_a_fenced_writer_learns_it_from_its_next_append(
+    cluster: InProcessCluster, log: blocking.Log, stream: str
+) -> None:
+    with (
+        ended_by(geolog.GeologError) as ended,
+        log.open_writer(stream) as first,
+    ):
+        first.append(b"of the first")
+        with (
+            log_of(client_of(cluster, "other")) as other,
+            other.open_writer(stream) as second,
+        ):
+            second.append(b"of the second")
+        first.append(b"too late")
+
+    assert isinstance(ended.error, geolog.FencedError | geolog.OutcomeUnknownError)
+    assert values_of(log, stream) == [b"of the first", b"of the second"]
+
+
+def test_a_wait_for_the_next_record_ends_in_time_and_loses_nothing(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_reader(stream, follow=True) as reader, log.open_writer(stream) as writer:
+        for value in numbered(3):
+            with pytest.raises(TimeoutError), blocking.fail_after(0.02):
+                next(reader)
+            writer.append(value)
+            with blocking.fail_after(30):
+                assert next(reader).value == value
+
+
+def test_a_call_without_time_is_cancelled(log: blocking.Log, stream: str) -> None:
+    with pytest.raises(TimeoutError), blocking.fail_after(0):
+        log.verify_stream(stream)
+    with pytest.raises(TimeoutError), blocking.fail_after(0), log.open_writer(stream):
+        pass
+
+    assert log.describe_stream(stream).name == stream
+
+
+def test_an_append_out_of_time_says_whether_it_may_be_in_the_log(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream) as writer:
+        with (
+            pytest.raises(TimeoutError, match=r"was not sent|may or may not"),
+            blocking.fail_after(0),
+        ):
+            writer.append(b"late")
+        writer.append(b"in time")
+
+    assert values_of(log, stream)[-1] == b"in time"
+
+
+def test_the_earliest_deadline_counts_and_each_ends_with_its_block(
+    log: blocking.Log, stream: str
+) -> None:
+    with (
+        log.open_reader(stream, follow=True) as reader,
+        pytest.raises(TimeoutError),
+        blocking.fail_after(0.02),
+        blocking.fail_after(60),
+    ):
+        next(reader)
+    assert log.list_streams("nowhere") == []
+    with pytest.raises(geolog.InvalidArgumentError), blocking.fail_after(-1):
+        pass
+
+
+def test_an_interrupt_ends_a_wait_for_records(log: blocking.Log, stream: str) -> None:
+    with log.open_reader(stream, follow=True) as reader:
+        main = threading.get_ident()
+        timer = threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT])
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            next(reader)
+        timer.join()
+
+    assert log.describe_stream(stream).name == stream
+
+
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+def test_a_block_left_by_an_error_raises_that_error_alone(
+    log: blocking.Log, stream: str
+) -> None:
+    with ended_by(ZeroDivisionError) as ended, log.open_writer(stream) as writer:
+        writer.append(b"kept")
+        fail()
+
+    assert ended.error is not None
+    assert ended.error.__context__ is None
+    assert values_of(log, stream) == [b"kept"]
+
+
+def test_outside_of_its_block_everything_is_closed(
+    cluster: InProcessCluster, log: blocking.Log, stream: str
+) -> None:
+    with (
+        log_of(client_of(cluster, "other")) as other,
+        other.open_writer(stream) as writer,
+        other.open_reader(stream) as reader,
+    ):
+        pass
+    for use in (
+        lambda: writer.append(b"late"),
+        lambda: writer.append_nowait(b"late"),
+        writer.flush,
+        lambda: next(reader),
+        other.list_streams,
+        lambda: other.open_reader(stream).__enter__(),
+    ):
+        with pytest.raises(blocking.ClosedError):
+            use()
+
+
+def test_a_log_that_closes_in_one_thread_wakes_those_who_wait_in_others(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    waits = threading.Event()
+    seen: list[BaseException] = []
+
+    def follow(log: blocking.Log) -> None:
+        try:
+            with log.open_reader(stream, follow=True) as reader:
+                waits.set()
+                next(reader)
+        except blocking.ClosedError as error:
+            seen.append(error)
+
+    with log_of(client_of(cluster, "other")) as log:
+        thread = threading.Thread(target=follow, args=(log,))
+        thread.start()
+        waits.wait()
+    thread.join(30)
+
+    assert [type(error) for error in seen] == [blocking.ClosedError]
+
+
+def test_progress_is_told_in_the_thread_that_waits(log: blocking.Log, stream: str) -> None:
+    told: list[tuple[int, int, int]] = []
+    with log.open_writer(stream) as writer:
+        for value in numbered(20):
+            writer.append(value)
+
+    report = log.verify_stream(
+        stream,
+        progress=lambda done, total: told.append((done, total, threading.get_ident())),
+    )
+
+    entries = {total for _, total, _ in told}
+    assert report.is_good
+    assert told[-1][0] == told[-1][1]
+    assert len(entries) == 1
+    assert {ident for _, _, ident in told} == {threading.get_ident()}

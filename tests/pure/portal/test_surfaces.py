@@ -1,0 +1,55 @@
+"""Both surfaces have what the log itself has, by the same names, with the same parameters."""
+
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+import geolog
+from geolog import aio, blocking
+
+OF_TRIO_ALONE = {
+    "Log": {"access"},  # What looks after a cluster lives in trio.
+    "Writer": {"on_progress", "run_linger"},  # What the writer's own tasks call.
+    "Reader": set(),
+    "Pending": set(),
+}
+PAIRS = [
+    pytest.param(surface, name, id=f"{surface.__name__}.{name}")
+    for surface in (aio, blocking)
+    for name in OF_TRIO_ALONE
+]
+
+
+def public(kind: type) -> Iterator[tuple[str, object]]:
+    for name, member in inspect.getmembers(kind):
+        if not name.startswith("_"):
+            yield name, member
+
+
+@pytest.mark.parametrize(("surface", "name"), PAIRS)
+def test_each_public_method_is_there_with_its_parameters(
+    surface: ModuleType, name: str
+) -> None:
+    ours = dict(public(getattr(surface, name)))
+
+    for member, theirs in public(getattr(geolog, name)):
+        if member in OF_TRIO_ALONE[name]:
+            continue
+        assert member in ours, f"{surface.__name__}.{name}.{member} is missing"
+        if callable(theirs):
+            assert parameters_of(ours[member]) == parameters_of(theirs), member
+
+
+@pytest.mark.parametrize("surface", [aio, blocking], ids=lambda one: str(one.__name__))
+def test_connect_takes_the_same(surface: ModuleType) -> None:
+    assert parameters_of(surface.connect) == parameters_of(geolog.connect)
+
+
+def parameters_of(function: object) -> list[tuple[str, object, object]]:
+    assert callable(function)
+    return [
+        (one.name, one.kind, one.default)
+        for one in inspect.signature(function).parameters.values()
+    ]
