@@ -10,8 +10,11 @@ from geolog.client.connect import connect as connect
 from geolog.client.log import Log as Log
 from geolog.client.log import LogConfig as LogConfig
 from geolog.client.reader import Reader as Reader
+from geolog.client.record import Gap as Gap
+from geolog.client.record import GapReason as GapReason
 from geolog.client.record import Record as Record
 from geolog.client.record import RecordBatch as RecordBatch
+from geolog.client.writer import AckLevel as AckLevel
 from geolog.client.writer import Pending as Pending
 from geolog.client.writer import Receipt as Receipt
 from geolog.client.writer import Writer as Writer
@@ -28,13 +31,16 @@ from topology.errors import NotEnoughNodesError as NotEnoughNodesError
 from topology.errors import NotFoundError as NotFoundError
 from topology.errors import OutcomeUnknownError as OutcomeUnknownError
 from topology.errors import OverCapacityError as OverCapacityError
+from topology.errors import SealedError as SealedError
 from topology.errors import TooLargeError as TooLargeError
+from topology.errors import TrimmedError as TrimmedError
 from topology.errors import UnavailableError as UnavailableError
 
 __all__ = [
     "DLSN",
     "EARLIEST",
     "LATEST",
+    "AckLevel",
     "AtDlsn",
     "AtSequence",
     "AtTime",
@@ -44,6 +50,8 @@ __all__ = [
     "DamagedBytesError",
     "DataLostError",
     "FencedError",
+    "Gap",
+    "GapReason",
     "GeologError",
     "InvalidArgumentError",
     "LastRecords",
@@ -60,7 +68,9 @@ __all__ = [
     "Receipt",
     "Record",
     "RecordBatch",
+    "SealedError",
     "TooLargeError",
+    "TrimmedError",
     "UnavailableError",
     "Writer",
     "connect",

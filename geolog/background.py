@@ -1,9 +1,12 @@
 """Tasks in the background of a block, without changing what the block raises."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import trio
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -30,3 +33,26 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
         error_of_block = KeyboardInterrupt()
     if error_of_block is not None:
         raise error_of_block
+
+
+async def all_of(asked: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """What each of these returns, in order; they run at the same time.
+
+    The first error ends the others, and comes out as it is.
+    """
+    found: dict[int, T] = {}
+    failures: list[Exception] = []
+
+    async def ask(place: int) -> None:
+        try:
+            found[place] = await asked[place]()
+        except Exception as error:  # noqa: BLE001 - raised again below.
+            failures.append(error)
+            nursery.cancel_scope.cancel(reason="another has failed")
+
+    async with trio.open_nursery() as nursery:
+        for place in range(len(asked)):
+            nursery.start_soon(ask, place)
+    if failures:
+        raise failures[0]
+    return [found[place] for place in range(len(asked))]

@@ -106,6 +106,12 @@ class NotEnoughNodesError(GeologError):
     retriable: ClassVar[bool] = True
 
 
+class SealedError(GeologError):
+    """The stream is sealed: what it holds can be read, and nothing is appended any more."""
+
+    code: ClassVar[int] = 512
+
+
 class DataLostError(GeologError):
     """A record that was acknowledged can be read from no replica. This is an alarm."""
 

@@ -4,12 +4,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from typing import Literal, get_args
 
 import attrs
 import click
 import trio
 
-from geolog.cli.arguments import stream_name
+from geolog.cli.arguments import partition_or_stream
 from geolog.cli.exits import exit_of
 from geolog.cli.invocation import Invocation, Verb, tell, this_invocation
 from geolog.cli.output import Plain, print_json, show
@@ -18,6 +19,8 @@ from geolog.cli.recordformats import FORMATS, Format, Outgoing, parser_of
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.client.pipeline import Answered, Pipeline
 from topology.errors import GeologError, InvalidArgumentError
+
+AckChoice = Literal["none", "received", "durable"]
 
 _READ_BYTES_MAX = 1 << 20
 
@@ -34,6 +37,10 @@ class AppendOptions:
     format: Format
     key_separator: str | None
     is_progress_shown: bool
+    ack: AckChoice
+    writer_id: str | None
+    first_seq: int
+    expect_sequence: int | None
 
 
 @attrs.define
@@ -41,30 +48,49 @@ class AppendTally:
     """What has been appended so far."""
 
     appended: int = 0
+    duplicates: int = 0
+    """Records that were in the stream before, and were not appended again."""
     bytes: int = 0
     first: dict[str, Plain] | None = None
     last: dict[str, Plain] | None = None
 
 
 @click.command(cls=Verb, name="append")
-@click.argument("stream", type=stream_name)
+@click.argument("stream", type=partition_or_stream)
 @click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="lines", show_default=True
 )
 @click.option("--key-separator", metavar="TEXT", help="Before it stands the key (lines only).")
-@click.option("--ack", type=click.Choice(["durable"]), default="durable", show_default=True)
+@click.option(
+    "--ack",
+    type=click.Choice(get_args(AckChoice)),
+    default="durable",
+    show_default=True,
+    help="When a record is answered: not at all, in memory of enough nodes, on disk there.",
+)
 @click.option(
     "--progress", is_flag=True, help="Show progress also where stderr is no terminal."
 )
-@click.option("--writer", metavar="ID", hidden=True)
-@click.option("--first-seq", type=int, hidden=True)
-@click.option("--expect-sequence", type=int, hidden=True)
+@click.option(
+    "--writer",
+    metavar="ID",
+    help="Number the lines: a run that is repeated appends none of them twice.",
+)
+@click.option(
+    "--first-seq", type=click.IntRange(min=0), metavar="N", help="Number of the first line: 0."
+)
+@click.option(
+    "--expect-sequence",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Refuse all unless the first record gets this sequence.",
+)
 def command(
     *,
     stream: str,
     format_: Format,
     key_separator: str | None,
-    ack: str,
+    ack: AckChoice,
     progress: bool,
     writer: str | None,
     first_seq: int | None,
@@ -75,19 +101,25 @@ def command(
     With -o jsonl, one answer a record, in order:
     {"partition":0,"dlsn":"1-0-0","sequence":0,"duplicate":false}
     """
-    assert ack == "durable"
-    later = {"--writer": writer, "--first-seq": first_seq, "--expect-sequence": expect_sequence}
-    for name, value in later.items():
-        if value is not None:
-            raise click.UsageError(
-                f"{name} is not built yet: a record that is appended again is a new record"
-            )
+    if first_seq is not None and writer is None:
+        raise click.UsageError("--first-seq numbers the lines of a writer: give --writer too")
+    if ack == "none" and (writer is not None or expect_sequence is not None):
+        raise click.UsageError(
+            "--ack none tells nothing: leave out --writer, --expect-sequence"
+        )
     if key_separator is not None and format_ != "lines":
         raise click.UsageError(f"--key-separator goes with --format lines, not {format_}")
     if key_separator == "":
         raise click.UsageError("--key-separator is empty: name the text between key and value")
     options = AppendOptions(
-        stream=stream, format=format_, key_separator=key_separator, is_progress_shown=progress
+        stream=stream,
+        format=format_,
+        key_separator=key_separator,
+        is_progress_shown=progress,
+        ack=ack,
+        writer_id=writer,
+        first_seq=first_seq or 0,
+        expect_sequence=expect_sequence,
     )
     trio.run(_append, this_invocation(), options)
 
@@ -129,8 +161,10 @@ async def _append(invocation: Invocation, options: AppendOptions) -> None:
         show(attrs.asdict(tally) | {"seconds": trio.current_time() - started_s}, output)
     elif output == "table":
         took_s = trio.current_time() - started_s
-        last = f", the last at {tally.last['dlsn']}" if tally.last else ""
-        tell(f"{tally.appended:,} records appended in {took_s:.2f} s{last}")
+        has_place = tally.last is not None and tally.last["dlsn"] is not None
+        last = f", the last at {tally.last['dlsn']}" if tally.last and has_place else ""
+        skipped = f", {tally.duplicates:,} were there before" if tally.duplicates else ""
+        tell(f"{tally.appended:,} records appended in {took_s:.2f} s{last}{skipped}")
 
 
 async def _pump(
@@ -143,7 +177,11 @@ async def _pump(
 ) -> None:
     async with (
         open_log(invocation) as log,
-        log.open_writer(options.stream) as writer,
+        log.open_writer(
+            options.stream,
+            writer_id=options.writer_id,
+            ack="durable" if options.ack == "none" else options.ack,
+        ) as writer,
         trio.open_nursery() as nursery,
     ):
         pipeline = Pipeline(writer)
@@ -190,21 +228,43 @@ async def _push_all(
 
 async def _push_stdin(options: AppendOptions, pipeline: Pipeline, patience: Patience) -> None:
     parser = parser_of(options.format, key_separator=options.key_separator)
+    pusher = _Pusher(options, pipeline, patience)
     while data := await _read_stdin():
-        await _push(parser.feed(data), pipeline, patience)
-    await _push(parser.end(), pipeline, patience)
+        await pusher.push(parser.feed(data))
+    await pusher.push(parser.end())
 
 
-async def _push(records: Iterator[Outgoing], pipeline: Pipeline, patience: Patience) -> None:
-    for outgoing in records:
-        if not pipeline.unanswered_count:
-            patience.progressed()
-        await pipeline.push(
-            outgoing.value,
-            key=outgoing.key,
-            headers=outgoing.headers,
-            transaction_id=outgoing.transaction_id,
-        )
+class _Pusher:
+    """Gives records to the pipeline, with what the options ask for them."""
+
+    def __init__(self, options: AppendOptions, pipeline: Pipeline, patience: Patience) -> None:
+        self._pipeline = pipeline
+        self._patience = patience
+        self._is_answered = options.ack != "none"
+        self._seq = None if options.writer_id is None else options.first_seq
+        self._expect_sequence = options.expect_sequence
+
+    async def push(self, records: Iterator[Outgoing]) -> None:
+        """Give them all."""
+        for outgoing in records:
+            if not self._pipeline.unanswered_count:
+                self._patience.progressed()
+            pending = await self._pipeline.push(
+                outgoing.value,
+                key=outgoing.key,
+                headers=outgoing.headers,
+                transaction_id=outgoing.transaction_id,
+                seq=self._seq,
+                expect_sequence=self._expect_sequence,
+                is_answered=self._is_answered,
+                is_forgotten_skipped=True,
+            )
+            if self._expect_sequence is not None and pending is not None:
+                # If the first is refused nothing may follow; else all follow it in sequence.
+                await pending.wait()
+                self._expect_sequence = None
+            if self._seq is not None:
+                self._seq += 1
 
 
 async def _read_stdin() -> bytes:
@@ -222,7 +282,9 @@ async def _read_stdin() -> bytes:
 def _note(answers: list[Answered], tally: AppendTally, *, is_printed: bool) -> None:
     tally.first = tally.first or _document(answers[0])
     tally.last = _document(answers[-1])
-    tally.appended += len(answers)
+    duplicates = sum(answered.is_duplicate for answered in answers)
+    tally.duplicates += duplicates
+    tally.appended += len(answers) - duplicates
     tally.bytes += sum(answered.size_bytes for answered in answers)
     if is_printed:
         for answered in answers:
@@ -232,12 +294,20 @@ def _note(answers: list[Answered], tally: AppendTally, *, is_printed: bool) -> N
 
 def _document(answered: Answered) -> dict[str, Plain]:
     receipt = answered.receipt
-    return {
+    if receipt is None:
+        return {
+            "partition": None,
+            "dlsn": None,
+            "sequence": None,
+            "duplicate": answered.is_duplicate,
+        }
+    document: dict[str, Plain] = {
         "partition": receipt.partition,
         "dlsn": str(receipt.dlsn),
         "sequence": receipt.sequence,
         "duplicate": receipt.duplicate,
     }
+    return document | {"provisional": True} if receipt.provisional else document
 
 
 def _with_tally(errors: BaseExceptionGroup[GeologError], tally: AppendTally) -> GeologError:
@@ -247,7 +317,8 @@ def _with_tally(errors: BaseExceptionGroup[GeologError], tally: AppendTally) -> 
 
 
 def _reached(tally: AppendTally) -> str:
-    reached = f", up to sequence {tally.last['sequence']}" if tally.last else ""
+    has_place = tally.last is not None and tally.last["sequence"] is not None
+    reached = f", up to sequence {tally.last['sequence']}" if tally.last and has_place else ""
     return f"{tally.appended:,} records were acknowledged{reached}"
 
 

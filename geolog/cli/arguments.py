@@ -1,25 +1,28 @@
 """What several verbs take: a stream's name, and the question before harm."""
 
-import re
 import sys
 
 import click
 
 from geolog.cli.invocation import this_invocation
+from geolog.protocol.stream_state import parse_target
 from topology.errors import InvalidArgumentError
-
-_NAME = "[a-z0-9][a-z0-9._-]{0,127}"
-_STREAM = re.compile(f"{_NAME}/{_NAME}(#0)?")
 
 
 def stream_name(text: str) -> str:
-    """Read `NAMESPACE/NAME`, or `NAMESPACE/NAME#0` for its only partition."""
-    if not _STREAM.fullmatch(text):
+    """Read `NAMESPACE/NAME`: a stream, whole."""
+    name, partition = parse_target(text)
+    if partition is not None:
         raise InvalidArgumentError(
-            f"{text!r} is no stream's name: write NAMESPACE/NAME, each of 1 to 128 of "
-            "a-z, 0-9, '.', '_', '-', beginning with a letter or digit"
+            f"{text!r} is one partition: this is done to a whole stream, {str(name)!r}"
         )
-    return text.removesuffix("#0")
+    return text
+
+
+def partition_or_stream(text: str) -> str:
+    """Read `NAMESPACE/NAME`, or `NAMESPACE/NAME#P` for one partition of it."""
+    parse_target(text)
+    return text
 
 
 def confirm(question: str) -> None:

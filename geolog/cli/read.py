@@ -7,14 +7,14 @@ import attrs
 import click
 import trio
 
-from geolog.cli.arguments import stream_name
-from geolog.cli.invocation import Invocation, Verb, this_invocation
+from geolog.cli.arguments import partition_or_stream
+from geolog.cli.invocation import Invocation, Verb, tell, this_invocation
 from geolog.cli.output import Plain, print_json, show
 from geolog.cli.recordformats import FORMATS, Format, record_document, value_formatter
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.settings import Output
 from geolog.client.bounds import Bound, parse_bound
-from geolog.client.record import Record
+from geolog.client.record import Gap, Record
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +31,7 @@ class ReadOptions:
 
 
 @click.command(cls=Verb, name="read")
-@click.argument("stream", type=stream_name)
+@click.argument("stream", type=partition_or_stream)
 @click.option(
     "--from",
     "start",
@@ -110,8 +110,11 @@ async def _print_records(
     ):
         if options.is_following:
             patience.suspend()
-        async for batch in reader.batches():
-            for record in batch:
+        async for run in reader.runs():
+            if isinstance(run, Gap):
+                printer.take_gap(run)
+                continue
+            for record in run:
                 printer.take(record)
                 if printer.count == options.count_max:
                     break
@@ -142,6 +145,29 @@ class _Printer:
                 self._collected.append(record_document(record))
             case "table":
                 sys.stdout.buffer.write(self._as_bytes(record))
+
+    def take_gap(self, gap: Gap) -> None:
+        """Print that records are missing."""
+        document: dict[str, Plain] = {
+            "gap": gap.reason.value,
+            "stream": gap.stream,
+            "partition": gap.partition,
+            "from": gap.from_sequence,
+            "to": gap.to_sequence,
+        }
+        match self._output:
+            case "jsonl":
+                print_json(document)
+            case "json":
+                self._collected.append(document)
+            case "table":
+                first = (
+                    "the place asked for" if gap.from_sequence is None else gap.from_sequence
+                )
+                tell(
+                    f"{gap.stream}#{gap.partition}: records from {first} to before"
+                    f" {gap.to_sequence} are {gap.reason.value}"
+                )
 
     def flush(self) -> None:
         """Let whoever reads our output see what is there."""

@@ -69,7 +69,7 @@ def parser_of(format_: Format, *, key_separator: str | None) -> Parser:
     separator = None if key_separator is None else key_separator.encode()
     match format_:
         case "lines":
-            return LineParser(lambda line, _: _split_key(line, separator))
+            return LineParser(lambda line, number: _split_key(line, number, separator))
         case "jsonl":
             return LineParser(_parse_json)
         case "length-prefixed":
@@ -216,12 +216,25 @@ def _header_text(value: bytes) -> Plain:
 
 
 def _line(record: Record, separator: bytes | None) -> bytes:
+    if b"\n" in record.value:
+        raise InvalidArgumentError(
+            f"the value of sequence {record.sequence} has a newline in it, and is no line: read"
+            " it with --format length-prefixed, --format jsonl or -o jsonl"
+        )
     if separator is None or record.key is None:
         return bytes(record.value) + b"\n"
     return b"".join((record.key, separator, record.value, b"\n"))
 
 
-def _split_key(line: bytes, separator: bytes | None) -> Outgoing:
+def _split_key(line: bytes, line_number: int, separator: bytes | None) -> Outgoing:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(
+            f"line {line_number} is no text ({error.reason} at byte {error.start}): append"
+            " binary values with --format length-prefixed, or as value_base64 with --format"
+            " jsonl"
+        ) from error
     if separator is None:
         return Outgoing(line)
     key, found, value = line.partition(separator)

@@ -2,13 +2,14 @@
 
 import click
 
-from geolog.cli.arguments import stream_name
+from geolog.cli.arguments import partition_or_stream
 from geolog.cli.invocation import Noun, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
 
 # What fits on 80 columns; JSON has the rest.
 _COLUMNS = (
+    "partition",
     "segment",
     "ledger",
     "state",
@@ -25,7 +26,7 @@ def command() -> None:
 
 
 @command.command("ls")
-@click.argument("name", metavar="STREAM", type=stream_name)
+@click.argument("name", metavar="STREAM", type=partition_or_stream)
 def list_(name: str) -> None:
     """List the stream's segments, oldest first; with -o json also where each one lies."""
     segments = ask(lambda log: log.list_segments(name))

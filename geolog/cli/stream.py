@@ -1,22 +1,26 @@
-"""`geolog stream`: create, list, describe and delete streams."""
+"""`geolog stream`: make streams, look at them, change, seal, truncate and delete them."""
 
 import re
+import time
 from typing import Literal
 
+import attrs
 import click
 
-from geolog.cli.arguments import confirm, stream_name
+from geolog.cli.arguments import confirm, partition_or_stream, stream_name
 from geolog.cli.invocation import Noun, this_invocation
 from geolog.cli.output import show
-from geolog.cli.quantities import parse_bytes
+from geolog.cli.quantities import parse_bytes, parse_seconds
 from geolog.cli.session import ask
+from geolog.client.bounds import parse_bound
+from geolog.client.descriptions import StreamDescription
 
 _SURVIVE = re.compile(r"[1-9][0-9]* regions?")
 
 
 @click.group(cls=Noun, name="stream")
 def command() -> None:
-    """Create, list, describe and delete streams."""
+    """Make streams, look at them, change, seal, truncate and delete them."""
 
 
 @command.command()
@@ -38,7 +42,42 @@ def command() -> None:
 @click.option(
     "--segment-size", type=parse_bytes, default="64MiB", show_default=True, metavar="SIZE"
 )
-@click.option("--if-not-exists", is_flag=True, help="An existing stream is no error.")
+@click.option(
+    "--partitions",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Logs that it is made of, each with an order of its own.",
+)
+@click.option(
+    "--segment-age",
+    type=parse_seconds,
+    default="1h",
+    show_default=True,
+    metavar="TIME",
+    help="After how long a segment is closed though it is not full.",
+)
+@click.option("--retention", type=parse_seconds, metavar="TIME", help="Default: for ever.")
+@click.option(
+    "--retention-bytes",
+    type=parse_bytes,
+    metavar="SIZE",
+    help="Of each partition. Default: all.",
+)
+@click.option(
+    "--writer-retention",
+    type=parse_seconds,
+    default="7d",
+    show_default=True,
+    metavar="TIME",
+    help="How long a named writer that is idle is remembered.",
+)
+@click.option(
+    "--if-not-exists",
+    is_flag=True,
+    help="A stream that exists with these settings is no error.",
+)
 def create(
     *,
     name: str,
@@ -50,6 +89,11 @@ def create(
     min_regions: int | None,
     durability: Literal["regions", "count"],
     segment_size: int,
+    partitions: int,
+    segment_age: float,
+    retention: float | None,
+    retention_bytes: int | None,
+    writer_retention: float,
     if_not_exists: bool,
 ) -> None:
     """Create the stream NAMESPACE/NAME.
@@ -76,10 +120,28 @@ def create(
             durability=durability,
             mode=mode,
             segment_bytes=segment_size,
+            partitions=partitions,
+            segment_age_s=segment_age,
+            retention_s=retention,
+            retention_bytes=retention_bytes,
+            writer_retention_s=writer_retention,
             if_not_exists=if_not_exists,
         )
     )
-    show(description, this_invocation().config.output)
+    _show(description)
+
+
+def _show(description: StreamDescription) -> None:
+    """A stream as one document; for people its settings, then a line for each partition."""
+    output = this_invocation().config.output
+    if output != "table":
+        show(description, output)
+        return
+    document = attrs.asdict(description, recurse=False)
+    partitions = document.pop("partition_list")
+    show(document, output)
+    print()
+    show(partitions, output)
 
 
 @command.command("ls")
@@ -95,7 +157,95 @@ def list_(namespace: str | None) -> None:
 @click.argument("name", type=stream_name)
 def describe(name: str) -> None:
     """Show how the stream is kept, and how far it reaches."""
-    show(ask(lambda log: log.describe_stream(name)), this_invocation().config.output)
+    _show(ask(lambda log: log.describe_stream(name)))
+
+
+def _seconds_or_all(text: str) -> float | None:
+    """A time, or `forever`."""
+    return None if text == "forever" else parse_seconds(text)
+
+
+def _bytes_or_all(text: str) -> int | None:
+    """A size, or `all`."""
+    return None if text == "all" else parse_bytes(text)
+
+
+@command.command()
+@click.argument("name", type=stream_name)
+@click.option("--partitions", type=int, metavar="N", help="More than before; never less.")
+@click.option("--segment-size", type=parse_bytes, metavar="SIZE")
+@click.option("--segment-age", type=parse_seconds, metavar="TIME")
+@click.option("--retention", type=str, metavar="TIME|forever")
+@click.option("--retention-bytes", type=str, metavar="SIZE|all")
+@click.option("--writer-retention", type=parse_seconds, metavar="TIME")
+def update(
+    *,
+    name: str,
+    partitions: int | None,
+    segment_size: int | None,
+    segment_age: float | None,
+    retention: str | None,
+    retention_bytes: str | None,
+    writer_retention: float | None,
+) -> None:
+    """Change settings of the stream; what is not given stays.
+
+    Writers that begin from now on go by them.
+    """
+    kept_s: float | Literal["same"] | None = "same"
+    if retention is not None:
+        kept_s = _seconds_or_all(retention)
+    kept_bytes: int | Literal["same"] | None = "same"
+    if retention_bytes is not None:
+        kept_bytes = _bytes_or_all(retention_bytes)
+    description = ask(
+        lambda log: log.update_stream(
+            name,
+            partitions=partitions,
+            segment_bytes=segment_size,
+            segment_age_s=segment_age,
+            retention_s=kept_s,
+            retention_bytes=kept_bytes,
+            writer_retention_s=writer_retention,
+        )
+    )
+    _show(description)
+
+
+@command.command()
+@click.argument("name", type=stream_name)
+def seal(name: str) -> None:
+    """Let nothing be appended any more; its writers are fenced, its records stay.
+
+    It cannot be undone.
+    """
+    confirm(f"Seal {name} for good?")
+    _show(ask(lambda log: log.seal_stream(name)))
+
+
+@command.command()
+@click.argument("name", metavar="STREAM", type=partition_or_stream)
+@click.option(
+    "--before",
+    required=True,
+    metavar="POSITION",
+    help="latest, last:N, DLSN, sequence:N, time:RFC3339, time:-1h, txid:N.",
+)
+def truncate(*, name: str, before: str) -> None:
+    """Cut off the records of STREAM before a position, for good.
+
+    A DLSN, sequence or transaction id names a place in one partition: STREAM#P, if there are
+    several. Says at which sequence each partition begins now.
+    """
+    bound = parse_bound(before, now_us=_now_us)
+    confirm(f"Cut off the records of {name} before {before}?")
+    firsts = ask(lambda log: log.truncate_stream(name, before=bound))
+    found = [{"partition": number, "first_sequence": first} for number, first in firsts.items()]
+    show(found, this_invocation().config.output)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000  # noqa: TID251 - `time:-1h` means an hour before now.
 
 
 @command.command()

@@ -6,7 +6,7 @@ import attrs
 import click
 import trio
 
-from geolog.cli.arguments import stream_name
+from geolog.cli.arguments import partition_or_stream
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Verb, this_invocation
 from geolog.cli.output import show
@@ -19,7 +19,7 @@ _COLUMNS = [each.name for each in attrs.fields(VerifyReport) if each.name != "fu
 
 
 @click.command(cls=Verb, name="verify")
-@click.argument("name", metavar="STREAM", type=stream_name)
+@click.argument("name", metavar="STREAM", type=partition_or_stream)
 @click.option(
     "--full-copies", is_flag=True, help="Fewer than W good copies of an entry is a failure too."
 )

@@ -1,25 +1,50 @@
-"""A sealed batch on its way through the owner, and how far the owner has come."""
+"""A sealed batch on its way through the owner, and what its writer asks for it."""
 
 import attrs
 import trio
 
 from geolog.protocol.ids import Sequence
+from geolog.protocol.partition_state import WrittenBatch
 from geolog.protocol.sequencer import Assigned
 from geolog.wire.batch import SealedBatch
+from geolog.wire.entry import WriterStamp
 from topology.errors import GeologError
+
+
+@attrs.frozen(kw_only=True)
+class BatchTerms:
+    """What a batch asks for besides a place: it is refused whole if it cannot have it."""
+
+    writer: WriterStamp | None = None
+    """Who wrote it, for exactly-once."""
+    expect_sequence: int | None = None
+    """The sequence that its first record must get."""
+    transaction_first: int | None = None
+    """The first transaction id in it, if any record has one."""
+    transaction_last: int | None = None
+    """The last, which is the highest: they never decrease."""
+
+
+NO_TERMS = BatchTerms()
 
 
 @attrs.define(eq=False)
 class BatchInFlight:
-    """A sealed batch on its way; `done` is set when `error` or its place is final."""
+    """A sealed batch on its way; `done` is set when `error` or its place is final.
+
+    `received` is set before that if the owner asks for it: then the batch is in the memory of
+    an ack set, and its place is where it will be unless the ledger fails.
+    """
 
     sealed: SealedBatch
     assigned: Assigned
     since_s: float
+    terms: BatchTerms = NO_TERMS
     segment: int = 0
-    entry: int = 0
+    entry: int = -1
     error: GeologError | None = None
     done: trio.Event = attrs.field(factory=trio.Event)
+    received: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def first_sequence(self) -> Sequence:
@@ -27,20 +52,24 @@ class BatchInFlight:
         return self.assigned.first_sequence
 
     @property
-    def last_sequence(self) -> Sequence:
-        """The sequence of its last record."""
-        return Sequence(self.assigned.first_sequence + self.sealed.record_count - 1)
+    def next_sequence(self) -> Sequence:
+        """The sequence behind its last record."""
+        return Sequence(self.assigned.first_sequence + self.sealed.record_count)
 
     @property
     def size_bytes(self) -> int:
         """What it counts for in the window."""
         return self.sealed.length_bytes
 
-
-@attrs.define
-class Acknowledged:
-    """Up to where the partition is acknowledged, and how much of it in the open segment."""
-
-    last_sequence: Sequence
-    append_time_us: int
-    size_bytes: int = 0
+    def written(self, stamp: WriterStamp) -> WrittenBatch:
+        """What is remembered of it, as it was sent last."""
+        return WrittenBatch(
+            seq=stamp.seq,
+            record_count=self.sealed.record_count,
+            segment=self.segment,
+            entry=self.entry,
+            slot=0,
+            first_sequence=self.first_sequence,
+            header_crc=self.sealed.header_crc,
+            body_crc=self.sealed.body_crc,
+        )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
-from geolog.client.stream_metadata import StreamMetadata
+from geolog.client.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_catalog import LedgerCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReader
@@ -25,7 +25,7 @@ class ClusterAccess:
     metadata: Metadata
     pool: NodePool
     ledgers: LedgerMetadata
-    streams: StreamMetadata
+    partitions: PartitionMetadata
     reader: LedgerReader
     recovery: RecoveryConfig
     rng: random.Random

@@ -4,8 +4,25 @@ import attrs
 
 
 @attrs.frozen(kw_only=True)
+class PartitionDescription:
+    """Who writes a partition, and how far it reaches."""
+
+    partition: int
+    owner: str | None
+    owner_epoch: int
+    owner_is_alive: bool
+    segments_count: int
+    last_segment: int | None
+    """Number of the last segment; None while there is none."""
+    first_sequence: int
+    """Records before this sequence were trimmed."""
+    completed_sequence: int
+    """Records before this sequence lie in completed segments."""
+
+
+@attrs.frozen(kw_only=True)
 class StreamDescription:
-    """A stream's settings, owner and extent."""
+    """A stream's settings, and its partitions."""
 
     name: str
     mode: str
@@ -16,21 +33,22 @@ class StreamDescription:
     min_regions: int
     durability: str
     segment_bytes: int
+    segment_age_s: float
+    retention_s: float | None
+    """How long records are kept at least; None: for ever."""
+    retention_bytes: int | None
+    """How many bytes each partition keeps at least; None: all."""
+    writer_retention_s: float
+    is_sealed: bool
     created_us: int
-    owner: str | None
-    owner_epoch: int
-    owner_is_alive: bool
-    segments_count: int
-    last_segment: int | None
-    """Number of the last segment; None while there is none."""
-    completed_sequence: int
-    """Records before this sequence lie in completed segments."""
+    partition_list: list[PartitionDescription]
 
 
 @attrs.frozen(kw_only=True)
 class SegmentDescription:
     """One log segment and the ledger under it."""
 
+    partition: int
     segment: int
     ledger: int
     state: str

@@ -22,7 +22,7 @@ from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member
-from geolog.protocol.stream_state import StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError, NotEnoughNodesError
 from topology.placement import Adherence, Candidate, Placement, choose_ensemble
 
@@ -50,6 +50,7 @@ class LedgerSource:
 
     def __init__(
         self,
+        name: PartitionName,
         stream: StreamRecord,
         *,
         ledgers: LedgerMetadata,
@@ -58,14 +59,17 @@ class LedgerSource:
         rng: random.Random,
         nursery: trio.Nursery,
         config: PartitionConfig,
+        wants_received: bool = False,
     ) -> None:
-        self._stream = stream
+        self._name = name
+        self._quorum = stream.quorum
         self._ledgers = ledgers
         self._pool = pool
         self._region = region
         self._rng = rng
         self._nursery = nursery
         self._config = config
+        self._wants_received = wants_received
         self._writers: list[LedgerWriter] = []
         self._finder = ReplacementFinder(
             pool, region=region, rng=rng, patience_s=2 * config.member_patience_s
@@ -145,10 +149,15 @@ class LedgerSource:
             for record in (nodes[InstanceId(node)] for node in placement.nodes)
         )
         ledger = await self._ledgers.allocate(
-            self._stream.quorum, Fragment(EntryId(0), members), stream=str(self._stream.name)
+            self._quorum, Fragment(EntryId(0), members), stream=str(self._name)
         )
         writer = LedgerWriter(
-            self._pool, ledger.record, listener, nursery=self._nursery, lac=NO_ENTRY
+            self._pool,
+            ledger.record,
+            listener,
+            nursery=self._nursery,
+            lac=NO_ENTRY,
+            wants_received=self._wants_received,
         )
         self._writers = [one for one in self._writers if not one.is_closed] + [writer]
         prepared = PreparedLedger(
@@ -187,7 +196,7 @@ class LedgerSource:
 
     def _place(self, nodes: Iterable[NodeRecord]) -> Placement:
         return choose_ensemble(
-            self._stream.quorum,
+            self._quorum,
             [Candidate(node.instance, node.location) for node in nodes],
             local_region=self._region,
             rng=self._rng,

@@ -2,12 +2,15 @@
 
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Literal
 
 import attrs
 import trio
 
-from geolog.client.bounds import EARLIEST, Bound
+from geolog.background import open_background
+from geolog.client.bounds import EARLIEST, AtDlsn, AtSequence, Bound
 from geolog.client.cluster_access import ClusterAccess
 from geolog.client.descriptions import (
     HealthReport,
@@ -16,33 +19,47 @@ from geolog.client.descriptions import (
     StreamDescription,
 )
 from geolog.client.health import StreamState, judge
-from geolog.client.owner import open_partition_writer
+from geolog.client.owner import open_partition_writers
 from geolog.client.partition_config import PartitionConfig
-from geolog.client.partition_writer import PartitionWriter
-from geolog.client.reader import Reader, open_stream_reader
-from geolog.client.scan import ReaderConfig, StreamScan
-from geolog.client.stream_metadata import StreamExistsError, StreamMetadata
+from geolog.client.partition_metadata import PartitionMetadata
+from geolog.client.read_back import BatchReadBack
+from geolog.client.reader import Reader, check_one_partition, open_stream_reader
+from geolog.client.record import Gap
+from geolog.client.scan import PartitionScan, ReaderConfig
+from geolog.client.stream_catalog import StreamCatalog, StreamExistsError
+from geolog.client.stream_settings import changed_settings, check_same, check_settings
+from geolog.client.stream_upkeep import StreamUpkeep, run_retention
+from geolog.client.stream_view import StreamView
 from geolog.client.tail import TailFinder
-from geolog.client.verification import StreamVerifier, VerifyReport
-from geolog.client.writer import Writer, WriterConfig, open_linger
-from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.client.takeover import Succession
+from geolog.client.verification import Extent, StreamVerifier, VerifyReport
+from geolog.client.writer import AckLevel, Writer, open_linger
+from geolog.client.writer_lane import WriterConfig
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
+from geolog.ledger.ledger_recovery import RecoveryConfig
 from geolog.ledger.node_pool import NodePool, PoolConfig
 from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
-from geolog.protocol.ids import EntryId, LedgerId
-from geolog.protocol.stream_state import HOME_EPOCH, StreamMode, StreamName, StreamRecord
-from topology.errors import GeologError, InvalidArgumentError
-from topology.placement import Candidate, adherence_of, choose_ensemble, quorums_to_survive
+from geolog.protocol.ids import EntryId
+from geolog.protocol.retention import RetentionPolicy
+from geolog.protocol.stream_state import (
+    HOME_EPOCH,
+    SEGMENT_AGE_S,
+    WRITER_RETENTION_S,
+    PartitionName,
+    StreamMode,
+    StreamName,
+    StreamRecord,
+    parse_target,
+)
+from topology.errors import GeologError, InvalidArgumentError, SealedError
+from topology.placement import Candidate, choose_ensemble, quorums_to_survive
 from topology.quorum import Durability, QuorumConfig
 
-SEGMENT_BYTES_MIN = 64 * 1024
-
 _KNOCK_S = 2.0
-_FENCE_S = 10.0
 
 
 @attrs.frozen(kw_only=True)
@@ -92,16 +109,32 @@ class Log:
         self._config = config
         self._metadata_spare = metadata_spare
         self._ledgers = LedgerMetadata(metadata, ClusterPaths(cluster), repairs)
-        self._streams = StreamMetadata(metadata, ClusterPaths(cluster), self._ledgers)
+        self._catalog = StreamCatalog(metadata, ClusterPaths(cluster))
+        self._partitions = PartitionMetadata(metadata, ClusterPaths(cluster), self._ledgers)
         self._reader = LedgerReader(pool, region=region, rng=rng, config=config.ledger_read)
         self._tail = TailFinder(
-            streams=self._streams,
+            partitions=self._partitions,
             ledgers=self._ledgers,
             reader=self._reader,
             pool=pool,
             rng=rng,
             recovery=config.recovery,
         )
+        self._succession = Succession(
+            partitions=self._partitions,
+            ledgers=self._ledgers,
+            pool=pool,
+            region=region,
+            rng=rng,
+            recovery=config.recovery,
+        )
+        self._upkeep = StreamUpkeep(
+            catalog=self._catalog,
+            partitions=self._partitions,
+            succession=self._succession,
+            now_us=now_us,
+        )
+        self._view = StreamView(self._catalog, self._partitions, self._ledgers)
 
     def __repr__(self) -> str:
         return f"Log(cluster {self.cluster!r}, region {self.region!r})"
@@ -115,7 +148,7 @@ class Log:
             metadata=self._metadata,
             pool=self._pool,
             ledgers=self._ledgers,
-            streams=self._streams,
+            partitions=self._partitions,
             reader=self._reader,
             recovery=self._config.recovery,
             rng=self._rng,
@@ -133,40 +166,84 @@ class Log:
         min_regions: int | None = None,
         durability: str = "regions",
         mode: str = "global",
+        partitions: int = 1,
         segment_bytes: int = 64 * 1024 * 1024,
+        segment_age_s: float = SEGMENT_AGE_S,
+        retention_s: float | None = None,
+        retention_bytes: int | None = None,
+        writer_retention_s: float = WRITER_RETENTION_S,
         if_not_exists: bool = False,
     ) -> StreamDescription:
         """Make a stream: either what it shall `survive`, or its quorums, are given.
 
-        Refused when no ensemble of the cluster's nodes can hold the quorums. StreamExistsError,
-        InvalidArgumentError, NotEnoughNodesError.
+        partitions: logs of its own that it is made of, each with an order of its own.
+        segment_bytes, segment_age_s: when a segment is closed. retention_s, retention_bytes:
+        what each partition keeps at least; None keeps all. writer_retention_s: how long a named
+        writer that is idle is remembered. With `if_not_exists` a stream that exists is no
+        error if it has the same settings. Refused when no ensemble of
+        the cluster's nodes can hold the quorums. StreamExistsError, InvalidArgumentError,
+        NotEnoughNodesError.
         """
         stream = StreamName.parse(name)
         if mode != StreamMode.GLOBAL.value:
             raise InvalidArgumentError(
                 f"mode {mode!r} is not built yet; 'global' ones are durable in several regions"
             )
-        if segment_bytes < SEGMENT_BYTES_MIN:
-            raise InvalidArgumentError(
-                f"segment size {segment_bytes} bytes is too small; the smallest is"
-                f" {SEGMENT_BYTES_MIN // 1024}KiB"
-            )
-        if if_not_exists and stream in await self._streams.names():
-            return await self.describe_stream(name)
         sizes = (ensemble_size, write_quorum, ack_quorum, min_regions)
         quorum = await self._quorum(survive, sizes, durability)
         record = StreamRecord(
             name=stream,
             mode=StreamMode.GLOBAL,
             quorum=quorum,
+            partitions=partitions,
             segment_bytes=segment_bytes,
+            segment_age_s=segment_age_s,
+            retention_s=retention_s,
+            retention_bytes=retention_bytes,
+            writer_retention_s=writer_retention_s,
             created_us=self._now_us(),
         )
+        check_settings(record)
         try:
-            await self._streams.create(record)
+            await self._catalog.create(record)
         except StreamExistsError:
             if not if_not_exists:
                 raise
+            check_same(await self._catalog.read_latest(stream), record)
+        return await self.describe_stream(name)
+
+    async def update_stream(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        segment_bytes: int | None = None,
+        segment_age_s: float | None = None,
+        retention_s: float | Literal["same"] | None = "same",
+        retention_bytes: int | Literal["same"] | None = "same",
+        writer_retention_s: float | None = None,
+    ) -> StreamDescription:
+        """Change settings of a stream; what is not given stays.
+
+        Writers that are opened from now on go by them. More partitions can be had, never less.
+        A retention of None keeps all.
+        NoSuchStreamError, InvalidArgumentError, SealedError.
+        """
+        given: dict[str, object] = {
+            key: value
+            for key, value in {
+                "partitions": partitions,
+                "segment_bytes": segment_bytes,
+                "segment_age_s": segment_age_s,
+                "writer_retention_s": writer_retention_s,
+            }.items()
+            if value is not None
+        }
+        limits = {"retention_s": retention_s, "retention_bytes": retention_bytes}
+        given |= {key: value for key, value in limits.items() if value != "same"}
+        await self._catalog.change(
+            StreamName.parse(name), lambda found: changed_settings(found, given)
+        )
         return await self.describe_stream(name)
 
     async def _quorum(
@@ -190,85 +267,81 @@ class Log:
         choose_ensemble(quorum, candidates, local_region=self.region, rng=self._rng)
         return quorum
 
+    async def seal_stream(self, name: str) -> StreamDescription:
+        """Let nothing be appended to the stream any more. SealedError if it is sealed already.
+
+        Its writers are fenced; readers that follow it come to an end.
+        """
+        await self._upkeep.seal(StreamName.parse(name))
+        return await self.describe_stream(name)
+
+    async def truncate_stream(self, name: str, *, before: Bound) -> dict[int, int]:
+        """Cut off the records before a place, for good.
+
+        name: NAMESPACE/NAME, or one partition of it as NAMESPACE/NAME#P; a DLSN, sequence or
+        transaction id needs one if there are several. Returns where each partition begins now.
+        NoSuchStreamError; InvalidArgumentError for a place beyond the end.
+        """
+        _, names = await self._named(name)
+        firsts: dict[int, int] = {}
+        for one in names:
+            firsts[one.number] = await self._sequence_at(one, before, names_count=len(names))
+        return {
+            one.number: await self._upkeep.truncate(one, firsts[one.number]) for one in names
+        }
+
+    async def _sequence_at(self, name: PartitionName, bound: Bound, *, names_count: int) -> int:
+        """The sequence of the first record at or behind a place, or of the end."""
+        check_one_partition(str(name.stream), names_count, bound)
+        scan = self._scan(name)
+        end = await scan.end()
+        if isinstance(bound, AtSequence) and bound.sequence > end.sequence:
+            raise InvalidArgumentError(
+                f"sequence {bound.sequence} is beyond the end: the next of {name} is"
+                f" {end.sequence}"
+            )
+        if isinstance(bound, AtDlsn) and bound.dlsn.segment > max(1, end.segment):
+            raise InvalidArgumentError(
+                f"{bound.dlsn} is beyond the end: {name} ends in segment {end.segment}"
+            )
+        async with open_stream_reader(
+            [scan], start=bound, stop=None, is_following=False, config=self._config.reader
+        ) as reader:
+            async for run in reader.runs():
+                if not isinstance(run, Gap):
+                    return run.first_sequence + run.first_row
+        return end.sequence
+
     async def delete_stream(self, name: str) -> None:
         """Delete a stream and its records. NoSuchStreamError. Its writers are fenced.
 
         Where too few nodes answer for a fence, it is deleted all the same.
         """
-        stream = StreamName.parse(name)
-        await self._streams.depose(stream)
-        with trio.move_on_after(_FENCE_S):
-            for listed in await self._streams.segments(stream):
-                if not listed.record.is_completed:
-                    await self._close_ledger(listed.record.ledger)
-        await self._streams.delete(stream)
-
-    async def _close_ledger(self, ledger: LedgerId) -> None:
-        await recover_ledger(
-            ledger,
-            ledgers=self._ledgers,
-            pool=self._pool,
-            rng=self._rng,
-            config=self._config.recovery,
-        )
+        await self._upkeep.delete(StreamName.parse(name))
 
     async def list_streams(self, namespace: str | None = None) -> list[str]:
         """Names of all streams, or of those of one namespace, sorted."""
-        names = await self._streams.names()
+        names = await self._catalog.names()
         return [str(name) for name in names if namespace in (None, name.namespace)]
 
     async def describe_stream(self, name: str) -> StreamDescription:
-        """A stream's settings, owner and extent. NoSuchStreamError."""
-        record = await self._streams.read(StreamName.parse(name))
-        owner = (await self._streams.owner_latest(record.name)).record
-        segments = await self._streams.segments(record.name)
-        completed = [one.record for one in segments if one.record.is_completed]
-        last_sequence = completed[-1].last_sequence if completed else None
-        return StreamDescription(
-            name=str(record.name),
-            mode=record.mode.value,
-            partitions=record.partitions,
-            ensemble_size=record.quorum.ensemble_size,
-            write_quorum=record.quorum.write_quorum,
-            ack_quorum=record.quorum.ack_quorum,
-            min_regions=record.quorum.min_regions,
-            durability=record.quorum.durability.value,
-            segment_bytes=record.segment_bytes,
-            created_us=record.created_us,
-            owner=owner.owner or None,
-            owner_epoch=owner.epoch,
-            owner_is_alive=await self._streams.is_owner_alive(owner),
-            segments_count=len(segments),
-            last_segment=segments[-1].record.segment if segments else None,
-            completed_sequence=0 if last_sequence is None else last_sequence + 1,
-        )
+        """A stream's settings, owners and extent. NoSuchStreamError."""
+        return await self._view.describe(StreamName.parse(name))
 
     async def list_segments(self, name: str) -> list[SegmentDescription]:
-        """The stream's log segments, in order. NoSuchStreamError."""
-        record = await self._streams.read(StreamName.parse(name))
-        found = []
-        for listed in await self._streams.segments(record.name):
-            segment = listed.record
-            ledger = (await self._ledgers.read(segment.ledger)).record
-            members = ledger.fragments[-1].ensemble
-            regions = [member.location.region for member in members]
-            found.append(
-                SegmentDescription(
-                    segment=segment.segment,
-                    ledger=segment.ledger,
-                    state=ledger.state.value,
-                    epoch=ledger.epoch,
-                    owner_epoch=segment.owner_epoch,
-                    first_sequence=segment.first_sequence,
-                    last_sequence=segment.last_sequence,
-                    last_entry=segment.last_entry,
-                    size_bytes=segment.size_bytes,
-                    ensemble=[member.node_id for member in members],
-                    regions=regions,
-                    adherence=adherence_of(ledger.quorum, regions).value,
-                )
-            )
-        return found
+        """The log segments of a stream, or of one partition of it. NoSuchStreamError."""
+        _, names = await self._named(name)
+        return await self._view.segments(names)
+
+    async def _named(self, name: str) -> tuple[StreamRecord, list[PartitionName]]:
+        """The stream, and the partitions that NAMESPACE/NAME or NAMESPACE/NAME#P names."""
+        stream, number = parse_target(name)
+        record = await self._catalog.read(stream)
+        if number is None:
+            return record, record.partition_names()
+        if number >= record.partitions:  # It may be new.
+            record = await self._catalog.read_latest(stream)
+        return record, [record.partition(number)]
 
     async def list_nodes(self) -> list[NodeDescription]:
         """All storage nodes that ever joined, and whether they are up."""
@@ -292,13 +365,15 @@ class Log:
     async def health(self) -> HealthReport:
         """Judge the cluster as it is now."""
         states = []
-        for name in await self._streams.names():
-            record = await self._streams.read(name)
-            segments = await self._streams.segments(name)
-            ledger = None
-            if segments:
-                ledger = (await self._ledgers.read(segments[-1].record.ledger)).record
-            states.append(StreamState(str(name), record.quorum, ledger))
+        for name in await self._catalog.names():
+            record = await self._catalog.read(name)
+            for partition in record.partition_names():
+                listed = await self._partitions.last_segment(partition)
+                ledger = None
+                if listed is not None:
+                    ledger = (await self._ledgers.read(listed.record.ledger)).record
+                what = str(name) if record.partitions == 1 else str(partition)
+                states.append(StreamState(what, record.quorum, ledger))
         return judge(
             known=await list_known_nodes(self._metadata, self.cluster),
             live=await self._answering_nodes(),
@@ -335,30 +410,37 @@ class Log:
 
         `progress` is told entries done and entries in all. NoSuchStreamError, UnavailableError.
         """
-        stream = (await self._streams.read(StreamName.parse(name))).name
-        scan = self._scan(stream)
-        end = await scan.end()
+        _, names = await self._named(name)
+        extents = [one for each in names for one in await self._extents(each)]
+        verifier = StreamVerifier(
+            name, self._reader, full_copies=full_copies, progress=progress
+        )
+        total = sum(one.last + 1 for one in extents)
+        for extent in extents:
+            await verifier.verify_ledger(extent, entries_total=total)
+        return verifier.report
+
+    async def _extents(self, name: PartitionName) -> list[Extent]:
+        """The ledgers of a partition, up to its end of this moment."""
+        end = await self._scan(name).end()
         extents = []
-        for listed in await self._streams.segments(stream):
+        for listed in await self._partitions.segments(name):
             segment = listed.record
             if segment.segment > end.segment:
                 break
-            ledger = (await self._ledgers.read(segment.ledger)).record
+            try:
+                ledger = (await self._ledgers.read(segment.ledger)).record
+            except NoSuchLedgerError:
+                continue  # Trimmed meanwhile.
             last = end.entry - 1 if segment.segment == end.segment else ledger.last_entry
             assert last is not None, f"segment {segment.segment} has a successor and no end"
-            extents.append((segment.segment, ledger, EntryId(last)))
-        verifier = StreamVerifier(
-            str(stream), self._reader, full_copies=full_copies, progress=progress
-        )
-        total = sum(last + 1 for _, _, last in extents)
-        for number, ledger, last in extents:
-            await verifier.verify_ledger(ledger, number, last, entries_total=total)
-        return verifier.report
+            extents.append(Extent(name, segment, ledger, EntryId(last)))
+        return extents
 
-    def _scan(self, name: StreamName) -> StreamScan:
-        return StreamScan(
+    def _scan(self, name: PartitionName) -> PartitionScan:
+        return PartitionScan(
             name,
-            streams=self._streams,
+            partitions=self._partitions,
             ledgers=self._ledgers,
             reader=self._reader,
             tail=self._tail,
@@ -371,53 +453,64 @@ class Log:
         name: str,
         *,
         writer_id: str | None = None,
+        ack: AckLevel | Literal["received", "durable"] = AckLevel.DURABLE,
         linger_s: float = 0.001,
         batch_bytes: int = 256 * 1024,
         in_flight_bytes: int = 32 * 1024 * 1024,
     ) -> AsyncIterator[Writer]:
-        """Own the stream and append to it, while the block lasts.
+        """Own the stream, or one partition of it, and append to it while the block lasts.
 
         Opening fences whoever wrote before, and recovers what it left open. A block that ends
-        without an error flushes first.
+        without an error flushes first. writer_id: numbers the records, so that one that is
+        appended again is found out. ack: what is true when an append is answered.
         """
-        if writer_id is not None:
-            raise InvalidArgumentError(
-                f"writer id {writer_id!r}: exactly-once appends are not built yet;"
-                " open the writer without an id"
-            )
         config = WriterConfig(
             linger_s=linger_s, batch_bytes=batch_bytes, in_flight_bytes=in_flight_bytes
         )
-        stream = await self._streams.read(StreamName.parse(name))
-        progress: list[Callable[[], None]] = []
+        level = AckLevel(ack)
+        record, names = await self._named(name)
+        if record.is_sealed:
+            raise SealedError(f"{record.name} is sealed: nothing is appended to it any more")
+        told: list[Writer] = []
+        places = {one: place for place, one in enumerate(names)}
 
-        def on_progress() -> None:
-            for tell in progress:
-                tell()
+        def on_progress(one: PartitionName) -> None:
+            for writer in told:
+                writer.on_progress(places[one])
 
-        async with self._open_owner(stream, on_progress) as owner:
-            writer = Writer(owner, config, home_epoch=HOME_EPOCH, now_us=self._now_us)
-            progress.append(writer.on_progress)
-            async with open_linger(writer):
-                yield writer
-
-    def _open_owner(
-        self, stream: StreamRecord, on_progress: Callable[[], None]
-    ) -> AbstractAsyncContextManager[PartitionWriter]:
-        return open_partition_writer(
-            stream,
-            who=self._who,
-            streams=self._streams,
-            ledgers=self._ledgers,
-            metadata=self._metadata,
-            pool=self._pool,
-            region=self.region,
-            rng=self._rng,
-            config=self._config.partition,
-            recovery=self._config.recovery,
-            now_us=self._now_us,
-            on_progress=on_progress,
-        )
+        async with open_background() as nursery:
+            policy = RetentionPolicy(
+                retention_s=record.retention_s, retention_bytes=record.retention_bytes
+            )
+            async with open_partition_writers(
+                names,
+                record,
+                who=self._who,
+                succession=self._succession,
+                metadata=self._metadata,
+                config=self._config.partition,
+                wants_received=level is AckLevel.RECEIVED,
+                now_us=self._now_us,
+                on_progress=on_progress,
+            ) as owners:
+                writer = Writer(
+                    owners,
+                    config,
+                    writer_id=writer_id,
+                    ack=level,
+                    home_epoch=HOME_EPOCH,
+                    now_us=self._now_us,
+                    read_back=BatchReadBack(self._partitions, self._ledgers, self._reader).read,
+                    first_partition=self._rng.randrange(len(names)),
+                )
+                told.append(writer)
+                if not policy.keeps_all:
+                    every_s = self._config.partition.retention_every_s
+                    nursery.start_soon(
+                        partial(run_retention, self._upkeep, names, policy, every_s=every_s)
+                    )
+                async with open_linger(writer):
+                    yield writer
 
     @asynccontextmanager
     async def open_reader(
@@ -430,12 +523,12 @@ class Log:
     ) -> AsyncIterator[Reader]:
         """Read in order from `start` up to, and without, `stop`.
 
-        Without `stop` it ends at the stream's end of this moment; with `follow` it goes on.
+        name: a stream, or one partition of it. Without `stop` it ends at the end of this
+        moment; with `follow` it goes on, and ends only with a stream that is sealed.
         """
-        stream = (await self._streams.read(StreamName.parse(name))).name
+        _, names = await self._named(name)
         async with open_stream_reader(
-            self._scan(stream),
-            stream,
+            [self._scan(one) for one in names],
             start=start,
             stop=stop,
             is_following=follow,

@@ -2,11 +2,11 @@
 
 import trio
 
-from geolog.client.batch_in_flight import Acknowledged
-from geolog.client.stream_metadata import ClosingSegment, VersionedSegment
+from geolog.client.partition_metadata import ClosingSegment, VersionedSegment
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_writer import LedgerWriter
-from geolog.protocol.ids import EntryId
+from geolog.protocol.ids import EntryId, Sequence
+from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.roll import RollPolicy
 
 
@@ -20,6 +20,8 @@ class OpenSegment:
         self.writer = writer
         self.keeper = keeper
         self.written_bytes = 0
+        self.acknowledged_bytes = 0
+        """Of batches."""
         self._opened_s = trio.current_time()
 
     def __repr__(self) -> str:
@@ -35,13 +37,14 @@ class OpenSegment:
         age_s = trio.current_time() - self._opened_s
         return roll.is_due(written_bytes=self.written_bytes, age_s=age_s)
 
-    def closing(self, last_entry: EntryId, acknowledged: Acknowledged) -> ClosingSegment:
-        """How it and its ledger are to be when they end at `last_entry`."""
+    def closing(self, last_entry: EntryId, acknowledged: PartitionState) -> ClosingSegment:
+        """How it and its ledger are to be when they end at `last_entry`, in this state."""
         completed = self.segment.record.completed(
             last_entry=last_entry,
-            last_sequence=acknowledged.last_sequence,
+            last_sequence=Sequence(acknowledged.sequence_next - 1),
             last_append_time_us=acknowledged.append_time_us,
-            size_bytes=acknowledged.size_bytes,
+            last_transaction_id=acknowledged.transaction_id,
+            size_bytes=self.acknowledged_bytes,
         )
         return ClosingSegment(
             self.keeper.ledger, self.keeper.closing(last_entry), self.segment, completed

@@ -1,99 +1,105 @@
-"""Owning a partition while a block lasts: take it over, write it, show who lives, leave."""
+"""Owning partitions while a block lasts: take them over, write them, show who lives, leave."""
 
-import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
-from geolog.background import open_background
+from geolog.background import all_of, open_background
 from geolog.client.ledger_source import LedgerSource
 from geolog.client.partition_config import PartitionConfig
+from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.partition_writer import PartitionWriter
-from geolog.client.stream_metadata import StreamMetadata, VersionedOwner
-from geolog.client.takeover import take_over
-from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.ledger.ledger_recovery import RecoveryConfig
-from geolog.ledger.node_pool import NodePool
+from geolog.client.takeover import Succession
 from geolog.metadata.seam import Metadata, SessionState
-from geolog.protocol.stream_state import StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError
 
 _SESSION_LOOK_S = 1.0
 
 
 @asynccontextmanager
-async def open_partition_writer(
+async def open_partition_writers(
+    names: Sequence[PartitionName],
     stream: StreamRecord,
     *,
     who: str,
-    streams: StreamMetadata,
-    ledgers: LedgerMetadata,
+    succession: Succession,
     metadata: Metadata,
-    pool: NodePool,
-    region: str | None,
-    rng: random.Random,
     config: PartitionConfig,
-    recovery: RecoveryConfig,
+    wants_received: bool,
     now_us: Callable[[], int],
-    on_progress: Callable[[], None],
-) -> AsyncIterator[PartitionWriter]:
-    """Take the partition over, and write it while the block lasts.
+    on_progress: Callable[[PartitionName], None],
+) -> AsyncIterator[list[PartitionWriter]]:
+    """Take partitions over, and write them while the block lasts.
 
-    Waits for its predecessor's ledgers to be recovered; the caller bounds that wait.
-    NoSuchStream, NotEnoughNodesError. A block that ends without an error leaves the open ledger
-    CLOSED.
+    Waits for their predecessors' ledgers to be recovered; the caller bounds that wait.
+    NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without an error
+    leaves the open ledgers CLOSED.
     """
-    taken = await take_over(
-        stream, who=who, streams=streams, ledgers=ledgers, pool=pool, rng=rng,
-        config=recovery, region=region,
-    )  # fmt: skip
+    writers: list[PartitionWriter] = []
     async with open_background() as nursery:
-        source = LedgerSource(
-            stream,
-            ledgers=ledgers,
-            pool=pool,
-            region=region,
-            rng=rng,
-            nursery=nursery,
-            config=config,
-        )
-        writer = PartitionWriter(
-            stream,
-            taken,
-            streams=streams,
-            source=source,
-            config=config,
-            now_us=now_us,
-            on_progress=on_progress,
-        )
-        try:
-            await writer.start()
-            nursery.start_soon(writer.run, name=f"owner of {stream.name}")
-            nursery.start_soon(
-                _keep_session, metadata, streams, taken.owner, config.retry_delay_s
+
+        async def take(name: PartitionName) -> PartitionWriter:
+            writer = PartitionWriter(
+                name,
+                stream,
+                await succession.take_over(name, who),
+                partitions=succession.partitions,
+                source=LedgerSource(
+                    name,
+                    stream,
+                    ledgers=succession.ledgers,
+                    pool=succession.pool,
+                    region=succession.region,
+                    rng=succession.rng,
+                    nursery=nursery,
+                    config=config,
+                    wants_received=wants_received,
+                ),
+                config=config,
+                now_us=now_us,
+                on_progress=partial(on_progress, name),
             )
-            yield writer
-            await writer.wait_idle()
+            writers.append(writer)
+            await writer.start()
+            return writer
+
+        try:
+            in_order = await all_of([partial(take, name) for name in names])
+            for writer in in_order:
+                nursery.start_soon(writer.run, name=f"owner of {writer.name}")
+            nursery.start_soon(
+                _keep_sessions, metadata, succession.partitions, in_order, config.retry_delay_s
+            )
+            yield in_order
+            for writer in in_order:
+                await writer.wait_idle()
         finally:
             with trio.move_on_after(config.close_timeout_s, shield=True):
-                await writer.leave()
-            source.close()
+                await all_of([writer.leave for writer in writers])
+            for writer in writers:
+                writer.close()
 
 
-async def _keep_session(
-    metadata: Metadata, streams: StreamMetadata, owner: VersionedOwner, retry_delay_s: float
+async def _keep_sessions(
+    metadata: Metadata,
+    partitions: PartitionMetadata,
+    writers: Sequence[PartitionWriter],
+    retry_delay_s: float,
 ) -> None:
-    """After a lost session, show in the next one that this owner lives; never returns."""
-    shown_in = metadata.session_id
+    """After a lost session, show in the next one that these owners live; never returns."""
+    shown_in = dict.fromkeys(writers, metadata.session_id)
     while True:
         state = metadata.session_state
         session = metadata.session_id
-        if state is SessionState.CONNECTED and session != shown_in:
+        hidden = [one for one in writers if shown_in[one] != session and not one.is_failed]
+        if state is SessionState.CONNECTED and hidden:
             try:
-                if await streams.revive_session(owner.record):
-                    shown_in = session
-                    continue
+                for writer in hidden:
+                    if await partitions.revive_session(writer.owner):
+                        shown_in[writer] = session
             except GeologError:
                 pass  # Metadata is away again: it is tried after the pause.
             await trio.sleep(retry_delay_s)

@@ -36,5 +36,8 @@ class PartitionConfig:
     """How long a ledger made ahead may wait to be used; then another is made. The record of one
     that is never used expires after a day."""
 
+    retention_every_s: float = 30.0
+    """Pause between looks at what the stream's retention lets go."""
+
     prepare_retry_s: float = 2.0
     """Pause before a ledger is made ahead again after that failed; the open one goes on."""

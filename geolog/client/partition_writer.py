@@ -11,6 +11,9 @@ What it must keep true (design section 7):
 4. Ownership is a hint, the fence is the truth: with metadata away the open ledger goes on, past
    its size and age if need be; the first FENCED ends it all.
 5. A batch ends as acknowledged, refused (it was never sent), or unknown.
+6. A snapshot of the partition's state (its writers, its highest transaction id) opens every
+   ledger but the partition's first, comes again now and then, and ends a ledger that is left in
+   order. It stands before the first batch, so a ledger of no batches has none.
 
 Which ledger is written, and by which members, is `SegmentSuccession`'s to see to.
 """
@@ -21,25 +24,38 @@ from functools import partial
 
 import trio
 
-from geolog.client.batch_in_flight import Acknowledged, BatchInFlight
+from geolog.client.batch_in_flight import NO_TERMS, BatchInFlight, BatchTerms
 from geolog.client.ledger_source import LedgerSource
 from geolog.client.open_segment import OpenSegment
 from geolog.client.partition_config import PartitionConfig
+from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.segment_succession import SegmentSuccession
-from geolog.client.stream_metadata import StreamMetadata
 from geolog.client.takeover import TakenOver
 from geolog.ledger.ledger_writer import LedgerWriter
-from geolog.protocol.ids import EntryId, Epoch, Sequence
+from geolog.protocol.ids import EntryId, Epoch
+from geolog.protocol.partition_state import PartitionState, Repeat
 from geolog.protocol.sequencer import Sequencer
-from geolog.protocol.stream_state import HOME_EPOCH, StreamRecord
+from geolog.protocol.stream_state import HOME_EPOCH, OwnerRecord, PartitionName, StreamRecord
 from geolog.wire.batch import SealedBatch
-from geolog.wire.entry import encode_entry
+from geolog.wire.entry import EntryKind, WriterStamp, encode_entry
+from geolog.wire.snapshot import seal_snapshot
 from topology.errors import (
+    ConflictError,
     FencedError,
     GeologError,
     OutcomeUnknownError,
     UnavailableError,
 )
+
+_SNAPSHOT_EVERY_BYTES = 16 << 20
+_SNAPSHOT_SHARE = 4
+"""A snapshot is repeated after this many times its own bytes at least."""
+
+_LAST_SNAPSHOT_BYTES = 256 << 10
+"""With less than this behind the last snapshot no other ends a ledger: it is soon read."""
+
+_LAST_SNAPSHOT_S = 1.0
+"""How long a snapshot may take that spares the next owner some reading."""
 
 
 class PartitionWriter:
@@ -47,45 +63,60 @@ class PartitionWriter:
 
     Batches move, in order, from `_waiting` (sequence given) to `_sent` (in the open ledger, one
     entry each) and out. While the succession of segments is rolling nothing moves from the one
-    to the other.
+    to the other. `acknowledged` is the partition after all that is out; `_sent_state` after all
+    that was sent as well.
     """
 
     def __init__(
         self,
+        name: PartitionName,
         stream: StreamRecord,
         taken: TakenOver,
         *,
-        streams: StreamMetadata,
+        partitions: PartitionMetadata,
         source: LedgerSource,
         config: PartitionConfig,
         now_us: Callable[[], int],
         on_progress: Callable[[], None],
     ) -> None:
+        self.name = name
         self._stream = stream
-        self._streams = streams
+        self._partitions = partitions
+        self._source = source
         self._config = config
         self._now_us = now_us
         self._on_progress = on_progress
-        self._sequencer = Sequencer(Sequence(taken.last_sequence + 1), taken.append_time_us)
-        self.acknowledged = Acknowledged(taken.last_sequence, taken.append_time_us)
+        self.acknowledged = taken.state
+        self._sent_state = taken.state.copy()
+        self._sequencer = Sequencer(taken.state.sequence_next, taken.state.append_time_us)
+        self._transaction_id = taken.state.transaction_id  # The highest that was taken in.
+        self._seqs: dict[bytes, int] = {}  # The same of each writer, as far as it is in flight.
         self._waiting: deque[BatchInFlight] = deque()
         self._sent: deque[BatchInFlight] = deque()
         self._in_flight_bytes = 0
+        self._since_snapshot_bytes = 0
+        self._snapshot_bytes = 0
         self._failure: GeologError | None = None
+        self._progress = trio.Event()
         self._segments = SegmentSuccession(
-            stream, taken.owner, self, streams=streams, source=source, config=config
+            name, stream, taken.owner, self, partitions=partitions, source=source, config=config
         )
 
     def __repr__(self) -> str:
         return (
-            f"PartitionWriter({self._stream.name}, epoch {self.epoch}, {len(self._sent)} sent,"
+            f"PartitionWriter({self.name}, epoch {self.epoch}, {len(self._sent)} sent,"
             f" {len(self._waiting)} waiting, {self._segments.open!r})"
         )
 
     @property
+    def owner(self) -> OwnerRecord:
+        """Who owns the partition, as this owner knows it."""
+        return self._segments.owner.record
+
+    @property
     def epoch(self) -> Epoch:
         """The owner epoch under which this writer writes."""
-        return self._segments.owner.record.epoch
+        return self.owner.epoch
 
     @property
     def in_flight_bytes(self) -> int:
@@ -102,16 +133,53 @@ class PartitionWriter:
         """Why nothing more can be appended, if so."""
         return self._failure
 
-    def append_nowait(self, sealed: SealedBatch) -> BatchInFlight:
-        """Take a batch in; it is answered through `done`."""
+    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms = NO_TERMS) -> BatchInFlight:
+        """Take a batch in; it is answered through `done`.
+
+        ConflictError when its terms cannot be met: nothing of it is in the log then.
+        """
         if self._failure is not None:
             raise self._failure
+        self._check_terms(sealed, terms)
         assigned = self._sequencer.assign(sealed.record_count, now_us=self._now_us())
-        batch = BatchInFlight(sealed, assigned, trio.current_time())
+        batch = BatchInFlight(sealed, assigned, trio.current_time(), terms)
         self._in_flight_bytes += batch.size_bytes
         self._waiting.append(batch)
         self._send_waiting()
         return batch
+
+    def _check_terms(self, sealed: SealedBatch, terms: BatchTerms) -> None:
+        expected, due = terms.expect_sequence, self._sequencer.sequence_next
+        if expected is not None and expected != due:
+            raise ConflictError(
+                f"sequence {expected} is expected, but the next of {self.name} is {due}"
+            )
+        first, highest = terms.transaction_first, self._transaction_id
+        if first is not None and highest is not None and first < highest:
+            raise ConflictError(
+                f"transaction id {first} goes back: {self.name} has {highest} already"
+            )
+        if terms.writer is not None:
+            self._check_writer(terms.writer, sealed.record_count)
+            self._seqs[terms.writer.writer_id] = terms.writer.seq + sealed.record_count - 1
+        if terms.transaction_last is not None:
+            self._transaction_id = terms.transaction_last
+
+    def _check_writer(self, stamp: WriterStamp, record_count: int) -> None:
+        writer_id = stamp.writer_id
+        judged = self._sent_state.judge(writer_id, stamp.epoch, stamp.seq, record_count)
+        if judged is Repeat.DEPOSED:
+            raise FencedError(
+                f"a newer session of writer {writer_id.decode()} has written since"
+            )
+        highest = max(
+            self._sent_state.writer(writer_id).seq_highest, self._seqs.get(writer_id, -1)
+        )
+        if stamp.seq <= highest:
+            raise ConflictError(
+                f"writer {writer_id.decode()} has appended seq {highest} already: {stamp.seq}"
+                " is no new one"
+            )
 
     def _send_waiting(self) -> None:
         while self._waiting and self._segments.may_send():
@@ -123,6 +191,8 @@ class PartitionWriter:
     def _send(self, batch: BatchInFlight) -> None:
         segment = self._segments.open
         assert segment is not None
+        if self._is_snapshot_due(segment):
+            self._send_snapshot(segment)
         batch.segment = segment.number
         batch.entry = segment.writer.entry_next
         encoded = encode_entry(
@@ -130,36 +200,88 @@ class PartitionWriter:
             home_epoch=HOME_EPOCH,
             segment=batch.segment,
             entry=batch.entry,
-            first_sequence=batch.assigned.first_sequence,
+            first_sequence=batch.first_sequence,
             append_time_us=batch.assigned.append_time_us,
+            writers=[batch.terms.writer],
         )
+        _note(self._sent_state, batch)
         segment.written_bytes += encoded.length_bytes
+        self._since_snapshot_bytes += encoded.length_bytes
         segment.writer.add_nowait(encoded)
+
+    # Snapshots of the state.
+
+    def _is_snapshot_due(self, segment: OpenSegment) -> bool:
+        if segment.writer.entry_next == 0:
+            return segment.number > 1
+        pause_bytes = max(_SNAPSHOT_EVERY_BYTES, _SNAPSHOT_SHARE * self._snapshot_bytes)
+        return self._since_snapshot_bytes >= pause_bytes
+
+    def _send_snapshot(self, segment: OpenSegment) -> None:
+        """Write down the state after all that was sent."""
+        state, now_us = self._sent_state, self._now_us()
+        if segment.writer.entry_next == 0:
+            state.forget_idle(now_us - round(self._stream.writer_retention_s * 1e6))
+        self._since_snapshot_bytes = self._snapshot_bytes = 0
+        for sealed in seal_snapshot(state, now_us=now_us):
+            encoded = encode_entry(
+                [sealed],
+                kind=EntryKind.CONTROL,
+                home_epoch=HOME_EPOCH,
+                segment=segment.number,
+                entry=segment.writer.entry_next,
+                first_sequence=state.sequence_next,
+                append_time_us=state.append_time_us,
+            )
+            self._snapshot_bytes += encoded.length_bytes
+            segment.writer.add_nowait(encoded)
+
+    async def _end_with_snapshot(self) -> None:
+        """Spare the next owner what it would have to read, if that is soon done."""
+        segment = self._segments.open
+        if segment is None or self._segments.is_rolling:
+            return
+        if self._since_snapshot_bytes < _LAST_SNAPSHOT_BYTES:
+            return
+        self._send_snapshot(segment)
+        last = EntryId(segment.writer.entry_next - 1)
+        with trio.move_on_after(_LAST_SNAPSHOT_S):
+            while segment.writer.lac < last and self._failure is None:
+                await self._progress.wait()
 
     # What the ledger's writer tells.
 
     def on_lac(self, lac: EntryId) -> None:
         """Answer the batches of the acknowledged prefix."""
         sent = self._sent
-        acknowledged = self.acknowledged
+        segment = self._segments.open
+        assert segment is not None
         while sent and sent[0].entry <= lac:
             batch = sent.popleft()
-            acknowledged.last_sequence = batch.last_sequence
-            acknowledged.append_time_us = batch.assigned.append_time_us
-            acknowledged.size_bytes += batch.size_bytes
+            _note(self.acknowledged, batch)
+            segment.acknowledged_bytes += batch.size_bytes
             self._finish(batch, None)
         if self._segments.is_rolling and not sent:
             self._segments.wake()
-        self._on_progress()
+        self._tell_progress()
 
     def on_received(self, through: EntryId) -> None:
-        """It is not asked for: a batch is answered when it is durable."""
+        """Tell the batches that are in the memory of ack sets."""
+        for batch in self._sent:
+            if batch.entry > through:
+                break
+            batch.received.set()
+
+    def _tell_progress(self) -> None:
+        progress, self._progress = self._progress, trio.Event()
+        progress.set()
+        self._on_progress()
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
         """Another owns the partition: what was sent is unknown, what was not is refused."""
         segment = self._segments.open
         if segment is not None and writer is segment.writer:
-            self._fail(FencedError(f"another writer owns {self._stream.name} now: {why}"))
+            self._fail(FencedError(f"another writer owns {self.name} now: {why}"))
 
     def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - It is asked again.
         """Too few members are up: look for others."""
@@ -169,6 +291,7 @@ class PartitionWriter:
         batch.error = error
         self._in_flight_bytes -= batch.size_bytes
         batch.done.set()
+        batch.received.set()
 
     def _fail(self, failure: GeologError) -> None:
         if self._failure is not None:
@@ -181,14 +304,14 @@ class PartitionWriter:
             batch = self._sent.popleft()
             unknown = OutcomeUnknownError(
                 f"whether sequence {batch.assigned.first_sequence} and on of"
-                f" {self._stream.name} was appended is not known: {failure}"
+                f" {self.name} was appended is not known: {failure}"
             )
             unknown.__cause__ = failure
             self._finish(batch, unknown)
         while self._waiting:
             self._finish(self._waiting.popleft(), failure)
         self._segments.wake()
-        self._on_progress()
+        self._tell_progress()
 
     # What the succession of segments asks and tells.
 
@@ -213,12 +336,13 @@ class PartitionWriter:
         waited_s = trio.current_time() - (self._sent or self._waiting)[0].since_s
         if waited_s > self._config.append_timeout_s:
             raise UnavailableError(
-                f"no ledger can be written for {self._stream.name}: the oldest append waited"
+                f"no ledger can be written for {self.name}: the oldest append waited"
                 f" {waited_s:.0f} s"
             )
 
     def on_segment_open(self, segment: OpenSegment) -> None:
         """Send what is not answered once more if it is another ledger, and go on there."""
+        self._sent_state = self.acknowledged.copy()
         for batch in self._sent:
             assert batch.segment < segment.number, f"{batch} is in {segment} already"
             self._send(batch)
@@ -247,15 +371,21 @@ class PartitionWriter:
 
         What metadata does not answer is asked again; the caller bounds that.
         """
+        if self.is_idle and self._failure is None:
+            await self._end_with_snapshot()
         closing = self._segments.stop(is_clean=self.is_idle and self._failure is None)
         self._fail(FencedError("this writer is closed"))
         owner = self._segments.owner
         if closing is not None:
-            await self._insist(partial(self._streams.finish, self._stream.name, owner, closing))
-        await self._insist(partial(self._streams.release_ownership, owner))
+            await self._insist(partial(self._partitions.finish, self.name, owner, closing))
+        await self._insist(partial(self._partitions.release_ownership, owner))
         await self._segments.discard_unused()
         if closing is not None and closing.change.last_entry is not None:
             await self._segments.retire(closing.change.last_entry)
+
+    def close(self) -> None:
+        """Let go of the nodes."""
+        self._source.close()
 
     async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -266,3 +396,16 @@ class PartitionWriter:
                 if not error.retriable:
                     return  # Nothing is lost: the next owner recovers what is left open.
             await trio.sleep(self._config.retry_delay_s)
+
+
+def _note(state: PartitionState, batch: BatchInFlight) -> None:
+    """One more batch, an entry of its own, stands behind what the state says."""
+    append_time_us = batch.assigned.append_time_us
+    state.on_entry(
+        next_sequence=batch.next_sequence,
+        append_time_us=append_time_us,
+        transaction_id=batch.terms.transaction_last,
+    )
+    stamp = batch.terms.writer
+    if stamp is not None:
+        state.on_batch(stamp.writer_id, stamp.epoch, batch.written(stamp), append_time_us)

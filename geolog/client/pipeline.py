@@ -10,24 +10,40 @@ from collections.abc import Mapping
 import attrs
 import trio
 
-from geolog.client.writer import Pending, Receipt, Writer
+from geolog.client.writer import ForgottenSeqError, Pending, Receipt, Writer
 
 
 @attrs.frozen
 class Answered:
-    """One append that was answered OK."""
+    """One append that was answered OK, or for which no answer was asked."""
 
-    receipt: Receipt
+    receipt: Receipt | None
+    """Its place; None where it was not asked for, or is not remembered."""
     started_s: float
     """When it was called, by trio's clock."""
     size_bytes: int
+    is_duplicate: bool = False
+    """Whether it was in the log before."""
 
 
 @attrs.frozen
 class _Sent:
-    pending: Pending
+    pending: Pending | None
+    """None if there is nothing to wait for."""
+    is_duplicate: bool
     started_s: float
     size_bytes: int
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.pending is None or self.pending.is_done
+
+    def answered_nowait(self) -> Answered:
+        """The answer, which is there. Raises what became of the append, if it failed."""
+        receipt = None if self.pending is None else self.pending.receipt_nowait()
+        is_duplicate = self.is_duplicate or (receipt is not None and receipt.duplicate)
+        return Answered(receipt, self.started_s, self.size_bytes, is_duplicate)
 
 
 class Pipeline:
@@ -54,20 +70,40 @@ class Pipeline:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
-    ) -> None:
-        """Append without waiting for the answer; waits only while the window is full."""
+        seq: int | None = None,
+        expect_sequence: int | None = None,
+        is_answered: bool = True,
+        is_forgotten_skipped: bool = False,
+    ) -> Pending | None:
+        """Append without waiting for the answer; waits only while the window is full.
+
+        Without `is_answered` its answer does not say where it is. With `is_forgotten_skipped` a
+        `seq` that was appended, and is not remembered, is answered as a duplicate. Returns what
+        can be waited for beside the answers, if anything can.
+        """
         started_s = trio.current_time()
-        pending = None
-        while pending is None:
+        pending, is_duplicate = None, False
+        while pending is None and not is_duplicate:
             try:
                 pending = self._writer.append_nowait(
-                    value, key=key, headers=headers, transaction_id=transaction_id
+                    value,
+                    key=key,
+                    headers=headers,
+                    transaction_id=transaction_id,
+                    seq=seq,
+                    expect_sequence=expect_sequence,
                 )
             except trio.WouldBlock:
                 await self._writer.wait_writable()
-        self._sent.append(_Sent(pending, started_s, len(value)))
+            except ForgottenSeqError:
+                if not is_forgotten_skipped:
+                    raise
+                is_duplicate = True
+        answer = pending if is_answered else None
+        self._sent.append(_Sent(answer, is_duplicate, started_s, len(value)))
         if len(self._sent) == 1:
             self._wake()
+        return answer
 
     def close(self) -> None:
         """Nothing more will be pushed: the answers end after those that are due."""
@@ -83,13 +119,12 @@ class Pipeline:
             if self._is_closed:
                 return []
             await self._changed.wait()
-        await self._sent[0].pending.wait()
+        first = self._sent[0].pending
+        if first is not None:
+            await first.wait()
         answers = []
-        while self._sent and self._sent[0].pending.is_done:
-            sent = self._sent[0]
-            answers.append(
-                Answered(sent.pending.receipt_nowait(), sent.started_s, sent.size_bytes)
-            )
+        while self._sent and self._sent[0].is_done:
+            answers.append(self._sent[0].answered_nowait())
             self._sent.popleft()
         return answers
 

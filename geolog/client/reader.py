@@ -1,103 +1,70 @@
-"""Reading a stream in order: one task reads ahead into a bounded channel, the caller takes.
+"""Reading a stream in order: a task a partition reads ahead into one bounded channel.
 
-A bounded read ends at the end that was asked for when it was opened, or fails.
+Records of one partition come in order; those of several come as they are there. A bounded read
+ends at the ends that were asked for when it was opened, or fails.
 """
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Generic, TypeVar
 
 import attrs
 import trio
 
-from geolog.background import open_background
-from geolog.client.bounds import Bound
-from geolog.client.record import Record, RecordBatch
+from geolog.background import all_of, open_background
+from geolog.client.bounds import AtDlsn, AtSequence, AtTransaction, Bound
+from geolog.client.record import Gap, GapReason, Record, RecordBatch
 from geolog.client.scan import (
+    UNKNOWN_SEQUENCE,
     Begin,
+    PartitionScan,
     ReaderConfig,
-    StreamScan,
     Until,
     row_of_transaction,
 )
-from geolog.client.walk import Chunk, StreamWalk
+from geolog.client.tail import PartitionEnd
+from geolog.client.walk import Chunk, PartitionWalk, TrimmedRun
 from geolog.ledger.ledger_reader import FetchedEntry
-from geolog.protocol.stream_state import SegmentRecord, StreamName
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EntryKind
-from topology.errors import GeologError
+from topology.errors import GeologError, InvalidArgumentError, TrimmedError
 
-Received = Chunk | GeologError
+T = TypeVar("T")
 
 
-class Reader:
-    """Records of one stream in order; `Log.open_reader` makes it."""
+@attrs.define
+class _Lane:
+    """What is wanted of one partition, and how far its reading came."""
 
-    def __init__(
-        self,
-        name: StreamName,
-        start: Begin,
-        until: Until,
-        received: trio.MemoryReceiveChannel[Received],
-    ) -> None:
-        self._name = name
-        self._start = start
-        self._until = until
-        self._received = received
-        self._sequence_next: int | None = None
-        self._is_begun = False
-        self._is_over = False
-        self._failure: GeologError | None = None
-        self._batches: deque[RecordBatch] = deque()
-        self._records: Iterator[Record] = iter(())
+    name: PartitionName
+    begin: Begin
+    until: Until
+    is_begun: bool = False
+    is_over: bool = False
+    """Whether nothing behind what was given is wanted."""
 
-    def __repr__(self) -> str:
-        return f"Reader({self._name}, next sequence {self._sequence_next})"
+    def gap(self, from_sequence: int | None, to_sequence: int) -> Gap:
+        """What was trimmed."""
+        start = None if from_sequence == UNKNOWN_SEQUENCE else from_sequence
+        return Gap(
+            str(self.name.stream), self.name.number, GapReason.TRIMMED, start, to_sequence
+        )
 
-    def __aiter__(self) -> "Reader":
-        return self
-
-    async def __anext__(self) -> Record:
-        record = next(self._records, None)
-        while record is None:
-            self._records = iter(await self._next_batch())
-            record = next(self._records, None)
-        return record
-
-    def batches(self) -> "BatchReader":
-        """The native unit: runs of records with consecutive sequences."""
-        return BatchReader(self._next_batch)
-
-    async def _next_batch(self) -> RecordBatch:
-        while not self._batches:
-            if self._failure is not None:
-                raise self._failure  # Also when it is asked again: it never ends short.
-            if self._is_over:
-                raise StopAsyncIteration
-            try:
-                received = await self._received.receive()
-            except trio.EndOfChannel:
-                raise StopAsyncIteration from None
-            if isinstance(received, GeologError):
-                self._failure = received
-                continue
-            for fetched in received.entries:
-                self._batches.extend(self._batches_of(received.segment, fetched))
-        batch = self._batches.popleft()
-        self._sequence_next = batch.end_sequence
-        return batch
-
-    def _batches_of(self, segment: SegmentRecord, fetched: FetchedEntry) -> list[RecordBatch]:
+    def batches_of(self, segment: SegmentRecord, fetched: FetchedEntry) -> list[RecordBatch]:
+        """The wanted records of an entry."""
         header = fetched.decoded.header
         if header.kind is not EntryKind.DATA:
             return []
         found = []
         slot = 0
         for index, line in enumerate(header.lines):
-            if self._is_over:
+            if self.is_over:
                 break
             batch = RecordBatch(
-                stream=str(self._name),
-                partition=0,
+                stream=str(self.name.stream),
+                partition=self.name.number,
                 epoch=header.home_epoch,
                 segment=segment.segment,
                 entry=header.entry,
@@ -112,40 +79,129 @@ class Reader:
             cut = self._cut(batch)
             if len(cut):
                 found.append(cut)
-                self._is_begun = True
+                self.is_begun = True
         return found
 
     def _cut(self, batch: RecordBatch) -> RecordBatch:
         """Without the rows before the start and behind the end."""
-        start, first = self._start, max(0, self._start.sequence - batch.first_sequence)
-        if (batch.segment, batch.entry) == (start.segment, start.entry):
-            first = max(first, start.slot - batch.first_slot)
-        if start.time_us is not None and batch.timestamp_us < start.time_us:
+        begin, first = self.begin, max(0, self.begin.sequence - batch.first_sequence)
+        if (batch.segment, batch.entry) == (begin.segment, begin.entry):
+            first = max(first, begin.slot - batch.first_slot)
+        if begin.time_us is not None and batch.timestamp_us < begin.time_us:
             first = batch.end_row
-        if start.transaction_id is not None and not self._is_begun:
-            first = max(first, row_of_transaction(batch, start.transaction_id))
-        end = self._until.end_row(batch)
-        self._is_over = self._is_over or end < batch.end_row
+        if begin.transaction_id is not None and not self.is_begun:
+            first = max(first, row_of_transaction(batch, begin.transaction_id))
+        end = self.until.end_row(batch)
+        self.is_over = self.is_over or end < batch.end_row
         return attrs.evolve(batch, first_row=min(first, end), end_row=end)
 
 
-@attrs.frozen
-class BatchReader:
-    """The same reader, batch by batch."""
+Received = tuple[_Lane, Chunk | TrimmedRun] | GeologError
 
-    _next: Callable[[], Awaitable[RecordBatch]]
 
-    def __aiter__(self) -> "BatchReader":
+class Reader:
+    """Records of one stream in order; `Log.open_reader` makes it.
+
+    Where records were trimmed that it would have given, it raises ReadTrimmedError, whose `gap`
+    says which, and goes on behind them when it is asked again; `items` and `runs` give a `Gap`
+    in their place.
+    """
+
+    def __init__(self, what: str, received: trio.MemoryReceiveChannel[Received]) -> None:
+        self._what = what
+        self._received = received
+        self._failure: GeologError | None = None
+        self._batches: deque[RecordBatch | Gap] = deque()
+        self._records: Iterator[Record] = iter(())
+
+    def __repr__(self) -> str:
+        return f"Reader({self._what})"
+
+    def __aiter__(self) -> "Reader":
         return self
 
-    async def __anext__(self) -> RecordBatch:
+    async def __anext__(self) -> Record:
+        item = await self._next_item()
+        if isinstance(item, Gap):
+            raise ReadTrimmedError(item)
+        return item
+
+    def items(self) -> "Items[Record | Gap]":
+        """Records, and gaps where some were trimmed."""
+        return Items(self._next_item)
+
+    def batches(self) -> "Items[RecordBatch]":
+        """The native unit: runs of records with consecutive sequences. TrimmedError."""
+        return Items(self._next_batch)
+
+    def runs(self) -> "Items[RecordBatch | Gap]":
+        """The native unit, and gaps where records were trimmed."""
+        return Items(self._next_run)
+
+    async def _next_item(self) -> Record | Gap:
+        record = next(self._records, None)
+        while record is None:
+            run = await self._next_run()
+            if isinstance(run, Gap):
+                return run
+            self._records = iter(run)
+            record = next(self._records, None)
+        return record
+
+    async def _next_batch(self) -> RecordBatch:
+        run = await self._next_run()
+        if isinstance(run, Gap):
+            raise ReadTrimmedError(run)
+        return run
+
+    async def _next_run(self) -> RecordBatch | Gap:
+        while not self._batches:
+            if self._failure is not None:
+                raise self._failure  # Also when it is asked again: it never ends short.
+            try:
+                received = await self._received.receive()
+            except trio.EndOfChannel:
+                raise StopAsyncIteration from None
+            if isinstance(received, GeologError):
+                self._failure = received
+                continue
+            lane, found = received
+            if isinstance(found, TrimmedRun):
+                self._batches.append(lane.gap(found.from_sequence, found.to_sequence))
+                continue
+            for fetched in found.entries:
+                self._batches.extend(lane.batches_of(found.segment, fetched))
+        return self._batches.popleft()
+
+
+@attrs.frozen
+class Items(Generic[T]):
+    """The same reader, in other units."""
+
+    _next: Callable[[], Awaitable[T]]
+
+    def __aiter__(self) -> "Items[T]":
+        return self
+
+    async def __anext__(self) -> T:
         return await self._next()
+
+
+class ReadTrimmedError(TrimmedError):
+    """Records that a reader would have given were trimmed: `gap` says which."""
+
+    def __init__(self, gap: Gap) -> None:
+        first = "what was asked for" if gap.from_sequence is None else gap.from_sequence
+        super().__init__(
+            f"{gap.stream}#{gap.partition}: records from {first} on were trimmed; the first"
+            f" that is there is {gap.to_sequence}"
+        )
+        self.gap = gap
 
 
 @asynccontextmanager
 async def open_stream_reader(
-    scan: StreamScan,
-    name: StreamName,
+    scans: list[PartitionScan],
     *,
     start: Bound,
     stop: Bound | None,
@@ -154,26 +210,65 @@ async def open_stream_reader(
 ) -> AsyncIterator[Reader]:
     """Read from `start` up to, and without, `stop`; by default up to the end of this moment.
 
-    With `is_following` it goes on behind that end, until `stop` or for ever.
+    With `is_following` it goes on behind that end, until `stop`, or for ever. A bound that
+    names a place in one partition is refused for several: InvalidArgumentError.
     """
+    what = str(scans[0].name if len(scans) == 1 else scans[0].name.stream)
+    check_one_partition(what, len(scans), start)
+    check_one_partition(what, len(scans), stop)
+    found = await all_of(
+        [partial(_found_lane, scan, start, stop, is_following) for scan in scans]
+    )
+    send, receive = trio.open_memory_channel[Received](config.ahead_chunks)
+    async with open_background() as nursery, send:
+        for scan, (lane, end) in zip(scans, found, strict=True):
+            nursery.start_soon(
+                _read_ahead, scan, lane, end, send.clone(), name=f"read ahead of {scan.name}"
+            )
+        send.close()
+        yield Reader(what, receive)
+
+
+def check_one_partition(what: str, count: int, bound: Bound | None) -> None:
+    """InvalidArgumentError if a bound names a place in one partition, and there are several."""
+    if count > 1 and isinstance(bound, AtDlsn | AtSequence | AtTransaction):
+        raise InvalidArgumentError(
+            f"{what} has {count} partitions, each with places of its own: name one of them, as"
+            f" {what}#0"
+        )
+
+
+async def _found_lane(
+    scan: PartitionScan,
+    start: Bound,
+    stop: Bound | None,
+    is_following: bool,  # noqa: FBT001 - Called through a partial.
+) -> tuple[_Lane, PartitionEnd | None]:
+    """Where reading of one partition begins and ends."""
     end = None if is_following else await scan.end()
     begin = await scan.locate(start, end)
-    until = await scan.until(stop, end)
-    send, receive = trio.open_memory_channel[Received](config.ahead_chunks)
+    return _Lane(scan.name, begin, await scan.until(stop, end)), end
 
-    async def read_ahead() -> None:
-        async with send:
-            try:
-                if until.is_before(begin):
-                    return
-                with StreamWalk(scan, begin, end) as walk:
-                    while (chunk := await walk.next_chunk()) is not None:
-                        await send.send(chunk)
-                        if until.is_past(chunk.entries[-1].decoded.header):
-                            return
-            except GeologError as error:
-                await send.send(error)
 
-    async with open_background() as nursery:
-        nursery.start_soon(read_ahead, name=f"read ahead of {name}")
-        yield Reader(name, begin, until, receive)
+async def _read_ahead(
+    scan: PartitionScan,
+    lane: _Lane,
+    end: PartitionEnd | None,
+    send: trio.MemorySendChannel[Received],
+) -> None:
+    async with send:
+        try:
+            begin = lane.begin
+            if begin.trimmed_from is not None:
+                await send.send((lane, TrimmedRun(begin.trimmed_from, begin.sequence)))
+            if lane.until.is_before(begin):
+                return
+            with PartitionWalk(scan, begin, end) as walk:
+                while (found := await walk.next_chunk()) is not None:
+                    await send.send((lane, found))
+                    if isinstance(found, Chunk) and lane.until.is_past(
+                        found.entries[-1].decoded.header
+                    ):
+                        return
+        except GeologError as error:
+            await send.send(error)

@@ -1,5 +1,6 @@
 """What a reader gives: batches, and records as views of (batch, row)."""
 
+import enum
 from collections.abc import Iterator
 
 import attrs
@@ -40,6 +41,30 @@ class RecordBatch:
     def values(self) -> list[bytes]:
         """The values of all records."""
         return [self.batch.value(row) for row in range(self.first_row, self.end_row)]
+
+
+class GapReason(enum.Enum):
+    """Why records that there were cannot be read."""
+
+    TRIMMED = "trimmed"
+    """They were truncated, or are past their retention."""
+    DIVERGED = "diverged"
+    """They were appended by a home that was given up, and are not in the log that goes on."""
+    EVICTED = "evicted"
+    """They were dropped before they could be relayed."""
+
+
+@attrs.frozen
+class Gap:
+    """A run of sequences that a reader does not give, where it would have given them."""
+
+    stream: str
+    partition: int
+    reason: GapReason
+    from_sequence: int | None
+    """The first that is missing; None where it was named by a DLSN that is gone."""
+    to_sequence: int
+    """The first that is there again, or will be."""
 
 
 class Record:

@@ -1,4 +1,8 @@
-"""A stream's segments and ledgers as one reader knows them, and the place it begins at."""
+"""A partition's segments and ledgers as one reader knows them, and the place it begins at.
+
+A place is found by the records of the segments first, then by the headers of entries, always by
+halves: nothing is scanned.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -16,9 +20,10 @@ from geolog.client.bounds import (
     LastRecords,
     Latest,
 )
+from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.record import RecordBatch
-from geolog.client.stream_metadata import StreamMetadata
-from geolog.client.tail import StreamEnd, TailFinder
+from geolog.client.segment_list import SegmentList
+from geolog.client.tail import PartitionEnd, TailFinder
 from geolog.ledger.ledger_metadata import (
     LedgerMetadata,
     VersionedLedger,
@@ -26,8 +31,9 @@ from geolog.ledger.ledger_metadata import (
 from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
 from geolog.protocol.ids import DLSN, NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from geolog.protocol.stream_state import HOME_EPOCH, SegmentRecord, StreamName
-from geolog.wire.entry import EntryHeader
+from geolog.protocol.stream_state import HOME_EPOCH, PartitionName, SegmentRecord
+from geolog.wire.batch import Columns
+from geolog.wire.entry import Entry, EntryHeader, EntryKind
 from topology.errors import (
     DamagedBytesError,
     DataLostError,
@@ -37,6 +43,9 @@ from topology.errors import (
 )
 
 T = TypeVar("T")
+
+UNKNOWN_SEQUENCE = -1
+"""Of a record that was trimmed, and is known by another name only."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,6 +81,8 @@ class Begin:
     time_us: int | None = None
     transaction_id: int | None = None
     slot: int = 0
+    trimmed_from: int | None = None
+    """The sequence that was asked for, if what is there begins behind it."""
 
 
 @attrs.frozen
@@ -114,14 +125,14 @@ class Until:
         return max(0, end)
 
 
-class StreamScan:
-    """What a reader knows of its stream; `StreamWalk` walks over the entries."""
+class PartitionScan:
+    """What a reader knows of one partition; `PartitionWalk` walks over the entries."""
 
     def __init__(
         self,
-        name: StreamName,
+        name: PartitionName,
         *,
-        streams: StreamMetadata,
+        partitions: PartitionMetadata,
         ledgers: LedgerMetadata,
         reader: LedgerReader,
         tail: TailFinder,
@@ -130,23 +141,12 @@ class StreamScan:
         self.name = name
         self.reader = reader
         self.config = config
-        self.segments: dict[int, SegmentRecord] = {}
-        """By number, as last read."""
-        self._streams = streams
+        self.segments = SegmentList(name, partitions)
+        self._partitions = partitions
         self._ledgers = ledgers
         self._tail = tail
 
-    async def refresh(self, *, changed: trio.Event | None = None) -> None:
-        """Read the list of segments again; `changed` is set once, when it is not true any more.
-
-        NoSuchStreamError when the stream is gone.
-        """
-        if changed is not None:
-            await self._streams.owner(self.name, changed=changed)
-        listed = await self._streams.segments(self.name)
-        self.segments = {one.record.segment: one.record for one in listed}
-
-    async def end(self) -> StreamEnd:
+    async def end(self) -> PartitionEnd:
         """The end of the stream now. UnavailableError when it cannot be found in time."""
         timeout_s = self.config.end_timeout_s
         return await self._insist(
@@ -171,10 +171,33 @@ class StreamScan:
                 await trio.sleep(self.config.retry_delay_s)
         raise UnavailableError(f"{late}: {why}")
 
-    async def locate(self, start: Bound, end: StreamEnd | None) -> Begin:
+    async def segment(self, number: int) -> SegmentRecord | None:
+        """A listed segment's record, with patience; None if it is not listed, or gone since."""
+        return await self._insist(
+            lambda: self.segments.at(number),
+            timeout_s=self.config.stall_timeout_s,
+            late=f"segment {number} of {self.name} could not be looked up",
+            why="metadata does not answer",
+        )
+
+    async def trim(self) -> int:
+        """The sequence at which the partition begins now, with patience."""
+        found = await self._insist(
+            lambda: self._partitions.trim(self.name),
+            timeout_s=self.config.end_timeout_s,
+            late=f"where {self.name} begins could not be looked up",
+            why="metadata does not answer",
+        )
+        return found.first_sequence
+
+    async def is_sealed(self) -> bool:
+        """Whether nothing is appended any more."""
+        return (await self._partitions.owner_latest(self.name)).record.is_sealed
+
+    async def locate(self, start: Bound, end: PartitionEnd | None) -> Begin:
         """Turn a bound into a place to begin at."""
         await self._insist(
-            self.refresh,
+            self.segments.refresh,
             timeout_s=self.config.end_timeout_s,
             late=f"the segments of {self.name} could not be listed",
             why="metadata does not answer",
@@ -182,25 +205,41 @@ class StreamScan:
         if end is None and isinstance(start, Latest | LastRecords):
             end = await self.end()
         match start:
-            case Earliest():
-                return Begin()
             case Latest():
                 assert end is not None
                 return Begin(end.segment, end.entry, end.sequence)
             case LastRecords(count):
                 assert end is not None
-                return await self._at_sequence(max(0, end.sequence - count))
+                return await self.at_sequence(max(await self.trim(), end.sequence - count))
+            case AtTime(time_us):
+                return await self._not_before_trim(await self._at_time(time_us))
+            case AtTransaction(transaction_id):
+                return await self._not_before_trim(await self._at_transaction(transaction_id))
+            case Earliest():
+                return await self.at_sequence(await self.trim())
             case AtSequence(sequence, home_epoch):
                 self._check_home_epoch(home_epoch)
-                return await self._at_sequence(sequence)
+                return await self._from_sequence(sequence, await self.trim())
             case AtDlsn(dlsn):
-                return Begin(dlsn.segment, dlsn.entry, slot=dlsn.slot)
-            case AtTime(time_us):
-                return await self._at_time(time_us)
-            case AtTransaction(transaction_id):
-                return Begin(transaction_id=transaction_id)
+                return await self._at_dlsn(dlsn)
 
-    async def until(self, stop: Bound | None, end: StreamEnd | None) -> Until:
+    async def _from_sequence(self, sequence: int, trim: int) -> Begin:
+        if sequence >= trim:
+            return await self.at_sequence(sequence)
+        return attrs.evolve(await self.at_sequence(trim), trimmed_from=sequence)
+
+    async def _not_before_trim(self, begin: Begin) -> Begin:
+        return attrs.evolve(begin, sequence=max(begin.sequence, await self.trim()))
+
+    async def _at_dlsn(self, dlsn: DLSN) -> Begin:
+        """The place itself, or where the partition begins if that lies behind it."""
+        trim = await self.trim()
+        first = self.segments.next_from(1)
+        if first is not None and dlsn.segment < first:
+            return attrs.evolve(await self.at_sequence(trim), trimmed_from=UNKNOWN_SEQUENCE)
+        return Begin(dlsn.segment, dlsn.entry, trim, slot=dlsn.slot)
+
+    async def until(self, stop: Bound | None, end: PartitionEnd | None) -> Until:
         """Turn the bound at which to stop into what records are compared with."""
         limit = None if end is None else end.sequence
         match stop:
@@ -230,38 +269,75 @@ class StreamScan:
                 f" {HOME_EPOCH}"
             )
 
-    async def _at_sequence(self, sequence: int) -> Begin:
-        segment = self._last_segment(lambda one: one.first_sequence <= sequence)
+    async def at_sequence(self, sequence: int) -> Begin:
+        """The place of a sequence that was not trimmed."""
+        segment = await self._last_segment(lambda one: one.first_sequence <= sequence)
         if segment is None:
             return Begin(sequence=sequence)
-        entry = await self._search(segment, lambda header: header.first_sequence <= sequence)
+        if segment.first_sequence == sequence:
+            return Begin(segment.segment, 0, sequence)
+        entry = await self._search(segment, lambda one: one.header.first_sequence <= sequence)
         return Begin(segment.segment, entry, sequence)
 
     async def _at_time(self, time_us: int) -> Begin:
-        segment = self._last_segment(lambda one: one.append_time_us_before < time_us)
+        segment = await self._last_segment(lambda one: one.append_time_us_before < time_us)
         if segment is None:
             return Begin(time_us=time_us)
-        entry = await self._search(segment, lambda header: header.append_time_us < time_us)
+        entry = await self._search(segment, lambda one: one.header.append_time_us < time_us)
         return Begin(segment.segment, entry, time_us=time_us)
 
-    def _last_segment(self, holds: Callable[[SegmentRecord], bool]) -> SegmentRecord | None:
-        return next(
-            (one for _, one in sorted(self.segments.items(), reverse=True) if holds(one)), None
+    async def _at_transaction(self, transaction_id: int) -> Begin:
+        def is_before(highest: int | None) -> bool:
+            return highest is None or highest < transaction_id
+
+        segment = await self._last_segment(lambda one: is_before(one.transaction_id_before))
+        if segment is None:
+            return Begin(transaction_id=transaction_id)
+        entry = await self._search_transaction(segment, transaction_id)
+        return Begin(segment.segment, entry, transaction_id=transaction_id)
+
+    async def _last_segment(
+        self, holds: Callable[[SegmentRecord], bool]
+    ) -> SegmentRecord | None:
+        return await self._insist(
+            lambda: self.segments.last_where(holds),
+            timeout_s=self.config.stall_timeout_s,
+            late=f"the segments of {self.name} could not be looked up",
+            why="metadata does not answer",
         )
 
-    async def _search(
-        self, segment: SegmentRecord, holds: Callable[[EntryHeader], bool]
-    ) -> EntryId:
+    async def _search(self, segment: SegmentRecord, holds: Callable[[Entry], bool]) -> EntryId:
         """The last entry of which `holds` is true, if it is true of a prefix; else 0."""
         ledger = (await self.ledger_of(segment)).record
         low, high = 0, await self._readable_to(segment, ledger) + 1
         while high - low > 1:
             middle = EntryId((low + high) // 2)
             fetched = await self._fetch(ledger, middle)
-            if holds(fetched.decoded.header):
+            if holds(fetched.decoded):
                 low = middle
             else:
                 high = middle
+        return EntryId(low)
+
+    async def _search_transaction(self, segment: SegmentRecord, transaction_id: int) -> EntryId:
+        """The last entry with transaction ids that begin below this one; 0 if there is none.
+
+        Entries without any say nothing: then the next one that has some is looked at.
+        """
+        ledger = (await self.ledger_of(segment)).record
+        low, high = 0, await self._readable_to(segment, ledger) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            entry, lowest = middle, None
+            for entry in range(middle, high):
+                fetched = await self._fetch(ledger, EntryId(entry))
+                lowest = lowest_transaction_id(fetched.decoded)
+                if lowest is not None:
+                    break
+            if lowest is None or lowest >= transaction_id:
+                high = middle
+            else:
+                low = entry
         return EntryId(low)
 
     async def _readable_to(self, segment: SegmentRecord, ledger: LedgerRecord) -> EntryId:
@@ -299,7 +375,7 @@ class StreamScan:
         )
 
     def known_end(
-        self, segment: SegmentRecord, ledger: LedgerRecord, end: StreamEnd | None
+        self, segment: SegmentRecord, ledger: LedgerRecord, end: PartitionEnd | None
     ) -> EntryId:
         """The last entry of the segment that may be shown, as far as it need not be asked."""
         if end is not None and end.segment == segment.segment:
@@ -337,7 +413,7 @@ class StreamScan:
 
     async def check_stream(self) -> None:
         """NoSuchStreamError if the stream is gone."""
-        await self._streams.read(self.name)
+        await self._partitions.owner_latest(self.name)
 
     async def moved(self, ledger: LedgerRecord) -> LedgerRecord | None:
         """The ledger as it is now, if its entries are elsewhere than was known; else None."""
@@ -359,3 +435,17 @@ def row_of_transaction(batch: RecordBatch, transaction_id: int) -> int:
         if found is not None and found >= transaction_id:
             return row
     return batch.end_row
+
+
+def lowest_transaction_id(entry: Entry) -> int | None:
+    """The first transaction id in the entry, if it has one: the others are not lower."""
+    if entry.header.kind is not EntryKind.DATA:
+        return None
+    for index in range(len(entry.header.lines)):
+        if Columns.TRANSACTION_IDS in entry.columns(index):
+            batch = entry.open(index)
+            for row in range(len(batch)):
+                found = batch.transaction_id(row)
+                if found is not None:
+                    return found
+    return None

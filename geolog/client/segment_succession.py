@@ -20,21 +20,26 @@ from typing import Protocol
 
 import trio
 
-from geolog.client.batch_in_flight import Acknowledged
 from geolog.client.ledger_source import LedgerSource, PreparedLedger
 from geolog.client.open_segment import OpenSegment
 from geolog.client.partition_config import PartitionConfig
-from geolog.client.stream_metadata import (
+from geolog.client.partition_metadata import (
     ClosingSegment,
-    StreamMetadata,
+    PartitionMetadata,
     VersionedOwner,
     VersionedSegment,
 )
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.ledger.ledger_writer import LedgerListener
-from geolog.protocol.ids import EntryId, InstanceId, Sequence
+from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.roll import RollPolicy
-from geolog.protocol.stream_state import HOME_EPOCH, SegmentRecord, StreamRecord
+from geolog.protocol.stream_state import (
+    HOME_EPOCH,
+    PartitionName,
+    SegmentRecord,
+    StreamRecord,
+)
 from topology.errors import FencedError, GeologError, NotEnoughNodesError
 from topology.placement import Adherence
 
@@ -58,8 +63,8 @@ class SegmentUser(LedgerListener, Protocol):
         ...
 
     @property
-    def acknowledged(self) -> Acknowledged:
-        """Up to where all is answered."""
+    def acknowledged(self) -> PartitionState:
+        """The partition up to where all is answered."""
         ...
 
     def check_deadline(self) -> None:
@@ -84,20 +89,23 @@ class SegmentSuccession:
 
     def __init__(
         self,
+        name: PartitionName,
         stream: StreamRecord,
         owner: VersionedOwner,
         user: SegmentUser,
         *,
-        streams: StreamMetadata,
+        partitions: PartitionMetadata,
         source: LedgerSource,
         config: PartitionConfig,
     ) -> None:
-        self._stream = stream
+        self._name = name
         self._user = user
-        self._streams = streams
+        self._partitions = partitions
         self._source = source
         self._config = config
-        self._roll = RollPolicy(segment_bytes=stream.segment_bytes)
+        self._roll = RollPolicy(
+            segment_bytes=stream.segment_bytes, segment_age_s=stream.segment_age_s
+        )
         self._next: PreparedLedger | None = None
         self._prepare_not_before_s = 0.0
         self._keep_not_before_s = 0.0
@@ -139,7 +147,7 @@ class SegmentSuccession:
         return (
             self._next is not None
             and segment.is_full(self._roll)
-            and self._streams.is_reachable
+            and self._partitions.is_reachable
         )
 
     # The one task.
@@ -305,9 +313,8 @@ class SegmentSuccession:
             prepared.writer.close()
             return
         if prepared.writer.is_over:  # While metadata's answer was on its way.
-            raise FencedError(f"another writer owns {self._stream.name} now")
+            raise FencedError(f"another writer owns {self._name} now")
         self._better_not_before_s = trio.current_time() + self._config.better_ledger_s
-        self._user.acknowledged.size_bytes = 0
         keeper = self._source.keeper(ledger, prepared.writer)
         self.open = OpenSegment(segment, prepared.writer, keeper)
         self.is_rolling = False
@@ -319,8 +326,8 @@ class SegmentSuccession:
         segment = self._segment_of(prepared)
         while True:
             try:
-                self.owner, ledger, opened = await self._streams.activate(
-                    self._stream.name,
+                self.owner, ledger, opened = await self._partitions.activate(
+                    self._name,
                     self.owner,
                     closing=closing,
                     opening=prepared.ledger,
@@ -345,10 +352,11 @@ class SegmentSuccession:
             segment=self.owner.record.segment_highest + 1,
             ledger=prepared.ledger.record.ledger,
             home_epoch=HOME_EPOCH,
-            first_sequence=Sequence(acknowledged.last_sequence + 1),
+            first_sequence=acknowledged.sequence_next,
             owner_epoch=self.owner.record.epoch,
             activated_us=self._user.now_us(),
             append_time_us_before=acknowledged.append_time_us,
+            transaction_id_before=acknowledged.transaction_id,
         )
 
     # Leaving.

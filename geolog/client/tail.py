@@ -1,4 +1,4 @@
-"""Where a stream ends: asked for, never assumed (design section 8).
+"""Where a partition ends: asked for, never assumed (design section 8).
 
 The end of an open ledger lies before the first entry of whose write set a blocking set says
 ABSENT. Entries between the LAC and that end may have been answered OK and may still vanish:
@@ -12,15 +12,14 @@ import random
 import attrs
 import trio
 
-from geolog.client.stream_metadata import StreamMetadata, VersionedSegment
-from geolog.client.takeover import completed_as_closed
+from geolog.client.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from geolog.protocol.stream_state import SegmentRecord, StreamName
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 
 _LAC_POLL_S = 0.005
 _STATE_POLL_S = 0.1
@@ -28,7 +27,7 @@ _RECOVERY_PATIENCE_S = 2.0
 
 
 @attrs.frozen
-class StreamEnd:
+class PartitionEnd:
     """Behind the last acknowledged record of the moment at which it was asked for."""
 
     segment: int
@@ -38,19 +37,19 @@ class StreamEnd:
 
 
 class TailFinder:
-    """Finds the ends of streams and ledgers."""
+    """Finds the ends of partitions and ledgers."""
 
     def __init__(
         self,
         *,
-        streams: StreamMetadata,
+        partitions: PartitionMetadata,
         ledgers: LedgerMetadata,
         reader: LedgerReader,
         pool: NodePool,
         rng: random.Random,
         recovery: RecoveryConfig,
     ) -> None:
-        self._streams = streams
+        self._partitions = partitions
         self._ledgers = ledgers
         self._reader = reader
         self._pool = pool
@@ -58,23 +57,26 @@ class TailFinder:
         self._recovery = recovery
         self._recoveries: dict[tuple[LedgerId, Epoch], float] = {}
 
-    async def end_of(self, name: StreamName) -> StreamEnd:
-        """The end of the stream as of a moment after this call; the caller bounds the wait."""
+    async def end_of(self, name: PartitionName) -> PartitionEnd:
+        """The end of the partition as of a moment after this call; the caller bounds the wait.
+
+        NoSuchStreamError.
+        """
         while True:
-            segments = await self._streams.segments(name)
-            if not segments:
-                await self._streams.read(name)  # NoSuchStreamError
-                return StreamEnd(0, 0, 0, 0)
-            last = segments[-1].record
+            listed = await self._partitions.last_segment(name)
+            if listed is None:
+                await self._partitions.owner_latest(name)  # NoSuchStreamError
+                return PartitionEnd(0, 0, 0, 0)
+            last = listed.record
             if not last.is_completed:
-                found = await self._end_of_open(name, segments[-1])
+                found = await self._end_of_open(name, last)
                 if found is None:
                     continue  # It was closed meanwhile: there may be a successor.
                 return found
             assert last.last_entry is not None
             assert last.last_sequence is not None
             assert last.last_append_time_us is not None
-            return StreamEnd(
+            return PartitionEnd(
                 last.segment,
                 last.last_entry + 1,
                 last.last_sequence + 1,
@@ -82,42 +84,33 @@ class TailFinder:
             )
 
     async def _end_of_open(
-        self, name: StreamName, listed: VersionedSegment
-    ) -> StreamEnd | None:
-        segment = listed.record
+        self, name: PartitionName, segment: SegmentRecord
+    ) -> PartitionEnd | None:
         ledger = (await self._ledgers.read_latest(segment.ledger)).record
         if ledger.state is not LedgerState.CLOSED:
             end = await self._end_entry(name, ledger)
             if end is None:
                 return None
             return await self._end_at(segment, ledger, end)
-        again = await self._streams.segments(name)
-        if not again or again[-1].record.segment != segment.segment:
+        again = await self._partitions.last_segment(name)
+        if again is None or again.record.segment != segment.segment:
             return None
-        done = await completed_as_closed(segment, ledger, self._reader)
-        assert done.last_entry is not None
-        assert done.last_sequence is not None
-        assert done.last_append_time_us is not None
-        return StreamEnd(
-            segment.segment,
-            done.last_entry + 1,
-            done.last_sequence + 1,
-            done.last_append_time_us,
-        )
+        assert ledger.last_entry is not None
+        return await self._end_at(segment, ledger, EntryId(ledger.last_entry + 1))
 
     async def _end_at(
         self, segment: SegmentRecord, ledger: LedgerRecord, end: EntryId
-    ) -> StreamEnd:
+    ) -> PartitionEnd:
         if end == 0:
-            return StreamEnd(
+            return PartitionEnd(
                 segment.segment, 0, segment.first_sequence, segment.append_time_us_before
             )
         last = EntryId(end - 1)
         (fetched, *_) = await self._reader.read(ledger, last, last)
         header = fetched.decoded.header
-        return StreamEnd(segment.segment, end, header.next_sequence, header.append_time_us)
+        return PartitionEnd(segment.segment, end, header.next_sequence, header.append_time_us)
 
-    async def _end_entry(self, name: StreamName, ledger: LedgerRecord) -> EntryId | None:
+    async def _end_entry(self, name: PartitionName, ledger: LedgerRecord) -> EntryId | None:
         """The end of an open ledger, once the LAC has reached it; None to look again.
 
         That is so when it was closed, or its members are not those that were asked.
@@ -148,7 +141,7 @@ class TailFinder:
         found = (await self._ledgers.read_latest(ledger.ledger)).record
         return found.fragments != ledger.fragments
 
-    async def _is_ended(self, name: StreamName, ledger: LedgerRecord) -> bool:
+    async def _is_ended(self, name: PartitionName, ledger: LedgerRecord) -> bool:
         """Whether the ledger is CLOSED now; closes it when nobody else is there to do so.
 
         It also is over for those who ask its members when these are others by now: they may
@@ -157,9 +150,9 @@ class TailFinder:
         found = (await self._ledgers.read_latest(ledger.ledger)).record
         if found.state is LedgerState.CLOSED or found.fragments != ledger.fragments:
             return True
-        owner = (await self._streams.owner_latest(name)).record
+        owner = (await self._partitions.owner_latest(name)).record
         is_waited_for = (
-            await self._streams.is_owner_alive(owner)
+            await self._partitions.is_owner_alive(owner)
             if found.state is LedgerState.OPEN
             else self._is_recovery_fresh(found)
         )

@@ -6,20 +6,22 @@ from contextlib import suppress
 import attrs
 import trio
 
-from geolog.client.stream_metadata import (
+from geolog.client.partition_metadata import (
     GIVE_BACK_S,
-    StreamMetadata,
+    PartitionMetadata,
     VersionedOwner,
     VersionedSegment,
 )
+from geolog.client.state_recovery import recovered_state
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool
-from geolog.protocol.ids import EntryId, Sequence
+from geolog.protocol.ids import Sequence
 from geolog.protocol.ledger_state import LedgerRecord
-from geolog.protocol.stream_state import SegmentRecord, StreamRecord
-from topology.errors import GeologError
+from geolog.protocol.partition_state import PartitionState
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from topology.errors import DamagedBytesError, GeologError
 
 
 @attrs.frozen
@@ -27,93 +29,107 @@ class TakenOver:
     """The new owner, and where its partition goes on."""
 
     owner: VersionedOwner
-    last_sequence: Sequence
-    append_time_us: int
+    state: PartitionState
 
 
-async def take_over(
-    stream: StreamRecord,
-    *,
-    who: str,
-    streams: StreamMetadata,
-    ledgers: LedgerMetadata,
-    pool: NodePool,
-    region: str | None,
-    rng: random.Random,
-    config: RecoveryConfig,
-) -> TakenOver:
-    """Own the partition, with every listed ledger CLOSED. FencedError if taken over in turn.
+@attrs.frozen(kw_only=True)
+class Succession:
+    """Ends what an owner of a partition left open, and tells what its log says."""
 
-    Whoever does not come to the end, for whatever reason, gives the partition back: as long as
-    an owner is alive readers leave its open ledger to it.
-    """
-    owner = await streams.take_ownership(stream.name, who)
-    try:
-        return await _take_over_as(
-            owner,
-            stream,
-            streams=streams,
-            ledgers=ledgers,
-            pool=pool,
-            region=region,
-            rng=rng,
-            config=config,
-        )
-    except BaseException:
-        with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
-            await streams.release_ownership(owner)
-        raise
+    partitions: PartitionMetadata
+    ledgers: LedgerMetadata
+    pool: NodePool
+    region: str | None
+    rng: random.Random
+    recovery: RecoveryConfig
 
+    async def take_over(self, name: PartitionName, who: str) -> TakenOver:
+        """Own the partition, with every listed ledger CLOSED.
 
-async def _take_over_as(
-    owner: VersionedOwner,
-    stream: StreamRecord,
-    *,
-    streams: StreamMetadata,
-    ledgers: LedgerMetadata,
-    pool: NodePool,
-    region: str | None,
-    rng: random.Random,
-    config: RecoveryConfig,
-) -> TakenOver:
-    reader = LedgerReader(pool, region=region, rng=rng, config=LedgerReadConfig())
-    last: SegmentRecord | None = None
-    for listed in await streams.segments(stream.name):
+        FencedError if it was taken over in turn, SealedError, NoSuchStreamError. Whoever does
+        not come to the end, for whatever reason, gives the partition back: as long as an owner
+        is alive readers leave its open ledger to it.
+        """
+        owner = await self.partitions.take_ownership(name, who)
+        try:
+            return TakenOver(owner, await self.end_open_segment(name, owner))
+        except BaseException:
+            with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
+                await self.partitions.release_ownership(owner)
+            raise
+
+    async def end_open_segment(
+        self, name: PartitionName, owner: VersionedOwner
+    ) -> PartitionState:
+        """Close the ledger that may be open, store its segment's end: the partition's state.
+
+        Only the last ledger of the list can be open: each is listed in the step that closes the
+        one before it.
+        """
+        listed = await self.partitions.last_segment(name)
+        if listed is None:
+            return PartitionState()
         last = listed.record
-        if last.is_completed:
-            continue
-        closed = await recover_ledger(
-            last.ledger, ledgers=ledgers, pool=pool, rng=rng, config=config
+        closed = None if last.is_completed else await self._close(last)
+        reader = LedgerReader(
+            self.pool, region=self.region, rng=self.rng, config=LedgerReadConfig()
         )
-        last = await completed_as_closed(last, closed, reader)
-        await streams.complete_segment(
-            stream.name, owner, VersionedSegment(last, listed.version)
+        state = await recovered_state(
+            name,
+            last_segment=last.segment,  # A later one is of whoever has fenced us meanwhile.
+            partitions=self.partitions,
+            ledgers=self.ledgers,
+            reader=reader,
         )
-    if last is None:
-        return TakenOver(owner, Sequence(-1), 0)
+        if closed is None:
+            return _checked(name, last, state)
+        assert closed.last_entry is not None
+        if closed.last_entry < 0:
+            _go_on_behind_nothing(state, last)
+        completed = last.completed(
+            last_entry=closed.last_entry,
+            last_sequence=Sequence(state.sequence_next - 1),
+            last_append_time_us=state.append_time_us,
+            last_transaction_id=state.transaction_id,
+            size_bytes=None,
+        )
+        await self.partitions.complete_segment(
+            name, owner, VersionedSegment(completed, listed.version)
+        )
+        return state
+
+    async def close_open_ledger(self, name: PartitionName) -> None:
+        """Close the ledger that may be open: its writer is fenced."""
+        listed = await self.partitions.last_segment(name)
+        if listed is not None and not listed.record.is_completed:
+            await self._close(listed.record)
+
+    async def _close(self, segment: SegmentRecord) -> LedgerRecord:
+        return await recover_ledger(
+            segment.ledger,
+            ledgers=self.ledgers,
+            pool=self.pool,
+            rng=self.rng,
+            config=self.recovery,
+        )
+
+
+def _go_on_behind_nothing(state: PartitionState, empty: SegmentRecord) -> None:
+    """What an empty segment's record says holds also where all before it is gone."""
+    state.sequence_next = empty.first_sequence
+    state.append_time_us = max(state.append_time_us, empty.append_time_us_before)
+    if state.transaction_id is None:
+        state.transaction_id = empty.transaction_id_before
+
+
+def _checked(name: PartitionName, last: SegmentRecord, state: PartitionState) -> PartitionState:
+    """The state, which must end where the list does."""
     assert last.last_sequence is not None
-    assert last.last_append_time_us is not None
-    return TakenOver(owner, last.last_sequence, last.last_append_time_us)
-
-
-async def completed_as_closed(
-    segment: SegmentRecord, ledger: LedgerRecord, reader: LedgerReader
-) -> SegmentRecord:
-    """The segment with the end that its CLOSED ledger has; its last entry is read for that."""
-    assert ledger.last_entry is not None
-    if ledger.last_entry < 0:
-        return segment.completed(
-            last_entry=ledger.last_entry,
-            last_sequence=Sequence(segment.first_sequence - 1),
-            last_append_time_us=segment.append_time_us_before,
-            size_bytes=0,
+    if last.last_entry is not None and last.last_entry < 0:
+        _go_on_behind_nothing(state, last)
+    if state.sequence_next != last.last_sequence + 1:
+        raise DamagedBytesError(
+            f"{name}: its log ends before sequence {state.sequence_next}, its list of segments"
+            f" before {last.last_sequence + 1}"
         )
-    last = EntryId(ledger.last_entry)
-    (fetched, *_) = await reader.read(ledger, last, last)
-    header = fetched.decoded.header
-    return segment.completed(
-        last_entry=last,
-        last_sequence=Sequence(header.next_sequence - 1),
-        last_append_time_us=header.append_time_us,
-        size_bytes=None,
-    )
+    return state

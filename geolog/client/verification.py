@@ -9,6 +9,7 @@ from geolog.ledger.ledger_reader import LedgerReader
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.messages import Answer
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EntryHeader, decode_entry
 from topology.errors import DamagedBytesError, GeologError
 from topology.quorum import AckRule
@@ -55,6 +56,16 @@ class VerifyReport:
 
 
 @attrs.frozen
+class Extent:
+    """A segment that is verified: entries 0 to `last` of its ledger."""
+
+    partition: PartitionName
+    segment: SegmentRecord
+    ledger: LedgerRecord
+    last: EntryId
+
+
+@attrs.frozen
 class _Copy:
     slot: int
     answer: Answer
@@ -76,12 +87,15 @@ class StreamVerifier:
         self.report = VerifyReport(stream, full_copies=full_copies)
         self._reader = reader
         self._progress = progress
+        self._partition: PartitionName | None = None
         self._sequence_next: int | None = 0
 
-    async def verify_ledger(
-        self, record: LedgerRecord, segment: int, last: EntryId, *, entries_total: int
-    ) -> None:
-        """Verify entries 0 to `last` of a segment."""
+    async def verify_ledger(self, extent: Extent, *, entries_total: int) -> None:
+        """Verify a segment, the one behind the one before it."""
+        record, segment, last = extent.ledger, extent.segment.segment, extent.last
+        if extent.partition != self._partition:
+            self._partition = extent.partition
+            self._sequence_next = extent.segment.first_sequence
         self.report.segments += 1
         first = EntryId(0)
         while first <= last:
@@ -122,7 +136,7 @@ class StreamVerifier:
 
     def _judge(self, rule: AckRule, segment: int, entry: EntryId, found: list[_Copy]) -> None:
         report = self.report
-        where = f"segment {segment} entry {entry}"
+        where = f"{self._partition} segment {segment} entry {entry}"
         of_write_set = [copy for copy in found if rule.write_mask(entry) >> copy.slot & 1]
         good = [copy for copy in of_write_set if copy.header is not None]
         report.entries += 1

@@ -1,4 +1,4 @@
-"""Walking over a stream's entries, segment after segment, up to an end or for ever.
+"""Walking over a partition's entries, segment after segment, up to an end or for ever.
 
 Whatever a replica gives is checked against what must come next: the entry's own header says
 segment, entry and first sequence, so a copy that belongs elsewhere is found.
@@ -6,6 +6,9 @@ segment, entry and first sequence, so a copy that belongs elsewhere is found.
 A ledger's record may change while it is read: its writer gives a place to another node, a
 copier moves what is closed. Who reads by an old record may ask nodes that have nothing; so
 before entries count as lost, and now and then while they do not come, the record is read again.
+
+What is trimmed while it is read may be gone at any moment: then the walk goes on where the
+partition begins, and says what it leaves out.
 """
 
 import math
@@ -13,8 +16,8 @@ import math
 import attrs
 import trio
 
-from geolog.client.scan import Begin, StreamScan
-from geolog.client.tail import StreamEnd
+from geolog.client.scan import Begin, PartitionScan
+from geolog.client.tail import PartitionEnd
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.ledger_reader import FetchedEntry, Followed
 from geolog.ledger.ledger_stream import LedgerStream
@@ -40,57 +43,78 @@ class Chunk:
     entries: list[FetchedEntry]
 
 
-class StreamWalk:
+@attrs.frozen
+class TrimmedRun:
+    """Sequences that were trimmed, from the one that was due on."""
+
+    from_sequence: int | None
+    to_sequence: int
+
+
+class PartitionWalk:
     """Stands before the next entry. A context manager: nothing is under way after it.
 
     Invariants: all entries of the ledger up to `_readable` are acknowledged; `_stream`, if
     there is one, stands at `_entry` of that ledger, by the record that is in `_ledger`.
     """
 
-    def __init__(self, scan: StreamScan, begin: Begin, end: StreamEnd | None) -> None:
+    def __init__(self, scan: PartitionScan, begin: Begin, end: PartitionEnd | None) -> None:
         self._scan = scan
         self._config = scan.config
         self._end = end
         self._segment = max(1, begin.segment)
         self._entry = EntryId(begin.entry)
         self._sequence: int | None = None
+        self._least_sequence = begin.sequence  # What lies before is not wanted.
         self._ledger: LedgerRecord | None = None
         self._ledger_changed = trio.Event()
         self._readable = EntryId(begin.entry - 1)
         self._stream: LedgerStream | None = None
+        self._is_sealed = False  # And all of it was given.
         self._asked_all_s = -math.inf
 
     def __repr__(self) -> str:
-        return f"StreamWalk({self._scan.name}, at entry {self._entry} of {self._segment})"
+        return f"PartitionWalk({self._scan.name}, at entry {self._entry} of {self._segment})"
 
-    def __enter__(self) -> "StreamWalk":
+    def __enter__(self) -> "PartitionWalk":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._close_stream()
 
-    async def next_chunk(self) -> Chunk | None:
-        """The next entries, in order; None at the end. Who follows comes to no end."""
-        while not self._is_at_end():
-            segment = self._scan.segments.get(self._segment)
-            if segment is None:
-                await self._find_segment()
-                continue
-            ledger = await self._ledger_of(segment)
-            if self._entry > self._readable:
-                self._readable = self._scan.known_end(segment, ledger, self._end)
-            if self._entry <= self._readable:
-                return self._checked(segment, await self._fetch())
-            if self._is_over(segment, ledger):
-                self._segment, self._entry = self._segment + 1, EntryId(0)
-                continue
-            entries = await self._follow(segment, ledger)
-            if entries:
-                return self._checked(segment, entries)
-        return None
+    async def next_chunk(self) -> Chunk | TrimmedRun | None:
+        """The next entries, in order; None at the end.
+
+        Who follows a stream that is not sealed comes to no end.
+        """
+        found: Chunk | TrimmedRun | None = None
+        while found is None and not self._is_at_end():
+            try:
+                found = await self._step()
+            except NoSuchLedgerError:
+                await self._check_trimmed()
+        return found
+
+    async def _step(self) -> Chunk | TrimmedRun | None:
+        """Entries, if it comes to some; else one step on towards them."""
+        segment = await self._scan.segment(self._segment)
+        if segment is None:
+            return await self._find_segment()
+        ledger = await self._ledger_of(segment)
+        if self._entry > self._readable:
+            self._readable = self._scan.known_end(segment, ledger, self._end)
+        if self._entry <= self._readable:
+            return self._checked(segment, await self._fetch())
+        if self._is_over(segment, ledger):
+            self._segment, self._entry = self._segment + 1, EntryId(0)
+            return None
+        entries = await self._follow(segment, ledger)
+        return self._checked(segment, entries) if entries else None
 
     def _is_at_end(self) -> bool:
         end = self._end
+        if self._is_sealed:
+            return True
         return end is not None and (self._segment, self._entry) >= (end.segment, end.entry)
 
     def _is_over(self, segment: SegmentRecord, ledger: LedgerRecord) -> bool:
@@ -225,39 +249,78 @@ class StreamWalk:
                 self._ledger = await self._scan.ledger_now(segment, self._ledger_changed)
                 self._close_stream()
                 return
-        except NoSuchLedgerError:
-            await self._scan.check_stream()  # NoSuchStreamError, if that is why.
-            raise
         except GeologError as error:
             if not error.retriable:
                 raise
         self._ledger_changed.set()  # It is still not known.
 
-    async def _find_segment(self) -> None:
+    # Segments that are gone, or not there yet.
+
+    async def _check_trimmed(self) -> None:
+        """After the ledger was found to be gone: its segment must be gone from the list too.
+
+        NoSuchStreamError, or NoSuchLedgerError.
+        """
+        self._close_stream()
+        self._ledger = None
+        await self._scan.check_stream()
+        await self._scan.segments.refresh(least=self._segment)
+        segment = await self._scan.segment(self._segment)
+        if segment is not None:
+            raise NoSuchLedgerError(
+                f"there is no ledger {segment.ledger}, but {self._scan.name} lists it as"
+                f" segment {segment.segment}: metadata is damaged"
+            )
+
+    async def _find_segment(self) -> TrimmedRun | None:
         """Go to the segment at which the walk stands, or the next one: wait until it is listed.
 
-        NoSuchStreamError when the stream is gone.
+        When there is none and will be none, the stream being sealed, that is the end.
+        NoSuchStreamError.
         """
         is_following = self._end is None
         while True:
             changed = trio.Event()
             try:
-                await self._scan.refresh(changed=changed)
+                await self._scan.segments.refresh(least=self._segment, changed=changed)
+                number = self._scan.segments.next_from(self._segment)
+                if number is not None:
+                    return await self._go_to(number)
+                if is_following and await self._scan.is_sealed():
+                    self._is_sealed = True
+                    return None
             except GeologError as error:
                 if not (is_following and error.retriable):
                     raise
                 await trio.sleep(self._config.retry_delay_s)
                 continue
-            number = min(
-                (one for one in self._scan.segments if one >= self._segment), default=None
-            )
-            if number is not None:
-                if number > self._segment:
-                    self._segment, self._entry = number, EntryId(0)
-                return
             if not is_following:
                 raise DataLostError(
                     f"segment {self._segment} of {self._scan.name} was there when the read"
                     " began, and is not listed any more"
                 )
             await changed.wait()
+
+    async def _go_to(self, number: int) -> TrimmedRun | None:
+        """Stand at the first entry of a listed segment; what lies between was trimmed."""
+        if number == self._segment:
+            return None
+        segment = await self._scan.segment(number)
+        if segment is None:
+            return None  # It went as well: the list is read again.
+        due = self._least_sequence if self._sequence is None else self._sequence
+        self._close_stream()
+        if segment.first_sequence <= due:
+            self._segment, self._entry = number, EntryId(0)
+            return None
+        trim = await self._scan.trim()
+        if trim < segment.first_sequence:
+            raise DataLostError(
+                f"{self._scan.name}: sequence {due} is due, and the next that is listed is"
+                f" {segment.first_sequence}, but {trim} is the first that was not trimmed"
+            )
+        begin = await self._scan.at_sequence(trim)
+        self._segment, self._entry = max(number, begin.segment), EntryId(begin.entry)
+        self._sequence, self._least_sequence = None, trim
+        self._ledger = None
+        return TrimmedRun(due, trim)

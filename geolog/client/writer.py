@@ -1,114 +1,74 @@
 """The application's side of appending: records become sealed batches, batches become receipts.
 
-Records gather in the batch that is being filled. It is sealed when it is full, when `linger_s`
-has passed, or at once when nothing is in flight: so one append alone waits for nobody, and
-under load batches fill by themselves while others are on their way.
+A writer has a lane for each partition that it writes; all lanes share one window of bytes.
+
+A writer with an id numbers its records: a record whose number is in the log already is not
+appended again but answered with its first position, after its bytes were compared with those
+that are there.
 """
 
-import math
-from collections.abc import AsyncIterator, Callable, Mapping
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
 
 import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.protocol.ids import DLSN, Epoch, Position, Sequence
-from geolog.wire.batch import SealedBatch, seal_batch
-from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX
-from topology.errors import GeologError, InvalidArgumentError, TooLargeError
+from geolog.client.partitioner import Partitioner
+from geolog.client.writer_lane import (
+    BatchTaker,
+    Filling,
+    RecordFields,
+    WriterConfig,
+    WriterLane,
+    WriterSession,
+    size_of,
+)
+from geolog.protocol.ids import DLSN, Position
+from geolog.protocol.partition_state import WrittenBatch
+from geolog.protocol.stream_state import PartitionName
+from geolog.wire.batch import Batch
+from geolog.wire.limits import WRITER_ID_BYTES_MAX
+from topology.errors import (
+    ConflictError,
+    GeologError,
+    InvalidArgumentError,
+    TooLargeError,
+)
 
-T = TypeVar("T")
-
-_RECORD_OVERHEAD_BYTES = 32
-"""What a record adds to a batch besides its bytes: three offsets, times and ids, generously."""
-
-_HEADER_OVERHEAD_BYTES = 16
-
-_BATCH_SPARE_BYTES = 1024
-"""What the columns of a batch need besides their rows: ends and padding, generously."""
-
-
-class Placed(Protocol):
-    """A sealed batch on its way; once `done` is set it has a place, or `error` says why not."""
-
-    done: trio.Event
-    error: GeologError | None
-    segment: int
-    entry: int
-
-    @property
-    def first_sequence(self) -> Sequence:
-        """The sequence of its first record."""
-        ...
+ReadBack = Callable[[PartitionName, WrittenBatch], Awaitable[Batch]]
+"""Reads a batch that was appended before. DataLostError, UnavailableError."""
 
 
-class BatchTaker(Protocol):
-    """Where sealed batches go: the owner in this process, or a session with a proxy."""
-
-    @property
-    def epoch(self) -> Epoch:
-        """The owner epoch under which appends are answered."""
-        ...
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """Bytes of batches that are not answered."""
-        ...
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is in flight."""
-        ...
-
-    @property
-    def failure(self) -> GeologError | None:
-        """Why nothing more can be appended, if so."""
-        ...
-
-    def append_nowait(self, sealed: SealedBatch) -> Placed:
-        """Take a batch in."""
-        ...
+class ForgottenSeqError(ConflictError):
+    """A seq is below the highest of its writer, and its record is not remembered."""
 
 
-@attrs.frozen(kw_only=True)
-class WriterConfig:
-    """How records gather into batches, and how many may be in flight."""
+class AckLevel(enum.Enum):
+    """What is true when an append is answered.
 
-    linger_s: float = 0.001
-    """How long a batch may wait for more records while others are in flight."""
+    RECEIVED: the record is in the memory of an ack set. Its position is provisional: power lost
+    everywhere at once, or a takeover, can lose it. DURABLE: it is on the disks of an ack set.
+    """
 
-    batch_bytes: int = 256 * 1024
-    """Bytes at which a batch is sealed. Larger ones cost less per record and wait longer."""
-
-    in_flight_bytes: int = 32 * 1024 * 1024
-    """Bytes that may be gathered, sent and not yet answered; beyond it appends wait."""
-
-    def __attrs_post_init__(self) -> None:
-        if not 0 <= self.linger_s < math.inf:
-            raise InvalidArgumentError(f"linger_s is {self.linger_s}; it is a time from 0 on")
-        largest = BATCH_BYTES_MAX - _BATCH_SPARE_BYTES
-        if not 0 < self.batch_bytes <= largest:
-            raise InvalidArgumentError(
-                f"batch_bytes is {self.batch_bytes}; it lies between 1 and {largest}"
-            )
-        if self.in_flight_bytes < self.batch_bytes:
-            raise InvalidArgumentError(
-                f"in_flight_bytes {self.in_flight_bytes} is below batch_bytes"
-                f" {self.batch_bytes}: no batch could ever be sent"
-            )
+    RECEIVED = "received"
+    DURABLE = "durable"
 
 
 @attrs.frozen
 class Receipt:
-    """An acknowledged record: its place, for good."""
+    """An appended record: its place, for good unless it is provisional."""
 
     partition: int
     dlsn: DLSN
     sequence: int
     epoch: int
     duplicate: bool = False
+    """Whether it was in the log before."""
+    provisional: bool = False
+    """Whether it is not yet on disk, and may still be lost."""
 
     @property
     def position(self) -> Position:
@@ -126,28 +86,37 @@ class WriterStatistics:
     in_flight_bytes_max: int
 
 
-@attrs.define(eq=False)
-class _Filling:
-    """The batch that is being filled, column by column; then its way through the log."""
-
-    values: list[bytes] = attrs.field(factory=list)
-    created_us: list[int] = attrs.field(factory=list)
-    keys: list[bytes | None] | None = None
-    transaction_ids: list[int | None] | None = None
-    headers: list[Mapping[str, bytes]] | None = None
-    size_bytes: int = 0
-    sealed: trio.Event = attrs.field(factory=trio.Event)
-    placed: Placed | None = None
-    error: GeologError | None = None
-
-
-class Pending:
+class Pending(ABC):
     """An append on its way."""
 
-    __slots__ = ("_batch", "_slot", "_writer")
+    __slots__ = ()
 
-    def __init__(self, writer: "Writer", batch: _Filling, slot: int) -> None:
+    @property
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Whether it is answered, one way or the other."""
+
+    @abstractmethod
+    async def wait(self) -> Receipt:
+        """Wait for the answer. Raises what became of the append, if it was not acknowledged."""
+
+    @abstractmethod
+    async def wait_durable(self) -> Receipt:
+        """Wait until the record is on the disks of an ack set, whatever the writer's level."""
+
+    @abstractmethod
+    def receipt_nowait(self) -> Receipt:
+        """The answer, if it is there; trio.WouldBlock if not yet."""
+
+
+class _NewRecord(Pending):
+    """A record that is in a batch."""
+
+    __slots__ = ("_batch", "_partition", "_slot", "_writer")
+
+    def __init__(self, writer: "Writer", partition: int, batch: Filling, slot: int) -> None:
         self._writer = writer
+        self._partition = partition
         self._batch = batch
         self._slot = slot
 
@@ -156,14 +125,26 @@ class Pending:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is answered, one way or the other."""
         batch = self._batch
-        return batch.error is not None or (
-            batch.placed is not None and batch.placed.done.is_set()
-        )
+        if batch.error is not None or batch.placed is None:
+            return batch.error is not None
+        return self._answered_event(batch).is_set()
+
+    def _answered_event(self, batch: Filling) -> trio.Event:
+        assert batch.placed is not None
+        if self._writer.ack is AckLevel.RECEIVED:
+            return batch.placed.received
+        return batch.placed.done
 
     async def wait(self) -> Receipt:
-        """Wait for the answer. Raises what became of the append, if it was not acknowledged."""
+        batch = self._batch
+        if batch.placed is None and batch.error is None:
+            await batch.sealed.wait()
+        if batch.placed is not None:
+            await self._answered_event(batch).wait()
+        return self.receipt_nowait()
+
+    async def wait_durable(self) -> Receipt:
         batch = self._batch
         if batch.placed is None and batch.error is None:
             await batch.sealed.wait()
@@ -172,49 +153,102 @@ class Pending:
         return self.receipt_nowait()
 
     def receipt_nowait(self) -> Receipt:
-        """The answer, if it is there; trio.WouldBlock if not yet."""
         batch = self._batch
         if batch.error is not None:
             raise batch.error
-        placed = batch.placed
-        if placed is None or not placed.done.is_set():
+        if not self.is_done:
             raise trio.WouldBlock
+        placed = batch.placed
+        assert placed is not None
         if placed.error is not None:
             raise placed.error
         slot = self._slot
         return Receipt(
-            0,
+            self._partition,
             DLSN(placed.segment, placed.entry, slot),
             placed.first_sequence + slot,
             self._writer.home_epoch,
+            provisional=not placed.done.is_set(),
         )
 
 
+class _RepeatedRecord(Pending):
+    """A record that was in the log before: its bytes are compared when it is waited for."""
+
+    __slots__ = ("_ask", "_receipt")
+
+    def __init__(self, ask: Callable[[], Awaitable[Receipt]]) -> None:
+        self._ask = ask
+        self._receipt: Receipt | GeologError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Pending {'done' if self.is_done else 'to be compared'}>"
+
+    @property
+    def is_done(self) -> bool:
+        return self._receipt is not None
+
+    async def wait(self) -> Receipt:
+        if self._receipt is None:
+            try:
+                self._receipt = await self._ask()
+            except GeologError as error:
+                if error.retriable:
+                    raise
+                self._receipt = error
+        return self.receipt_nowait()
+
+    async def wait_durable(self) -> Receipt:
+        return await self.wait()
+
+    def receipt_nowait(self) -> Receipt:
+        if self._receipt is None:
+            raise trio.WouldBlock
+        if isinstance(self._receipt, GeologError):
+            raise self._receipt
+        return self._receipt
+
+
 class Writer:
-    """Appends to one stream, in order; `Log.open_writer` makes it."""
+    """Appends to one stream, in order in each partition; `Log.open_writer` makes it."""
 
     def __init__(
         self,
-        taker: BatchTaker,
+        takers: Sequence[BatchTaker],
         config: WriterConfig,
         *,
+        writer_id: str | None = None,
+        ack: AckLevel = AckLevel.DURABLE,
         home_epoch: int,
         now_us: Callable[[], int],
+        read_back: ReadBack | None = None,
+        first_partition: int = 0,
     ) -> None:
-        self._taker = taker
-        self._config = config
-        self._now_us = now_us
+        self.ack = ack
         self.home_epoch = home_epoch
-        self._filling: _Filling | None = None
-        self._has_filling = trio.Event()
+        self._config = config
+        self._read_back = read_back
+        self._session = None if writer_id is None else _session_of(writer_id, takers)
+        self.lanes = [
+            WriterLane(taker, config, session=self._session, now_us=now_us) for taker in takers
+        ]
+        self._partitioner = Partitioner(
+            len(takers),
+            writer_id=None if self._session is None else self._session.writer_id,
+            first=first_partition,
+        )
         self._progress = trio.Event()
         self._blocked_bytes = 0  # Of the record that last found no room.
-        self._placed_last: Placed | None = None
-        self._records_count = 0
-        self._batches_count = 0
+        self._in_flight_bytes = 0
+        self._counted = [0] * len(takers)  # What each lane counts for in that.
 
     def __repr__(self) -> str:
-        return f"Writer(epoch {self._taker.epoch}, {self._in_flight_bytes()} bytes in flight)"
+        return f"Writer({len(self.lanes)} partitions, {self._in_flight_bytes} bytes in flight)"
+
+    @property
+    def seq_highest(self) -> int:
+        """The highest seq of this named writer in the log or on its way; -1 for none."""
+        return max(lane.seq_highest for lane in self.lanes)
 
     async def append(
         self,
@@ -223,18 +257,50 @@ class Writer:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
+        seq: int | None = None,
+        expect_sequence: int | None = None,
     ) -> Receipt:
-        """Append one record; it is durable when this returns.
+        """Append one record; it is what the writer's level says when this returns.
 
-        FencedError: another writer owns the stream now. OutcomeUnknownError: it may or may not
-        be in the log. TooLargeError, InvalidArgumentError: it was not sent.
+        A named writer's record that has no `seq` gets the next. ConflictError: a transaction
+        id or seq goes back, other bytes were appended under this seq, or the record would not
+        get the sequence that is expected. FencedError: another writer owns the stream now.
+        SealedError. OutcomeUnknownError: it may or may not be in the log. TooLargeError,
+        InvalidArgumentError: it was not sent.
         """
-        pending = await self._gather_when_writable(value, key, headers, transaction_id)
-        if self._taker.is_idle:
-            self._seal()  # Nothing is in flight to wait behind.
-        else:
-            self._has_filling.set()
-        return await pending.wait()
+        fields = RecordFields(
+            value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
+            expect_sequence=expect_sequence,
+        )  # fmt: skip
+        return await (await self._gather_when_writable(fields)).wait()
+
+    async def post(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        transaction_id: int | None = None,
+    ) -> None:
+        """Append one record without an answer: returns once it is taken into the window.
+
+        What becomes of it is told by `flush`, or by a later call, if the writer fails.
+        """
+        await self._gather_when_writable(
+            RecordFields(value=value, key=key, headers=headers, transaction_id=transaction_id)
+        )
+
+    async def _gather_when_writable(self, fields: RecordFields) -> Pending:
+        size_bytes = size_of(fields)
+        while True:
+            try:
+                place, pending = self._gather(fields, size_bytes)
+            except trio.WouldBlock:
+                await self.wait_writable()
+                continue
+            if place is not None and not self.lanes[place].seal_if_idle():
+                self.lanes[place].send_soon()
+            return pending
 
     def append_nowait(
         self,
@@ -243,61 +309,43 @@ class Writer:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
+        seq: int | None = None,
+        expect_sequence: int | None = None,
     ) -> Pending:
         """Append without waiting; trio.WouldBlock while the window is full."""
-        pending = self._gather(value, key, headers, transaction_id)
-        self._has_filling.set()
+        fields = RecordFields(
+            value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
+            expect_sequence=expect_sequence,
+        )  # fmt: skip
+        place, pending = self._gather(fields, size_of(fields))
+        if place is not None:
+            self.lanes[place].send_soon()
         return pending
 
-    async def _gather_when_writable(
-        self,
-        value: bytes,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        transaction_id: int | None,
-    ) -> Pending:
-        while True:
-            try:
-                return self._gather(value, key, headers, transaction_id)
-            except trio.WouldBlock:
-                await self.wait_writable()
-
-    def _gather(
-        self,
-        value: bytes,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        transaction_id: int | None,
-    ) -> Pending:
-        if self._taker.failure is not None:
-            raise self._taker.failure
-        size_bytes = record_size_bytes(value, key, headers, transaction_id)
-        if self._in_flight_bytes() + size_bytes > self._config.in_flight_bytes:
+    def _gather(self, fields: RecordFields, size_bytes: int) -> tuple[int | None, Pending]:
+        """Take a record in: the lane that it is in, if it is in one, and its append."""
+        place = 0
+        if len(self.lanes) > 1:
+            place = self._partitioner.partition_of(fields.key, size_bytes)
+        lane = self.lanes[place]
+        if self._session is not None:
+            if fields.seq is None:
+                fields.seq = self.seq_highest + 1
+            elif fields.seq <= lane.seq_highest:
+                return None, self._repeat(lane, self._session, fields)
+        elif fields.seq is not None:
+            raise InvalidArgumentError(
+                f"seq {fields.seq}: only a writer with an id numbers its records"
+            )
+        lane.check(fields)
+        if self._in_flight_bytes + size_bytes > self._config.in_flight_bytes:
             self._check_fits_window(size_bytes)
             self._blocked_bytes = size_bytes
-            self._seal()
+            lane.seal()
             raise trio.WouldBlock
-        filling = self._filling
-        if filling is not None and filling.size_bytes + size_bytes > self._config.batch_bytes:
-            self._seal()
-            filling = None
-        if filling is None:
-            filling = self._filling = _Filling()
-        slot = len(filling.values)
-        filling.values.append(value)
-        filling.created_us.append(self._now_us())
-        filling.size_bytes += size_bytes
-        if key is not None or filling.keys is not None:
-            filling.keys = _extended(filling.keys, key, slot, None)
-        if transaction_id is not None or filling.transaction_ids is not None:
-            filling.transaction_ids = _extended(
-                filling.transaction_ids, transaction_id, slot, None
-            )
-        if headers is not None or filling.headers is not None:
-            filling.headers = _extended(filling.headers, dict(headers or {}), slot, {})
-        if filling.size_bytes >= self._config.batch_bytes:
-            self._seal()
-        return Pending(self, filling, slot)
+        batch, slot = lane.gather(fields, size_bytes)
+        self._count(place)
+        return place, _NewRecord(self, lane.taker.name.number, batch, slot)
 
     def _check_fits_window(self, size_bytes: int) -> None:
         if size_bytes > self._config.in_flight_bytes:
@@ -306,138 +354,120 @@ class Writer:
                 f" {self._config.in_flight_bytes}: open the writer with a larger one"
             )
 
+    # Records that were appended before.
+
+    def _repeat(
+        self, lane: WriterLane, session: WriterSession, fields: RecordFields
+    ) -> Pending:
+        assert fields.seq is not None
+        writer = lane.taker.acknowledged.writer(session.writer_id)
+        batch = writer.batch_of(fields.seq)
+        who = f"seq {fields.seq} of writer {session.writer_id.decode()}"
+        if batch is None and fields.seq > writer.seq_highest:
+            raise ConflictError(f"{who} is on its way: wait for its answer")
+        if batch is None:
+            raise ForgottenSeqError(
+                f"{who} is not remembered: {lane.seq_highest} was appended already"
+            )
+        return _RepeatedRecord(lambda: self._compared(lane.taker.name, who, batch, fields))
+
+    async def _compared(
+        self, name: PartitionName, who: str, batch: WrittenBatch, fields: RecordFields
+    ) -> Receipt:
+        assert self._read_back is not None
+        assert fields.seq is not None
+        there, row = await self._read_back(name, batch), fields.seq - batch.seq
+        found = (
+            there.value(row), there.key(row), there.headers(row), there.transaction_id(row)
+        )  # fmt: skip
+        given = (fields.value, fields.key, dict(fields.headers or {}), fields.transaction_id)
+        if found != given:
+            raise ConflictError(f"{who} was appended before with other bytes")
+        return Receipt(
+            name.number,
+            DLSN(batch.segment, batch.entry, batch.slot + row),
+            batch.first_sequence + row,
+            self.home_epoch,
+            duplicate=True,
+        )
+
+    def is_appended(self, seq: int, *, key: bytes | None = None) -> bool:
+        """Whether this seq of the named writer is at or below what the log has of it.
+
+        It may have been appended, or left out; whether it is remembered is told by `append`.
+        """
+        place = 0
+        if len(self.lanes) > 1:
+            place = self._partitioner.partition_of(key, 0)
+        return seq <= self.lanes[place].seq_highest
+
+    # The window.
+
+    def _count(self, place: int) -> None:
+        """See how much of the window a lane takes."""
+        now_bytes = self.lanes[place].in_flight_bytes
+        self._in_flight_bytes += now_bytes - self._counted[place]
+        self._counted[place] = now_bytes
+
     async def wait_writable(self) -> None:
         """Wait until there is room for the record that `append_nowait` refused last.
 
         It returns as well when the writer has failed.
         """
         while (
-            self._taker.failure is None
-            and self._in_flight_bytes() + self._blocked_bytes > self._config.in_flight_bytes
+            self._failure() is None
+            and self._in_flight_bytes + self._blocked_bytes > self._config.in_flight_bytes
         ):
             await self._progress.wait()
 
+    def _failure(self) -> GeologError | None:
+        return next(
+            (lane.taker.failure for lane in self.lanes if lane.taker.failure is not None), None
+        )
+
+    def on_progress(self, place: int) -> None:
+        """Batches of a lane were answered: those who wait for room look again."""
+        self.lanes[place].seal_if_idle()
+        self._count(place)
+        progress, self._progress = self._progress, trio.Event()
+        progress.set()
+
     async def flush(self) -> None:
-        """Wait until all that was appended before this call is acknowledged.
+        """Wait until all that was appended before this call is durable.
 
         Raises what stopped the writer, if so.
         """
-        self._seal()
-        if self._placed_last is not None:
-            await self._placed_last.done.wait()
-        if self._taker.failure is not None:
-            raise self._taker.failure
+        for lane in self.lanes:
+            lane.seal()
+        for lane in self.lanes:
+            await lane.flush()
 
     def statistics(self) -> WriterStatistics:
         """A snapshot."""
         return WriterStatistics(
-            records_count=self._records_count,
-            batches_count=self._batches_count,
-            in_flight_bytes=self._in_flight_bytes(),
+            records_count=sum(lane.records_count for lane in self.lanes),
+            batches_count=sum(lane.batches_count for lane in self.lanes),
+            in_flight_bytes=self._in_flight_bytes,
             in_flight_bytes_max=self._config.in_flight_bytes,
         )
 
-    def on_progress(self) -> None:
-        """Batches were answered: those who wait for room look again."""
-        progress, self._progress = self._progress, trio.Event()
-        progress.set()
-        if self._filling is not None and self._taker.is_idle:
-            self._seal()
 
-    async def run_linger(self) -> None:
-        """Seal batches that do not fill up by themselves; never returns."""
-        while True:
-            await self._has_filling.wait()
-            self._has_filling = trio.Event()
-            filling = self._filling
-            if filling is None:
-                continue
-            await trio.lowlevel.checkpoint()  # Who appends in this same turn joins the batch.
-            if not self._taker.is_idle:
-                with trio.move_on_after(self._config.linger_s):
-                    await filling.sealed.wait()
-            if self._filling is filling:
-                self._seal()
-
-    def _in_flight_bytes(self) -> int:
-        filling_bytes = self._filling.size_bytes if self._filling is not None else 0
-        return self._taker.in_flight_bytes + filling_bytes
-
-    def _seal(self) -> None:
-        filling, self._filling = self._filling, None
-        if filling is None:
-            return
-        self._records_count += len(filling.values)
-        self._batches_count += 1
-        try:
-            sealed = seal_batch(
-                filling.values,
-                created_us=filling.created_us,
-                keys=filling.keys,
-                transaction_ids=filling.transaction_ids,
-                headers=filling.headers,
-            )
-            filling.placed = self._placed_last = self._taker.append_nowait(sealed)
-        except GeologError as error:
-            filling.error = error
-        filling.values = []  # The sealed bytes have them.
-        filling.sealed.set()
-
-
-def _extended(column: list[T] | None, value: T, slot: int, blank: T) -> list[T]:
-    """The column with one more value; one that begins late is blank before it."""
-    column = [blank] * slot if column is None else column
-    column.append(value)
-    return column
-
-
-def record_size_bytes(
-    value: bytes,
-    key: bytes | None,
-    headers: Mapping[str, bytes] | None,
-    transaction_id: int | None,
-) -> int:
-    """What the record counts for. All is checked here: a batch has no bad record among good."""
-    if not isinstance(value, bytes):
-        raise InvalidArgumentError(f"a record's value is bytes, not {type(value).__name__}")
-    size_bytes = len(value)
-    if key is not None:
-        if not isinstance(key, bytes):
-            raise InvalidArgumentError(f"a record's key is bytes, not {type(key).__name__}")
-        size_bytes += len(key)
-    if headers:
-        size_bytes += sum(_header_size(name, content) for name, content in headers.items())
-    if transaction_id is not None:
-        _check_transaction_id(transaction_id)
-    if size_bytes > RECORD_BYTES_MAX:
-        raise TooLargeError(
-            f"a record of {size_bytes} bytes is over the limit of {RECORD_BYTES_MAX}:"
-            " split it, or store it elsewhere and append its address"
-        )
-    return size_bytes + _RECORD_OVERHEAD_BYTES
-
-
-def _check_transaction_id(number: object) -> None:
-    if not isinstance(number, int) or not -(1 << 63) <= number < 1 << 63:
-        raise InvalidArgumentError(f"transaction id {number!r} is no integer of 64 bits")
-
-
-def _header_size(name: object, content: object) -> int:
-    if not isinstance(name, str) or not isinstance(content, bytes):
+def _session_of(writer_id: str, takers: Sequence[BatchTaker]) -> WriterSession:
+    """The next session of a named writer: it fences the one before."""
+    data = writer_id.encode()
+    if not 0 < len(data) <= WRITER_ID_BYTES_MAX:
         raise InvalidArgumentError(
-            f"a header is a text with bytes, not {type(name).__name__} with"
-            f" {type(content).__name__}"
+            f"writer id {writer_id!r} is empty, or over {WRITER_ID_BYTES_MAX} bytes"
         )
-    try:
-        return len(name.encode()) + len(content) + _HEADER_OVERHEAD_BYTES
-    except UnicodeEncodeError:
-        raise InvalidArgumentError(f"header name {name!r} is not text") from None
+    epoch = max(taker.acknowledged.writer(data).epoch for taker in takers)
+    return WriterSession(data, epoch + 1)
 
 
 @asynccontextmanager
 async def open_linger(writer: Writer) -> AsyncIterator[Writer]:
     """Run what a writer needs in the background; a block that ends well flushes."""
     async with open_background() as nursery:
-        nursery.start_soon(writer.run_linger, name="writer linger")
+        for lane in writer.lanes:
+            nursery.start_soon(lane.run_linger, name=f"linger of {lane.taker.name}")
         yield writer
         await writer.flush()

@@ -9,10 +9,11 @@ import re
 import attrs
 
 from geolog.protocol.ids import Epoch, InstanceId, LedgerId
-from geolog.protocol.stream_state import StreamName
+from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.errors import InvalidArgumentError
 
-_BUCKET_COUNT_MAX = 1000
+BUCKET_COUNT_MAX = 1000
+"""How many ledgers, or segments, stand in one bucket."""
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _NODE_ID = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,254}")
@@ -95,7 +96,7 @@ class ClusterPaths:
 
     def ledger_bucket(self, ledger: LedgerId) -> str:
         """The bucket of one ledger."""
-        return f"{self.ledgers}/{ledger // _BUCKET_COUNT_MAX:012d}"
+        return f"{self.ledgers}/{ledger // BUCKET_COUNT_MAX:012d}"
 
     def ledger(self, ledger: LedgerId) -> str:
         """The record of one ledger."""
@@ -108,7 +109,7 @@ class ClusterPaths:
 
     def repair_bucket(self, ledger: LedgerId) -> str:
         """The bucket of one ledger in the repair queue."""
-        return f"{self.repairs}/{ledger // _BUCKET_COUNT_MAX:012d}"
+        return f"{self.repairs}/{ledger // BUCKET_COUNT_MAX:012d}"
 
     def repair(self, ledger: LedgerId) -> str:
         """The document of one ledger in the repair queue."""
@@ -127,30 +128,34 @@ class ClusterPaths:
         """The record of one stream."""
         return f"{self.streams}/{name.namespace}/{name.name}"
 
-    def partition(self, name: StreamName, partition: int = 0) -> str:
+    def partition(self, name: PartitionName) -> str:
         """Parent of what belongs to one partition."""
-        return f"{self.stream(name)}/partition-{partition}"
+        return f"{self.stream(name.stream)}/partition-{name.number}"
 
-    def owner(self, name: StreamName, partition: int = 0) -> str:
+    def owner(self, name: PartitionName) -> str:
         """The record of a partition's owner."""
-        return f"{self.partition(name, partition)}/owner"
+        return f"{self.partition(name)}/owner"
 
-    def sessions(self, name: StreamName, partition: int = 0) -> str:
+    def trim(self, name: PartitionName) -> str:
+        """The record of where a partition begins."""
+        return f"{self.partition(name)}/trim"
+
+    def sessions(self, name: PartitionName) -> str:
         """Parent of the ephemeral nodes of a partition's owners."""
-        return f"{self.partition(name, partition)}/sessions"
+        return f"{self.partition(name)}/sessions"
 
-    def session(self, name: StreamName, epoch: Epoch, partition: int = 0) -> str:
+    def session(self, name: PartitionName, epoch: Epoch) -> str:
         """The ephemeral node that lives as long as the owner of that epoch."""
-        return f"{self.sessions(name, partition)}/{epoch:012d}"
+        return f"{self.sessions(name)}/{epoch:012d}"
 
-    def segments(self, name: StreamName, partition: int = 0) -> str:
+    def segments(self, name: PartitionName) -> str:
         """Parent of the buckets of a partition's segments."""
-        return f"{self.partition(name, partition)}/segments"
+        return f"{self.partition(name)}/segments"
 
-    def segment_bucket(self, name: StreamName, segment: int, partition: int = 0) -> str:
+    def segment_bucket(self, name: PartitionName, segment: int) -> str:
         """The bucket of one segment."""
-        return f"{self.segments(name, partition)}/{segment // _BUCKET_COUNT_MAX:012d}"
+        return f"{self.segments(name)}/{segment // BUCKET_COUNT_MAX:012d}"
 
-    def segment(self, name: StreamName, segment: int, partition: int = 0) -> str:
+    def segment(self, name: PartitionName, segment: int) -> str:
         """The record of one segment."""
-        return f"{self.segment_bucket(name, segment, partition)}/{segment:012d}"
+        return f"{self.segment_bucket(name, segment)}/{segment:012d}"

@@ -23,7 +23,8 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.client.writer import Pending, Receipt, Writer, record_size_bytes
+from geolog.client.writer import Pending, Receipt, Writer
+from geolog.client.writer_lane import record_size_bytes
 from geolog.portal.call import CLOSED
 from geolog.portal.errors import ClosedError
 from geolog.portal.trio_thread import TrioThread

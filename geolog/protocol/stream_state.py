@@ -14,10 +14,21 @@ from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, LedgerId, Sequence
 from topology.errors import InvalidArgumentError
 from topology.quorum import QuorumConfig
 
+SEGMENT_AGE_S = 3600.0
+"""After how long a segment that is not full is closed."""
+
+WRITER_RETENTION_S = 7 * 86400.0
+
+FIRST_SEQUENCE = Sequence(0)
+
 HOME_EPOCH = 1
 """The one home epoch of every `global` stream: it has no home to move."""
 
+PARTITIONS_MAX = 1024
+"""Partitions of one stream: each costs its writer a ledger, and every node of it a fence."""
+
 _NAME_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+_PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 
 
 @attrs.frozen(order=True)
@@ -52,6 +63,30 @@ def _nearest_name(part: str) -> str:
     return f"; the nearest is {nearest!r}" if nearest else ""
 
 
+@attrs.frozen(order=True)
+class PartitionName:
+    """`NAMESPACE/NAME#P`: one partition, which is a log of its own."""
+
+    stream: StreamName
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.stream}#{self.number}"
+
+
+def parse_target(text: str) -> tuple[StreamName, int | None]:
+    """Read NAMESPACE/NAME, or NAMESPACE/NAME#P: a stream, or one partition of it."""
+    name, mark, number = text.partition("#")
+    if not mark:
+        return StreamName.parse(text), None
+    if _PARTITION_NUMBER.fullmatch(number) is None:
+        raise InvalidArgumentError(
+            f"{text!r}: {number!r} is no partition's number; partitions are 0, 1, 2 and so on,"
+            f" as in {name}#0"
+        )
+    return StreamName.parse(name), int(number)
+
+
 class StreamMode(enum.Enum):
     """How records reach other regions: as replicas of each append, or relayed after it."""
 
@@ -69,6 +104,28 @@ class StreamRecord:
     segment_bytes: int
     created_us: int
     partitions: int = 1
+    segment_age_s: float = SEGMENT_AGE_S
+    retention_s: float | None = None
+    """How long records are kept at least; None: for ever."""
+    retention_bytes: int | None = None
+    """How many bytes each partition keeps at least; None: all."""
+    writer_retention_s: float = WRITER_RETENTION_S
+    """How long a named writer that is idle is remembered."""
+    is_sealed: bool = False
+    """Whether nothing may be appended any more."""
+
+    def partition_names(self) -> list[PartitionName]:
+        """All its partitions."""
+        return [PartitionName(self.name, number) for number in range(self.partitions)]
+
+    def partition(self, number: int) -> PartitionName:
+        """One of them. InvalidArgumentError names those that there are."""
+        if not 0 <= number < self.partitions:
+            raise InvalidArgumentError(
+                f"{self.name} has no partition {number}: its partitions are"
+                f" {'0' if self.partitions == 1 else f'0 to {self.partitions - 1}'}"
+            )
+        return PartitionName(self.name, number)
 
 
 @attrs.frozen(kw_only=True)
@@ -76,13 +133,24 @@ class OwnerRecord:
     """Who owns a partition now.
 
     `session` names the ephemeral node that lives as long as the owner does. `segment_highest`
-    is the highest segment number ever activated: no DLSN is used twice.
+    is the highest segment number ever activated: no DLSN is used twice. A partition that is
+    sealed has no owner any more.
     """
 
     epoch: Epoch = NO_EPOCH
     owner: str = ""
     session: str = ""
     segment_highest: int = 0
+    is_sealed: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class TrimRecord:
+    """Where a partition begins now: what lies before was truncated, or is past retention."""
+
+    first_sequence: Sequence = FIRST_SEQUENCE
+    trimmed_us: int = 0
+    """When that was decided."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,9 +168,13 @@ class SegmentRecord:
     owner_epoch: Epoch
     activated_us: int
     append_time_us_before: int = 0
+    transaction_id_before: int | None = None
+    """The highest transaction id before it, if any record had one."""
     last_entry: EntryId | None = None
     last_sequence: Sequence | None = None
     last_append_time_us: int | None = None
+    last_transaction_id: int | None = None
+    """The highest transaction id in it or before it, if any record had one."""
     size_bytes: int | None = None
 
     @property
@@ -116,6 +188,7 @@ class SegmentRecord:
         last_entry: EntryId,
         last_sequence: Sequence,
         last_append_time_us: int,
+        last_transaction_id: int | None,
         size_bytes: int | None,
     ) -> "SegmentRecord":
         """The successor whose end is known."""
@@ -126,5 +199,6 @@ class SegmentRecord:
             last_entry=last_entry,
             last_sequence=last_sequence,
             last_append_time_us=last_append_time_us,
+            last_transaction_id=last_transaction_id,
             size_bytes=size_bytes,
         )

@@ -28,7 +28,14 @@ from itertools import accumulate, pairwise
 import attrs
 from crc32c import crc32c
 
-from geolog.wire.batch import Batch, SealedBatch, open_batch, peek_batch_header, verify_batch
+from geolog.wire.batch import (
+    Batch,
+    Columns,
+    SealedBatch,
+    open_batch,
+    peek_batch_header,
+    verify_batch,
+)
 from geolog.wire.limits import (
     BATCHES_PER_ENTRY_MAX,
     ENTRY_BYTES_MAX,
@@ -135,6 +142,10 @@ class Entry:
     def open(self, index: int) -> Batch:
         """Check and open one batch. DamagedBytesError."""
         return open_batch(self.batch_views[index])
+
+    def columns(self, index: int) -> Columns:
+        """Which optional columns a batch has, without opening it."""
+        return peek_batch_header(self.batch_views[index]).columns
 
     def verify(self) -> None:
         """Check the bytes of all batches, without opening them. DamagedBytesError."""

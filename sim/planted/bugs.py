@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import attrs
 
-from geolog.client.stream_metadata import StreamMetadata
+from geolog.client.partition_metadata import PartitionMetadata
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata
@@ -115,7 +115,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "next-before-closed": PlantedBug(
         36,
         "the next ledger is written before its predecessor is closed",
-        [(StreamMetadata, "_close", client_bugs.close_nothing)],
+        [(PartitionMetadata, "_close", client_bugs.close_nothing)],
     ),
     "fence-of-one-write-set": PlantedBug(
         37,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from geolog.client.stream_metadata import ClosingSegment, StreamMetadata
+from geolog.client.partition_metadata import ClosingSegment, PartitionMetadata
 from geolog.ledger.connection import AddSink, NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
@@ -105,7 +105,7 @@ async def replace_blindly(
 
 
 def close_nothing(
-    _streams: StreamMetadata, _name: object, _closing: ClosingSegment
+    _streams: PartitionMetadata, _name: object, _closing: ClosingSegment
 ) -> list[Operation]:
     """Leave the predecessor as it is."""
     return []

@@ -29,7 +29,7 @@ def stream_of(demo: DemoProcess, name: str, *options: str) -> str:
 
 def test_lines_come_back_as_they_went_in(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/lines")
-    lines = b"".join(b"line %d \xff\n" % number for number in range(5000))
+    lines = b"".join(b"line %d \xc3\xa9\n" % number for number in range(5000))
 
     appended = demo.run("append", stream, given=lines)
     read = demo.run("read", stream)
@@ -37,6 +37,38 @@ def test_lines_come_back_as_they_went_in(demo: DemoProcess) -> None:
     assert appended.returncode == 0, appended.stderr
     assert appended.stdout == b""
     assert read.stdout == lines
+
+
+def test_a_repeated_run_of_a_writer_appends_nothing_twice(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/again")
+    lines = [b"line %d\n" % number for number in range(3000)]
+
+    first = demo.run("append", stream, "--writer", "till-7", given=b"".join(lines[:1000]))
+    again = demo.run(
+        "append", stream, "--writer", "till-7", "-o", "jsonl", given=b"".join(lines)
+    )
+    read = demo.run("read", stream)
+    other = demo.run("append", stream, "--writer", "till-7", given=b"another first line\n")
+
+    assert first.returncode == again.returncode == 0, again.stderr
+    answers = [json.loads(line) for line in again.stdout.splitlines()]
+    assert [one["duplicate"] for one in answers] == [True] * 1000 + [False] * 2000
+    assert read.stdout == b"".join(lines)
+    assert other.returncode == 1
+    assert b"was appended before with other bytes" in other.stderr
+
+
+def test_a_place_in_one_of_several_partitions_is_named(demo: DemoProcess) -> None:
+    demo.run("stream", "create", "test/many", *QUORUMS, "--partitions", "3")
+    appended = demo.run("append", "test/many", "--key-separator", "=", given=b"a=1\nb=2\nc=3\n")
+    whole = demo.run("read", "test/many", "--from", "sequence:0")
+    part = demo.run("read", "test/many#1", "--from", "sequence:0", "-o", "jsonl")
+
+    assert appended.returncode == 0, appended.stderr
+    assert whole.returncode == 2
+    assert "test/many#0" in whole.stderr.decode()
+    assert part.returncode == 0
+    assert all(json.loads(line)["partition"] == 1 for line in part.stdout.splitlines())
 
 
 def test_each_append_is_answered_in_order_with_its_position(demo: DemoProcess) -> None:

@@ -27,7 +27,7 @@ def test_a_ledger_is_described_with_the_copies_of_its_members(
     table = demo.run("ledger", "describe", ledger)
 
     assert isinstance(details, dict)
-    assert (details["state"], details["stream"]) == ("closed", "ledgers/one")
+    assert (details["state"], details["stream"]) == ("closed", "ledgers/one#0")
     assert [one["state"] for one in details["members"]] == ["up"] * 3
     assert all(one["copies"] == one["copies_expected"] for one in details["members"])
     assert b"copies expected" in table.stdout

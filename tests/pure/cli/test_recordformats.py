@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +113,17 @@ def test_a_length_is_bounded_before_anything_is_kept_for_it() -> None:
         parsed("length-prefixed", b"\xff\xff\xff\xff")
 
 
+def test_binary_values_are_no_lines() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"line 2 is no text .*length-prefixed"):
+        parsed("lines", b"fine\n\xff\xfe\n")
+
+
+def test_a_value_with_a_newline_is_not_printed_as_a_line() -> None:
+    form = value_formatter("lines", key_separator=None)
+    with pytest.raises(InvalidArgumentError, match="has a newline in it"):
+        form(record_of(Outgoing(b"two\nlines")))
+
+
 def test_a_line_is_bounded() -> None:
     with pytest.raises(TooLargeError, match="line 2 is over"):
         parsed("lines", b"a\n" + b"b" * (LINE_BYTES_MAX + 1))
@@ -137,6 +149,8 @@ def test_what_read_prints_as_json_append_takes_back(outgoing: Outgoing) -> None:
 def test_bytes_may_come_in_any_pieces(
     format_: Format, outgoing: list[Outgoing], data: st.DataObject
 ) -> None:
+    if format_ == "lines":
+        outgoing = [attrs.evolve(one, value=one.value.hex().encode()) for one in outgoing]
     form = value_formatter(format_, key_separator=None)
     whole = b"".join(form(record_of(record)) for record in outgoing)
     cut = data.draw(st.integers(0, len(whole)))

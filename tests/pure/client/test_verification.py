@@ -6,11 +6,12 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from geolog.client.verification import StreamVerifier, VerifyReport
+from geolog.client.verification import Extent, StreamVerifier, VerifyReport
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.protocol.ids import EntryId
+from geolog.protocol.ids import EntryId, Epoch, Sequence
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import Answer, EntryAnswer, Message, Probe, Read, ReadAnswer
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName
 from tests.pure.ledger.fake_nodes import SEGMENT, FakeNodes, entry_of, open_fake_nodes
 
 
@@ -26,9 +27,17 @@ async def verified(
         nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig()
     )
     verifier = StreamVerifier("a/b", reader, full_copies=full_copies, progress=None)
-    await verifier.verify_ledger(
-        record or nodes.ledger(), SEGMENT, EntryId(count - 1), entries_total=count
+    ledger = record or nodes.ledger()
+    segment = SegmentRecord(
+        segment=SEGMENT,
+        ledger=ledger.ledger,
+        home_epoch=1,
+        first_sequence=Sequence(0),
+        owner_epoch=Epoch(1),
+        activated_us=0,
     )
+    extent = Extent(PartitionName(StreamName.parse("a/b")), segment, ledger, EntryId(count - 1))
+    await verifier.verify_ledger(extent, entries_total=count)
     return verifier.report
 
 
@@ -76,7 +85,7 @@ async def test_a_damaged_copy_is_found(is_told: bool, autojump_clock: MockClock)
 
     assert not report.is_good
     assert (report.damaged, report.copies_good) == (1, 29)
-    assert report.problems == [f"segment {SEGMENT} entry 0: 1 copies are damaged"]
+    assert report.problems == [f"a/b#0 segment {SEGMENT} entry 0: 1 copies are damaged"]
 
 
 async def test_a_missing_copy_counts_only_where_full_copies_are_asked_for(

@@ -8,8 +8,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.writer import Pending, Writer, WriterConfig, open_linger
+from geolog.client.batch_in_flight import BatchTerms
+from geolog.client.writer import Pending, Writer, open_linger
+from geolog.client.writer_lane import WriterConfig
 from geolog.protocol.ids import Epoch, Sequence
+from geolog.protocol.partition_state import PartitionState
+from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.wire.batch import Batch, SealedBatch, open_batch
 from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX
 from topology.errors import (
@@ -32,6 +36,7 @@ class Taken:
     at_s: float = attrs.field(factory=trio.current_time)
     error: GeologError | None = None
     done: trio.Event = attrs.field(factory=trio.Event)
+    received: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def batch(self) -> Batch:
@@ -42,7 +47,9 @@ class Taker:
     """Takes batches as an owner does; the test says when they are answered, and how."""
 
     def __init__(self) -> None:
+        self.name = PartitionName(StreamName("a", "b"))
         self.epoch = Epoch(1)
+        self.acknowledged = PartitionState()
         self.failure: GeologError | None = None
         self.taken: list[Taken] = []
         self.writer: Writer | None = None
@@ -56,7 +63,7 @@ class Taker:
     def in_flight_bytes(self) -> int:
         return sum(one.sealed.length_bytes for one in self.taken[self._answered_count :])
 
-    def append_nowait(self, sealed: SealedBatch) -> Taken:
+    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms) -> Taken:
         if self.failure is not None:
             raise self.failure
         first = sum(one.sealed.record_count for one in self.taken)
@@ -68,9 +75,10 @@ class Taker:
         for one in self.taken[self._answered_count : self._answered_count + count]:
             one.error = error
             one.done.set()
+            one.received.set()
         self._answered_count += count
         assert self.writer is not None
-        self.writer.on_progress()
+        self.writer.on_progress(0)
 
     def fail(self, failure: GeologError) -> None:
         """As an owner that is fenced: what is in flight is unknown, the rest is refused."""
@@ -90,7 +98,7 @@ def taker() -> Taker:
 def a_writer(taker: Taker, **config: float) -> Writer:
     bounds = {name: int(value) for name, value in config.items() if name != "linger_s"}
     taker.writer = Writer(
-        taker,
+        [taker],
         WriterConfig(linger_s=config.get("linger_s", 0.01), **bounds),
         home_epoch=1,
         now_us=lambda: int(trio.current_time() * 1e6),
@@ -302,10 +310,12 @@ async def test_the_largest_batches_are_within_their_limit(
     record_bytes = 1 << 20 if value_bytes == 1 << 20 else value_bytes
     value = rng.randbytes(record_bytes - 50 if record_bytes == 1 << 20 else record_bytes)
     pending: list[Pending] = []
+    transaction_id = 0
     while len(taker.taken) < 2:
+        transaction_id += rng.getrandbits(40)
         pending.append(
             writer.append_nowait(
-                value, key=b"k", transaction_id=rng.getrandbits(60), headers={"h": b"1"}
+                value, key=b"k", transaction_id=transaction_id, headers={"h": b"1"}
             )
         )
     taker.answer(2)

@@ -24,6 +24,7 @@ def completed(record: SegmentRecord, last_entry: int, last_sequence: int) -> Seg
     return record.completed(
         last_entry=EntryId(last_entry),
         last_sequence=Sequence(last_sequence),
+        last_transaction_id=None,
         last_append_time_us=7,
         size_bytes=None,
     )

@@ -82,6 +82,12 @@ async def values_of(log: geolog.Log, **bounds: geolog.Bound) -> list[bytes]:
     return [record.value for record in await records_of(log, **bounds)]
 
 
+async def is_owned(log: geolog.Log) -> bool:
+    """Whether the stream has an owner that is alive."""
+    (partition,) = (await log.describe_stream(STREAM)).partition_list
+    return partition.owner_is_alive
+
+
 def numbered(count: int, start: int = 0) -> list[bytes]:
     """So many values that differ."""
     return [b"record %d" % number for number in range(start, start + count)]

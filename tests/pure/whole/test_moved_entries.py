@@ -13,7 +13,7 @@ from geolog.client.log import LogConfig
 from geolog.client.tail import TailFinder
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.protocol.ids import LedgerId
-from geolog.protocol.stream_state import StreamName
+from geolog.protocol.stream_state import PartitionName, StreamName
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, append_each, numbered
 
@@ -78,7 +78,7 @@ async def test_the_end_is_not_taken_from_members_that_were_replaced_while_it_was
         access = place.log.access
         was_read, go_on = trio.Event(), trio.Event()
         finder = TailFinder(
-            streams=access.streams,
+            partitions=access.partitions,
             ledgers=LateAnswer(access.ledgers, was_read, go_on),
             reader=access.reader,
             pool=access.pool,
@@ -88,7 +88,7 @@ async def test_the_end_is_not_taken_from_members_that_were_replaced_while_it_was
         found = []
 
         async def find() -> None:
-            found.append(await finder.end_of(StreamName.parse(STREAM)))
+            found.append(await finder.end_of(PartitionName(StreamName.parse(STREAM))))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(find)

@@ -9,21 +9,28 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.stream_metadata import StreamMetadata
+from geolog.client.partition_metadata import PartitionMetadata
+from geolog.client.stream_catalog import StreamCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Operation
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
 from geolog.protocol.ledger_state import Fragment, Member
-from geolog.protocol.stream_state import SegmentRecord, StreamMode, StreamName, StreamRecord
+from geolog.protocol.stream_state import (
+    PartitionName,
+    SegmentRecord,
+    StreamMode,
+    StreamName,
+    StreamRecord,
+)
 from tests.pure.whole.clusters import World, append_each, numbered, open_world, values_of
 from topology.errors import FencedError, OutcomeUnknownError
 from topology.location import Location
 from topology.quorum import QuorumConfig
 
 STREAM = "shop/orders"
-NAME = StreamName.parse(STREAM)
+NAME = PartitionName(StreamName.parse(STREAM))
 QUORUM = QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1)
 
 
@@ -51,7 +58,11 @@ class Rival:
 
 def stream_record() -> StreamRecord:
     return StreamRecord(
-        name=NAME, mode=StreamMode.GLOBAL, quorum=QUORUM, segment_bytes=1 << 20, created_us=0
+        name=NAME.stream,
+        mode=StreamMode.GLOBAL,
+        quorum=QUORUM,
+        segment_bytes=1 << 20,
+        created_us=0,
     )
 
 
@@ -76,16 +87,16 @@ async def test_two_of_one_name_do_not_both_take_one_epoch(autojump_clock: MockCl
     async with open_memory_store() as store, store.open_session() as session:
         paths = ClusterPaths("default")
         ledgers = LedgerMetadata(session, paths)
-        one = StreamMetadata(session, paths, ledgers)
+        one = PartitionMetadata(session, paths, ledgers)
         owners = []
 
         async def take_first() -> None:
             owners.append(await one.take_ownership(NAME, "process"))
 
         rival = Rival(session, take_first)
-        other = StreamMetadata(rival, paths, ledgers)  # type: ignore[arg-type]
+        other = PartitionMetadata(rival, paths, ledgers)  # type: ignore[arg-type]
         await session.ensure_path(paths.root)
-        await one.create(stream_record())
+        await StreamCatalog(session, paths).create(stream_record())
         owners.append(await other.take_ownership(NAME, "process"))
 
     assert [owner.record.epoch for owner in owners] == [1, 2]
@@ -98,17 +109,17 @@ async def test_the_activation_of_another_is_not_taken_for_one_s_own(
     async with open_memory_store() as store, store.open_session() as session:
         paths = ClusterPaths("default")
         ledgers = LedgerMetadata(session, paths)
-        streams = StreamMetadata(session, paths, ledgers)
+        partitions = PartitionMetadata(session, paths, ledgers)
         await session.ensure_path(paths.root)
-        await streams.create(stream_record())
-        owner = await streams.take_ownership(NAME, "process")
+        await StreamCatalog(session, paths).create(stream_record())
+        owner = await partitions.take_ownership(NAME, "process")
         mine, theirs = await allocated(ledgers), await allocated(ledgers)
-        await streams.activate(
+        await partitions.activate(
             NAME, owner, closing=None, opening=theirs, segment=segment_of(theirs)
         )
 
         with pytest.raises(FencedError):
-            await streams.activate(
+            await partitions.activate(
                 NAME, owner, closing=None, opening=mine, segment=segment_of(mine)
             )
 

@@ -282,4 +282,4 @@ async def test_owners_that_write_nothing_leave_empty_segments_that_read_as_nothi
         assert await values_of(world.log) == [b"one"]
         assert (await world.log.verify_stream(STREAM)).is_good
         segments = await world.log.list_segments(STREAM)
-        assert [segment.last_entry for segment in segments] == [-1, -1, -1, 0, -1, -1]
+        assert [segment.last_entry for segment in segments] == [-1, -1, -1, 1, -1, -1]

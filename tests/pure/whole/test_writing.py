@@ -19,6 +19,7 @@ from tests.pure.whole.clusters import (
     World,
     append_each,
     ended_by,
+    is_owned,
     numbered,
     open_world,
     values_of,
@@ -110,7 +111,7 @@ async def test_a_block_that_ends_well_leaves_everything_closed(
         owner = await world.log.describe_stream(STREAM)
 
     assert (segment.state, segment.last_sequence) == ("closed", 19)
-    assert not owner.owner_is_alive
+    assert not owner.partition_list[0].owner_is_alive
 
 
 async def test_leaving_while_the_answer_of_metadata_is_lost_leaves_all_closed(
@@ -122,7 +123,7 @@ async def test_leaving_while_the_answer_of_metadata_is_lost_leaves_all_closed(
             world.session.lose_next_answer()
 
         assert await values_of(world.log) == numbered(3)
-        assert not (await world.log.describe_stream(STREAM)).owner_is_alive
+        assert not await is_owned(world.log)
 
 
 async def test_leaving_during_a_short_loss_of_the_metadata_store_hides_nothing(
@@ -136,7 +137,7 @@ async def test_leaving_during_a_short_loss_of_the_metadata_store_hides_nothing(
             nursery.start_soon(restore_later, world.session, 3)
 
         assert await values_of(world.log) == numbered(3)
-        assert not (await world.log.describe_stream(STREAM)).owner_is_alive
+        assert not await is_owned(world.log)
 
 
 async def restore_later(session: MemoryMetadata, delay_s: float) -> None:
@@ -370,7 +371,7 @@ async def test_a_lost_session_is_shown_again_and_readers_leave_the_owner_alone(
             await writer.append(b"one")
             world.session.expire()
             await trio.sleep(5)
-            assert (await other.describe_stream(STREAM)).owner_is_alive
+            assert await is_owned(other)
             pending = writer.append_nowait(b"two")
             assert await values_of(other) in ([b"one"], [b"one", b"two"])
             await pending.wait()

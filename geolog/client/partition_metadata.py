@@ -1,9 +1,11 @@
-"""Streams in metadata: their records, owners and lists of segments.
+"""A partition in metadata: its owner, its list of segments, and where it begins.
 
-Every change of a partition's list is one multi that also moves, or checks, the version of its
-owner record, so that only the owner of the moment can make it.
+Every change of the list is one multi that also moves, or checks, the version of the owner
+record, so that only the owner of the moment can make it. Only what was trimmed is taken from
+the front of the list by anybody: the owner never touches it.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import attrs
@@ -12,7 +14,7 @@ import trio
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.find_all import find_all
-from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
     Check,
@@ -21,28 +23,32 @@ from geolog.metadata.seam import (
     Metadata,
     NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     Operation,
     Put,
     SessionState,
 )
 from geolog.protocol.ids import Epoch
+from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.ledger_change import Judgement, LedgerChange
-from geolog.protocol.stream_state import OwnerRecord, SegmentRecord, StreamName, StreamRecord
+from geolog.protocol.stream_state import (
+    OwnerRecord,
+    PartitionName,
+    SegmentRecord,
+    TrimRecord,
+)
 from topology.errors import (
-    ConflictError,
     FencedError,
     GeologError,
     NoSuchStreamError,
     OutcomeUnknownError,
+    SealedError,
 )
 
 GIVE_BACK_S = 2.0
 """How long giving a partition back may take; else that waits for the end of the session."""
 
-
-class StreamExistsError(ConflictError):
-    """A stream of this name exists already: choose another name, or use `--if-not-exists`."""
+_DELETED_AT_ONCE = 32
+"""Segments whose records go in one step."""
 
 
 @attrs.frozen
@@ -71,8 +77,8 @@ class ClosingSegment:
     completed: SegmentRecord
 
 
-class StreamMetadata:
-    """The streams of one cluster, as metadata holds them."""
+class PartitionMetadata:
+    """The partitions of one cluster's streams, as metadata holds them."""
 
     def __init__(
         self, metadata: Metadata, paths: ClusterPaths, ledgers: LedgerMetadata
@@ -86,54 +92,8 @@ class StreamMetadata:
         """Whether the metadata store can be asked, as far as this process knows."""
         return self._metadata.session_state is SessionState.CONNECTED
 
-    async def create(self, record: StreamRecord) -> None:
-        """Make a stream, with its one partition. StreamExistsError."""
-        name = record.name
-        await self._metadata.ensure_path(self._paths.namespace(name.namespace))
-        try:
-            await self._metadata.multi(
-                [
-                    Create(self._paths.stream(name), seal_document(record)),
-                    Create(self._paths.partition(name)),
-                    Create(self._paths.owner(name), seal_document(OwnerRecord())),
-                    Create(self._paths.sessions(name)),
-                    Create(self._paths.segments(name)),
-                ]
-            )
-        except NodeExistsError:
-            raise StreamExistsError(
-                f"stream {str(name)!r} exists already: choose another name, or say that this is"
-                " no error (--if-not-exists)"
-            ) from None
-
-    async def read(self, name: StreamName) -> StreamRecord:
-        """The stream's settings. NoSuchStreamError."""
-        path = self._paths.stream(name)
-        stored = await self._metadata.find(path)
-        if stored is None:
-            await self._metadata.sync(path)  # It may be new, and this server may lag.
-            stored = await self._metadata.find(path)
-        if stored is None:
-            raise NoSuchStreamError(f"there is no stream {str(name)!r}")
-        return open_document(stored.data, StreamRecord, path=path)
-
-    async def names(self) -> list[StreamName]:
-        """All streams, sorted."""
-        found = []
-        await self._metadata.sync(self._paths.root)
-        for namespace in await self._children(self._paths.streams):
-            names = await self._children(self._paths.namespace(namespace))
-            found += [StreamName(namespace, name) for name in names]
-        return sorted(found)
-
-    async def _children(self, path: str) -> list[str]:
-        try:
-            return await self._metadata.children(path)
-        except NoNodeError:
-            return []
-
     async def owner(
-        self, name: StreamName, *, changed: trio.Event | None = None
+        self, name: PartitionName, *, changed: trio.Event | None = None
     ) -> VersionedOwner:
         """Who owns the partition, as one server of the metadata store has it.
 
@@ -143,12 +103,12 @@ class StreamMetadata:
         path = self._paths.owner(name)
         stored = await self._metadata.find(path, changed=changed)
         if stored is None:
-            raise NoSuchStreamError(f"there is no stream {str(name)!r}")
+            raise NoSuchStreamError(f"there is no stream {str(name.stream)!r}")
         return VersionedOwner(
             open_document(stored.data, OwnerRecord, path=path), stored.version
         )
 
-    async def owner_latest(self, name: StreamName) -> VersionedOwner:
+    async def owner_latest(self, name: PartitionName) -> VersionedOwner:
         """The same, with all that was written before this call."""
         await self._metadata.sync(self._paths.owner(name))
         return await self.owner(name)
@@ -160,10 +120,15 @@ class StreamMetadata:
         await self._metadata.sync(owner.session)
         return await self._metadata.find(owner.session) is not None
 
-    async def take_ownership(self, name: StreamName, who: str) -> VersionedOwner:
-        """Become the owner: the next epoch, by compare-and-set, with a session of its own."""
+    async def take_ownership(self, name: PartitionName, who: str) -> VersionedOwner:
+        """Become the owner: the next epoch, by compare-and-set, with a session of its own.
+
+        SealedError, NoSuchStreamError.
+        """
         while True:
             read = await self.owner_latest(name)
+            if read.record.is_sealed:
+                raise _no_owner(name, read.record)
             epoch = Epoch(read.record.epoch + 1)
             session = self._paths.session(name, epoch)
             taken = attrs.evolve(read.record, epoch=epoch, owner=who, session=session)
@@ -206,24 +171,62 @@ class StreamMetadata:
         except NoNodeError:
             return
 
-    async def segments(self, name: StreamName) -> list[VersionedSegment]:
-        """The list, in order, with all that was written before this call."""
-        await self._metadata.sync(self._paths.segments(name))
-        paths: list[str] = []
-        for bucket in await self._children(self._paths.segments(name)):
-            parent = f"{self._paths.segments(name)}/{bucket}"
-            paths += [f"{parent}/{child}" for child in await self._children(parent)]
-        found = [
+    # The list of segments.
+
+    async def segment_numbers(self, name: PartitionName, *, least: int = 1) -> list[int]:
+        """Numbers of the listed segments, from `least` on, rising: all written before this.
+
+        Empty as well when there is no such stream.
+        """
+        parent = self._paths.segments(name)
+        await self._metadata.sync(parent)
+        numbers: list[int] = []
+        for bucket in await self._children(parent):
+            if (int(bucket) + 1) * BUCKET_COUNT_MAX > least:
+                numbers += map(int, await self._children(f"{parent}/{bucket}"))
+        return sorted(number for number in numbers if number >= least)
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._metadata.children(path)
+        except NoNodeError:
+            return []
+
+    async def segments_at(
+        self, name: PartitionName, numbers: Sequence[int]
+    ) -> list[VersionedSegment]:
+        """Segments by their numbers, in that order; those that are gone are left out."""
+        paths = [self._paths.segment(name, number) for number in numbers]
+        return [
             VersionedSegment(open_document(one.data, SegmentRecord, path=path), one.version)
             for path, one in zip(paths, await find_all(self._metadata, paths), strict=True)
             if one is not None
         ]
-        return sorted(found, key=lambda one: one.record.segment)
+
+    async def segments(self, name: PartitionName) -> list[VersionedSegment]:
+        """The whole list, in order, with all that was written before this call."""
+        return await self.segments_at(name, await self.segment_numbers(name))
+
+    async def last_segment(self, name: PartitionName) -> VersionedSegment | None:
+        """The last of the list, with all that was written before this call; None if empty.
+
+        It alone may be without an end.
+        """
+        parent = self._paths.segments(name)
+        await self._metadata.sync(parent)
+        for bucket in reversed(await self._children(parent)):
+            for number in reversed(await self._children(f"{parent}/{bucket}")):
+                for found in await self.segments_at(name, [int(number)]):
+                    return found
+        return None
 
     async def complete_segment(
-        self, name: StreamName, owner: VersionedOwner, segment: VersionedSegment
+        self, name: PartitionName, owner: VersionedOwner, segment: VersionedSegment
     ) -> None:
-        """Store the end of a segment whose ledger is CLOSED. FencedError if not owner now."""
+        """Store the end of a segment whose ledger is CLOSED. FencedError if not owner now.
+
+        An owner that is gone for good has nobody to take its place: `owner` may be sealed.
+        """
         path = self._paths.segment(name, segment.record.segment)
         try:
             await self._metadata.multi(
@@ -233,11 +236,11 @@ class StreamMetadata:
                 ]
             )
         except BadVersionError:
-            raise FencedError(f"another writer owns {name} now") from None
+            raise _no_owner(name, (await self.owner_latest(name)).record) from None
 
     async def activate(
         self,
-        name: StreamName,
+        name: PartitionName,
         owner: VersionedOwner,
         *,
         closing: ClosingSegment | None,
@@ -246,7 +249,8 @@ class StreamMetadata:
     ) -> tuple[VersionedOwner, VersionedLedger, VersionedSegment]:
         """Close one ledger and open its successor in one step, if still owner.
 
-        FencedError when another owns the partition, or closed the ledger. NoSuchStreamError.
+        FencedError when another owns the partition, or closed the ledger. SealedError,
+        NoSuchStreamError.
         NoSuchLedgerError when the successor was made so long ago that it expired.
         OutcomeUnknownError while metadata does not say.
         """
@@ -278,11 +282,11 @@ class StreamMetadata:
                 VersionedSegment(segment, 0),
             )
 
-    async def _is_listed(self, name: StreamName, segment: SegmentRecord) -> bool:
+    async def _is_listed(self, name: PartitionName, segment: SegmentRecord) -> bool:
         stored = await self._metadata.find(self._paths.segment(name, segment.segment))
         return stored is not None and stored.data == seal_document(segment)
 
-    async def _ensure_bucket(self, name: StreamName, segment: int) -> None:
+    async def _ensure_bucket(self, name: PartitionName, segment: int) -> None:
         """Make the bucket, but no parent: a stream that was deleted must not come back."""
         bucket = self._paths.segment_bucket(name, segment)
         if await self._metadata.find(bucket) is not None:
@@ -292,10 +296,10 @@ class StreamMetadata:
         except NodeExistsError:
             return
         except NoNodeError:
-            raise NoSuchStreamError(f"stream {str(name)!r} was deleted") from None
+            raise NoSuchStreamError(f"stream {str(name.stream)!r} was deleted") from None
 
     async def finish(
-        self, name: StreamName, owner: VersionedOwner, closing: ClosingSegment
+        self, name: PartitionName, owner: VersionedOwner, closing: ClosingSegment
     ) -> None:
         """Close the last ledger without a successor, if still owner. FencedError if not."""
         is_owner = Check(self._paths.owner(name), owner.version)
@@ -315,7 +319,7 @@ class StreamMetadata:
 
     async def _closing_over(
         self,
-        name: StreamName,
+        name: PartitionName,
         owner: VersionedOwner,
         found: VersionedOwner,
         closing: ClosingSegment | None,
@@ -326,14 +330,14 @@ class StreamMetadata:
             is_merged = closing.change.judge(ledger.record) is Judgement.TRY_AGAIN
             if is_merged and ledger.version != closing.ledger.version:
                 return attrs.evolve(closing, ledger=ledger)
-        raise FencedError(f"another writer owns {name} now")
+        raise _no_owner(name, found.record)
 
-    async def _find_missing(self, name: StreamName, opening: VersionedLedger) -> None:
+    async def _find_missing(self, name: PartitionName, opening: VersionedLedger) -> None:
         """What an activation lacked: NoSuchStreamError, or NoSuchLedgerError."""
         await self.owner_latest(name)
         await self._ledgers.read_latest(opening.record.ledger)
 
-    def _close(self, name: StreamName, closing: ClosingSegment) -> list[Operation]:
+    def _close(self, name: PartitionName, closing: ClosingSegment) -> list[Operation]:
         return [
             self._ledgers.put(closing.ledger, closing.change.over(closing.ledger.record)),
             Put(
@@ -343,41 +347,130 @@ class StreamMetadata:
             ),
         ]
 
-    async def depose(self, name: StreamName) -> None:
-        """Take the stream from its owner, whoever it is: it adds nothing to the list any more.
+    # Taking a partition from its owner for good, and its front from everybody.
+
+    async def depose(self, name: PartitionName) -> VersionedOwner:
+        """Take the partition from its owner, whoever it is, as its stream is being deleted.
 
         NoSuchStreamError.
         """
-        await self.read(name)
+        return await self._dismiss(name, "deleted", is_sealed=False)
+
+    async def seal(self, name: PartitionName) -> VersionedOwner:
+        """Take the partition from its owner, whoever it is; it has none ever after.
+
+        Whoever seals it a second time gets what the first left. NoSuchStreamError.
+        """
+        found = await self.owner_latest(name)
+        if found.record.is_sealed:
+            return found
+        return await self._dismiss(name, "sealed", is_sealed=True)
+
+    async def _dismiss(
+        self, name: PartitionName, why: str, *, is_sealed: bool
+    ) -> VersionedOwner:
         while True:
-            owner = await self.owner_latest(name)
-            deposed = attrs.evolve(
-                owner.record, epoch=Epoch(owner.record.epoch + 1), owner="deleted", session=""
+            read = await self.owner_latest(name)
+            dismissed = attrs.evolve(
+                read.record,
+                epoch=Epoch(read.record.epoch + 1),
+                owner=why,
+                session="",
+                is_sealed=is_sealed,
             )
             try:
-                await self._metadata.put(
-                    self._paths.owner(name), seal_document(deposed), owner.version
+                version = await self._metadata.put(
+                    self._paths.owner(name), seal_document(dismissed), read.version
                 )
             except BadVersionError:
                 continue  # It changed hands meanwhile.
-            return
+            return VersionedOwner(dismissed, version)
 
-    async def delete(self, name: StreamName) -> None:
-        """Delete a stream that was deposed."""
-        for segment in await self.segments(name):
-            await self._delete_quietly(self._ledgers.delete(segment.record.ledger).path)
-            await self._delete_quietly(self._paths.segment(name, segment.record.segment))
-        await self._delete_tree(self._paths.stream(name))
+    async def trim(self, name: PartitionName) -> TrimRecord:
+        """Where the partition begins, with all that was written before this call."""
+        return (await self._trim(name))[0]
 
-    async def _delete_tree(self, path: str) -> None:
-        for child in await self._children(path):
-            await self._delete_tree(f"{path}/{child}")
-        await self._delete_quietly(path)
+    async def _trim(self, name: PartitionName) -> tuple[TrimRecord, int]:
+        path = self._paths.trim(name)
+        await self._metadata.sync(path)
+        stored = await self._metadata.find(path)
+        if stored is None:
+            raise NoSuchStreamError(f"there is no stream {str(name.stream)!r}")
+        return open_document(stored.data, TrimRecord, path=path), stored.version
 
-    async def _delete_quietly(self, path: str) -> None:
-        try:
-            await self._metadata.multi([Delete(path)])
-        except NoNodeError:
-            return
-        except NotEmptyError:
-            await self._delete_tree(path)
+    async def move_trim(
+        self, name: PartitionName, first_sequence: LogSequence, *, now_us: int
+    ) -> TrimRecord:
+        """Let the partition begin at `first_sequence`, or further on where it does already."""
+        while True:
+            found, version = await self._trim(name)
+            if found.first_sequence >= first_sequence:
+                return found
+            moved = TrimRecord(first_sequence=first_sequence, trimmed_us=now_us)
+            try:
+                await self._metadata.put(self._paths.trim(name), seal_document(moved), version)
+            except BadVersionError:
+                continue
+            return moved
+
+    async def drop_trimmed(self, name: PartitionName) -> int:
+        """Take from the list the segments that lie before the trim whole, with their ledgers.
+
+        The last segment that has records stays, and those behind it: where the partition goes
+        on is known by them. Returns how many went.
+        """
+        first_sequence = (await self._trim(name))[0].first_sequence
+        last = await self.last_segment(name)
+        if last is None:
+            return 0
+        first_sequence = LogSequence(min(first_sequence, last.record.first_sequence - 1))
+        dropped_count = 0
+        numbers = await self.segment_numbers(name)
+        for start in range(0, len(numbers), _DELETED_AT_ONCE):
+            asked = numbers[start : start + _DELETED_AT_ONCE]
+            going = [
+                one.record
+                for one in await self.segments_at(name, asked)
+                if one.record.last_sequence is not None
+                and one.record.last_sequence < first_sequence
+            ]
+            await self._drop(name, going)
+            dropped_count += len(going)
+            if len(going) < len(asked):
+                break
+        return dropped_count
+
+    async def drop_all(self, name: PartitionName) -> None:
+        """Take all segments from the list, with their ledgers. The partition was deposed."""
+        await self._drop(name, [one.record for one in await self.segments(name)])
+
+    async def _drop(self, name: PartitionName, segments: list[SegmentRecord]) -> None:
+        """Delete segments, the first ones first, each in one step with its ledger."""
+        for start in range(0, len(segments), _DELETED_AT_ONCE):
+            some = segments[start : start + _DELETED_AT_ONCE]
+            try:
+                await self._metadata.multi(
+                    [one for each in some for one in self._drops(name, each)]
+                )
+            except NoNodeError:  # Another is at it as well.
+                for each in some:
+                    await self._drop_quietly(name, each)
+
+    def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
+        return [
+            Delete(self._paths.segment(name, segment.segment)),
+            self._ledgers.delete(segment.ledger),
+        ]
+
+    async def _drop_quietly(self, name: PartitionName, segment: SegmentRecord) -> None:
+        for operation in self._drops(name, segment):
+            with suppress(NoNodeError):
+                await self._metadata.multi([operation])
+
+
+def _no_owner(name: PartitionName, found: OwnerRecord) -> GeologError:
+    """Why whoever asked does not own the partition, whose record is `found`."""
+    if found.is_sealed:
+        return SealedError(f"{name.stream} is sealed: nothing is appended to it any more")
+    by = f" ({found.owner})" if found.owner else ""
+    return FencedError(f"another writer{by} owns {name} now")

@@ -1,0 +1,131 @@
+"""Streams in metadata: their settings, and the partitions that they are made of."""
+
+from collections.abc import Callable
+
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import (
+    BadVersionError,
+    Create,
+    Delete,
+    Metadata,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Put,
+)
+from geolog.protocol.stream_state import (
+    OwnerRecord,
+    PartitionName,
+    StreamName,
+    StreamRecord,
+    TrimRecord,
+)
+from topology.errors import ConflictError, NoSuchStreamError
+
+
+class StreamExistsError(ConflictError):
+    """A stream of this name exists already: choose another name, or use `--if-not-exists`."""
+
+
+class StreamCatalog:
+    """The streams of one cluster, as metadata holds them."""
+
+    def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
+        self._metadata = metadata
+        self._paths = paths
+
+    async def create(self, record: StreamRecord) -> None:
+        """Make a stream with its partitions, all or nothing. StreamExistsError."""
+        name = record.name
+        await self._metadata.ensure_path(self._paths.namespace(name.namespace))
+        operations: list[Operation] = [Create(self._paths.stream(name), seal_document(record))]
+        for partition in record.partition_names():
+            operations += self._makes(partition)
+        try:
+            await self._metadata.multi(operations)
+        except NodeExistsError:
+            raise StreamExistsError(
+                f"stream {str(name)!r} exists already: choose another name, or say that this is"
+                " no error (--if-not-exists)"
+            ) from None
+
+    def _makes(self, partition: PartitionName) -> list[Operation]:
+        return [
+            Create(self._paths.partition(partition)),
+            Create(self._paths.owner(partition), seal_document(OwnerRecord())),
+            Create(self._paths.trim(partition), seal_document(TrimRecord())),
+            Create(self._paths.sessions(partition)),
+            Create(self._paths.segments(partition)),
+        ]
+
+    async def read(self, name: StreamName) -> StreamRecord:
+        """The stream's settings. NoSuchStreamError."""
+        return (await self._find(name))[0]
+
+    async def read_latest(self, name: StreamName) -> StreamRecord:
+        """The same, with all that was written before this call."""
+        await self._metadata.sync(self._paths.stream(name))
+        return await self.read(name)
+
+    async def _find(self, name: StreamName) -> tuple[StreamRecord, int]:
+        path = self._paths.stream(name)
+        stored = await self._metadata.find(path)
+        if stored is None:
+            await self._metadata.sync(path)  # It may be new, and this server may lag.
+            stored = await self._metadata.find(path)
+        if stored is None:
+            raise NoSuchStreamError(f"there is no stream {str(name)!r}")
+        return open_document(stored.data, StreamRecord, path=path), stored.version
+
+    async def change(
+        self, name: StreamName, changed: Callable[[StreamRecord], StreamRecord]
+    ) -> StreamRecord:
+        """Store what `changed` makes of the settings, by compare-and-set. NoSuchStreamError.
+
+        Partitions that are new come into being in the same step.
+        """
+        while True:
+            await self._metadata.sync(self._paths.stream(name))
+            found, version = await self._find(name)
+            record = changed(found)
+            operations: list[Operation] = [
+                Put(self._paths.stream(name), seal_document(record), version)
+            ]
+            for partition in record.partition_names()[found.partitions :]:
+                operations += self._makes(partition)
+            try:
+                await self._metadata.multi(operations)
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue  # Somebody changed it meanwhile, or deleted it.
+            return record
+
+    async def names(self) -> list[StreamName]:
+        """All streams, sorted."""
+        found = []
+        await self._metadata.sync(self._paths.root)
+        for namespace in await self._children(self._paths.streams):
+            names = await self._children(self._paths.namespace(namespace))
+            found += [StreamName(namespace, name) for name in names]
+        return sorted(found)
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._metadata.children(path)
+        except NoNodeError:
+            return []
+
+    async def delete(self, name: StreamName) -> None:
+        """Delete a stream whose partitions were deposed, and whose segments are gone."""
+        await self._delete_tree(self._paths.stream(name))
+
+    async def _delete_tree(self, path: str) -> None:
+        for child in await self._children(path):
+            await self._delete_tree(f"{path}/{child}")
+        try:
+            await self._metadata.multi([Delete(path)])
+        except NoNodeError:
+            return
+        except NotEmptyError:
+            await self._delete_tree(path)

@@ -1,0 +1,150 @@
+"""What an owner must know of its partition to go on with it: where it ends, and its writers.
+
+The state is what the entries of the log say, one after the other; a snapshot of it is written
+into the log now and then, so that the next owner need not read it from the beginning (design
+section 7, "Exactly once").
+
+Theory of operation. A named writer numbers its records with a rising `seq`; gaps are allowed. A
+batch of it is appended if its first seq is above all that the writer has in the log. One that
+is not is a repeat: if the log remembers the batch, the repeat is answered with the first
+position, provided its bytes are equal; if not, it is refused, never appended. The last batches
+of each writer are remembered, and its writer epoch: a new session of a writer fences the older.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from geolog.protocol.ids import Sequence
+
+BATCHES_REMEMBERED = 64
+"""Batches of one writer whose places are known. It may have so many unanswered."""
+
+
+@attrs.frozen
+class WrittenBatch:
+    """A batch of a named writer, and where in the log it stands."""
+
+    seq: int
+    """Of its first record."""
+    record_count: int
+    segment: int
+    entry: int
+    slot: int
+    """Of its first record in the entry."""
+    first_sequence: Sequence
+    header_crc: int
+    body_crc: int
+
+    @property
+    def seq_last(self) -> int:
+        """Of its last record."""
+        return self.seq + self.record_count - 1
+
+
+@attrs.frozen
+class WriterState:
+    """One writer: its session's epoch, and what it wrote last."""
+
+    epoch: int
+    seq_highest: int
+    last_append_us: int
+    batches: tuple[WrittenBatch, ...]
+    """The last ones, in the order in which they were appended."""
+
+    def batch_of(self, seq: int) -> WrittenBatch | None:
+        """The remembered batch that holds this seq."""
+        return next(
+            (one for one in reversed(self.batches) if one.seq <= seq <= one.seq_last), None
+        )
+
+    def with_batch(self, epoch: int, batch: WrittenBatch, append_time_us: int) -> "WriterState":
+        """The successor, after one more batch."""
+        assert batch.seq > self.seq_highest, f"seq {batch.seq} is not above {self.seq_highest}"
+        batches = (*self.batches[1 - BATCHES_REMEMBERED :], batch)
+        return WriterState(epoch, batch.seq_last, append_time_us, batches)
+
+
+FIRST_SEQUENCE = Sequence(0)
+
+NO_WRITER_STATE = WriterState(epoch=0, seq_highest=-1, last_append_us=0, batches=())
+"""What is known of a writer that never wrote, or that was forgotten."""
+
+
+class Repeat(enum.Enum):
+    """What a batch of a named writer is, beside what the log has of that writer."""
+
+    NEW = "new"
+    """All of it is above what the log has."""
+    REMEMBERED = "remembered"
+    """All of it is below, and where it is, is known."""
+    FORGOTTEN = "forgotten"
+    """Some of it is below, and it is not known where."""
+    DEPOSED = "deposed"
+    """A newer session of the writer has written since."""
+
+
+@attrs.define
+class PartitionState:
+    """Where a partition ends, and its writers, after some prefix of its log.
+
+    Invariant: equal prefixes give equal states, whoever computes them, from a snapshot on or
+    from the beginning.
+    """
+
+    sequence_next: Sequence = FIRST_SEQUENCE
+    append_time_us: int = 0
+    """Of the last entry."""
+    transaction_id: int | None = None
+    """The highest so far, if any record had one."""
+    writers: dict[bytes, WriterState] = attrs.field(factory=dict)
+
+    def copy(self) -> "PartitionState":
+        """A state of its own, for another prefix."""
+        return attrs.evolve(self, writers=dict(self.writers))
+
+    def writer(self, writer_id: bytes) -> WriterState:
+        """What is known of a writer."""
+        return self.writers.get(writer_id, NO_WRITER_STATE)
+
+    def judge(self, writer_id: bytes, epoch: int, seq: int, record_count: int) -> Repeat:
+        """What a batch of these seqs would be."""
+        writer = self.writer(writer_id)
+        if epoch < writer.epoch:
+            return Repeat.DEPOSED
+        if seq > writer.seq_highest:
+            return Repeat.NEW
+        known = all(writer.batch_of(one) is not None for one in range(seq, seq + record_count))
+        return Repeat.REMEMBERED if known else Repeat.FORGOTTEN
+
+    def on_entry(
+        self, *, next_sequence: Sequence, append_time_us: int, transaction_id: int | None
+    ) -> None:
+        """One more entry of records; `transaction_id` is the highest that it has."""
+        assert next_sequence > self.sequence_next, f"{next_sequence} is not after {self}"
+        self.sequence_next = next_sequence
+        self.append_time_us = append_time_us
+        if transaction_id is not None:
+            self.transaction_id = transaction_id
+
+    def on_batch(
+        self, writer_id: bytes, epoch: int, batch: WrittenBatch, append_time_us: int
+    ) -> None:
+        """One more batch of a named writer, in the entry that came last."""
+        writer = self.writer(writer_id)
+        self.writers[writer_id] = writer.with_batch(epoch, batch, append_time_us)
+
+    def forget_idle(self, before_us: int) -> int:
+        """Forget writers that appended nothing since then; returns how many."""
+        idle = [name for name, one in self.writers.items() if one.last_append_us < before_us]
+        for name in idle:
+            del self.writers[name]
+        return len(idle)
+
+
+def writers_in_order(
+    writers: Mapping[bytes, WriterState],
+) -> Iterator[tuple[bytes, WriterState]]:
+    """All writers, sorted by id, so that equal states have equal snapshots."""
+    yield from sorted(writers.items())

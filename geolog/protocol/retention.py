@@ -1,0 +1,51 @@
+"""Which segments a partition need not keep any more, by their age and by their size."""
+
+from collections.abc import Sequence as Listed
+
+import attrs
+
+from geolog.protocol.ids import Sequence
+from geolog.protocol.stream_state import SegmentRecord
+
+
+@attrs.frozen(kw_only=True)
+class RetentionPolicy:
+    """What is kept at least: records as old as this, and as many bytes. None: all of it.
+
+    A stream may have both: a segment goes as soon as either lets it go. Only whole segments go,
+    and never the last: what is kept may be more, never less.
+    """
+
+    retention_s: float | None = None
+    retention_bytes: int | None = None
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether nothing ever goes."""
+        return self.retention_s is None and self.retention_bytes is None
+
+    def first_kept(
+        self, newest_first: Listed[SegmentRecord], *, now_us: int
+    ) -> Sequence | None:
+        """The first sequence that is kept, given the segments from the last one back.
+
+        None when none of these need go. `newest_first` may leave out the oldest segments, if
+        any of those given goes: with it all that are older go.
+        """
+        kept_bytes = 0
+        for place, segment in enumerate(newest_first):
+            if place == 0 or not segment.is_completed:
+                kept_bytes += segment.size_bytes or 0
+                continue
+            if self._goes(segment, kept_bytes, now_us):
+                assert segment.last_sequence is not None
+                return Sequence(segment.last_sequence + 1)
+            kept_bytes += segment.size_bytes or 0
+        return None
+
+    def _goes(self, segment: SegmentRecord, kept_bytes: int, now_us: int) -> bool:
+        if self.retention_bytes is not None and kept_bytes >= self.retention_bytes:
+            return True
+        if self.retention_s is None or segment.last_append_time_us is None:
+            return False
+        return segment.last_append_time_us < now_us - self.retention_s * 1e6

@@ -1,0 +1,138 @@
+"""The snapshot of a partition's state, as control entries hold it.
+
+A snapshot is a run of control entries, one after the other, each with one batch. The first
+record of each batch says which part of how many it is, and what is known of the partition
+itself; each further one has a writer's id as its key and its state as its value. Layout of the
+values, little-endian:
+
+    first record                        a writer
+    0  version u8                       0  writer epoch u64
+    1  has a transaction id u8          8  highest seq i64
+    2  part u16, from 0                 16 last append time i64, µs UTC
+    4  parts in all u16                 24 count of batches u8
+    6  zero u16                         25 a line per batch
+    8  highest transaction id i64
+
+and each line: first seq i64, first sequence u64, segment u64, entry u64, record count u32,
+slot u32, header CRC32C u32, body CRC32C u32.
+"""
+
+import struct
+from collections.abc import Iterable
+
+from geolog.protocol.ids import Sequence
+from geolog.protocol.partition_state import (
+    BATCHES_REMEMBERED,
+    PartitionState,
+    WriterState,
+    WrittenBatch,
+    writers_in_order,
+)
+from geolog.wire.batch import Batch, SealedBatch, seal_batch
+from geolog.wire.limits import WRITER_ID_BYTES_MAX
+from topology.errors import DamagedBytesError
+
+VERSION = 1
+
+_FIRST = struct.Struct("<BBHHHq")
+_WRITER = struct.Struct("<QqqB")
+_BATCH = struct.Struct("<qQQQIIII")
+
+_WRITERS_PER_PART = 1000
+"""Each takes 3 KiB at most: they fit a batch."""
+
+
+def seal_snapshot(state: PartitionState, *, now_us: int) -> list[SealedBatch]:
+    """The batches of the snapshot: a control entry each, with nothing else between them."""
+    writers = list(writers_in_order(state.writers))
+    parts = [
+        writers[start : start + _WRITERS_PER_PART]
+        for start in range(0, max(1, len(writers)), _WRITERS_PER_PART)
+    ]
+    return [
+        seal_batch(
+            [_first(state, part, len(parts)), *(_writer_bytes(one) for _, one in some)],
+            keys=[None, *(name for name, _ in some)],
+            created_us=now_us,
+        )
+        for part, some in enumerate(parts)
+    ]
+
+
+def _first(state: PartitionState, part: int, parts: int) -> bytes:
+    has_one = state.transaction_id is not None
+    return _FIRST.pack(VERSION, has_one, part, parts, 0, state.transaction_id or 0)
+
+
+def _writer_bytes(writer: WriterState) -> bytes:
+    fixed = _WRITER.pack(
+        writer.epoch, writer.seq_highest, writer.last_append_us, len(writer.batches)
+    )
+    lines = (
+        _BATCH.pack(
+            one.seq, one.first_sequence, one.segment, one.entry,
+            one.record_count, one.slot, one.header_crc, one.body_crc,
+        )
+        for one in writer.batches
+    )  # fmt: skip
+    return b"".join([fixed, *lines])
+
+
+def snapshot_part(batch: Batch) -> tuple[int, int]:
+    """Which part of how many a control entry's batch is. DamagedBytesError."""
+    part, parts, _ = _open_first(batch)
+    return part, parts
+
+
+def _open_first(batch: Batch) -> tuple[int, int, int | None]:
+    first = batch.value(0)
+    if len(first) != _FIRST.size:
+        raise DamagedBytesError(f"a snapshot begins with {len(first)} bytes")
+    version, has_one, part, parts, reserved, transaction_id = _FIRST.unpack(first)
+    if version != VERSION:
+        raise DamagedBytesError(f"version {version} of snapshots is not known here")
+    if part >= parts or reserved or has_one > 1:
+        raise DamagedBytesError(f"part {part} of {parts} of a snapshot cannot be")
+    return part, parts, transaction_id if has_one else None
+
+
+def open_snapshot(
+    batches: Iterable[Batch], *, sequence_next: Sequence, append_time_us: int
+) -> PartitionState:
+    """The state that the parts of a snapshot hold, in order. DamagedBytesError.
+
+    Where it stands is said by the headers of its entries.
+    """
+    state = PartitionState(sequence_next, append_time_us)
+    expected = 0
+    parts = 1
+    for batch in batches:
+        part, parts, state.transaction_id = _open_first(batch)
+        if part != expected:
+            raise DamagedBytesError(f"part {part} of a snapshot stands where {expected} is due")
+        expected += 1
+        for row in range(1, len(batch)):
+            writer_id = batch.key(row)
+            if not writer_id or len(writer_id) > WRITER_ID_BYTES_MAX:
+                raise DamagedBytesError(f"{writer_id!r} in a snapshot is no writer's id")
+            state.writers[writer_id] = _open_writer(batch.value(row))
+    if expected != parts:
+        raise DamagedBytesError(f"a snapshot of {parts} parts has {expected}")
+    return state
+
+
+def _open_writer(data: bytes) -> WriterState:
+    if len(data) < _WRITER.size:
+        raise DamagedBytesError(f"a writer's state of {len(data)} bytes is cut off")
+    epoch, seq_highest, last_append_us, count = _WRITER.unpack_from(data)
+    if count > BATCHES_REMEMBERED or len(data) != _WRITER.size + count * _BATCH.size:
+        raise DamagedBytesError(f"a writer's state of {len(data)} bytes has {count} batches")
+    batches = tuple(
+        WrittenBatch(
+            seq, record_count, segment, entry, slot, Sequence(first_sequence), header_crc,
+            body_crc,
+        )
+        for seq, first_sequence, segment, entry, record_count, slot, header_crc, body_crc
+        in _BATCH.iter_unpack(data[_WRITER.size :])
+    )  # fmt: skip
+    return WriterState(epoch, seq_highest, last_append_us, batches)

@@ -1,0 +1,122 @@
+"""The state of a partition: what is new, what is a repeat, and what is remembered."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.protocol.ids import Sequence
+from geolog.protocol.partition_state import (
+    BATCHES_REMEMBERED,
+    PartitionState,
+    Repeat,
+    WrittenBatch,
+)
+
+WRITERS = (b"a", b"b")
+
+
+def appended(state: PartitionState, writer: bytes, epoch: int, seq: int, count: int) -> None:
+    """A batch in an entry of its own."""
+    first = state.sequence_next
+    state.on_entry(
+        next_sequence=Sequence(first + count),
+        append_time_us=state.append_time_us + 1,
+        transaction_id=None,
+    )
+    batch = WrittenBatch(seq, count, 1, first, 0, first, 0, 0)
+    state.on_batch(writer, epoch, batch, state.append_time_us)
+
+
+def test_a_writer_that_never_wrote_begins_anywhere() -> None:
+    state = PartitionState()
+
+    assert state.judge(b"a", 1, 0, 5) is Repeat.NEW
+    assert state.judge(b"a", 1, 900, 1) is Repeat.NEW
+
+
+def test_an_older_session_is_deposed_whatever_it_sends() -> None:
+    state = PartitionState()
+    appended(state, b"a", 2, 0, 3)
+
+    assert state.judge(b"a", 1, 0, 3) is Repeat.DEPOSED
+    assert state.judge(b"a", 1, 50, 3) is Repeat.DEPOSED
+    assert state.judge(b"a", 2, 50, 3) is Repeat.NEW
+    assert state.judge(b"b", 1, 0, 3) is Repeat.NEW
+
+
+def test_a_batch_that_is_partly_new_is_no_repeat_that_is_known() -> None:
+    state = PartitionState()
+    appended(state, b"a", 1, 0, 3)
+
+    assert state.judge(b"a", 1, 0, 3) is Repeat.REMEMBERED
+    assert state.judge(b"a", 1, 1, 2) is Repeat.REMEMBERED
+    assert state.judge(b"a", 1, 2, 2) is Repeat.FORGOTTEN
+    assert state.judge(b"a", 1, 3, 2) is Repeat.NEW
+
+
+def test_a_gap_in_the_numbers_was_never_appended() -> None:
+    state = PartitionState()
+    appended(state, b"a", 1, 0, 3)
+    appended(state, b"a", 1, 10, 3)
+
+    assert state.judge(b"a", 1, 5, 1) is Repeat.FORGOTTEN
+
+
+def test_a_state_of_its_own_is_not_changed_with_the_other() -> None:
+    state = PartitionState()
+    appended(state, b"a", 1, 0, 3)
+    other = state.copy()
+    appended(other, b"a", 1, 3, 3)
+
+    assert state.writer(b"a").seq_highest == 2
+    assert other.writer(b"a").seq_highest == 5
+
+
+def test_the_idle_are_forgotten_and_nobody_else() -> None:
+    state = PartitionState()
+    appended(state, b"a", 1, 0, 3)
+    appended(state, b"b", 1, 0, 3)
+
+    assert state.forget_idle(state.writer(b"b").last_append_us) == 1
+    assert state.writer(b"a").seq_highest == -1
+    assert state.writer(b"b").seq_highest == 2
+
+
+def test_a_number_that_goes_back_is_a_defect_of_the_owner() -> None:
+    state = PartitionState()
+    appended(state, b"a", 1, 5, 3)
+    with pytest.raises(AssertionError):
+        appended(state, b"a", 1, 7, 1)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(WRITERS), st.integers(0, 3), st.integers(1, 4)), max_size=200
+    )
+)
+def test_each_number_is_where_a_list_of_all_says(steps: list[tuple[bytes, int, int]]) -> None:
+    """The naive model keeps every number for ever."""
+    state, naive = PartitionState(), dict[tuple[bytes, int], int]()
+    batches: dict[bytes, list[range]] = {writer: [] for writer in WRITERS}
+    for writer, gap, count in steps:
+        seq = state.writer(writer).seq_highest + 1 + gap
+        for step in range(count):
+            naive[writer, seq + step] = state.sequence_next + step
+        batches[writer].append(range(seq, seq + count))
+        appended(state, writer, 1, seq, count)
+
+    for writer in WRITERS:
+        remembered = {n for one in batches[writer][-BATCHES_REMEMBERED:] for n in one}
+        highest = state.writer(writer).seq_highest
+        assert highest == max((n for one, n in naive if one == writer), default=-1)
+        for seq in range(highest + 2):
+            judged = state.judge(writer, 1, seq, 1)
+            if seq > highest:
+                assert judged is Repeat.NEW
+            elif seq in remembered:
+                assert judged is Repeat.REMEMBERED
+                batch = state.writer(writer).batch_of(seq)
+                assert batch is not None
+                assert batch.first_sequence + seq - batch.seq == naive[writer, seq]
+            else:
+                assert judged is Repeat.FORGOTTEN

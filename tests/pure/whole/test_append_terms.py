@@ -1,0 +1,136 @@
+"""What an append may ask for: a sequence, a transaction id, an answer before the disk."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from tests.pure.whole.clusters import (
+    STREAM,
+    append_each,
+    ended_by,
+    numbered,
+    open_world,
+    records_of,
+    values_of,
+)
+
+
+async def test_an_expected_sequence_is_had_or_refused(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+            assert (await writer.append(b"three", expect_sequence=3)).sequence == 3
+            for wrong in (3, 5):
+                with pytest.raises(
+                    geolog.ConflictError, match="the next of shop/orders#0 is 4"
+                ):
+                    await writer.append(b"never", expect_sequence=wrong)
+            assert (await writer.append(b"four")).sequence == 4
+
+        assert await values_of(world.log) == [*numbered(3), b"three", b"four"]
+
+
+async def test_a_refused_expectation_refuses_nothing_else(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            before = writer.append_nowait(b"before")
+            never = writer.append_nowait(b"never", expect_sequence=7)
+            after = writer.append_nowait(b"after")
+            with pytest.raises(geolog.ConflictError):
+                await never.wait()
+            assert [(await one.wait()).sequence for one in (before, after)] == [0, 1]
+
+        assert await values_of(world.log) == [b"before", b"after"]
+
+
+async def test_transaction_ids_never_go_back(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        for number in (5, 5, 9):
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.append(b"%d" % number, transaction_id=number)
+                await writer.append(b"none")
+                with pytest.raises(geolog.ConflictError, match=f"has {number} already"):
+                    await writer.append(b"never", transaction_id=number - 1)
+
+        ids = [record.transaction_id for record in await records_of(world.log)]
+        assert ids == [5, None, 5, None, 9, None]
+
+
+@pytest.mark.parametrize("every", [1, 3, 10])
+async def test_a_read_from_a_transaction_id_begins_there(
+    every: int, autojump_clock: MockClock
+) -> None:
+    """Over segments, and among entries of which few have one."""
+    async with open_world() as world:
+        for part in range(3):
+            async with world.log.open_writer(STREAM) as writer:
+                for number in range(20 * part, 20 * part + 20):
+                    has_one = number % every == 0
+                    await writer.append(
+                        b"%d" % number, transaction_id=10 * number if has_one else None
+                    )
+        for asked in (0, 5, 10, 195, 200, 390, 400, 585, 590, 600):
+            found = await records_of(world.log, start=geolog.AtTransaction(asked))
+            expected = next((n for n in range(60) if n % every == 0 and 10 * n >= asked), 60)
+            assert [record.sequence for record in found] == list(range(expected, 60))
+
+
+async def test_the_highest_transaction_id_outlives_owners_that_write_none(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"one", transaction_id=7)
+        for _ in range(3):
+            with ended_by(ZeroDivisionError):
+                async with world.log.open_writer(STREAM) as writer:
+                    await writer.append(b"none")
+                    raise ZeroDivisionError
+        async with world.log.open_writer(STREAM) as writer:
+            with pytest.raises(geolog.ConflictError, match="has 7 already"):
+                await writer.append(b"never", transaction_id=6)
+
+
+async def test_received_comes_before_durable_and_says_so(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, ack="received") as writer:
+            for node in world.cluster.nodes.values():
+                for disk in node.disks:
+                    disk.faults.sync_s = 1.0
+            began_s = trio.current_time()
+            pending = writer.append_nowait(b"one")
+            provisional = await pending.wait()
+            received_s = trio.current_time() - began_s
+            final = await pending.wait_durable()
+            durable_s = trio.current_time() - began_s
+
+        assert provisional.provisional
+        assert not final.provisional
+        assert (provisional.sequence, provisional.dlsn) == (final.sequence, final.dlsn)
+        assert received_s < 0.9 <= durable_s
+        assert await values_of(world.log) == [b"one"]
+
+
+async def test_what_is_posted_is_there_in_order(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            for value in numbered(100):
+                await writer.post(value)
+
+        assert await values_of(world.log) == numbered(100)
+
+
+async def test_what_became_of_what_was_posted_is_told_in_the_end(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        with ended_by(geolog.GeologError) as ended:
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.post(b"one")
+                await writer.flush()
+                async with world.log.open_writer(STREAM):
+                    pass
+                await writer.post(b"two")
+
+        assert isinstance(ended.error, geolog.FencedError | geolog.OutcomeUnknownError)

@@ -1,0 +1,188 @@
+"""Named writers: what is appended again is found out, also by another owner (law 16)."""
+
+import random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from tests.pure.whole.clusters import (
+    STREAM,
+    append_each,
+    ended_by,
+    numbered,
+    open_world,
+    records_of,
+    values_of,
+)
+
+TILL = "till-7"
+
+
+async def test_a_record_that_is_appended_again_has_its_first_place(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            first = [await writer.append(value, seq=n) for n, value in enumerate(numbered(5))]
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            again = [await writer.append(value, seq=n) for n, value in enumerate(numbered(7))]
+
+        assert [one.duplicate for one in again] == [True] * 5 + [False] * 2
+        assert [one.dlsn for one in again[:5]] == [one.dlsn for one in first]
+        assert [one.sequence for one in again] == list(range(7))
+        assert await values_of(world.log) == numbered(7)
+
+
+async def test_within_one_session_it_is_found_out_as_well(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        world.log.open_writer(STREAM, writer_id=TILL) as writer,
+    ):
+        first = await writer.append(b"one", seq=10)
+        again = await writer.append(b"one", seq=10)
+
+        assert (again.dlsn, again.duplicate) == (first.dlsn, True)
+
+
+async def test_other_bytes_under_a_number_that_is_taken_are_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            await writer.append(b"one", key=b"k", headers={"h": b"1"}, transaction_id=4, seq=0)
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for other in (
+                {"value": b"other", "key": b"k", "headers": {"h": b"1"}, "transaction_id": 4},
+                {"value": b"one", "key": b"l", "headers": {"h": b"1"}, "transaction_id": 4},
+                {"value": b"one", "key": b"k", "headers": {"h": b"2"}, "transaction_id": 4},
+                {"value": b"one", "key": b"k", "headers": {"h": b"1"}, "transaction_id": 5},
+            ):
+                with pytest.raises(geolog.ConflictError, match="other bytes"):
+                    await writer.append(**other, seq=0)  # type: ignore[arg-type]
+
+        assert await values_of(world.log) == [b"one"]
+
+
+async def test_a_batch_that_is_grouped_otherwise_is_found_out(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for value in numbered(40):
+                writer.append_nowait(value)
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            assert writer.seq_highest == 39
+            again = [await writer.append(value, seq=n) for n, value in enumerate(numbered(40))]
+
+        assert all(one.duplicate for one in again)
+        assert [one.sequence for one in again] == list(range(40))
+        assert await values_of(world.log) == numbered(40)
+
+
+async def test_numbers_go_on_where_the_log_has_them(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            await writer.append(b"one", seq=100)
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            await writer.append(b"two")
+            assert writer.seq_highest == 101
+        async with world.log.open_writer(STREAM, writer_id="other") as writer:
+            assert writer.seq_highest == -1
+
+
+async def test_a_number_that_is_forgotten_is_refused_and_never_appended(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            await append_each(writer, numbered(100))
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            with pytest.raises(geolog.ConflictError, match="not remembered"):
+                await writer.append(b"record 3", seq=3)
+            assert writer.is_appended(3)
+            assert (await writer.append(b"record 90", seq=90)).duplicate
+
+        assert await values_of(world.log) == numbered(100)
+
+
+async def test_gaps_in_the_numbers_are_allowed(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for seq in (0, 1, 5, 6, 20):
+                writer.append_nowait(b"%d" % seq, seq=seq)
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            again = [await writer.append(b"%d" % seq, seq=seq) for seq in (0, 1, 5, 6, 20)]
+            with pytest.raises(geolog.ConflictError):
+                await writer.append(b"4", seq=4)
+
+        assert [one.sequence for one in again] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_writers_are_remembered_over_rolls_and_takeovers(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    """The state comes from snapshots: each ledger but the first begins with one."""
+    rng = random.Random(seed)
+    async with open_world(segment_bytes=65536, seed=seed) as world:
+        places: dict[tuple[str, int], int] = {}
+        values: dict[tuple[str, int], bytes] = {}
+        for _ in range(8):
+            name = rng.choice(("a", "b", "c"))
+            with ended_by(ZeroDivisionError):
+                async with world.log.open_writer(STREAM, writer_id=name) as writer:
+                    for seq in range(max(0, writer.seq_highest - 5), writer.seq_highest + 12):
+                        value = values.setdefault(
+                            (name, seq), rng.randbytes(rng.choice((10, 9000)))
+                        )
+                        receipt = await writer.append(value, seq=seq)
+                        known = places.setdefault((name, seq), receipt.sequence)
+                        assert receipt.sequence == known
+                    if rng.random() < 0.5:
+                        raise ZeroDivisionError  # Its ledger is left open.
+                raise ZeroDivisionError
+        found = {record.sequence: record.value for record in await records_of(world.log)}
+
+    assert len(found) == len(places)
+    assert all(found[places[which]] == values[which] for which in places)
+
+
+async def test_an_idle_writer_is_forgotten_after_its_retention(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        await world.log.create_stream("a/b", survive="1 region", writer_retention_s=3600)
+        async with world.log.open_writer("a/b", writer_id=TILL) as writer:
+            await writer.append(b"one")
+        await trio.sleep(4000)
+        for _ in range(2):
+            async with world.log.open_writer("a/b", writer_id="other") as writer:
+                await writer.append(b"two")
+        async with world.log.open_writer("a/b", writer_id=TILL) as writer:
+            assert writer.seq_highest == -1
+
+
+async def test_a_writer_without_a_name_numbers_nothing(autojump_clock: MockClock) -> None:
+    async with open_world() as world, world.log.open_writer(STREAM) as writer:
+        with pytest.raises(geolog.InvalidArgumentError, match="only a writer with an id"):
+            await writer.append(b"one", seq=1)
+
+
+async def test_an_empty_name_is_refused(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        with pytest.raises(geolog.InvalidArgumentError, match="is empty"):
+            async with world.log.open_writer(STREAM, writer_id=""):
+                pass
+
+
+async def test_keyless_records_of_a_named_writer_are_in_one_partition(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        await world.log.create_stream("a/many", survive="1 region", partitions=4)
+        async with world.log.open_writer("a/many", writer_id=TILL) as writer:
+            receipts = [await writer.append(bytes(30_000)) for _ in range(8)]
+
+    assert len({one.partition for one in receipts}) == 1

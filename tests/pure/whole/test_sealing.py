@@ -1,0 +1,102 @@
+"""Streams that are sealed: all is there, and nothing comes after it."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from tests.pure.whole.clusters import (
+    STREAM,
+    append_each,
+    ended_by,
+    numbered,
+    open_world,
+    values_of,
+)
+
+
+async def test_a_sealed_stream_is_read_and_not_written(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(5))
+        described = await world.log.seal_stream(STREAM)
+
+        assert described.is_sealed
+        assert await values_of(world.log) == numbered(5)
+        with pytest.raises(geolog.SealedError):
+            async with world.log.open_writer(STREAM):
+                pass
+
+
+async def test_sealing_fences_who_writes_and_keeps_what_it_was_answered(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="other") as other,
+    ):
+        with ended_by(geolog.GeologError) as ended:
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, numbered(5))
+                await other.seal_stream(STREAM)
+                for _ in range(1000):
+                    await writer.append(b"too late")
+
+        assert isinstance(ended.error, geolog.FencedError | geolog.OutcomeUnknownError)
+        values = await values_of(other)
+        assert values[:5] == numbered(5)
+        assert set(values[5:]) <= {b"too late"}
+        assert (await other.verify_stream(STREAM)).is_good
+
+
+async def test_sealing_twice_is_told(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        await world.log.seal_stream(STREAM)
+        with pytest.raises(geolog.SealedError, match="sealed already"):
+            await world.log.seal_stream(STREAM)
+
+
+async def test_who_follows_a_sealed_stream_comes_to_its_end(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        found: list[bytes] = []
+
+        async def follow() -> None:
+            async with world.log.open_reader(STREAM, follow=True) as reader:
+                found.extend([record.value async for record in reader])
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(follow)
+                async with world.log.open_writer(STREAM) as writer:
+                    await append_each(writer, numbered(5))
+                await trio.sleep(1)
+                await world.log.seal_stream(STREAM)
+
+        assert found == numbered(5)
+
+
+async def test_a_sealed_stream_of_partitions_has_none_open(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        await world.log.create_stream("shop/many", survive="1 region", partitions=3)
+        async with world.log.open_writer("shop/many") as writer:
+            for value in numbered(20):
+                writer.append_nowait(value, key=value)
+            await writer.flush()
+            await world.log.seal_stream("shop/many")
+        states = [one.state for one in await world.log.list_segments("shop/many")]
+        with pytest.raises(geolog.SealedError):
+            await world.log.update_stream("shop/many", partitions=4)
+
+    assert set(states) == {"closed"}
+
+
+async def test_a_sealed_stream_can_be_truncated_and_deleted(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(5))
+        await world.log.seal_stream(STREAM)
+        await world.log.truncate_stream(STREAM, before=geolog.AtSequence(3))
+        assert await values_of(world.log) == numbered(2, start=3)
+        await world.log.delete_stream(STREAM)
+
+        assert await world.log.list_streams() == []

@@ -1,0 +1,112 @@
+"""Snapshots of a partition's state: what goes in comes out, and damage is told."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.protocol.ids import Sequence
+from geolog.protocol.partition_state import PartitionState, WriterState, WrittenBatch
+from geolog.wire.batch import Batch, open_batch, seal_batch
+from geolog.wire.snapshot import open_snapshot, seal_snapshot, snapshot_part
+from topology.errors import DamagedBytesError
+
+u32 = st.integers(0, 2**32 - 1)
+i63 = st.integers(0, 2**63 - 1)
+written = st.builds(
+    WrittenBatch,
+    seq=i63, record_count=u32, segment=i63, entry=i63, slot=u32, first_sequence=i63,
+    header_crc=u32, body_crc=u32,
+)  # fmt: skip
+writers = st.dictionaries(
+    st.binary(min_size=1, max_size=255),
+    st.builds(
+        WriterState,
+        epoch=i63, seq_highest=i63, last_append_us=i63,
+        batches=st.lists(written, max_size=4).map(tuple),
+    ),
+    max_size=5,
+)  # fmt: skip
+states = st.builds(
+    PartitionState,
+    sequence_next=i63, append_time_us=i63,
+    transaction_id=st.none() | st.integers(-(2**63), 2**63 - 1), writers=writers,
+)  # fmt: skip
+
+
+def parts_of(state: PartitionState) -> list[Batch]:
+    return [open_batch(sealed.data) for sealed in seal_snapshot(state, now_us=1)]
+
+
+def opened(parts: list[Batch], state: PartitionState) -> PartitionState:
+    return open_snapshot(
+        parts, sequence_next=state.sequence_next, append_time_us=state.append_time_us
+    )
+
+
+@given(states)
+def test_what_goes_in_comes_out(state: PartitionState) -> None:
+    assert opened(parts_of(state), state) == state
+
+
+@given(states)
+def test_equal_states_have_equal_bytes(state: PartitionState) -> None:
+    other = PartitionState(
+        state.sequence_next,
+        state.append_time_us,
+        state.transaction_id,
+        dict(reversed(state.writers.items())),
+    )
+
+    assert [bytes(one.data) for one in seal_snapshot(state, now_us=1)] == [
+        bytes(one.data) for one in seal_snapshot(other, now_us=1)
+    ]
+
+
+def a_crowd(count: int) -> PartitionState:
+    batch = WrittenBatch(5, 1, 1, 1, 0, Sequence(1), 7, 8)
+    return PartitionState(
+        writers={
+            b"writer %d" % number: WriterState(1, 5, number, (batch,) * 64)
+            for number in range(count)
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("writers_count", "parts_count"), [(0, 1), (1000, 1), (1001, 2), (2500, 3)]
+)
+def test_a_crowd_of_writers_takes_several_parts(writers_count: int, parts_count: int) -> None:
+    state = a_crowd(writers_count)
+    parts = parts_of(state)
+
+    assert [snapshot_part(one) for one in parts] == [
+        (n, parts_count) for n in range(parts_count)
+    ]
+    assert opened(parts, state) == state
+
+
+def test_parts_that_are_missing_or_out_of_turn_are_told() -> None:
+    state = a_crowd(2500)
+    one, two, three = parts_of(state)
+
+    for wrong in ([one, two], [two, three], [one, three, two], []):
+        with pytest.raises(DamagedBytesError):
+            opened(wrong, state)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b""],
+        [bytes(16)],
+        [b"\x02" + bytes(15)],
+        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), b"short"],
+        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x05"],
+        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x41" + bytes(65 * 48)],
+    ],
+)
+def test_bytes_that_are_no_snapshot_are_told(values: list[bytes]) -> None:
+    keys = [None, *(b"writer" for _ in values[1:])]
+    batch = open_batch(seal_batch(values, keys=keys, created_us=1).data)
+    with pytest.raises(DamagedBytesError):
+        opened([batch], PartitionState())
