@@ -146,6 +146,9 @@ class FailingDisk:
         self._disk = disk
         self._failure = failure
 
+    def __str__(self) -> str:
+        return str(self._disk)
+
     async def list(self) -> list[str]:
         """Names of all files."""
         return await self._disk.list()

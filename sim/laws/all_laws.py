@@ -6,11 +6,17 @@ import attrs
 import trio
 
 from sim.laws.law_02_ack_set import AckSet
+from sim.laws.law_03_sets_intersect import SetsIntersect
 from sim.laws.law_04_closed_stays import ClosedStays
 from sim.laws.law_05_closed_above_ok import ClosedAboveOk
+from sim.laws.law_06_fenced_takes_nothing import FencedTakesNothing
 from sim.laws.law_07_fence_outlives import FenceOutlives
 from sim.laws.law_08_identity import Identity
+from sim.laws.law_09_list_in_order import ListInOrder
+from sim.laws.law_10_owners_in_order import OwnersInOrder
 from sim.laws.law_12_lac_rises import LacRises
+from sim.laws.law_21_fragments_adhere import FragmentsAdhere
+from sim.laws.law_22_bounds_hold import BoundsHold
 from sim.laws.seen import Looking, StateLaw
 
 LOOK_S = 0.1
@@ -26,6 +32,12 @@ def all_state_laws() -> dict[str, StateLaw]:
         "7": FenceOutlives(),
         "8": Identity(),
         "12": LacRises(),
+        "3": SetsIntersect(),
+        "6": FencedTakesNothing(),
+        "9": ListInOrder(),
+        "10": OwnersInOrder(),
+        "21": FragmentsAdhere(),
+        "22": BoundsHold(),
     }
 
 

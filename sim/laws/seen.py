@@ -1,7 +1,7 @@
 """What a law may look at: ledgers in metadata, the nodes that are up, and what was told."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import attrs
 
@@ -9,9 +9,15 @@ from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName
 from regions.storage.store import Store
 from sim.world.history import Append, History
+from sim.world.workload import STREAM
 from sim.world.world import CLUSTER, World
+
+_PATHS = ClusterPaths(CLUSTER)
+_LEDGERS = _PATHS.ledgers
+_SEGMENTS = _PATHS.segments(PartitionName(StreamName.parse(STREAM)))
 
 
 @attrs.frozen(eq=False)
@@ -22,6 +28,8 @@ class Look:
     history: History
     ledgers: dict[LedgerId, LedgerRecord]
     """All ledgers, as the leader of the metadata store has them."""
+    segments: dict[int, SegmentRecord]
+    """The list of the one stream, by number."""
     stores: dict[InstanceId, tuple[Store, ...]]
     """The data directories of all nodes that answer, paused ones included."""
     told: Sequence[Append]
@@ -36,36 +44,49 @@ class StateLaw(Protocol):
         ...
 
 
+_Record = TypeVar("_Record", LedgerRecord, SegmentRecord)
+
+
 @attrs.define(eq=False)
 class Looking:
     """Makes the looks at one world."""
 
     _world: World
     _history: History
-    _told_count: int = 0
-    _ledgers_root: str = ClusterPaths(CLUSTER).ledgers + "/"
-    _opened: dict[str, tuple[bytes, LedgerRecord]] = attrs.field(factory=dict)
-    """By path: a ledger's document, and what it says: most have not changed since."""
+    _told_count: int = attrs.field(default=0, init=False)
+    _opened: dict[str, tuple[bytes, object]] = attrs.field(factory=dict, init=False)
+    """By path: a document, and what it says: most have not changed since."""
 
     def look(self) -> Look:
         """The world as it is now."""
         told = self._history.acknowledged_in_order[self._told_count :]
         self._told_count += len(told)
-        return Look(self._world, self._history, self._ledgers(), self._stores(), told)
+        ledgers = self._records(_LEDGERS, LedgerRecord)
+        segments = self._records(_SEGMENTS, SegmentRecord)
+        return Look(
+            self._world,
+            self._history,
+            {record.ledger: record for record in ledgers},
+            {record.segment: record for record in segments},
+            self._stores(),
+            told,
+        )
 
-    def _ledgers(self) -> dict[LedgerId, LedgerRecord]:
-        found = {}
-        for path, node in self._world.store.tree.nodes.items():
-            if path.startswith(self._ledgers_root) and node.data and path[-12:].isdigit():
-                record = self._open(path, node.data)
-                found[record.ledger] = record
+    def _records(self, root: str, kind: type[_Record]) -> list[_Record]:
+        """All documents in the buckets of a place."""
+        nodes = self._world.store.tree.nodes
+        found = []
+        for bucket in sorted(nodes[root].children) if root in nodes else ():
+            for name in sorted(nodes[f"{root}/{bucket}"].children):
+                path = f"{root}/{bucket}/{name}"
+                found.append(self._open(path, nodes[path].data, kind))
         return found
 
-    def _open(self, path: str, data: bytes) -> LedgerRecord:
+    def _open(self, path: str, data: bytes, kind: type[_Record]) -> _Record:
         known = self._opened.get(path)
-        if known is not None and known[0] is data:
+        if known is not None and known[0] is data and isinstance(known[1], kind):
             return known[1]
-        record = open_document(data, LedgerRecord, path=path)
+        record = open_document(data, kind, path=path)
         self._opened[path] = data, record
         return record
 

@@ -26,6 +26,9 @@ class WorldDisk:
     _read_s: Callable[[], float]
     """How long a read takes now."""
 
+    def __str__(self) -> str:
+        return str(self._disk)
+
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
         return await self._disk.list()

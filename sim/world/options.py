@@ -17,6 +17,7 @@ REGION_NAMES = ("us-east", "eu-west", "ap-northeast", "sa-east", "af-south")
 
 _HARSH_SHARE = 0.5
 _HASTY_SHARE = 0.3
+_TIGHT_SHARE = 0.2
 
 _TAKEOVER_FAULTS = (
     "cut-link",
@@ -72,6 +73,8 @@ class Knobs:
     """Longest rest of a writer before it takes the stream again."""
     is_upkeep_hasty: bool = False
     """Whether nodes look for garbage, compact and scrub all the time."""
+    is_room_tight: bool = False
+    """Whether nodes have room for a few questions and answers at a time."""
 
 
 @attrs.frozen(kw_only=True)
@@ -152,6 +155,7 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
             appends_per_tenure=rng.choice((10, 40, 400)),
             rest_s_max=rng.choice((0.5, 2.0, 5.0)),
             is_upkeep_hasty=rng.random() < _HASTY_SHARE,
+            is_room_tight=rng.random() < _TIGHT_SHARE,
         ),
         links=_draw_links(rng),
         hazards=Hazards(
@@ -203,6 +207,7 @@ def _draw_knobs(rng: Random) -> Knobs:
         appends_per_tenure=rng.choice((10, 40, 400)),
         rest_s_max=rng.choice((0.5, 5.0, 20.0)),
         is_upkeep_hasty=rng.random() < _HASTY_SHARE,
+        is_room_tight=rng.random() < _TIGHT_SHARE,
     )
 
 

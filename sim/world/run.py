@@ -27,6 +27,7 @@ from sim.world.world import ClientMain, World, open_world
 
 _FOUNDING_S = 30.0
 _LAST_READ_S = 60.0
+_OPERATORS_S = 120.0
 _RETRY_S = 0.25
 _TOLD_MAX = 5
 
@@ -146,6 +147,7 @@ class _Run:
         self._phase("calm")
         self._heal(world)
         workload.quiet.set()
+        await self._await_operators(world)
         await self._converge(world, workload)
         self._phase("last read")
         await self._judge(world)
@@ -207,6 +209,14 @@ class _Run:
             world.nodes[host].disk.capacity_bytes = DISK_BYTES
             if host not in world.processes:
                 world.restart(host)
+
+    async def _await_operators(self, world: World) -> None:
+        """No law says how soon an operator gives a lost disk up: then its node can answer."""
+        with trio.move_on_after(_OPERATORS_S):
+            while any(node.is_being_replaced for node in world.nodes.values()):  # noqa: ASYNC110
+                await trio.sleep(_RETRY_S)
+            return
+        self.breaches.add("24", f"a lost disk was not replaced within {_OPERATORS_S:g} s")
 
     async def _converge(self, world: World, workload: Workload) -> None:
         """Law 24: a new owner can append, and whoever waits is answered."""

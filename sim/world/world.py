@@ -263,7 +263,7 @@ class World:
             self.restart(host)
 
     async def _run_node(self, node: Node, process: Process) -> None:
-        config = self._storage_config(node)
+        config = self.storage_config(node)
         disk = self._open_disk(node, process)
         async with (
             self._open_session(process) as metadata,
@@ -292,14 +292,17 @@ class World:
         disk = WorldDisk(node.disk, note, lambda: self._sync_s(node), read_s)
         return FailingDisk(disk, node.failure)
 
-    def _storage_config(self, node: Node) -> StorageConfig:
+    def storage_config(self, node: Node) -> StorageConfig:
+        """How the node is set."""
         config = StorageConfig(
             location=node.location,
             listen=Address(node.node_id, _PORT),
             node_id=node.node_id,
             journal_file_bytes=self.options.knobs.journal_file_bytes,
         )
-        return _hasty(config) if self.options.knobs.is_upkeep_hasty else config
+        if self.options.knobs.is_upkeep_hasty:
+            config = _hasty(config)
+        return _tight(config) if self.options.knobs.is_room_tight else config
 
     async def _run_client(self, process: Process, main: ClientMain) -> None:
         rng = self.chance(self._seed, process.key)
@@ -396,6 +399,20 @@ def _hasty(config: StorageConfig) -> StorageConfig:
         compaction_interval_s=1.0,
         compaction_live_share_max=0.9,
         scrub_interval_s=2.0,
+    )
+
+
+def _tight(config: StorageConfig) -> StorageConfig:
+    """A node that reaches its bounds with a handful of clients."""
+    return attrs.evolve(
+        config,
+        reads_max=4,
+        reads_max_all=8,
+        follows_max=1,
+        follows_max_all=2,
+        outgoing_bytes_max=8 << 10,
+        outgoing_bytes_max_all=16 << 10,
+        tail_cache_bytes_max=8 << 10,
     )
 
 

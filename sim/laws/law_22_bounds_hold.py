@@ -1,0 +1,48 @@
+"""Law 22: what waits at a node stays within its bounds, but for what comes at the bound."""
+
+import json
+from collections.abc import Iterator
+
+import attrs
+import trio
+
+from geolog.wire.limits import ENTRY_BYTES_MAX
+from regions.storage.config import StorageConfig
+from sim.laws.seen import Look
+
+_EVERY_S = 1.0
+"""A node's status costs more than other looks do."""
+
+
+@attrs.define
+class BoundsHold:
+    """Keeps when it looked last."""
+
+    _looked_s: float = -_EVERY_S
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Compare each node's status with its settings."""
+        if trio.current_time() - self._looked_s < _EVERY_S:
+            return
+        self._looked_s = trio.current_time()
+        for host, core in sorted(now.world.cores.items()):
+            config = now.world.storage_config(now.world.nodes[host])
+            status = json.loads(core.status())
+            for name, used, bound in _uses(status, config):
+                if used > bound:
+                    yield f"{host} has {used} {name}; {bound} may be"
+            for store in core.service.stores:
+                bound = config.in_flight_bytes_max + ENTRY_BYTES_MAX
+                if store.journal.in_flight_bytes > bound:
+                    yield f"{host} holds {store.journal.in_flight_bytes} bytes for its disk"
+
+
+def _uses(status: dict[str, int], config: StorageConfig) -> Iterator[tuple[str, int, int]]:
+    yield "reads open", status["reads_open"], config.reads_max_all
+    yield "followers", status["follows_waiting"], config.follows_max_all
+    # One more answer for each connection, of as many bytes as an answer may have.
+    connections = status["connections"]["open"]  # type: ignore[index]
+    answers_bytes = connections * (config.read_bytes_max + ENTRY_BYTES_MAX)
+    outgoing_max = config.outgoing_bytes_max_all + answers_bytes
+    yield "bytes of answers", status["outgoing_bytes"], outgoing_max
+    yield "connections", connections, config.connections_max
