@@ -12,7 +12,6 @@ from geolog.cli.session import open_log
 from geolog.cli.settings import parse_address
 from geolog.client.connect import connect
 from geolog.client.log import Log
-from geolog.transport.gateway import gateway_of
 from sim.bench.own_cluster import SHAPE, open_own_cluster
 from sim.bench.site import Site
 from sim.cluster.place import fresh_directory
@@ -46,7 +45,7 @@ async def open_site(invocation: Invocation, wanted: SiteWanted) -> AsyncIterator
                     log=log,
                     cluster=config.cluster,
                     zookeeper=config.zookeeper,
-                    gateway=gateway_of(config.gateway, config.region),
+                    gateway=config.gateway,
                     region=config.region,
                     streams=streams,
                     write_quorum=(await log.describe_stream(streams[0])).write_quorum,

@@ -10,7 +10,6 @@ from geolog.cli.invocation import Invocation, named_zookeeper, this_invocation
 from geolog.cli.quantities import format_seconds
 from geolog.client.connect import connect
 from geolog.client.log import Log
-from geolog.transport.gateway import gateway_of
 from topology.errors import UnavailableError
 
 Answer = TypeVar("Answer")
@@ -39,7 +38,7 @@ async def open_log(invocation: Invocation) -> AsyncIterator[Log]:
         zookeeper=named_zookeeper(invocation),
         cluster=config.cluster,
         region=config.region,
-        gateway=gateway_of(config.gateway, config.region),
+        gateway=config.gateway,
     ) as log:
         yield log
 

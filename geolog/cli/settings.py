@@ -44,7 +44,7 @@ class CommandConfig:
     region: str | None = None
     """The region where this process stands: reads prefer it. Without one, all are as far."""
 
-    gateway: Address | None = None
+    gateway: str | None = None
     """Where a gateway between regions listens, `HOST:PORT`, as an emulated WAN has one: servers
     are reached through it, as from `region`. Without one they are connected to as they are."""
 
@@ -323,10 +323,7 @@ def _choices(hint: object) -> tuple[str, ...]:
 
 def parse_address(text: str) -> Address:
     """Read `HOST:PORT`."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidArgumentError(f"{text!r} is not an address: write HOST:PORT")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    return Address.parse(text)
 
 
 def _number(text: str, kind: Kind) -> object:

@@ -13,7 +13,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper
-from geolog.transport.gateway import Gateway, transport_through
+from geolog.transport.gateway import gateway_of, transport_through
 from geolog.transport.seam import Transport
 from topology.errors import InvalidArgumentError
 
@@ -66,27 +66,29 @@ async def connect(
     via: Literal["direct", "proxy"] = "direct",
     session_timeout_s: float = 6.0,
     config: LogConfig | None = None,
-    gateway: Gateway | None = None,
+    gateway: str | None = None,
 ) -> AsyncIterator[Log]:
     """Connect to a cluster, while the block lasts.
 
     zookeeper: `HOST:PORT,…[/chroot]`. region: where the caller stands; reads prefer it. via:
-    `direct` makes this process the owner of the streams that it writes. gateway: through which
-    all servers are reached, if there is one. UnavailableError when ZooKeeper is not there.
+    `direct` makes this process the owner of the streams that it writes. gateway: `HOST:PORT` of
+    one through which all servers are reached, as from `region`; an emulated WAN has one.
+    UnavailableError when ZooKeeper is not there.
     """
     if via != "direct":
         raise InvalidArgumentError(
             f"via={via!r} is not built yet; via='direct' writes from this process"
         )
     rng = random.Random()
+    through = gateway_of(gateway, region)
     servers_count = len(zookeeper.partition("/")[0].split(","))
     async with (
         open_zookeeper(
-            zookeeper, session_timeout_s=session_timeout_s, gateway=gateway
+            zookeeper, session_timeout_s=session_timeout_s, gateway=through
         ) as metadata,
         open_log(
             metadata=metadata,
-            transport=transport_through(gateway),
+            transport=transport_through(through),
             cluster=cluster,
             region=region,
             who=f"{region or 'nowhere'}/{rng.getrandbits(32):08x}",

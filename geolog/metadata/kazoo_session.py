@@ -199,11 +199,15 @@ class KazooSession:
 async def open_kazoo_session(
     hosts: str, session_timeout_s: float, requests_max: int, gateway: Gateway | None = None
 ) -> AsyncIterator[KazooSession]:
-    """Connect for as long as it takes, in the background; at the end, close the session."""
+    """Connect for as long as it takes, in the background; at the end, close the session.
+
+    hosts: the servers, `HOST:PORT,…`, in the order in which they are tried.
+    """
     client = KazooClient(
         hosts,
         timeout=session_timeout_s,
         connection_retry=_RECONNECT,
+        randomize_hosts=False,
         handler=None if gateway is None else GatewayHandler(gateway),
     )
     session = KazooSession(

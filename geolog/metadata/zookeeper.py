@@ -13,6 +13,7 @@ on the same session shows what became of it.
 """
 
 import math
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -33,6 +34,7 @@ from geolog.metadata.kazoo_words import (
     transaction,
     unless_refused,
 )
+from geolog.metadata.nearest_servers import nearest_first
 from geolog.metadata.rules import check_operations, check_path, ensure_path_by_creates
 from geolog.metadata.seam import (
     Create,
@@ -44,7 +46,8 @@ from geolog.metadata.seam import (
     SessionState,
     Stored,
 )
-from geolog.transport.gateway import Gateway
+from geolog.transport.gateway import Gateway, transport_through
+from geolog.transport.seam import Address
 from topology.errors import (
     InvalidArgumentError,
     InvalidConfigError,
@@ -113,8 +116,7 @@ async def open_zookeeper(
     )
     hosts, chroot = parse_servers(servers)
     metadata = ZooKeeperMetadata(hosts, config, gateway)
-    async with open_background() as nursery:
-        nursery.start_soon(metadata.run, name=f"zookeeper session {servers}")
+    async with _sessions_of(metadata):
         with trio.move_on_after(config.connect_timeout_s):
             await metadata.wait_state_change(SessionState.LOST)
         if metadata.session_state is SessionState.LOST:
@@ -125,6 +127,27 @@ async def open_zookeeper(
         if chroot:
             await metadata.enter(chroot)
         yield metadata
+
+
+@asynccontextmanager
+async def _sessions_of(metadata: "ZooKeeperMetadata") -> AsyncIterator[None]:
+    """Keep a session until the block has ended, also while it is cancelled.
+
+    What a block says in metadata last, as a storage node how far its journal is, comes after
+    the cancellation that ends it; the session must not have ended of the same one.
+    """
+    session_scope = trio.CancelScope(shield=True)
+
+    async def run() -> None:
+        with session_scope:
+            await metadata.run()
+
+    async with open_background() as nursery:
+        nursery.start_soon(run, name=f"sessions of {metadata}")
+        try:
+            yield
+        finally:
+            session_scope.cancel(reason="the block has ended")
 
 
 def parse_servers(text: str) -> tuple[str, str]:
@@ -284,9 +307,12 @@ class ZooKeeperMetadata:
 
     async def run(self) -> None:
         """Open one session after the other, for ever."""
+        servers = [Address.parse(each) for each in self._hosts.split(",")]
+        transport = transport_through(self._gateway)
         while True:
+            nearest = await nearest_first(servers, transport, random.Random())
             async with open_kazoo_session(
-                self._hosts,
+                ",".join(map(str, nearest)),
                 self._config.session_timeout_s,
                 self._config.requests_max,
                 self._gateway,

@@ -30,7 +30,7 @@ class Gateway:
     region: str
 
 
-def gateway_of(address: Address | None, region: str | None) -> Gateway | None:
+def gateway_of(address: str | None, region: str | None) -> Gateway | None:
     """The gateway that these settings mean. InvalidArgumentError if the region is missing."""
     if address is None:
         return None
@@ -38,7 +38,7 @@ def gateway_of(address: Address | None, region: str | None) -> Gateway | None:
         raise InvalidArgumentError(
             f"the gateway {address} needs to know where you stand: name your region (--region)"
         )
-    return Gateway(address, region)
+    return Gateway(Address.parse(address), region)
 
 
 def dial_line(region: str, address: Address) -> bytes:
@@ -50,9 +50,7 @@ def parse_dial_line(line: bytes) -> tuple[str, Address]:
     """The region and the address. InvalidArgumentError if the line says something else."""
     match line.decode("utf-8", "replace").split():
         case [greeting, region, where] if greeting == _GREETING:
-            host, _, port = where.rpartition(":")
-            if host and port.isdecimal():
-                return region, Address(host, int(port))
+            return region, Address.parse(where)
     raise InvalidArgumentError(f"a gateway hears {_GREETING} REGION HOST:PORT, not {line!r}")
 
 

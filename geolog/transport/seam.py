@@ -9,7 +9,9 @@ from typing import ClassVar, Protocol
 
 import attrs
 
-from topology.errors import UnavailableError
+from topology.errors import InvalidArgumentError, UnavailableError
+
+_PORT_MAX = 65535
 
 
 class ConnectionFailedError(UnavailableError):
@@ -28,6 +30,14 @@ class Address:
 
     host: str
     port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read `HOST:PORT`. InvalidArgumentError."""
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > _PORT_MAX:
+            raise InvalidArgumentError(f"{text!r} is not an address: write HOST:PORT")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"

@@ -8,7 +8,6 @@ import attrs
 
 from geolog.client.log import Log
 from geolog.client.writer import Writer
-from geolog.transport.gateway import Gateway
 from geolog.transport.seam import Address
 
 IN_FLIGHT_BYTES_MIN = 256 << 10
@@ -21,7 +20,7 @@ class Site:
     log: Log
     cluster: str
     zookeeper: str
-    gateway: Gateway | None = None
+    gateway: str | None = None
     """Through which servers are reached, if there is one."""
     region: str | None
     """Where the benchmark stands; the owner of what it writes, and its readers."""

@@ -12,10 +12,9 @@ from typing import Literal
 
 import attrs
 
-from geolog.transport.seam import Address
 from sim.cluster.wan_ports import Passages, Voter, draw_passages, draw_wan, peers_of
 from sim.wan.conditions import Wan
-from sim.wan.setup import SETUP_NAME, WanSetup, address_of
+from sim.wan.setup import SETUP_NAME, WanSetup
 from topology.errors import InvalidArgumentError
 from topology.location import Location
 
@@ -56,9 +55,9 @@ class ClusterPlan:
     """The emulator between the regions, if there is one."""
 
     @property
-    def gateway(self) -> Address | None:
+    def gateway(self) -> str | None:
         """Where its gateway listens."""
-        return None if self.wan is None else address_of(self.wan.gateway)
+        return None if self.wan is None else self.wan.gateway
 
     @property
     def zookeeper(self) -> str:

@@ -15,7 +15,6 @@ from geolog.client.descriptions import SegmentDescription
 from geolog.client.log import Log
 from geolog.client.pipeline import Pipeline
 from geolog.client.writer import Writer
-from geolog.transport.gateway import gateway_of
 from sim.cluster.health import wait_healthy
 from sim.cluster.local import LocalCluster
 from sim.demo.comparison import Comparison
@@ -232,7 +231,7 @@ class _Story:
             zookeeper=plan.zookeeper,
             cluster=plan.cluster,
             region=region,
-            gateway=gateway_of(plan.gateway, region),
+            gateway=plan.gateway,
         )
 
     def _report(self, segments: Sequence[SegmentDescription]) -> StoryReport:

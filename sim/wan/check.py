@@ -6,9 +6,8 @@ import attrs
 import trio
 
 from geolog.transport.gateway import Gateway, GatewayTransport
-from geolog.transport.seam import ByteStream
+from geolog.transport.seam import Address, ByteStream
 from sim.wan.conditions import Conditions, Direction
-from sim.wan.setup import address_of
 from topology.errors import UnavailableError
 
 ROUND_TRIPS_COUNT = 25
@@ -73,9 +72,9 @@ async def _measured(
     )
     if nothing.is_cut:
         return nothing
-    transport = GatewayTransport(Gateway(address_of(gateway), direction[0]))
+    transport = GatewayTransport(Gateway(Address.parse(gateway), direction[0]))
     started_s = trio.current_time()
-    stream = await transport.connect(address_of(probes[direction[1]]))
+    stream = await transport.connect(Address.parse(probes[direction[1]]))
     try:
         dial_s = trio.current_time() - started_s
         times_s = [await _round_trip_s(stream) for _ in range(ROUND_TRIPS_COUNT)]

@@ -21,7 +21,7 @@ from sim.wan.connection import Connection, close_socket
 from sim.wan.election import rewritten
 from sim.wan.link import Lane, Link
 from sim.wan.pump import Pump
-from sim.wan.setup import Forward, WanSetup, address_of
+from sim.wan.setup import Forward, WanSetup
 from sim.wan.sockets import accept, connect, listen_on, receive, wait_gone
 from topology.errors import InvalidArgumentError
 
@@ -61,7 +61,7 @@ class Emulator:
         }
         self._open: dict[Direction, set[Connection]] = {each: set() for each in self._links}
         self._pump = Pump()
-        self._places = {address_of(where): region for where, region in setup.places.items()}
+        self._places = {Address.parse(where): region for where, region in setup.places.items()}
         self._room = trio.Semaphore(CONNECTIONS_MAX)
         self._changed = trio.Event()
 
@@ -111,7 +111,7 @@ class Emulator:
         taken: list[Listening] = []
         try:
             for where, serve in wanted:
-                taken.append(Listening(listen_on(address_of(where)), serve))
+                taken.append(Listening(listen_on(Address.parse(where)), serve))
         except AddressInUseError:
             for each in taken:
                 each.listener.close()
@@ -174,7 +174,7 @@ class Emulator:
                 first = await _election_message(near, forward.answer_at)
         direction = (forward.here, forward.there)
         if first is not None and await self._travel(near, direction):
-            address = address_of(forward.to)
+            address = Address.parse(forward.to)
             far, _ = await _try_connect(address, tries=_FORWARD_TRIES_MAX)
             if far is not None:
                 await self._carry(near, far, direction, first)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import attrs
 
-from geolog.transport.seam import Address
 from sim.wan.conditions import Conditions, Wan
 from topology.errors import InvalidConfigError
 
@@ -77,12 +76,6 @@ class WanSetup:
             forwards=tuple(_forward(each) for each in forwards),
             **document,  # type: ignore[arg-type]  # Its three keys are as they were written.
         )
-
-
-def address_of(text: str) -> Address:
-    """`HOST:PORT` as an address."""
-    host, _, port = text.rpartition(":")
-    return Address(host, int(port))
 
 
 def _conditions(link: dict[str, object]) -> Conditions:

@@ -20,7 +20,7 @@ from sim.cluster.ports import free_ports
 from sim.wan.check import check
 from sim.wan.conditions import ALL, Change, Wan
 from sim.wan.emulator import Emulator, open_emulator
-from sim.wan.setup import Forward, WanSetup, address_of
+from sim.wan.setup import Forward, WanSetup
 
 RTT_S = 0.040
 
@@ -38,13 +38,13 @@ class Site:
 
     async def dial(self, region: str = "a", tcp: TcpTransport | None = None) -> ByteStream:
         """Reach the server from a region."""
-        gateway = Gateway(address_of(self.emulator.setup.gateway), region)
+        gateway = Gateway(Address.parse(self.emulator.setup.gateway), region)
         transport = GatewayTransport(gateway, tcp or TcpTransport())
         return self._kept(await transport.connect(self.listener.address))
 
     async def dial_plainly(self, address: str) -> ByteStream:
         """Connect to one of the emulator's ports, and say nothing."""
-        return self._kept(await TcpTransport().connect(address_of(address)))
+        return self._kept(await TcpTransport().connect(Address.parse(address)))
 
     async def accept(self) -> ByteStream:
         """The server's end of the next connection."""
