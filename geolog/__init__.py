@@ -46,12 +46,17 @@ _HOMES = {
         "UnavailableError",
     ),
 }
+_SURFACES = ("aio", "blocking")
+"""The same log for programs that do not run under trio."""
+
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)
+__all__ = sorted([*_HOME_OF, *_SURFACES])
 
 
 def __getattr__(name: str) -> object:
+    if name in _SURFACES:
+        return import_module(f"geolog.{name}")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'geolog' has no attribute {name!r}")

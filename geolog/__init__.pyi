@@ -1,3 +1,5 @@
+import geolog.aio as aio
+import geolog.blocking as blocking
 from geolog.client.bounds import EARLIEST as EARLIEST
 from geolog.client.bounds import LATEST as LATEST
 from geolog.client.bounds import AtDlsn as AtDlsn
@@ -73,5 +75,7 @@ __all__ = [
     "TrimmedError",
     "UnavailableError",
     "Writer",
+    "aio",
+    "blocking",
     "connect",
 ]

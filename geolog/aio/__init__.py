@@ -6,15 +6,15 @@ cancelled first. Several event loops may use it at once.
 
 from geolog.aio.log import Log, connect
 from geolog.aio.opening import Opening
-from geolog.aio.reader import BatchReader, Reader
+from geolog.aio.reader import Items, Reader
 from geolog.aio.writer import Pending, Writer
 from geolog.portal.errors import ClosedError, ForkedError
 from geolog.portal.would_block import WouldBlock
 
 __all__ = [
-    "BatchReader",
     "ClosedError",
     "ForkedError",
+    "Items",
     "Log",
     "Opening",
     "Pending",

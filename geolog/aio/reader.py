@@ -2,22 +2,31 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Generic, TypeVar
 
 import attrs
 
 from geolog.aio.waiting import Waiter, new_waiter
-from geolog.client.record import Record, RecordBatch
+from geolog.client.reader import ReadTrimmedError
+from geolog.client.record import Gap, Record, RecordBatch
 from geolog.portal.outlet import Outlet
 from geolog.portal.would_block import WouldBlock
 
+T = TypeVar("T")
+
 
 class Reader:
-    """Records of one stream in order; `Log.open_reader` makes it. For one task at a time."""
+    """Records of one stream in order; `Log.open_reader` makes it. For one task at a time.
+
+    Where records were trimmed that it would have given, it raises ReadTrimmedError, whose `gap`
+    says which, and goes on behind them when it is asked again; `items` and `runs` give a `Gap`
+    in their place.
+    """
 
     def __init__(self, name: str, outlet: Outlet[Waiter]) -> None:
         self._name = name
         self._outlet = outlet
-        self._batches: deque[RecordBatch] = deque()
+        self._runs: deque[RecordBatch | Gap] = deque()
         self._records: Iterator[Record] = iter(())
 
     def __repr__(self) -> str:
@@ -27,24 +36,47 @@ class Reader:
         return self
 
     async def __anext__(self) -> Record:
+        item = await self._next_item()
+        if isinstance(item, Gap):
+            raise ReadTrimmedError(item)
+        return item
+
+    def items(self) -> "Items[Record | Gap]":
+        """Records, and gaps where some were trimmed."""
+        return Items(self._next_item)
+
+    def batches(self) -> "Items[RecordBatch]":
+        """The native unit: runs of records with consecutive sequences. TrimmedError."""
+        return Items(self._next_batch)
+
+    def runs(self) -> "Items[RecordBatch | Gap]":
+        """The native unit, and gaps where records were trimmed."""
+        return Items(self._next_run)
+
+    async def _next_item(self) -> Record | Gap:
         record = next(self._records, None)
         while record is None:
-            self._records = iter(await self._next_batch())
+            run = await self._next_run()
+            if isinstance(run, Gap):
+                return run
+            self._records = iter(run)
             record = next(self._records, None)
         return record
 
-    def batches(self) -> "BatchReader":
-        """The native unit: runs of records with consecutive sequences."""
-        return BatchReader(self._next_batch)
-
     async def _next_batch(self) -> RecordBatch:
-        if not self._batches:
-            self._batches.extend(await self._take())
-        if not self._batches:
-            raise StopAsyncIteration
-        return self._batches.popleft()
+        run = await self._next_run()
+        if isinstance(run, Gap):
+            raise ReadTrimmedError(run)
+        return run
 
-    async def _take(self) -> list[RecordBatch]:
+    async def _next_run(self) -> RecordBatch | Gap:
+        if not self._runs:
+            self._runs.extend(await self._take())
+        if not self._runs:
+            raise StopAsyncIteration
+        return self._runs.popleft()
+
+    async def _take(self) -> list[RecordBatch | Gap]:
         while True:
             try:
                 return self._outlet.take_nowait()
@@ -62,13 +94,13 @@ class Reader:
 
 
 @attrs.frozen
-class BatchReader:
-    """The same reader, batch by batch."""
+class Items(Generic[T]):
+    """The same reader, in other units."""
 
-    _next: Callable[[], Awaitable[RecordBatch]]
+    _next: Callable[[], Awaitable[T]]
 
-    def __aiter__(self) -> "BatchReader":
+    def __aiter__(self) -> "Items[T]":
         return self
 
-    async def __anext__(self) -> RecordBatch:
+    async def __anext__(self) -> T:
         return await self._next()

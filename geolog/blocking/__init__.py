@@ -7,15 +7,15 @@ interrupts any of them.
 from geolog.blocking.deadline import fail_after
 from geolog.blocking.log import Log, connect
 from geolog.blocking.opening import Opening
-from geolog.blocking.reader import BatchReader, Reader
+from geolog.blocking.reader import Items, Reader
 from geolog.blocking.writer import Pending, Writer
 from geolog.portal.errors import ClosedError, ForkedError
 from geolog.portal.would_block import WouldBlock
 
 __all__ = [
-    "BatchReader",
     "ClosedError",
     "ForkedError",
+    "Items",
     "Log",
     "Opening",
     "Pending",

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from geolog.blocking.opening import Opening
 from geolog.blocking.reader import Reader
@@ -14,6 +14,7 @@ from geolog.client.bounds import EARLIEST, Bound
 from geolog.client.log import Log as TrioLog
 from geolog.client.reader import Reader as TrioReader
 from geolog.client.verification import VerifyReport
+from geolog.client.writer import AckLevel
 from geolog.client.writer import Writer as TrioWriter
 from geolog.portal.inlet import Inlet
 from geolog.portal.outlet import Outlet
@@ -49,6 +50,9 @@ class Log:
         return f"Log(cluster {self.cluster!r}, region {self.region!r})"
 
     create_stream = _waiting(TrioLog.create_stream)
+    update_stream = _waiting(TrioLog.update_stream)
+    seal_stream = _waiting(TrioLog.seal_stream)
+    truncate_stream = _waiting(TrioLog.truncate_stream)
     delete_stream = _waiting(TrioLog.delete_stream)
     list_streams = _waiting(TrioLog.list_streams)
     describe_stream = _waiting(TrioLog.describe_stream)
@@ -80,14 +84,16 @@ class Log:
         name: str,
         *,
         writer_id: str | None = None,
+        ack: AckLevel | Literal["received", "durable"] = AckLevel.DURABLE,
         linger_s: float = 0.001,
         batch_bytes: int = 256 * 1024,
         in_flight_bytes: int = 32 * 1024 * 1024,
     ) -> Opening[Writer, TrioWriter]:
-        """Own the stream and append to it, while the block lasts.
+        """Own the stream, or one partition of it, and append to it while the block lasts.
 
         Opening fences whoever wrote before, and recovers what it left open. A block that ends
-        without an error flushes first.
+        without an error flushes first. writer_id: numbers the records, so that one that is
+        appended again is found out. ack: what is true when an append is answered.
         """
         thread = self._residence.thread
         inlet = Inlet[Waiter](thread, in_flight_bytes=in_flight_bytes, wake=wake_all)
@@ -95,6 +101,7 @@ class Log:
             self._log.open_writer,
             name,
             writer_id=writer_id,
+            ack=ack,
             linger_s=linger_s,
             batch_bytes=batch_bytes,
             in_flight_bytes=in_flight_bytes,
@@ -115,7 +122,8 @@ class Log:
     ) -> Opening[Reader, TrioReader]:
         """Read in order from `start` up to, and without, `stop`.
 
-        Without `stop` it ends at the stream's end of this moment; with `follow` it goes on.
+        name: a stream, or one partition of it. Without `stop` it ends at the end of this
+        moment; with `follow` it goes on, and ends only with a stream that is sealed.
         """
         thread = self._residence.thread
         outlet = Outlet[Waiter](thread, wake=wake_all)

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from geolog.blocking.waiting import Waiter, wait_for
-from geolog.client.writer import Receipt, WriterStatistics
+from geolog.client.writer import AckLevel, Receipt, WriterStatistics
 from geolog.client.writer import Writer as TrioWriter
+from geolog.client.writer_lane import RecordFields
 from geolog.portal.inlet import Append, Inlet
 from geolog.portal.residence import Residence
 from geolog.portal.would_block import WouldBlock
@@ -14,9 +15,12 @@ from geolog.portal.would_block import WouldBlock
 class Pending:
     """An append on its way."""
 
-    __slots__ = ("_append", "_inlet")
+    __slots__ = ("_append", "_inlet", "_residence")
 
-    def __init__(self, inlet: Inlet[Waiter], append: Append[Waiter]) -> None:
+    def __init__(
+        self, residence: Residence[TrioWriter], inlet: Inlet[Waiter], append: Append[Waiter]
+    ) -> None:
+        self._residence = residence
         self._inlet = inlet
         self._append = append
 
@@ -39,6 +43,14 @@ class Pending:
                 raise
         return self.receipt_nowait()
 
+    def wait_durable(self) -> Receipt:
+        """Wait until the record is on the disks of an ack set, whatever the writer's level."""
+        receipt = self.wait()
+        if not receipt.provisional:
+            return receipt
+        assert self._append.pending is not None, "what has a receipt was sent"
+        return wait_for(self._residence.call(self._append.pending.wait_durable))
+
     def receipt_nowait(self) -> Receipt:
         """The answer, if it is there; WouldBlock if not yet."""
         return self._append.receipt_nowait()
@@ -50,6 +62,7 @@ class Writer:
     def __init__(
         self, residence: Residence[TrioWriter], writer: TrioWriter, inlet: Inlet[Waiter]
     ) -> None:
+        self.ack: AckLevel = writer.ack
         self.home_epoch = writer.home_epoch
         self._residence = residence
         self._writer = writer
@@ -65,16 +78,24 @@ class Writer:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
+        seq: int | None = None,
+        expect_sequence: int | None = None,
     ) -> Receipt:
-        """Append one record; it is durable when this returns.
+        """Append one record; it is what the writer's level says when this returns.
 
-        FencedError: another writer owns the stream now. OutcomeUnknownError: it may or may not
-        be in the log. TooLargeError, InvalidArgumentError: it was not sent. TimeoutError says
+        ConflictError: a transaction id or seq goes back, other bytes were appended under this
+        seq, or the record would not get the sequence that is expected. FencedError: another
+        writer owns the stream now. SealedError. OutcomeUnknownError: it may or may not be in
+        the log. TooLargeError, InvalidArgumentError: it was not sent. TimeoutError says
         which of the two.
         """
-        append = self._put(value, key, headers, transaction_id)
+        fields = RecordFields(
+            value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
+            expect_sequence=expect_sequence,
+        )  # fmt: skip
+        append = self._put(fields, is_posted=False)
         try:
-            return Pending(self._inlet, append).wait()
+            return Pending(self._residence, self._inlet, append).wait()
         except TimeoutError:
             if append.is_done:
                 raise
@@ -85,6 +106,23 @@ class Writer:
             self._inlet.withdraw(append)
             raise
 
+    def post(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        transaction_id: int | None = None,
+    ) -> None:
+        """Append one record without an answer: returns once it is taken into the window.
+
+        What becomes of it is told by `flush`, or by a later call, if it fails.
+        """
+        fields = RecordFields(
+            value=value, key=key, headers=headers, transaction_id=transaction_id
+        )
+        self._put(fields, is_posted=True)
+
     def append_nowait(
         self,
         value: bytes,
@@ -92,10 +130,31 @@ class Writer:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
+        seq: int | None = None,
+        expect_sequence: int | None = None,
     ) -> Pending:
         """Append without waiting; WouldBlock while the window is full."""
-        append = self._inlet.put_nowait(value, key, headers, transaction_id)
-        return Pending(self._inlet, append)
+        fields = RecordFields(
+            value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
+            expect_sequence=expect_sequence,
+        )  # fmt: skip
+        return Pending(self._residence, self._inlet, self._inlet.put_nowait(fields))
+
+    @property
+    def seq_highest(self) -> int:
+        """The highest seq of this named writer in the log or on its way; -1 for none.
+
+        What was appended just now may still wait to cross to the trio thread: it counts a
+        moment later.
+        """
+        return self._writer.seq_highest
+
+    def is_appended(self, seq: int, *, key: bytes | None = None) -> bool:
+        """Whether this seq of the named writer is at or below what the log has of it.
+
+        It may have been appended, or left out; whether it is remembered is told by `append`.
+        """
+        return self._writer.is_appended(seq, key=key)
 
     def wait_writable(self) -> None:
         """Wait until there is room for the record that `append_nowait` refused last.
@@ -121,15 +180,9 @@ class Writer:
         """A snapshot."""
         return self._writer.statistics()
 
-    def _put(
-        self,
-        value: bytes,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        transaction_id: int | None,
-    ) -> Append[Waiter]:
+    def _put(self, fields: RecordFields, *, is_posted: bool) -> Append[Waiter]:
         while True:
             try:
-                return self._inlet.put_nowait(value, key, headers, transaction_id)
+                return self._inlet.put_nowait(fields, is_posted=is_posted)
             except WouldBlock:
                 self.wait_writable()

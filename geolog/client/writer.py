@@ -313,10 +313,15 @@ class Writer:
         expect_sequence: int | None = None,
     ) -> Pending:
         """Append without waiting; trio.WouldBlock while the window is full."""
-        fields = RecordFields(
-            value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
-            expect_sequence=expect_sequence,
+        return self.append_fields_nowait(
+            RecordFields(
+                value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
+                expect_sequence=expect_sequence,
+            )
         )  # fmt: skip
+
+    def append_fields_nowait(self, fields: RecordFields) -> Pending:
+        """The same, for a record that was put together elsewhere."""
         place, pending = self._gather(fields, size_of(fields))
         if place is not None:
             self.lanes[place].send_soon()

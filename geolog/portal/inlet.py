@@ -15,7 +15,7 @@ Invariants:
 import enum
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
@@ -24,7 +24,7 @@ import trio
 
 from geolog.background import open_background
 from geolog.client.writer import Pending, Receipt, Writer
-from geolog.client.writer_lane import record_size_bytes
+from geolog.client.writer_lane import RecordFields, size_of
 from geolog.portal.call import CLOSED
 from geolog.portal.errors import ClosedError
 from geolog.portal.trio_thread import TrioThread
@@ -48,11 +48,11 @@ class Stage(enum.Enum):
 class Append(Generic[W]):
     """One record, and what becomes of it."""
 
-    value: bytes
-    key: bytes | None
-    headers: Mapping[str, bytes] | None
-    transaction_id: int | None
+    fields: RecordFields | None
+    """None once the writer has them."""
     size_bytes: int
+    is_posted: bool = False
+    """Whether nobody waits for its answer."""
     stage: Stage = Stage.QUEUED
     pending: Pending | None = None
     error: GeologError | None = None
@@ -97,6 +97,7 @@ class Inlet(Generic[W]):
         self._blocked_bytes = 0  # Of the append that last found no room.
         self._room_waiters: list[W] = []
         self._is_closed = False
+        self._refused_post: GeologError | None = None
         self._has_queued = trio.Event()
         self._has_sent = trio.Event()
         self._progress = trio.Event()
@@ -112,24 +113,21 @@ class Inlet(Generic[W]):
 
     # ------------------------------------------------------------ from any thread
 
-    def put_nowait(
-        self,
-        value: bytes,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        transaction_id: int | None,
-    ) -> Append[W]:
+    def put_nowait(self, fields: RecordFields, *, is_posted: bool = False) -> Append[W]:
         """Put a record in; trio.WouldBlock when there is no room for it.
 
-        TooLargeError, InvalidArgumentError, ClosedError: it was not put in.
+        TooLargeError, InvalidArgumentError, ClosedError: it was not put in. So it is when this
+        raises why a posted record before it was refused.
         """
         self._thread.check_usable()
-        size_bytes = record_size_bytes(value, key, headers, transaction_id)
-        copied = None if headers is None else dict(headers)
-        append: Append[W] = Append(value, key, copied, transaction_id, size_bytes)
+        size_bytes = size_of(fields)
+        if fields.headers is not None:
+            fields.headers = dict(fields.headers)  # The caller's may change.
+        append: Append[W] = Append(fields, size_bytes, is_posted)
         with self._lock:
             if self._is_closed:
                 raise ClosedError(CLOSED)
+            self._raise_refused_post()
             if self._unanswered_bytes + size_bytes > self._in_flight_bytes_max:
                 self._check_fits_window(size_bytes)
                 self._blocked_bytes = size_bytes
@@ -208,6 +206,8 @@ class Inlet(Generic[W]):
         if last is not None:
             await self._wait_until(lambda: last.stage is not Stage.QUEUED)
         await writer.flush()
+        with self._lock:
+            self._raise_refused_post()
 
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
@@ -248,19 +248,17 @@ class Inlet(Generic[W]):
         with self._lock:  # Nobody withdraws it meanwhile.
             if append.stage is not Stage.QUEUED:
                 return True
+            assert append.fields is not None, "what is queued has its fields"
             try:
-                append.pending = writer.append_nowait(
-                    append.value,
-                    key=append.key,
-                    headers=append.headers,
-                    transaction_id=append.transaction_id,
-                )
+                append.pending = writer.append_fields_nowait(append.fields)
             except trio.WouldBlock:
                 return False
             except GeologError as error:
                 append.error = error
+                if append.is_posted and self._refused_post is None:
+                    self._refused_post = error
             append.stage = Stage.SENT
-        append.value, append.key, append.headers = b"", None, None  # The writer has them.
+        append.fields = None
         self._sent.append(append)
         return True
 
@@ -269,11 +267,16 @@ class Inlet(Generic[W]):
             while not self._sent:
                 self._has_sent = trio.Event()
                 await self._has_sent.wait()
-            first = self._sent[0].pending
-            if first is not None:
-                with suppress(GeologError):  # It is raised where the caller waits.
-                    await first.wait()
+            await self._settle_first(self._sent[0])
             self._tell_answered()
+
+    async def _settle_first(self, append: Append[W]) -> None:
+        if append.pending is None:
+            return  # The writer has refused it.
+        try:
+            await append.pending.wait()
+        except GeologError as error:
+            append.error = error  # It is raised where the caller waits.
 
     def _tell_answered(self) -> None:
         answered = []
@@ -303,6 +306,12 @@ class Inlet(Generic[W]):
         self._wake(woken)
 
     # ------------------------------------------------------------ under the lock
+
+    def _raise_refused_post(self) -> None:
+        """A record that nobody waits for was refused: whoever comes next is told."""
+        error, self._refused_post = self._refused_post, None
+        if error is not None:
+            raise error
 
     def _finish(self, appends: Sequence[Append[W]]) -> Sequence[W]:
         """Mark them done; gives all who are to be woken."""

@@ -1,8 +1,8 @@
-"""Batches on their way from a reader of the trio thread to whoever takes them elsewhere.
+"""Runs on their way from a reader of the trio thread to whoever takes them elsewhere.
 
-Theory of operation. A task of the trio thread lays batches down as they come, up to a bound of
-bytes; the taker takes all that have gathered. The task is woken once per take, and only when
-it waits for room; the taker once, and only when it waits for a batch.
+A run is a batch of records, or a gap. A task of the trio thread lays them down as they come,
+up to a bound of bytes; the taker takes all that have gathered. The task is woken once per take,
+and only when it waits for room; the taker once, and only when it waits for a run.
 """
 
 import threading
@@ -16,7 +16,7 @@ import trio
 
 from geolog.background import open_background
 from geolog.client.reader import Reader
-from geolog.client.record import RecordBatch
+from geolog.client.record import Gap, RecordBatch
 from geolog.portal.call import CLOSED
 from geolog.portal.errors import ClosedError
 from geolog.portal.trio_thread import TrioThread
@@ -41,7 +41,7 @@ class Outlet(Generic[W]):
         self._wake = wake
         self._ahead_bytes_max = ahead_bytes
         self._lock = threading.Lock()
-        self._batches: deque[RecordBatch] = deque()
+        self._runs: deque[RecordBatch | Gap] = deque()
         self._ahead_bytes = 0
         self._waiters: list[W] = []
         self._is_over = False
@@ -55,15 +55,15 @@ class Outlet(Generic[W]):
 
     # ------------------------------------------------------------ from any thread
 
-    def take_nowait(self) -> list[RecordBatch]:
-        """All batches that are there; [] behind the last; trio.WouldBlock when more may come.
+    def take_nowait(self) -> list[RecordBatch | Gap]:
+        """All runs that are there; [] behind the last; trio.WouldBlock when more may come.
 
         Raises what ended the reader, when all before it was taken, and each time again.
         """
         self._thread.check_usable()
         with self._lock:
-            taken = list(self._batches)
-            self._batches.clear()
+            taken = list(self._runs)
+            self._runs.clear()
             self._ahead_bytes = 0
             is_pump_waiting, self._is_pump_waiting = self._is_pump_waiting, False
             if not taken and self._failure is not None:
@@ -80,7 +80,7 @@ class Outlet(Generic[W]):
         """Have the waiter woken when a take would not block. False: it would not now."""
         self._thread.check_usable()
         with self._lock:
-            if self._batches or self._is_over or self._failure is not None:
+            if self._runs or self._is_over or self._failure is not None:
                 return False
             self._waiters.append(waiter)
             return True
@@ -95,27 +95,27 @@ class Outlet(Generic[W]):
 
     @asynccontextmanager
     async def open(self, opening: AbstractAsyncContextManager[Reader]) -> AsyncIterator[Reader]:
-        """A reader whose batches come out here."""
+        """A reader whose runs come out here."""
         try:
             async with opening as reader, open_background() as nursery:
-                nursery.start_soon(self._pump, reader, name="batches of the reader")
+                nursery.start_soon(self._pump, reader, name="runs of the reader")
                 yield reader
         finally:
             self._end(ClosedError(CLOSED))
 
     async def _pump(self, reader: Reader) -> None:
         try:
-            async for batch in reader.batches():
-                await self._lay_down(batch)
+            async for run in reader.runs():
+                await self._lay_down(run)
         except Exception as error:  # noqa: BLE001 - raised again where the batches are taken.
             self._end(error)
         else:
             self._end(None)
 
-    async def _lay_down(self, batch: RecordBatch) -> None:
+    async def _lay_down(self, run: RecordBatch | Gap) -> None:
         with self._lock:
-            self._batches.append(batch)
-            self._ahead_bytes += batch.batch.header.raw_bytes
+            self._runs.append(run)
+            self._ahead_bytes += 0 if isinstance(run, Gap) else run.batch.header.raw_bytes
             is_full = self._is_pump_waiting = self._ahead_bytes >= self._ahead_bytes_max
             if is_full:
                 self._room = trio.Event()
@@ -131,7 +131,7 @@ class Outlet(Generic[W]):
         """Nothing more will come; when it is closed, what is there is not given any more."""
         with self._lock:
             if isinstance(failure, ClosedError):
-                self._batches.clear()
+                self._runs.clear()
             if failure is not None:
                 self._failure, self._failure_traceback = failure, failure.__traceback__
             self._is_over = True

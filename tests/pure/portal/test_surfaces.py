@@ -11,7 +11,7 @@ from geolog import aio, blocking
 
 OF_TRIO_ALONE = {
     "Log": {"access"},  # What looks after a cluster lives in trio.
-    "Writer": {"on_progress", "run_linger"},  # What the writer's own tasks call.
+    "Writer": {"append_fields_nowait", "on_progress"},  # What others in trio call.
     "Reader": set(),
     "Pending": set(),
 }
