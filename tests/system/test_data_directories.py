@@ -1,6 +1,7 @@
 """A storage node over two data directories, as a process: what it starts on, and what not."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from tests.system.demo_process import geolog, read_some, started
 from tests.system.zookeeper_server import free_addresses
 
-PLACE = ("--location", "/a/rack-1", "--node-id", "node-1")
+PLACE = ("--location", "/a/rack-1")
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +25,12 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def arguments(zookeeper: str, *directories: Path) -> list[str]:
+def arguments(zookeeper: str, *directories: Path, node_id: str = "node-1") -> list[str]:
     (address,) = free_addresses(1)
     data_dirs = [part for each in directories for part in ("--data-dir", str(each))]
     return [
-        *("serve", "storage", *data_dirs, *PLACE, "--listen", str(address)),
-        *("--zookeeper", zookeeper),
+        *("serve", "storage", *data_dirs, *PLACE, "--node-id", node_id),
+        *("--listen", str(address), "--zookeeper", zookeeper),
     ]
 
 
@@ -44,9 +45,9 @@ def start_and_stop(zookeeper: str, *directories: Path) -> str:
     return instance
 
 
-def refusal(zookeeper: str, *directories: Path) -> str:
+def refusal(zookeeper: str, *directories: Path, node_id: str = "node-1") -> str:
     """What a node says that does not start."""
-    done = geolog(*arguments(zookeeper, *directories))
+    done = geolog(*arguments(zookeeper, *directories, node_id=node_id))
     assert done.returncode == 1
     assert done.stdout == b""
     message = done.stderr.decode()
@@ -72,3 +73,19 @@ def test_a_node_starts_on_all_of_its_directories_in_any_order_and_on_no_others(
     assert f"{other} is empty, and one too many" in refusal(zookeeper, one, two, other)
     assert names_in(other) == set(), "nothing was begun"
     assert start_and_stop(zookeeper, one, two) == instance
+
+
+def test_a_node_that_ended_in_order_notices_whatever_its_journal_lost_since(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    data_dir = tmp_path / "whole"
+    with started(*arguments(zookeeper, data_dir, node_id="node-2")) as node:
+        read_some(node.stdout, b"\n")
+        node.send_signal(signal.SIGTERM)
+        _, said = node.communicate(timeout=30)
+
+    assert said == b"", "an orderly end is nothing to warn of"
+    journal = data_dir / "0000000000000001.journal"
+    os.truncate(journal, journal.stat().st_size - 1)
+    message = refusal(zookeeper, data_dir, node_id="node-2")
+    assert "files were lost or cut, or this is an old copy" in message

@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from geolog.background import open_background
 from geolog.metadata.seam import (
@@ -110,6 +111,22 @@ async def test_a_client_leaves_no_thread_and_no_session_behind(tmp_path: Path) -
 
         assert [each.name for each in left if not each.name.startswith("Trio")] == []
         assert await stays.find("/e") is None
+
+
+async def test_a_block_that_is_cancelled_can_still_say_its_last_word(tmp_path: Path) -> None:
+    async with open_server(tmp_path / "data") as address, open_zookeeper(f"{address}") as stays:
+        with trio.CancelScope() as scope:
+            async with open_zookeeper(f"{address}") as metadata:
+                try:
+                    scope.cancel()
+                    await trio.sleep_forever()
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await trio.testing.wait_all_tasks_blocked()
+                        await metadata.create("/said")
+
+        assert scope.cancelled_caught
+        assert await stays.find("/said") is not None
 
 
 async def test_the_time_out_is_the_one_that_the_server_agrees_to(tmp_path: Path) -> None:
