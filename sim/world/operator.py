@@ -18,6 +18,9 @@ OPERATOR = "operator-"
 
 _RETRY_S = 0.5
 
+_COPYING = CopyConfig(reads_at_once=2)
+"""Some worlds' nodes have room for no more questions of one who asks."""
+
 
 def replacing(world: World, host: str) -> ClientMain:
     """What a client process does to give a lost disk up and bring its copies back."""
@@ -44,7 +47,7 @@ async def _try_replace(
 ) -> list[str | None]:
     """Try the first of these successors; whom to try next, nobody if all is done."""
     try:
-        report = await NodeReplacer(log.access, CopyConfig()).replace(
+        report = await NodeReplacer(log.access, _COPYING).replace(
             host, successor_id=successors[0]
         )
     except NodeRunsError:
@@ -65,7 +68,7 @@ async def _try_replace(
 
 async def repair_all(log: geolog.Log) -> tuple[list[RepairReport], list[DoubtReport]]:
     """Repair every closed ledger from all its copies, then end the doubt of all nodes."""
-    access, config = log.access, CopyConfig()
+    access, config = log.access, _COPYING
     repairer = LedgerRepairer(access, config)
     reports = [
         await repairer.repair(record.ledger, is_deep=True)
