@@ -444,6 +444,11 @@ class Question:
         self._came = trio.Event()
         self.waiting_since_s = trio.current_time()
         """When it was asked, or last answered."""
+        self.asked_s = self.waiting_since_s
+        self.first_answer_s = math.nan
+        """When the first answer came."""
+        self.answers_count = 0
+        """How many came."""
 
     @property
     def is_answered(self) -> bool:
@@ -478,6 +483,9 @@ class Question:
         self._answers_left = 0 if is_last else self._answers_left - 1
         self._answers.append(message)
         self.waiting_since_s = trio.current_time()
+        if not self.answers_count:
+            self.first_answer_s = self.waiting_since_s
+        self.answers_count += 1
         self._came.set()
 
     def end(self) -> None:

@@ -6,6 +6,7 @@ there: lost.
 """
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import attrs
@@ -17,6 +18,7 @@ from geolog.ledger.shared_answers import SharedAnswers
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
 from geolog.protocol.messages import Answer, Follow, Probe, ProbeAnswer, Read, ReadAnswer
+from geolog.protocol.read_window import ReadWindow
 from geolog.wire.entry import Entry, EntryHeader, decode_entry
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
@@ -95,6 +97,8 @@ class LedgerReader:
         self._failed: dict[InstanceId, float] = {}  # When a replica last failed us.
         self._following: SharedAnswers[tuple[LedgerId, EntryId, InstanceId], Followed | None]
         self._following = SharedAnswers()
+        self.windows: defaultdict[InstanceId, ReadWindow] = defaultdict(ReadWindow)
+        """How far ahead each replica is asked."""
         self.damaged_count = 0
 
     async def read(

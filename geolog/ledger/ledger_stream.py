@@ -3,7 +3,8 @@
 Theory of operation. One replica is asked for many entries at once, and gives them in several
 answers, entry after entry. When the last of these has come the next question goes out before
 the caller gets its entries. Nothing but the connection's own task is needed for that: answers
-wait in the question until they are taken, and there are never more than were asked for. What
+wait in the question until they are taken, and there are never more than were asked for: as many
+as the way to that replica is found to hold. What
 goes wrong (a replica that is silent, lacks an entry, or has it damaged) is left to
 `LedgerReader.read`, which goes from replica to replica; then one is streamed from again.
 """
@@ -21,9 +22,6 @@ from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.messages import Read, ReadAnswer
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import GeologError
-
-_ANSWERS_MAX = 4
-"""Answers to one question: with the bytes of one answer, the bound on what is under way."""
 
 
 @attrs.frozen
@@ -103,9 +101,18 @@ class LedgerStream:
             self._lacking.add(asked.member.instance)
             self.close()
         elif answer.is_last:
+            self._note_pace(asked)
             self.close()
             await self._ask_ahead(EntryId(fetched[-1].entry + 1))
         return fetched
+
+    def _note_pace(self, asked: _Asked) -> None:
+        question = asked.question
+        self._reader.windows[asked.member.instance].on_answered(
+            delay_s=question.first_answer_s - question.asked_s,
+            took_s=question.waiting_since_s - question.first_answer_s,
+            count=question.answers_count,
+        )
 
     async def _ask_ahead(self, first: EntryId) -> None:
         """Ask for what comes then, unless that takes a wait."""
@@ -120,6 +127,7 @@ class LedgerStream:
             return None
         reader, ledger = self._reader, self.record.ledger
         count = self.record.end_of_run(first, self.last) - first + 1
+        answers_max = reader.windows[member.instance].answers
         with trio.move_on_after(reader.config.replica_timeout_s):
             try:
                 link = reader.pool.link(member.instance, LinkUse.READING)
@@ -132,11 +140,11 @@ class LedgerStream:
                             first,
                             min(count, ENTRIES_PER_ANSWER_MAX),
                             reader.config.batch_bytes,
-                            _ANSWERS_MAX,
+                            answers_max,
                             NO_EPOCH,
                             member.instance,
                         ),
-                        answers_max=_ANSWERS_MAX,
+                        answers_max=answers_max,
                     )
                 )
             except GeologError:
