@@ -46,7 +46,6 @@ def test_few_answers_tell_nothing() -> None:
     assert window.answers == 16
 
 
-)
 ANSWERED = st.tuples(st.floats(0, 100), st.floats(0, 100), st.integers(1, ANSWERS_MAX))
 
 
