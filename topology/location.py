@@ -1,4 +1,4 @@
-"""Where a node stands: `/region/rack`."""
+"""Where a node stands: `/region/rack`, or deeper: `/region/row/rack`."""
 
 import re
 
@@ -11,7 +11,11 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @attrs.frozen(order=True)
 class Location:
-    """A path of two parts. Nodes of a rack, and racks of a region, tend to fail together."""
+    """A path of two parts or more. Nodes of a rack, racks of a region, tend to fail together.
+
+    The region is the first part; the rack is all the rest, so that rows within a region need
+    no rules of their own.
+    """
 
     region: str
     rack: str
@@ -19,13 +23,18 @@ class Location:
     def __str__(self) -> str:
         return f"/{self.region}/{self.rack}"
 
+    @property
+    def depth(self) -> int:
+        """How many parts it has: 2 for `/region/rack`."""
+        return 2 + self.rack.count("/")
+
     @classmethod
     def parse(cls, text: str) -> "Location":
-        """Read `/region/rack`; InvalidArgumentError with the value otherwise."""
+        """Read `/region/rack`, or deeper; InvalidArgumentError with the value otherwise."""
         parts = text.split("/")
-        if len(parts) != 3 or parts[0] or not all(_PART.fullmatch(part) for part in parts[1:]):
+        if len(parts) < 3 or parts[0] or not all(_PART.fullmatch(part) for part in parts[1:]):
             raise InvalidArgumentError(
                 f"location {text!r} is not of the form /REGION/RACK, as /eu-west/rack-1"
                 " (letters, digits, '.', '_' and '-')"
             )
-        return cls(parts[1], parts[2])
+        return cls(parts[1], "/".join(parts[2:]))

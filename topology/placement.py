@@ -1,13 +1,9 @@
 """Which nodes a new ledger stands on: regions interleaved round the ring, racks spread within.
 
-Regions are dealt in turns first. That is as even as the nodes that are up allow, so where a
-write set is the whole ensemble nothing can adhere better. Where write sets are windows of a
-larger ring and regions are of unequal size, turns run out and the rest of the ring would fall
-to one region; then a bounded exact search looks for an order of the regions that adheres. If it
-runs into its bound it says so (`PlacementUndecidedError`), and never that there is none.
+Rings are found as `topology.ring_search` says: constructed first, then searched for. A search
+that runs into its bound says so (`PlacementUndecidedError`), and never that there is none.
 """
 
-import enum
 import itertools
 import random
 from collections import Counter
@@ -18,24 +14,15 @@ import attrs
 
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.location import Location
-from topology.quorum import ENSEMBLE_SIZE_MAX, AckRule, Durability, QuorumConfig
+from topology.policy import Placement as Placement
+from topology.quorum import ENSEMBLE_SIZE_MAX, Durability, QuorumConfig
+from topology.quorum_rule import survival_rule
+from topology.ring_search import PlacementUndecidedError as PlacementUndecidedError
+from topology.ring_search import find_ring, obstacle_of
+from topology.window_rule import Adherence as Adherence
+from topology.window_rule import Label, WindowRule
 
 _T = TypeVar("_T")
-
-SEARCH_STEPS_MAX = 5_000
-"""Slots filled by one search before it gives up: at most about 0.1 s."""
-
-
-class PlacementUndecidedError(NotEnoughNodesError):
-    """The search for an ensemble was cut off at its bound: more or other nodes would help."""
-
-
-class Adherence(enum.Enum):
-    """STRICT: each write set keeps an ack set without any one region. SOFT: it has one now."""
-
-    STRICT = "strict"
-    SOFT = "soft"
-    FAIL = "fail"
 
 
 @attrs.frozen(order=True)
@@ -46,35 +33,19 @@ class Candidate:
     location: Location
 
 
-@attrs.frozen
-class Placement:
-    """The chosen nodes, in ring order, and how well they adhere."""
-
-    nodes: tuple[str, ...]
-    adherence: Adherence
-
-
 def adherence_of(config: QuorumConfig, regions: Sequence[str]) -> Adherence:
-    """How well an ensemble whose slots stand in these regions adheres to the quorums."""
-    rule = AckRule(config, regions)
-    if not rule.acks_all((1 << len(regions)) - 1):
-        return Adherence.FAIL
-    if config.durability is Durability.COUNT and not all(
-        _counts_for_regions(config, Counter(regions[slot] for slot in rule.write_set(offset)))
-        for offset in range(len(regions))
-    ):
-        return Adherence.FAIL
-    for region in sorted(set(regions)):
-        left = sum(1 << slot for slot, name in enumerate(regions) if name != region)
-        if not rule.acks_all(left):
-            return Adherence.SOFT
-    return Adherence.STRICT
+    """How well an ensemble whose slots stand in these regions adheres to the quorums.
+
+    STRICT: each write set keeps an ack set without any one region. SOFT: it has one now.
+    """
+    assert len(regions) == config.ensemble_size
+    return _rule(config).judge([(region,) for region in regions])
 
 
-def _counts_for_regions(config: QuorumConfig, window: Counter[str]) -> bool:
-    """Whether no A nodes of a write set with these shares lie in fewer than m regions."""
-    fewer = config.min_regions - 1
-    return sum(sorted(window.values(), reverse=True)[:fewer]) < config.ack_quorum
+def _rule(config: QuorumConfig) -> WindowRule:
+    return survival_rule(
+        config.write_quorum, config.ack_quorum, config.min_regions, config.durability
+    )
 
 
 def choose_ensemble(
@@ -104,8 +75,11 @@ def choose_ensemble(
     order.sort(key=lambda region: region != local_region)
     ring = arrange_regions(config, {region: counts[region] for region in order})
     if ring is None:
+        labels: dict[Label, int] = {(region,): count for region, count in counts.items()}
+        obstacle = obstacle_of(config.ensemble_size, labels, _rule(config), Adherence.SOFT)
         raise NotEnoughNodesError(
             f"no ack set ({config}) fits the nodes that are up ({_census(counts)})"
+            + ("" if obstacle is None else f": {obstacle.told('region')}")
         )
     piles = {region: iter(nodes) for region, nodes in by_region.items()}
     nodes = tuple(next(piles[region]).node for region in ring)
@@ -146,96 +120,12 @@ def arrange_regions(config: QuorumConfig, counts: Mapping[str, int]) -> list[str
 
     `counts` says how many nodes each region has; regions named first are served first.
     """
-    turns = _in_turns([region] * count for region, count in counts.items())
-    dealt = turns[: config.ensemble_size]
-    if len(dealt) < config.ensemble_size:
-        return None
-    adherence = adherence_of(config, dealt)
-    if adherence is Adherence.STRICT:
-        return dealt
-    if config.write_quorum == config.ensemble_size:
-        # Every write set is the whole ensemble, and no other shares are more even than these.
-        return None if adherence is Adherence.FAIL else dealt
-    strict = _RingSearch(config, counts, Adherence.STRICT)
-    ring = strict.run()
-    if ring is not None:
-        return ring
-    if adherence is Adherence.SOFT:
-        return dealt
-    soft = _RingSearch(config, counts, Adherence.SOFT)
-    ring = soft.run()
-    if ring is None and soft.is_cut_off:
-        raise PlacementUndecidedError(
-            f"no ensemble ({config}) was found within {SEARCH_STEPS_MAX} steps for the nodes"
-            f" that are up ({_census(counts)}), though there may be one"
-        )
-    return ring
-
-
-class _RingSearch:
-    """Fills the ring slot by slot and turns back where a write set can no longer adhere."""
-
-    def __init__(
-        self, config: QuorumConfig, counts: Mapping[str, int], wanted: Adherence
-    ) -> None:
-        self._config = config
-        self._left = dict(counts)
-        self._is_strict = wanted is Adherence.STRICT
-        # How many regions a write set must span, and all that one may hold of it.
-        self._regions_min = config.min_regions + (1 if self._is_strict else 0)
-        self._share_max = config.write_quorum - (
-            config.ack_quorum if self._is_strict else self._regions_min - 1
-        )
-        self._ring: list[str] = []
-        self._steps = 0
-        self.is_cut_off = False
-
-    def run(self) -> list[str] | None:
-        """The first ring that adheres as wanted; None if there is none, or if it is cut off."""
-        config = self._config
-        # Each slot is in W of the E write sets, so a region has at most E * share / W slots.
-        share = config.ensemble_size * self._share_max // config.write_quorum
-        room = sum(min(count, share) for count in self._left.values())
-        if room < config.ensemble_size or len(self._left) < self._regions_min:
-            return None
-        return self._ring if self._fill() else None
-
-    def _fill(self) -> bool:
-        if len(self._ring) == self._config.ensemble_size:
-            good = (
-                (Adherence.STRICT,) if self._is_strict else (Adherence.STRICT, Adherence.SOFT)
-            )
-            return adherence_of(self._config, self._ring) in good
-        for region in self._next_regions():
-            self._steps += 1
-            if self._steps > SEARCH_STEPS_MAX:
-                self.is_cut_off = True
-                return False
-            self._ring.append(region)
-            self._left[region] -= 1
-            if self._can_adhere() and self._fill():
-                return True
-            self._ring.pop()
-            self._left[region] += 1
-        return False
-
-    def _next_regions(self) -> list[str]:
-        """Regions with nodes left, the fullest first: it is the hardest to place later."""
-        recent = Counter(self._ring[-(self._config.write_quorum - 1) :])
-        regions = [region for region, count in self._left.items() if count]
-        return sorted(regions, key=lambda region: (-self._left[region], recent[region]))
-
-    def _can_adhere(self) -> bool:
-        """Whether the write set that ends at the last slot, full or not yet, can adhere."""
-        window = Counter(self._ring[-self._config.write_quorum :])
-        missing = self._config.write_quorum - window.total()
-        if max(window.values()) > self._share_max:
-            return False
-        if len(window) + missing < self._regions_min:
-            return False
-        return self._config.durability is Durability.REGIONS or _counts_for_regions(
-            self._config, window
-        )
+    labels: dict[Label, int] = {(region,): count for region, count in counts.items()}
+    try:
+        found = find_ring(config.ensemble_size, labels, _rule(config))
+    except PlacementUndecidedError as error:
+        raise PlacementUndecidedError(f"{error} ({config}; up are {_census(counts)})") from None
+    return None if found is None else [label[0] for label in found[0]]
 
 
 # ---------------------------------------------------------------- quorums from a promise

@@ -31,6 +31,7 @@ NOUNS = {
     "verify": NounPlace("geolog.cli.verify", "Read and compare every copy of every entry."),
     "segment": NounPlace("geolog.cli.segment", "List the segments a stream consists of."),
     "ledger": NounPlace("geolog.cli.ledger", "Look into, read, end and repair ledgers."),
+    "placement": NounPlace("geolog.cli.placement", "What placement would do, and why."),
     "node": NounPlace("geolog.cli.node", "The storage nodes: list, describe, replace them."),
     "cluster": NounPlace(
         "geolog.cli.cluster", "Whether the cluster is well, and what it can lose."

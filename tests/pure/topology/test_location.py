@@ -20,7 +20,7 @@ def test_a_location_reads_back_as_it_was_written() -> None:
         "/eu",
         "eu/r1",
         "/eu/r1/",
-        "/eu/r1/n1",
+        "/eu/r1//n1",
         "//r1",
         "/eu/",
         "/e u/r1",
@@ -31,6 +31,14 @@ def test_a_location_reads_back_as_it_was_written() -> None:
 def test_anything_else_is_refused_with_the_form_it_should_have(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="is not of the form /REGION/RACK"):
         Location.parse(text)
+
+
+def test_a_location_may_be_deeper_and_its_rack_is_all_below_the_region() -> None:
+    place = Location.parse("/eu-west/row-2/rack-1")
+
+    assert (place.region, place.rack, place.depth) == ("eu-west", "row-2/rack-1", 3)
+    assert str(place) == "/eu-west/row-2/rack-1"
+    assert Location.parse("/eu-west/rack-1").depth == 2
 
 
 def test_locations_of_a_region_sort_together() -> None:

@@ -205,7 +205,15 @@ def test_a_strict_ring_is_preferred_to_turns_that_are_soft() -> None:
 
 def test_a_search_that_is_cut_off_says_so_and_not_that_there_is_none() -> None:
     with pytest.raises(PlacementUndecidedError, match="though there may be one"):
-        arrange_regions(quorum_of("27/6/6 m4 count"), counts_of("a16 b1 c4 d22"))
+        arrange_regions(quorum_of("26/10/8 m3 count"), counts_of("a23 b10 c24"))
+
+
+def test_what_no_ring_can_keep_is_refused_without_a_search() -> None:
+    with pytest.raises(
+        NotEnoughNodesError,
+        match="at least 5 nodes must lie outside regions a and b and d, there are 1: 4 short",
+    ):
+        chosen(quorum_of("27/6/6 m4"), "a9 b9 c1 d9")
 
 
 def test_too_few_nodes_are_refused_with_how_many_are_up_and_where() -> None:

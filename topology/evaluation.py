@@ -1,0 +1,352 @@
+"""Answering what-ifs about placement: one scenario in, one answer out; pure but for chance."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from topology.errors import (
+    GeologError,
+    InvalidArgumentError,
+    InvalidConfigError,
+    NotEnoughNodesError,
+)
+from topology.fields import Fields, Json
+from topology.location import Location
+from topology.membership import Membership, NodeState
+from topology.policy import PlacementPolicy, PlacementRequest, check_sizes
+from topology.quorum import AckRule, QuorumConfig
+from topology.read_order import (
+    NodeHealth,
+    ReadOrder,
+    bookkeeper_order,
+    seed_order,
+    sticky_index,
+    with_rest,
+)
+from topology.ring_search import PlacementUndecidedError
+from topology.scenario import PolicyName, Scenario, read_scenario
+from topology.window_rule import Adherence
+
+CALLS_MAX = 10_000_000
+"""How many ensembles one `new_ensemble_statistics` may ask for."""
+
+_ARGS = {
+    "ensemble_size",
+    "write_quorum",
+    "ack_quorum",
+    "exclude",
+    "calls",
+    "ensemble",
+    "replace",
+    "acked",
+    "write_set",
+    "slow",
+    "pending",
+    "failed_at_entry",
+    "current",
+    "writable",
+    "readonly",
+    "responses",
+    "entry_id",
+    "replica_index",
+    "relocate",
+    "leave_and_rejoin",
+    "custom_metadata",
+}
+Answer = dict[str, Json]
+
+
+def evaluate(document: Json, index: int, rng: random.Random) -> Answer:
+    """Answer one scenario, the `index`-th. An error is an answer too: `error` and `message`.
+
+    The scenario's own seed, if it has one, is used in place of `rng`.
+    """
+    named: Answer = {}
+    if isinstance(document, dict) and "id" in document:
+        named["id"] = document["id"]
+    try:
+        scenario = read_scenario(document, index)
+        scenario.args.check_names(_ARGS)
+        operation = _OPERATIONS.get(scenario.operation)
+        if operation is None:
+            raise InvalidArgumentError(
+                f"operation {scenario.operation!r} is not known; there are"
+                f" {', '.join(_OPERATIONS)}"
+            )
+        chance = rng if scenario.seed is None else random.Random(scenario.seed)
+        members = _after_changes(scenario)
+        return {**named, **operation(attrs.evolve(scenario, members=members), chance)}
+    except GeologError as error:
+        return {**named, "error": _kind_of(error), "message": str(error)}
+
+
+def _kind_of(error: GeologError) -> str:
+    match error:
+        case PlacementUndecidedError():
+            return "undecided"
+        case NotEnoughNodesError():
+            return "not_enough_nodes"
+        case InvalidConfigError():
+            return "invalid_config"
+        case InvalidArgumentError():
+            return "invalid_argument"
+        case _:
+            raise error
+
+
+def _after_changes(scenario: Scenario) -> Membership:
+    """The members after nodes moved, and after some left and came back."""
+    members, args = scenario.members, scenario.args
+    places = {node: Location.parse(text) for node, text in args.text_map("relocate").items()}
+    _check_known(members, places, "args.relocate")
+    for node, place in places.items():
+        depth = members.location_of(node).depth
+        if place.depth != depth:
+            raise InvalidArgumentError(
+                f"args.relocate: {node!r} would stand at {place}, which has {place.depth}"
+                f" parts; others have {depth}"
+            )
+    members = members.relocated(places)
+    leaving = args.texts("leave_and_rejoin")
+    _check_known(members, dict.fromkeys(leaving), "args.leave_and_rejoin")
+    writable = _in_state(members, NodeState.WRITABLE)
+    readonly = _in_state(members, NodeState.READONLY) | _in_state(members, NodeState.DRAINING)
+    for node in leaving:
+        if members.state_of(node) not in (NodeState.DOWN, NodeState.NEVER_REGISTERED):
+            members, _ = members.changed(
+                writable=writable - {node}, readonly=readonly - {node}, locations={}, now_s=0.0
+            )
+            members, _ = members.changed(
+                writable=writable, readonly=readonly, locations={}, now_s=0.0
+            )
+    return members
+
+
+def _in_state(members: Membership, state: NodeState) -> frozenset[str]:
+    return frozenset(one.node for one in members.members.values() if one.state is state)
+
+
+def _check_known(members: Membership, nodes: Mapping[str, object], where: str) -> None:
+    for node in nodes:
+        if node not in members.members:
+            raise InvalidArgumentError(f"{where} names {node!r}, which is not among the nodes")
+
+
+# ---------------------------------------------------------------- where entries lie
+
+
+def _asked(scenario: Scenario) -> PlacementPolicy:
+    if scenario.policy is None:
+        raise InvalidArgumentError(
+            f"operation {scenario.operation!r} needs a policy other than 'quorum'"
+        )
+    return scenario.policy
+
+
+def _request(args: Fields) -> PlacementRequest:
+    return PlacementRequest(
+        ensemble_size=args.count("ensemble_size"),
+        write_quorum=args.count("write_quorum"),
+        ack_quorum=args.count("ack_quorum"),
+        exclude=frozenset(args.texts("exclude")),
+        custom_metadata=args.text_map("custom_metadata"),
+    )
+
+
+def _new_ensemble(scenario: Scenario, rng: random.Random) -> Answer:
+    policy = _asked(scenario)
+    if scenario.name is PolicyName.DEFAULT and scenario.args.count("ensemble_size") <= 0:
+        return {"ensemble": list[Json](), "adherence": Adherence.FAIL.value}
+    placed = policy.new_ensemble(scenario.members, _request(scenario.args), rng)
+    return {"ensemble": list[Json](placed.nodes), "adherence": placed.adherence.value}
+
+
+def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Answer:
+    policy, request = _asked(scenario), _request(scenario.args)
+    calls = scenario.args.count("calls")
+    if not 0 < calls <= CALLS_MAX:
+        raise InvalidArgumentError(f"args.calls is {calls}; it must be 1 to {CALLS_MAX}")
+    counts = Counter(dict.fromkeys(scenario.members.members, 0))
+    for _ in range(calls):
+        counts.update(policy.new_ensemble(scenario.members, request, rng).nodes)
+    return {"counts": dict[str, Json](counts)}
+
+
+def _replace_node(scenario: Scenario, rng: random.Random) -> Answer:
+    args = scenario.args
+    found = _asked(scenario).replace_node(
+        scenario.members, _request(args), args.texts("ensemble"), args.text("replace"), rng
+    )
+    return {"node": found.node, "adherence": found.adherence.value}
+
+
+def _repair_to_adhere(scenario: Scenario, rng: random.Random) -> Answer:
+    args = scenario.args
+    found = _asked(scenario).repair(
+        scenario.members, _request(args), args.texts("ensemble"), rng
+    )
+    return {"ensemble": list[Json](found.nodes), "adherence": found.adherence.value}
+
+
+def _check_adherence(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+    args, ensemble = scenario.args, scenario.args.texts("ensemble")
+    write, ack = args.count("write_quorum"), args.count("ack_quorum")
+    if ensemble:
+        check_sizes(len(ensemble), write, ack)
+    found = _asked(scenario).adherence(scenario.members, ensemble, write, ack)
+    return {"adherence": found.value}
+
+
+def _check_acked(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+    args = scenario.args
+    found = _asked(scenario).is_acked_adhering(
+        scenario.members,
+        args.texts("acked"),
+        args.count("write_quorum"),
+        args.count("ack_quorum"),
+    )
+    return {"value": found}
+
+
+# ---------------------------------------------------------------- in which order they are read
+
+
+def _read_order(scenario: Scenario, rng: random.Random) -> list[int]:
+    args = scenario.args
+    ensemble, write_set = args.texts("ensemble"), args.counts("write_set")
+    _check_write_set(write_set, len(ensemble))
+    health = NodeHealth(
+        slow=frozenset(args.texts("slow")),
+        pending=args.count_map("pending"),
+        failed_at_entry=args.count_map("failed_at_entry"),
+        pending_threshold=scenario.pending_threshold,
+    )
+    members, local = scenario.members, scenario.local
+    if scenario.order is ReadOrder.SEED:
+        return seed_order(members, ensemble, write_set, health, local, rng)
+    match scenario.name:
+        case PolicyName.RACK_AWARE:
+            return bookkeeper_order(members, ensemble, write_set, health, None)
+        case PolicyName.REGION_AWARE:
+            is_known = local is not None and local != members.config.default_location
+            region = local.region if local is not None and is_known else None
+            return bookkeeper_order(members, ensemble, write_set, health, region)
+        case _:
+            return write_set
+
+
+def _check_write_set(write_set: list[int], ensemble_size: int) -> None:
+    for index in write_set:
+        if not 0 <= index < ensemble_size:
+            raise InvalidArgumentError(
+                f"args.write_set has {index}; the ensemble has indices 0 to {ensemble_size - 1}"
+            )
+    if len(set(write_set)) != len(write_set):
+        raise InvalidArgumentError(f"args.write_set {write_set} has an index twice")
+
+
+def _reorder_read(scenario: Scenario, rng: random.Random) -> Answer:
+    _asked(scenario)
+    return {"write_set": list[Json](_read_order(scenario, rng))}
+
+
+def _reorder_read_lac(scenario: Scenario, rng: random.Random) -> Answer:
+    _asked(scenario)
+    ensemble = scenario.args.texts("ensemble")
+    return {"write_set": list[Json](with_rest(_read_order(scenario, rng), len(ensemble)))}
+
+
+def _sticky_read(scenario: Scenario, rng: random.Random) -> Answer:
+    args, ensemble = scenario.args, scenario.args.texts("ensemble")
+    current = args.count("current") if args.has("current") else None
+    if not ensemble:
+        raise InvalidArgumentError("args.ensemble is empty: there is no node to stick to")
+    if current is not None and not 0 <= current < len(ensemble):
+        raise InvalidArgumentError(
+            f"args.current is {current}; the ensemble has indices 0 to {len(ensemble) - 1}"
+        )
+    return {"index": sticky_index(scenario.members, ensemble, current, scenario.local, rng)}
+
+
+# ---------------------------------------------------------------- the cluster
+
+
+def _topology_view(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+    regions: dict[str, Json] = {
+        name: list[Json](sorted(node.node for node in region.nodes()))
+        for name, region in sorted(scenario.members.up.regions.items())
+    }
+    return {"regions": regions}
+
+
+def _cluster_changed(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+    args = scenario.args
+    _, dead = scenario.members.changed(
+        writable=args.texts("writable"),
+        readonly=args.texts("readonly"),
+        locations={},
+        now_s=0.0,
+    )
+    return {"dead": list[Json](sorted(dead))}
+
+
+# ---------------------------------------------------------------- quorums
+
+
+def _quorum(args: Fields) -> AckRule:
+    ensemble = args.count("ensemble_size")
+    config = QuorumConfig(
+        ensemble_size=ensemble,
+        write_quorum=args.count("write_quorum"),
+        ack_quorum=args.count("ack_quorum"),
+    )
+    return AckRule(config, ["-"] * ensemble)
+
+
+def _quorum_coverage(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+    """Whether those that answered for certain block every write set."""
+    rule = _quorum(scenario.args)
+    mask = 0
+    for index, answer in scenario.args.text_map("responses").items():
+        if not index.isdecimal() or int(index) >= rule.config.ensemble_size:
+            raise InvalidArgumentError(
+                f"args.responses has index {index!r}; the ensemble has indices 0 to"
+                f" {rule.config.ensemble_size - 1}"
+            )
+        if answer not in ("ok", "no_such_entry", "error"):
+            raise InvalidArgumentError(
+                f"args.responses.{index} is {answer!r}; known are ok, no_such_entry, error"
+            )
+        if answer != "error":
+            mask |= 1 << int(index)
+    return {"value": rule.blocks_all(mask)}
+
+
+def _write_set(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+    args = scenario.args
+    rule, entry = _quorum(args), args.count("entry_id")
+    if entry < 0:
+        raise InvalidArgumentError(f"args.entry_id is {entry}; entries begin at 0")
+    slots = rule.write_set(entry)
+    if args.has("replica_index"):
+        return {"value": args.count("replica_index") in slots}
+    return {"write_set": list[Json](slots)}
+
+
+_OPERATIONS: dict[str, Callable[[Scenario, random.Random], Answer]] = {
+    "new_ensemble": _new_ensemble,
+    "new_ensemble_statistics": _new_ensemble_statistics,
+    "replace_node": _replace_node,
+    "repair_to_adhere": _repair_to_adhere,
+    "check_adherence": _check_adherence,
+    "check_acked": _check_acked,
+    "reorder_read": _reorder_read,
+    "reorder_read_lac": _reorder_read_lac,
+    "sticky_read": _sticky_read,
+    "topology_view": _topology_view,
+    "cluster_changed": _cluster_changed,
+    "quorum_coverage": _quorum_coverage,
+    "write_set": _write_set,
+}

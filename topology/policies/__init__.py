@@ -1,0 +1,1 @@
+"""The placement policies: default, local node, rack-aware, region-aware, zone-aware."""

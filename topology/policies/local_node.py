@@ -1,0 +1,90 @@
+"""Local-node placement: the one node that stands where the client does."""
+
+import random
+from collections.abc import Collection, Sequence
+
+import attrs
+
+from topology.errors import InvalidArgumentError, InvalidConfigError, NotEnoughNodesError
+from topology.location import Location
+from topology.membership import Membership
+from topology.policies.ring_policy import slot_of
+from topology.policy import Placement, PlacementRequest, ReplacedNode
+from topology.window_rule import Adherence
+
+
+@attrs.frozen(kw_only=True)
+class LocalNode:
+    """One copy, beside the client. For what need not outlive its machine."""
+
+    local_location: Location | None
+
+    def new_ensemble(
+        self, members: Membership, request: PlacementRequest, rng: random.Random
+    ) -> Placement:
+        """The local node; InvalidArgumentError if more than one node is asked for."""
+        if request.ensemble_size > 1:
+            raise InvalidArgumentError(
+                f"ensemble_size is {request.ensemble_size}; the local node is one, so the"
+                " largest is 1"
+            )
+        if self.local_location is None:
+            raise InvalidConfigError(
+                "the local-node policy needs local_location: it is not known where the client"
+                " stands"
+            )
+        here = [
+            node.node
+            for node in members.writable.nodes()
+            if node.location == self.local_location and node.node not in request.exclude
+        ]
+        if not here:
+            raise NotEnoughNodesError(
+                f"no node is up and writable at {self.local_location}, where the client stands"
+            )
+        return Placement((rng.choice(here),), Adherence.STRICT)
+
+    def replace_node(
+        self,
+        members: Membership,  # noqa: ARG002
+        request: PlacementRequest,  # noqa: ARG002
+        ensemble: Sequence[str],
+        node: str,
+        rng: random.Random,  # noqa: ARG002
+    ) -> ReplacedNode:
+        """Never possible: no other node is local."""
+        slot_of(ensemble, node)
+        raise NotEnoughNodesError(
+            f"node {node!r} cannot be replaced: under the local-node policy there is no other"
+        )
+
+    def repair(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        rng: random.Random,  # noqa: ARG002
+    ) -> Placement:
+        """The ensemble as it is, if it adheres; there is no other node to repair it with."""
+        found = self.adherence(members, ensemble, request.write_quorum, request.ack_quorum)
+        return Placement(() if found is Adherence.FAIL else tuple(ensemble), found)
+
+    def adherence(
+        self,
+        members: Membership,  # noqa: ARG002
+        ensemble: Sequence[str],
+        write_quorum: int,  # noqa: ARG002
+        ack_quorum: int,  # noqa: ARG002
+    ) -> Adherence:
+        """STRICT for an ensemble of one node."""
+        return Adherence.STRICT if len(ensemble) == 1 else Adherence.FAIL
+
+    def is_acked_adhering(
+        self,
+        members: Membership,  # noqa: ARG002
+        acked: Collection[str],  # noqa: ARG002
+        write_quorum: int,  # noqa: ARG002
+        ack_quorum: int,  # noqa: ARG002
+    ) -> bool:
+        """Always."""
+        return True

@@ -1,0 +1,169 @@
+"""Rack-aware placement: every write set spans at least so many racks.
+
+A rack is a whole location. Racks are used one after another before one is used again, the
+client's own first. Where the rule is not enforced and cannot be kept, the racks are spread as
+evenly as they can be, and the adherence says FAIL.
+"""
+
+import itertools
+import random
+from collections.abc import Collection, Iterator, Sequence
+
+import attrs
+
+from topology.draws import shuffled
+from topology.errors import NotEnoughNodesError
+from topology.location import Location
+from topology.membership import Membership
+from topology.policies.ring_policy import RingPolicy
+from topology.policy import Placement, PlacementRequest
+from topology.ring_search import PlacementUndecidedError, find_ring, obstacle_of
+from topology.tree import Tree, TreeNode
+from topology.window_rule import Adherence, Label, Limit, WindowRule
+
+
+@attrs.frozen(kw_only=True)
+class RackAware(RingPolicy):
+    """At least `min_racks` racks (or W, if that is less) in every write set."""
+
+    min_racks: int = 2
+    is_enforced: bool = False
+    """Refuse rather than place otherwise; nodes of unknown location are left out then."""
+
+    def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:  # noqa: ARG002
+        racks = min(write_quorum, self.min_racks)
+        return WindowRule(write_quorum, (), (Limit(racks - 1, 1),))
+
+    def _label(self, location: Location) -> Label:
+        return (str(location),)
+
+    def _counted(self, members: Membership, node: str) -> Label | None:
+        return None if self._must_go(members, node) else super()._counted(members, node)
+
+    def adherence(
+        self, members: Membership, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
+    ) -> Adherence:
+        """STRICT or FAIL; where enforced, a node of unknown location fails the ensemble."""
+        if any(self._must_go(members, node) for node in ensemble):
+            return Adherence.FAIL
+        return super().adherence(members, ensemble, write_quorum, ack_quorum)
+
+    def _placed(self, members: Membership, node: str) -> Label | None:
+        return None if self._must_go(members, node) else super()._placed(members, node)
+
+    def _must_go(self, members: Membership, node: str) -> bool:
+        return self.is_enforced and members.location_of(node) == self.default_location
+
+    def _allowed(self, tree: Tree) -> Tree:
+        return tree.without_rack(self.default_location) if self.is_enforced else tree
+
+    def _is_enforced(self) -> bool:
+        return self.is_enforced
+
+    def _nearness(
+        self,
+        ring: Sequence[Location | None],
+        slot: int,  # noqa: ARG002 - All slots are alike.
+        gone: Location,
+        node: TreeNode,
+    ) -> tuple[int, ...]:
+        if node.location == gone:
+            return (0, 0)
+        return (1, sum(place == node.location for place in ring))
+
+    def new_ensemble(
+        self, members: Membership, request: PlacementRequest, rng: random.Random
+    ) -> Placement:
+        """E nodes; the rack of the client first."""
+        error: NotEnoughNodesError | None = None
+        for tree in self.free(members, request):
+            try:
+                nodes = self._place(tree, request, rng)
+            except NotEnoughNodesError as found:
+                error = error or found
+                continue
+            return Placement(
+                nodes,
+                self.adherence(members, nodes, request.write_quorum, request.ack_quorum),
+            )
+        assert error is not None
+        raise error
+
+    def _place(
+        self, tree: Tree, request: PlacementRequest, rng: random.Random
+    ) -> tuple[str, ...]:
+        size = request.ensemble_size
+        racks = self._racks(tree, rng)
+        counts = {self._label(where): count for where, count in racks}
+        if sum(counts.values()) < size:
+            raise NotEnoughNodesError(
+                f"an ensemble of {size} is asked for, {tree.count} nodes are up and allowed"
+                f" in {len(counts)} racks: start more, or ask for a smaller one"
+            )
+        rule = self._rule(request.write_quorum, request.ack_quorum)
+        ring = self._ring(size, counts, rule)
+        used = set(ring)
+        piles = {
+            label: self.drawn(tree.regions[where.region].racks[where.rack], rng)
+            for where, _ in racks
+            if (label := self._label(where)) in used
+        }
+        return tuple(next(piles[label]).node for label in ring)
+
+    def _racks(self, tree: Tree, rng: random.Random) -> list[tuple[Location, int]]:
+        """The racks in the order to use them, each with how many nodes it has."""
+        places = [
+            (Location(name, rack), len(region.racks[rack]))
+            for name, region in sorted(tree.regions.items())
+            for rack in region.rack_names
+        ]
+        if self.weighting is None:
+            order = list(shuffled(places, rng))
+        else:
+            first = (node.location for node in self.drawn(list(tree.nodes()), rng))
+            counts = dict(places)
+            order = [(place, counts[place]) for place in dict.fromkeys(first)]
+        return sorted(order, key=lambda one: one[0] != self.local_location)
+
+    def _ring(self, size: int, counts: dict[Label, int], rule: WindowRule) -> list[Label]:
+        if len(counts) >= size:
+            return list(itertools.islice(counts, size))  # A rack of its own for each slot.
+        try:
+            found = find_ring(size, counts, rule)
+        except PlacementUndecidedError:
+            if self.is_enforced:
+                raise
+            found = None
+        if found is not None:
+            return found[0]
+        if not self.is_enforced:
+            return list(_in_turns(size, counts))
+        obstacle = obstacle_of(size, counts, rule, Adherence.SOFT)
+        raise NotEnoughNodesError(
+            f"no ensemble of {size} has {min(rule.width, self.min_racks)} racks in every"
+            f" write set of {rule.width}: "
+            + (
+                "no order of the racks that are up keeps it"
+                if obstacle is None
+                else obstacle.told("rack")
+            )
+        )
+
+    def is_acked_adhering(
+        self,
+        members: Membership,
+        acked: Collection[str],
+        write_quorum: int,
+        ack_quorum: int,  # noqa: ARG002 - The interface's; the ledger counts its own acks.
+    ) -> bool:
+        """Whether they span `min_racks` racks, or W if that is less."""
+        labels = {self._counted(members, node) for node in acked} - {None}
+        return len(labels) >= min(write_quorum, self.min_racks)
+
+
+def _in_turns(size: int, counts: dict[Label, int]) -> Iterator[Label]:
+    left = dict(counts)
+    for _ in range(size):
+        label = max(left, key=lambda one: (min(left[one], 1), -(counts[one] - left[one])))
+        left[label] -= 1
+        yield label

@@ -1,0 +1,237 @@
+"""Region-aware placement: equal shares over regions, interleaved round the ring; racks within.
+
+With `count` no A nodes of a write set lie in fewer than m regions; with `regions` the writer
+waits for m regions among the answers, and every write set should keep an ack set without any
+one region. Without `regions_to_write` nothing is enforced; two regions in a write set are
+wanted.
+"""
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+
+import attrs
+
+from topology.draws import shuffled
+from topology.errors import InvalidArgumentError, InvalidConfigError, NotEnoughNodesError
+from topology.location import Location
+from topology.membership import Membership, NodeState
+from topology.policies.ring_policy import RingPolicy
+from topology.policy import Placement, PlacementRequest
+from topology.quorum import Durability, ack_quorum_smallest
+from topology.quorum_rule import region_limits, survival_rule
+from topology.ring_search import PlacementUndecidedError, find_ring, obstacle_of
+from topology.tree import Tree, TreeNode
+from topology.window_rule import Adherence, Label, Limit, WindowRule
+
+
+@attrs.frozen(kw_only=True)
+class RegionAware(RingPolicy):
+    """Entries outlive regions."""
+
+    regions_to_write: frozenset[str] = frozenset()
+    """The regions there should be; empty: no durability is enforced."""
+    min_regions: int = 2
+    """m: how many regions an entry must be in, if `regions_to_write` says which there are."""
+    durability: Durability = Durability.COUNT
+    is_enforced_in_replace: bool = True
+    is_durability_disabled: bool = False
+    """m counts as 1, for new ensembles and replacements: a switch for emergencies."""
+    disallowed_regions: frozenset[str] = frozenset()
+    """Regions in which nothing new is placed."""
+    min_racks: int = 2
+    is_racks_enforced: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.regions_to_write and len(self.regions_to_write) < self.min_regions:
+            raise InvalidConfigError(
+                f"min_regions_for_durability is {self.min_regions}, regions_to_write names"
+                f" only {len(self.regions_to_write)}"
+                f" ({', '.join(sorted(self.regions_to_write))}):"
+                " name more, or ask for fewer"
+            )
+
+    @property
+    def _m(self) -> int:
+        """The regions that are enforced now: 0 when none are."""
+        if self.is_durability_disabled:
+            return 1
+        return self.min_regions if self.regions_to_write else 0
+
+    def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:
+        inner = self.min_racks if self.is_racks_enforced else 1
+        m = self._m
+        if self.durability is Durability.REGIONS:
+            rule = survival_rule(write_quorum, ack_quorum, max(m, 1), self.durability)
+            return attrs.evolve(rule, inner_min=inner)
+        if m == 0:
+            wanted = (Limit(min(write_quorum, 2) - 1, 1),)
+            return WindowRule(write_quorum, wanted, (), inner)
+        limits = region_limits(write_quorum, ack_quorum, m, self.durability)
+        return WindowRule(write_quorum, (), limits, inner)
+
+    def _label(self, location: Location) -> Label:
+        if self.is_racks_enforced:
+            return (location.region, location.rack)
+        return (location.region,)
+
+    def _allowed(self, tree: Tree) -> Tree:
+        tree = tree.without_regions(self.disallowed_regions & tree.regions.keys())
+        return tree.without_rack(self.default_location) if self.is_racks_enforced else tree
+
+    def _is_enforced(self) -> bool:
+        return self.is_enforced_in_replace and self._m > 0 and not self.is_durability_disabled
+
+    def _binds(self, rule: WindowRule, ring: Sequence[Label | None], slot: int) -> bool:
+        """Enforced, unless the others break a write set already: any node may help then."""
+        if not self._is_enforced():
+            return False
+        others = [*ring[:slot], None, *ring[slot + 1 :]]
+        return all(
+            rule.may_hold(window, 1, Adherence.SOFT)
+            for window in rule.windows_with(others, slot)
+        )
+
+    def _nearness(
+        self,
+        ring: Sequence[Location | None],
+        slot: int,  # noqa: ARG002 - All slots are alike.
+        gone: Location,
+        node: TreeNode,
+    ) -> tuple[int, ...]:
+        if node.location == gone:
+            return (0, 0, 0)
+        if node.location.region == gone.region:
+            return (1, 0, sum(place == node.location for place in ring))
+        shares = sum(
+            place is not None and place.region == node.location.region for place in ring
+        )
+        return (2, shares, sum(place == node.location for place in ring))
+
+    def new_ensemble(
+        self, members: Membership, request: PlacementRequest, rng: random.Random
+    ) -> Placement:
+        """E nodes in equal shares over the regions, the client's own region first."""
+        self._check_quorums(request.write_quorum, request.ack_quorum)
+        error: NotEnoughNodesError | None = None
+        for tree in self.free(members, request):
+            try:
+                ring, adherence = self._ring(tree, request, rng)
+            except NotEnoughNodesError as found:
+                error = error or found
+                continue
+            nodes = tuple(node.node for node in self._nodes(tree, ring, rng))
+            if any(members.state_of(node) is not NodeState.WRITABLE for node in nodes):
+                # One that is taken as a last resort does not count before it is back.
+                adherence = self.adherence(
+                    members, nodes, request.write_quorum, request.ack_quorum
+                )
+            return Placement(nodes, adherence)
+        assert error is not None
+        raise error
+
+    def _check_quorums(self, write_quorum: int, ack_quorum: int) -> None:
+        m = self._m
+        if m > write_quorum:
+            raise InvalidArgumentError(
+                f"write_quorum {write_quorum} cannot span {m} regions; the smallest that can"
+                f" is {m}"
+            )
+        smallest = ack_quorum_smallest(write_quorum, m, self.durability)
+        if ack_quorum < smallest:
+            raise InvalidArgumentError(
+                f"ack_quorum {ack_quorum} does not make an entry durable in {m} regions with"
+                f" write_quorum {write_quorum} and durability {self.durability.value!r}: the"
+                f" smallest legal ack quorum is {smallest}"
+            )
+
+    def _ring(
+        self, tree: Tree, request: PlacementRequest, rng: random.Random
+    ) -> tuple[list[Label], Adherence]:
+        size = request.ensemble_size
+        order = sorted(
+            shuffled(sorted(tree.regions), rng), key=lambda name: name != self._local_region
+        )
+        if tree.count < size or len(order) < self._m:
+            raise NotEnoughNodesError(self._shortage(tree, request))
+        counts = {
+            label: count for name in order for label, count in self._counts(tree, name, rng)
+        }
+        rule = self._rule(request.write_quorum, request.ack_quorum)
+        try:
+            found = find_ring(size, counts, rule)
+        except PlacementUndecidedError as error:
+            raise PlacementUndecidedError(f"{error} ({_census(tree)})") from None
+        if found is not None:
+            return found
+        obstacle = obstacle_of(size, counts, rule, Adherence.SOFT)
+        raise NotEnoughNodesError(
+            f"no ensemble fits (E {size} W {request.write_quorum} A {request.ack_quorum},"
+            f" {self._m} regions, durability {self.durability.value!r}): "
+            + (
+                "no order of the regions round the ring keeps every write set durable"
+                if obstacle is None
+                else obstacle.told("region")
+            )
+            + f" ({_census(tree)})"
+        )
+
+    def _counts(self, tree: Tree, name: str, rng: random.Random) -> Iterator[tuple[Label, int]]:
+        region = tree.regions[name]
+        if not self.is_racks_enforced:
+            yield (name,), region.count
+            return
+        for rack in shuffled(region.rack_names, rng):
+            yield (name, rack), len(region.racks[rack])
+
+    def _nodes(
+        self, tree: Tree, ring: Sequence[Label], rng: random.Random
+    ) -> Iterator[TreeNode]:
+        piles: dict[Label, Iterator[TreeNode]] = {}
+        for label in ring:
+            if label not in piles:
+                region = tree.regions[label[0]]
+                piles[label] = (
+                    region.deal(rng, self.weighting)
+                    if len(label) == 1
+                    else self.drawn(region.racks[label[1]], rng)
+                )
+            yield next(piles[label])
+
+    @property
+    def _local_region(self) -> str | None:
+        return None if self.local_location is None else self.local_location.region
+
+    def _shortage(self, tree: Tree, request: PlacementRequest) -> str:
+        if len(tree.regions) < self._m:
+            missing = sorted(self.regions_to_write - tree.regions.keys())
+            forbidden = sorted(self.disallowed_regions)
+            return (
+                f"entries must be in {self._m} regions, nodes are up and allowed in"
+                f" {len(tree.regions)} ({_census(tree)}): {self._m - len(tree.regions)} short"
+                + (f"; no node is up and allowed in {', '.join(missing)}" if missing else "")
+                + (f"; placement is forbidden in {', '.join(forbidden)}" if forbidden else "")
+            )
+        return (
+            f"an ensemble of {request.ensemble_size} is asked for, {tree.count} nodes are up,"
+            f" allowed and not excluded ({_census(tree)}): {request.ensemble_size - tree.count}"
+            " short"
+        )
+
+    def is_acked_adhering(
+        self,
+        members: Membership,
+        acked: Collection[str],
+        write_quorum: int,  # noqa: ARG002 - The interface's: regions and A are enough here.
+        ack_quorum: int,
+    ) -> bool:
+        """Whether they are an ack set: at least A nodes, in at least m regions."""
+        regions = {
+            members.location_of(node).region
+            for node in acked
+            if self._counted(members, node) is not None
+        }
+        return len(set(acked)) >= ack_quorum and len(regions) >= max(self._m, 1)
+
+
+def _census(tree: Tree) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in tree.counts.items()) or "none"

@@ -1,0 +1,245 @@
+"""What rack-, region- and zone-aware placement have in common: a rule for every write set.
+
+A policy says which rule holds, what the label of a node is, and which nodes may be used. From
+these follow adherence, the replacement of a node, and repair.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+
+import attrs
+
+from topology.draws import capped_weights, running_sums, shuffled, shuffled_by_weight
+from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.location import Location
+from topology.membership import Membership, NodeState
+from topology.policy import Placement, PlacementRequest, ReplacedNode
+from topology.ring_repair import repair_ring
+from topology.tree import Tree, TreeNode, Weighting
+from topology.window_rule import Adherence, Label, WindowRule, rank_of
+
+
+@attrs.frozen(kw_only=True)
+class RingPolicy:
+    """The common part. Subclasses define `_rule`, `_label` and `_allowed`."""
+
+    default_location: Location
+    """Where nodes stand whose location is not known."""
+    local_location: Location | None = None
+    """Where the client stands; None if that is unknown."""
+    weighting: Weighting | None = None
+    """Draw by free space; None: every node alike."""
+
+    def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:
+        raise NotImplementedError  # abstract
+
+    def _label(self, location: Location) -> Label:
+        raise NotImplementedError  # abstract
+
+    def _allowed(self, tree: Tree) -> Tree:
+        raise NotImplementedError  # abstract
+
+    def _is_enforced(self) -> bool:
+        raise NotImplementedError  # abstract
+
+    def _nearness(
+        self, ring: Sequence[Location | None], slot: int, gone: Location, node: TreeNode
+    ) -> tuple[int, ...]:
+        """How well a node suits a slot beside adherence, smallest best."""
+        raise NotImplementedError  # abstract
+
+    def _counted(self, members: Membership, node: str) -> Label | None:
+        """The label of a member of an ensemble; None if it does not count."""
+        if members.state_of(node) is not NodeState.WRITABLE:
+            return None
+        return self._label(members.location_of(node))
+
+    def _placed(self, members: Membership, node: str) -> Label | None:
+        """The label of where a node stands or stood, whether or not it counts now.
+
+        Other members that are down will be replaced in their turn, mostly near by.
+        """
+        return self._label(members.location_of(node))
+
+    def _must_go(self, members: Membership, node: str) -> bool:  # noqa: ARG002 - Subclasses look.
+        """Whether no ensemble with this node can adhere."""
+        return False
+
+    def adherence(
+        self, members: Membership, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
+    ) -> Adherence:
+        """How well an ensemble adheres now; an empty one does not."""
+        if not ensemble:
+            return Adherence.FAIL
+        labels = [self._counted(members, node) for node in ensemble]
+        return self._rule(write_quorum, ack_quorum).judge(labels)
+
+    def free(
+        self, members: Membership, request: PlacementRequest, taken: Collection[str] = ()
+    ) -> Iterator[Tree]:
+        """The nodes that may be used: those that are up, then also those just departed."""
+        held = members.held_back(request.now_s)
+        out = sorted({*request.exclude, *taken})
+        tree = self._allowed(_without(members.writable, members, out))
+        yield _without(tree, members, sorted(held))
+        if held:
+            yield tree
+        departed = self._allowed(_without(members.last_resort(request.now_s), members, out))
+        if departed.count:
+            for node in departed.nodes():
+                tree = tree.with_node(node)
+            yield tree
+
+    def replace_node(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        node: str,
+        rng: random.Random,
+    ) -> ReplacedNode:
+        """The best node outside the ensemble for one slot: adherence first, then nearness."""
+        slot = slot_of(ensemble, node)
+        checked_ensemble(ensemble, request)
+        seen = 0
+        for tree in self.free(members, request, ensemble):
+            seen = tree.count
+            found = self._best(members, request, ensemble, slot, tree, rng)
+            if found is not None:
+                ring = [*ensemble[:slot], found.node, *ensemble[slot + 1 :]]
+                return ReplacedNode(
+                    found.node,
+                    self.adherence(members, ring, request.write_quorum, request.ack_quorum),
+                )
+        raise NotEnoughNodesError(
+            f"node {node!r} ({members.location_of(node)}) cannot be replaced: up, allowed"
+            f" and not in the ensemble are {seen}, and "
+            + ("none keeps" if seen else "one is needed that keeps")
+            + f" its write sets adherent (E {request.ensemble_size} W {request.write_quorum}"
+            f" A {request.ack_quorum})"
+        )
+
+    def _best(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        slot: int,
+        tree: Tree,
+        rng: random.Random,
+    ) -> TreeNode | None:
+        rule = self._rule(request.write_quorum, request.ack_quorum)
+        ring = [self._placed(members, one) for one in ensemble]
+        places: list[Location | None] = [members.location_of(one) for one in ensemble]
+        places[slot] = None
+        gone = members.location_of(ensemble[slot])
+        is_bound = self._binds(rule, ring, slot)
+        judged: dict[Label, int] = {}
+        best: list[TreeNode] = []
+        best_key: tuple[int, ...] | None = None
+        for one in tree.nodes():
+            label = self._label(one.location)
+            if label not in judged:
+                judged[label] = _rank_with(rule, ring, slot, label)
+            if is_bound and not judged[label]:
+                continue
+            key = (-judged[label], *self._nearness(places, slot, gone, one))
+            if best_key is None or key < best_key:
+                best, best_key = [one], key
+            elif key == best_key:
+                best.append(one)
+        return next(self.drawn(best, rng), None)
+
+    def _binds(self, rule: WindowRule, ring: Sequence[Label | None], slot: int) -> bool:  # noqa: ARG002 - Subclasses look.
+        """Whether a node must be refused that leaves a write set of the slot not adherent."""
+        return self._is_enforced()
+
+    def drawn(self, nodes: Sequence[TreeNode], rng: random.Random) -> Iterator[TreeNode]:
+        """These nodes in random order, by weight where weights are on."""
+        if self.weighting is None or not nodes:
+            return shuffled(nodes, rng)
+        weights = capped_weights(
+            [node.free_bytes for node in nodes], self.weighting.multiple_max
+        )
+        return shuffled_by_weight(nodes, running_sums(weights), rng)
+
+    def repair(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        rng: random.Random,
+    ) -> Placement:
+        """The ensemble with the fewest changes that make it adhere; empty when none do."""
+        checked_ensemble(ensemble, request)
+        write_quorum, ack_quorum = request.write_quorum, request.ack_quorum
+        now = self.adherence(members, ensemble, write_quorum, ack_quorum)
+        if now is not Adherence.FAIL:
+            return Placement(tuple(ensemble), now)
+        tree = next(self.free(members, request, ensemble))
+        labels = [self._counted(members, node) for node in ensemble]
+        usable = {node.node for node in self._allowed(members.writable).nodes()}
+        movable = {
+            node
+            for node, label in zip(ensemble, labels, strict=True)
+            if label is not None and node in usable - request.exclude
+        }
+        piles: dict[Label, list[TreeNode]] = {}
+        for one in self.drawn(list(tree.nodes()), rng):
+            found_label = self._counted(members, one.node)
+            if found_label is not None:
+                piles.setdefault(found_label, []).append(one)
+        found = repair_ring(
+            labels,
+            self._rule(write_quorum, ack_quorum),
+            {label: len(pile) for label, pile in piles.items()},
+            movable=frozenset(slot for slot, node in enumerate(ensemble) if node in movable),
+            must_go=frozenset(
+                slot for slot, node in enumerate(ensemble) if self._must_go(members, node)
+            ),
+        )
+        if found is None:
+            return Placement((), Adherence.FAIL)
+        moved = [ensemble[slot] for slot in found.labels if ensemble[slot] in movable]
+        ring = list(ensemble)
+        for slot, label in found.labels.items():
+            if piles.get(label):
+                ring[slot] = piles[label].pop(0).node
+            else:
+                here = [one for one in moved if self._counted(members, one) == label]
+                ring[slot] = here[0]
+                moved.remove(here[0])
+        return Placement(tuple(ring), self.adherence(members, ring, write_quorum, ack_quorum))
+
+
+def _without(tree: Tree, members: Membership, nodes: Collection[str]) -> Tree:
+    for node in nodes:
+        tree = tree.without(TreeNode(node, members.location_of(node)))
+    return tree
+
+
+def _rank_with(rule: WindowRule, ring: Sequence[Label | None], slot: int, label: Label) -> int:
+    """How well the write sets that a slot is in adhere with this label there."""
+    tried = [*ring[:slot], label, *ring[slot + 1 :]]
+    return min(rank_of(rule.judge_window(window)) for window in rule.windows_with(tried, slot))
+
+
+def slot_of(ensemble: Sequence[str], node: str) -> int:
+    """Where in the ensemble a node is; InvalidArgumentError if it is not."""
+    if node not in ensemble:
+        raise InvalidArgumentError(
+            f"node {node!r} is not in the ensemble {', '.join(ensemble) or '(empty)'}"
+        )
+    return list(ensemble).index(node)
+
+
+def checked_ensemble(ensemble: Sequence[str], request: PlacementRequest) -> None:
+    """InvalidArgumentError unless it is of E distinct nodes."""
+    if len(set(ensemble)) != len(ensemble):
+        twice = [node for node, count in Counter(ensemble).items() if count > 1]
+        raise InvalidArgumentError(f"node {twice[0]!r} is twice in the ensemble")
+    if len(ensemble) != request.ensemble_size:
+        raise InvalidArgumentError(
+            f"the ensemble has {len(ensemble)} nodes, ensemble_size is {request.ensemble_size}"
+        )

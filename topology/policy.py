@@ -1,0 +1,105 @@
+"""What every placement policy can be asked, and with which words it answers."""
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+import attrs
+
+from topology.errors import InvalidArgumentError
+from topology.membership import Membership
+from topology.window_rule import Adherence
+
+
+@attrs.frozen
+class Placement:
+    """The chosen nodes, in ring order, and how well they adhere."""
+
+    nodes: tuple[str, ...]
+    adherence: Adherence
+
+
+@attrs.frozen
+class ReplacedNode:
+    """The node that takes a slot, and how well the ensemble adheres then."""
+
+    node: str
+    adherence: Adherence
+
+
+@attrs.frozen(kw_only=True)
+class PlacementRequest:
+    """An ensemble that is asked for: its sizes, E >= W >= A >= 1, and whom to leave out."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    exclude: frozenset[str] = frozenset()
+    custom_metadata: Mapping[str, str] = attrs.field(factory=dict)
+    """What the caller knows of the ledger. Ours need none of it; another policy may."""
+    now_s: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        check_sizes(self.ensemble_size, self.write_quorum, self.ack_quorum)
+
+
+def check_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
+    """InvalidArgumentError unless E >= W >= A >= 1."""
+    if ack_quorum < 1:
+        raise InvalidArgumentError(f"ack_quorum is {ack_quorum}; the smallest is 1")
+    if write_quorum < ack_quorum:
+        raise InvalidArgumentError(
+            f"ack_quorum {ack_quorum} is over write_quorum {write_quorum}: not so many nodes"
+            " hold an entry; the smallest ack quorum is 1"
+        )
+    if ensemble_size < write_quorum:
+        raise InvalidArgumentError(
+            f"write_quorum {write_quorum} is over ensemble_size {ensemble_size}; the smallest"
+            f" ensemble that can hold it is {write_quorum}"
+        )
+
+
+class PlacementPolicy(Protocol):
+    """Where entries lie. All is decided from one snapshot, and from chance that is given.
+
+    `NotEnoughNodesError` names what is missing, `InvalidArgumentError` what cannot be asked,
+    `PlacementUndecidedError` says that a search was cut off.
+    """
+
+    def new_ensemble(
+        self, members: Membership, request: PlacementRequest, rng: random.Random
+    ) -> Placement:
+        """E distinct nodes that are writable, in ring order."""
+
+    def replace_node(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        node: str,
+        rng: random.Random,
+    ) -> ReplacedNode:
+        """A node outside the ensemble for the slot of one that is in it."""
+
+    def repair(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        rng: random.Random,
+    ) -> Placement:
+        """The ensemble with the fewest changes that make it adhere; empty when none do."""
+
+    def adherence(
+        self, members: Membership, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
+    ) -> Adherence:
+        """How well an ensemble adheres now. Nodes that cannot be written to do not count."""
+
+    def is_acked_adhering(
+        self,
+        members: Membership,
+        acked: Collection[str],
+        write_quorum: int,
+        ack_quorum: int,
+    ) -> bool:
+        """Whether nodes that acknowledged an entry span the fault domains they should."""

@@ -1,0 +1,27 @@
+"""Quorums and their durability as limits on the regions of every write set."""
+
+from topology.quorum import Durability
+from topology.window_rule import Limit, WindowRule
+
+
+def survival_rule(
+    write_quorum: int, ack_quorum: int, min_regions: int, durability: Durability
+) -> WindowRule:
+    """STRICT: every write set keeps an ack set without any one region. SOFT: it has one now.
+
+    With `count` no A nodes of a write set may lie in fewer than m regions, or it is FAIL.
+    """
+    strict = (Limit(1, ack_quorum), Limit(min_regions, 1))
+    limits = region_limits(write_quorum, ack_quorum, min_regions, durability)
+    return WindowRule(write_quorum, strict, limits)
+
+
+def region_limits(
+    write_quorum: int, ack_quorum: int, min_regions: int, durability: Durability
+) -> tuple[Limit, ...]:
+    """What must hold in every write set, or nothing may be written."""
+    fewer = min_regions - 1
+    limits = [Limit(0, ack_quorum), Limit(fewer, 1)]
+    if durability is Durability.COUNT and fewer:
+        limits.append(Limit(fewer, write_quorum - ack_quorum + 1))
+    return tuple(limits)
