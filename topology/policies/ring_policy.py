@@ -210,7 +210,8 @@ class RingPolicy:
                 here = [one for one in moved if self._counted(members, one) == label]
                 ring[slot] = here[0]
                 moved.remove(here[0])
-        return Placement(tuple(ring), self.adherence(members, ring, write_quorum, ack_quorum))
+        after = self.adherence(members, ring, write_quorum, ack_quorum)
+        return Placement(() if after is Adherence.FAIL else tuple(ring), after)
 
 
 def _without(tree: Tree, members: Membership, nodes: Collection[str]) -> Tree:

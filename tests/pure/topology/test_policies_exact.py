@@ -1,0 +1,210 @@
+"""Each policy finds an ensemble wherever there is one: against naive enumeration."""
+
+import random
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.pure.topology.naive_policies import (
+    Judge,
+    NaiveRacks,
+    NaiveRegions,
+    NaiveZones,
+    best,
+    fewest_changes,
+)
+from topology.errors import NotEnoughNodesError
+from topology.location import Location
+from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.policies.rack_aware import RackAware
+from topology.policies.region_aware import RegionAware
+from topology.policies.zone_aware import ZoneAware
+from topology.policy import PlacementPolicy, PlacementRequest
+from topology.quorum import Durability, ack_quorum_smallest
+from topology.ring_search import PlacementUndecidedError
+
+UNKNOWN = Location("unknown", "unknown")
+
+
+def up(places: Sequence[Location]) -> Membership:
+    """Nodes n0, n1, … at these places, all of them writable."""
+    return Membership.of(
+        MembershipConfig(default_location=UNKNOWN),
+        [
+            Member(node=f"n{at}", location=place, state=NodeState.WRITABLE)
+            for at, place in enumerate(places)
+        ],
+    )
+
+
+@st.composite
+def layouts(
+    draw: st.DrawFn, regions: str = "abc", racks: int = 2, most: int = 3
+) -> list[Location]:
+    found: list[Location] = []
+    for region in regions:
+        for rack in range(racks):
+            found += [Location(region, f"r{rack}")] * draw(st.integers(0, most))
+    return found
+
+
+def check_placed(
+    policy: PlacementPolicy, judge: Judge, places: list[Location], request: PlacementRequest
+) -> None:
+    members = up(places)
+    wanted = (
+        best(judge, places, request.ensemble_size)
+        if len(places) >= request.ensemble_size
+        else "fail"
+    )
+    try:
+        placed = policy.new_ensemble(members, request, random.Random(1))
+    except PlacementUndecidedError:
+        raise  # Layouts as small as these are searched to the end.
+    except NotEnoughNodesError:
+        assert wanted == "fail"
+        return
+
+    ring = [members.location_of(node) for node in placed.nodes]
+    assert len(set(placed.nodes)) == request.ensemble_size
+    assert placed.adherence.value == judge(ring) == wanted
+    assert (
+        policy.adherence(members, placed.nodes, request.write_quorum, request.ack_quorum)
+        is placed.adherence
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn, size_max: int = 6) -> PlacementRequest:
+    ensemble = draw(st.integers(1, size_max))
+    write = draw(st.integers(1, ensemble))
+    return PlacementRequest(
+        ensemble_size=ensemble, write_quorum=write, ack_quorum=draw(st.integers(1, write))
+    )
+
+
+@settings(max_examples=150)
+@given(
+    layouts(racks=1, most=4),
+    requests(),
+    st.integers(0, 3),
+    st.sampled_from(Durability),
+)
+def test_region_aware_placement_finds_the_best_that_exists(
+    places: list[Location], request: PlacementRequest, m: int, durability: Durability
+) -> None:
+    m = min(m, request.write_quorum)
+    ack = max(request.ack_quorum, ack_quorum_smallest(request.write_quorum, m, durability))
+    asked = PlacementRequest(
+        ensemble_size=request.ensemble_size, write_quorum=request.write_quorum, ack_quorum=ack
+    )
+    policy = RegionAware(
+        default_location=UNKNOWN,
+        regions_to_write=frozenset("abc" if m else ""),
+        min_regions=m,
+        durability=durability,
+    )
+    judge = NaiveRegions(request.write_quorum, ack, m, durability).judge
+
+    check_placed(policy, judge, places, asked)
+
+
+@settings(max_examples=100)
+@given(layouts(regions="ab", most=2), requests(size_max=5))
+def test_racks_that_are_enforced_within_regions_are_searched_for_too(
+    places: list[Location], request: PlacementRequest
+) -> None:
+    m = min(2, request.write_quorum)
+    ack = max(
+        request.ack_quorum, ack_quorum_smallest(request.write_quorum, m, Durability.COUNT)
+    )
+    policy = RegionAware(
+        default_location=UNKNOWN,
+        regions_to_write=frozenset("ab"),
+        min_regions=m,
+        is_racks_enforced=True,
+    )
+    judge = NaiveRegions(request.write_quorum, ack, m, Durability.COUNT, racks=2).judge
+
+    check_placed(
+        policy,
+        judge,
+        places,
+        PlacementRequest(
+            ensemble_size=request.ensemble_size,
+            write_quorum=request.write_quorum,
+            ack_quorum=ack,
+        ),
+    )
+
+
+@settings(max_examples=100)
+@given(layouts(racks=1, most=4), requests(), st.integers(1, 4))
+def test_enforced_racks_are_found_wherever_a_ring_has_them(
+    places: list[Location], request: PlacementRequest, racks: int
+) -> None:
+    policy = RackAware(default_location=UNKNOWN, min_racks=racks, is_enforced=True)
+
+    check_placed(policy, NaiveRacks(request.write_quorum, racks).judge, places, request)
+
+
+@settings(max_examples=100)
+@given(
+    layouts(most=2),
+    st.sampled_from([(3, 3), (4, 4), (5, 5), (6, 6), (6, 3)]),
+    st.integers(1, 3),
+    st.integers(1, 2),
+)
+def test_zones_and_upgrade_domains_are_found_wherever_a_ring_has_them(
+    places: list[Location], sizes: tuple[int, int], desired: int, least: int
+) -> None:
+    ensemble, write = sizes
+    desired = max(desired, least)
+    policy = ZoneAware(default_location=UNKNOWN, desired_zones=desired, min_zones=least)
+    request = PlacementRequest(ensemble_size=ensemble, write_quorum=write, ack_quorum=2)
+
+    check_placed(policy, NaiveZones(write, desired, least).judge, places, request)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.sampled_from([Location(r, k) for r in "ab" for k in "xy"]), min_size=4, max_size=6
+    ),
+    st.integers(2, 4),
+    st.integers(2, 3),
+    st.sampled_from(["racks", "regions", "zones"]),
+)
+def test_a_repair_makes_the_fewest_changes_that_there_are(
+    places: list[Location], size: int, write: int, kind: str
+) -> None:
+    write = min(write, size)
+    members, ensemble = up(places), [f"n{at}" for at in range(size)]
+    policy: PlacementPolicy
+    ack = ack_quorum_smallest(write, 2, Durability.COUNT)
+    match kind:
+        case "racks":
+            policy = RackAware(default_location=UNKNOWN)
+            judge = NaiveRacks(write, 2).judge
+        case "regions":
+            policy = RegionAware(default_location=UNKNOWN, regions_to_write=frozenset("ab"))
+            judge = NaiveRegions(write, ack, 2, Durability.COUNT).judge
+        case _:
+            policy = ZoneAware(default_location=UNKNOWN, desired_zones=2, min_zones=1)
+            judge = NaiveZones(write, 2, 1).judge
+    request = PlacementRequest(ensemble_size=size, write_quorum=write, ack_quorum=ack)
+    at = {f"n{at}": place for at, place in enumerate(places)}
+
+    repaired = policy.repair(members, request, ensemble, random.Random(2))
+
+    fewest = fewest_changes(judge, ensemble, at)
+    if fewest is None:
+        assert (repaired.nodes, repaired.adherence.value) == ((), "fail")
+        return
+    changes = sum(one != other for one, other in zip(repaired.nodes, ensemble, strict=True))
+    assert len(set(repaired.nodes)) == size
+    assert judge([at[node] for node in repaired.nodes]) == repaired.adherence.value
+    assert changes == fewest[0]
+    if changes:
+        assert repaired.adherence.value == fewest[1]
