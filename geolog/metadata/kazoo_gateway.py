@@ -8,7 +8,7 @@ from geolog.transport.gateway import LINE_BYTES_MAX, Gateway, dial_line, is_open
 from geolog.transport.seam import Address, ConnectionFailedError
 
 
-class GatewayHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types.
+class GatewaySockets(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types.
     """Kazoo's threads and sockets, but for how a connection begins."""
 
     def __init__(self, gateway: Gateway) -> None:

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import Connect
 
-from geolog.metadata.kazoo_gateway import GatewayHandler
+from geolog.metadata.kazoo_gateway import GatewaySockets
 from geolog.metadata.seam import SessionState
 from geolog.transport.gateway import Gateway
 from topology.errors import UnavailableError
@@ -208,7 +208,7 @@ async def open_kazoo_session(
         timeout=session_timeout_s,
         connection_retry=_RECONNECT,
         randomize_hosts=False,
-        handler=None if gateway is None else GatewayHandler(gateway),
+        handler=None if gateway is None else GatewaySockets(gateway),
     )
     session = KazooSession(
         client,

@@ -10,6 +10,9 @@ class Latencies:
 
     when: str
     count: int
+    floor_ms: float | None
+    """The emulated round trip to the nearest other region that was up: each append waits for
+    it at least. None without an emulated WAN."""
     p50_ms: float
     p99_ms: float
     max_ms: float
@@ -59,8 +62,9 @@ class StoryReport:
 class Stopwatch:
     """Times of answered appends, for one part of the story."""
 
-    def __init__(self, when: str) -> None:
+    def __init__(self, when: str, floor_s: float | None) -> None:
         self.when = when
+        self._floor_s = floor_s
         self.count = 0
         self._histogram = HdrHistogram(1, 120_000_000, 3)
         self._answered_s: float | None = None
@@ -80,6 +84,7 @@ class Stopwatch:
         return Latencies(
             when=self.when,
             count=self.count,
+            floor_ms=None if self._floor_s is None else self._floor_s * 1e3,
             p50_ms=histogram.get_value_at_percentile(50) / 1e3,
             p99_ms=histogram.get_value_at_percentile(99) / 1e3,
             max_ms=histogram.get_max_value() / 1e3 if self.count else 0.0,

@@ -7,6 +7,7 @@ scrolling the one before away on 40 lines.
 import os
 import shutil
 import sys
+from itertools import combinations
 from pathlib import Path
 
 from rich.console import Console
@@ -42,6 +43,13 @@ class Screen:
             f"starting {nodes} storage nodes and {zookeepers} ZooKeeper servers "
             f"in {len(plan.regions)} regions …"
         )
+        if plan.wan is not None:
+            wan = plan.wan.wan
+            trips = (
+                f"{here}↔{there} {1e3 * wan.round_trip_s(here, there):.4g} ms"
+                for here, there in combinations(wan.regions, 2)
+            )
+            self._console.print(f"[dim]emulated round trips: {', '.join(trips)}[/]")
 
     def banner(self, cluster: LocalCluster, took_s: float) -> None:
         """What runs where, and what to try."""
@@ -61,7 +69,8 @@ class Screen:
         self._console.print(
             f"[dim]all answer after {took_s:.1f} s, on 127.0.0.1; in another terminal try[/]\n"
             f"  export GEOLOG_CONFIG={plan.settings_file}\n"
-            f"  {command} cluster health  [dim]|[/]  {command} demo ls\n"
+            f"  {command} cluster health  [dim]|[/]  {command} demo ls"
+            f"{'' if plan.wan is None else f'  [dim]|[/]  {command} wan show'}\n"
             f"  {command} demo kill {plan.regions[-1]}"
             f"  [dim]|[/]  {command} demo restart {plan.regions[-1]}",
             soft_wrap=True,
@@ -85,15 +94,21 @@ class Screen:
         for heading in (
             "acknowledged appends",
             "records",
+            "floor",
             "p50",
             "p99",
             "max",
-            "longest pause",
+            "pause",
         ):
             table.add_column(heading, justify="left" if heading[0] == "a" else "right")
         for latencies in report.latencies:
             table.add_row(*_latency_cells(latencies))
         self._console.print(table)
+        if any(latencies.floor_ms is not None for latencies in report.latencies):
+            self._console.print(
+                "[dim]floor: the round trip to the nearest other region that is up, which each "
+                "append\nwaits for; pause: the longest time between two answers[/]"
+            )
         if report.is_good:
             self._console.print(
                 f"[bold green]Nothing was lost.[/] {report.region_lost} died while the flights "
@@ -123,8 +138,13 @@ def _latency_cells(latencies: Latencies) -> list[str]:
     return [
         latencies.when,
         f"{latencies.count:,}",
-        *(f"{figure:,.1f} ms" if figure < 100 else f"{figure:,.0f} ms" for figure in figures),
+        "-" if latencies.floor_ms is None else _ms(latencies.floor_ms),
+        *(_ms(figure) for figure in figures),
     ]
+
+
+def _ms(figure: float) -> str:
+    return f"{figure:,.1f} ms" if figure < 100 else f"{figure:,.0f} ms"
 
 
 def _command() -> str:

@@ -85,7 +85,7 @@ class _Story:
         self._lost, self._home, self._afar = cluster.plan.regions[:3]
         self._started_s = trio.current_time()
         self._comparison = Comparison(flights)
-        self._watches = [Stopwatch("before the outage")]
+        self._watches = [Stopwatch("before the outage", self._floor_s(self._home))]
         self._acknowledged_count = 0
         self._acknowledged_changed = trio.Event()
         self._found_count = 0
@@ -122,7 +122,8 @@ class _Story:
         self._screen.happened(
             "good", "writing", f"{written:,} flights from {self._home} in {took_s:.1f} s"
         )
-        self._watches.append(Stopwatch("during it"))
+        floor_s = self._floor_s(self._home, without=self._lost)
+        self._watches.append(Stopwatch("during it", floor_s))
         killed = await self._cluster.kill(self._lost)
         nodes = sum(server.plan.kind == "storage" for server in killed)
         self._screen.happened(
@@ -177,7 +178,7 @@ class _Story:
                 f"{self._lost} answers after {answered_s - started_s:.1f} s, healthy after "
                 f"{trio.current_time() - started_s:.1f} s; it writes the rest",
             )
-            self._watches.append(Stopwatch("after it"))
+            self._watches.append(Stopwatch("after it", self._floor_s(self._lost)))
             await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))
 
     async def _write(self, writer: Writer, indices: range) -> None:
@@ -218,6 +219,11 @@ class _Story:
         """The sequence that the next record will have."""
         async with log.open_reader(STREAM, start=LastRecords(1)) as reader:
             return max([record.sequence + 1 async for record in reader], default=0)
+
+    def _floor_s(self, region: str, *, without: str | None = None) -> float | None:
+        """What an append from there costs at least: it waits for the nearest other region."""
+        wan = self._cluster.plan.wan
+        return None if wan is None else wan.wan.nearest_s(region, without=without)
 
     def _mark(self, share: float) -> int:
         return round(len(self._flights) * share)

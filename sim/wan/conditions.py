@@ -122,6 +122,15 @@ class Wan:
         updated = {each: change.of(self.directions[each]) for each in concerned}
         return attrs.evolve(self, directions={**self.directions, **updated})
 
+    def round_trip_s(self, here: str, there: str) -> float:
+        """There and back, without jitter."""
+        return self.directions[here, there].delay_s + self.directions[there, here].delay_s
+
+    def nearest_s(self, here: str, *, without: str | None = None) -> float | None:
+        """The round trip to the nearest other region, but for one; None if there is none."""
+        others = [region for region in self.regions if region not in (here, without)]
+        return min((self.round_trip_s(here, there) for there in others), default=None)
+
     def named(self, here: str, there: str) -> list[Direction]:
         """The directions that the two names mean."""
         for name in (here, there):

@@ -97,3 +97,11 @@ def test_the_demo_has_round_trips_as_between_continents() -> None:
     assert 2 * directions["ap-northeast", "us-east"].delay_s == pytest.approx(0.150)
     assert 2 * directions["eu-west", "ap-northeast"].delay_s == pytest.approx(0.220)
     assert 2 * directions["eu-west", "moon"].delay_s == pytest.approx(0.100)
+
+
+def test_the_nearest_other_region_is_what_an_append_waits_for() -> None:
+    demo = default_wan(("us-east", "eu-west", "ap-northeast"))
+
+    assert demo.nearest_s("eu-west") == pytest.approx(0.080)
+    assert demo.nearest_s("eu-west", without="us-east") == pytest.approx(0.220)
+    assert Wan.between(("alone",)).nearest_s("alone") is None
