@@ -25,7 +25,9 @@ class OwnersInOrder:
                 )
         for append in now.told:
             assert append.dlsn is not None
+            if append.is_duplicate:
+                continue  # Another process of the same writer may have put it there.
             segment = append.dlsn.segment
-            first = self._answering.setdefault(segment, append.writer)
-            if append.writer != first:
-                yield f"{first} and {append.writer} both answered from segment {segment}"
+            first = self._answering.setdefault(segment, append.answered_by)
+            if append.answered_by != first:
+                yield f"{first} and {append.answered_by} both answered from segment {segment}"

@@ -22,6 +22,15 @@ class Append:
     """Of a process that was killed it stays pending: whatever became of it is right."""
     sequence: int | None = None
     dlsn: DLSN | None = None
+    answered_by: str = ""
+    """The process that was answered OK."""
+    seq: int | None = None
+    """The writer's own number for it, if it gives one: then it is sent until it is answered."""
+    is_in_doubt: bool = False
+    """Whether it was sent and its outcome was not told: it may be in the log, whatever is told
+    when it is sent again."""
+    is_duplicate: bool = False
+    """Whether it was answered as one that was in the log before."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -58,6 +67,8 @@ class History:
     """By sequence: what readers were given, the first time."""
     shown_otherwise: list[int] = attrs.field(factory=list, init=False)
     """Sequences that were given with other bytes another time."""
+    repeats: list[tuple[Append, DLSN]] = attrs.field(factory=list, init=False)
+    """What was answered OK and then sent once more, and where it was said to be then."""
     harsh_errors: list[str] = attrs.field(factory=list, init=False)
     """What readers were told that no trying again would mend."""
 
@@ -68,8 +79,16 @@ class History:
         self.appends[value] = append
         return append
 
+    def on_sent_again(self, append: Append) -> None:
+        """One that was not answered OK is sent once more, under the same number."""
+        append.is_in_doubt |= append.outcome in ("pending", "unknown")
+        append.outcome = "pending"
+
     def on_answered(self, append: Append, outcome: Outcome, at: int) -> None:
         """The application was told what became of an append."""
+        append.is_in_doubt |= outcome == "unknown"
+        if outcome == "refused" and append.is_in_doubt:
+            outcome = "unknown"  # This time it was; an earlier time it may be in the log.
         append.outcome = outcome
         append.answered_at = at
         if outcome == "acknowledged":

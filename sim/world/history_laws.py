@@ -110,6 +110,13 @@ def appends_happen_once(_history: History, found: Sequence[Found]) -> Iterator[s
             yield f"{_name(record.value)} is at {first} and again at {record.sequence}"
 
 
+def repeats_are_found_out(history: History, _found: Sequence[Found]) -> Iterator[str]:
+    """Law 16: what is sent again under its number is answered with its first position."""
+    for append, dlsn in history.repeats:
+        if dlsn != append.dlsn:
+            yield f"{_name(append.value)} is at {append.dlsn}; sent again it was put to {dlsn}"
+
+
 def refused_is_absent(history: History, found: Sequence[Found]) -> Iterator[str]:
     """Law 17: what was refused is not in the log, and nothing that nobody sent is."""
     for record in found:
@@ -136,7 +143,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
     "13": (real_time_orders,),
     "14": (reads_have_no_holes,),
     "15": (nothing_is_damaged,),
-    "16": (appends_happen_once,),
+    "16": (appends_happen_once, repeats_are_found_out),
     "17": (refused_is_absent,),
 }
 """By number of the law that each belongs to."""

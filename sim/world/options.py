@@ -18,6 +18,7 @@ REGION_NAMES = ("us-east", "eu-west", "ap-northeast", "sa-east", "af-south")
 _HARSH_SHARE = 0.5
 _HASTY_SHARE = 0.3
 _TIGHT_SHARE = 0.2
+_NAMED_SHARE = 0.4
 
 _TAKEOVER_FAULTS = (
     "cut-link",
@@ -75,6 +76,8 @@ class Knobs:
     """Whether nodes look for garbage, compact and scrub all the time."""
     is_room_tight: bool = False
     """Whether nodes have room for a few questions and answers at a time."""
+    are_writers_named: bool = False
+    """Whether writers number their records, and send what was not answered again."""
 
 
 @attrs.frozen(kw_only=True)
@@ -156,6 +159,7 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
             rest_s_max=rng.choice((0.5, 2.0, 5.0)),
             is_upkeep_hasty=rng.random() < _HASTY_SHARE,
             is_room_tight=rng.random() < _TIGHT_SHARE,
+            are_writers_named=rng.random() < _NAMED_SHARE,
         ),
         links=_draw_links(rng),
         hazards=Hazards(
@@ -208,6 +212,7 @@ def _draw_knobs(rng: Random) -> Knobs:
         rest_s_max=rng.choice((0.5, 5.0, 20.0)),
         is_upkeep_hasty=rng.random() < _HASTY_SHARE,
         is_room_tight=rng.random() < _TIGHT_SHARE,
+        are_writers_named=rng.random() < _NAMED_SHARE,
     )
 
 

@@ -92,6 +92,10 @@ def _append_twice(story: Story) -> None:
     there(story, b"lost its answer")
 
 
+def _put_a_repeat_elsewhere(story: Story) -> None:
+    story.history.repeats.append((story.history.appends[b"a"], DLSN(2, 0, 0)))
+
+
 def _keep_what_was_refused(story: Story) -> None:
     story.history.appends[b"lost its answer"].outcome = "refused"
 
@@ -125,6 +129,7 @@ def _fail_a_read(story: Story) -> None:
         (_skip_one, "14"),
         (_fail_a_read, "15"),
         (_append_twice, "16"),
+        (_put_a_repeat_elsewhere, "16"),
         (_keep_what_was_refused, "17"),
         (_invent_one, "17"),
     ],
@@ -136,3 +141,14 @@ def test_a_history_that_breaks_a_law_is_told_so(
     spoil(story)
 
     assert {number for number, _ in breaches(story.history, story.found)} == {law}
+
+
+def test_what_is_refused_when_it_is_sent_again_may_be_in_the_log_all_the_same() -> None:
+    story = a_good_story()
+    append = story.history.appends[b"lost its answer"]
+
+    story.history.on_sent_again(append)
+    story.history.on_answered(append, "refused", 12)
+
+    assert append.outcome == "unknown"
+    assert list(breaches(story.history, story.found)) == []

@@ -135,6 +135,7 @@ async def _forget_a_segment(stage: Stage) -> None:
 
 async def _answer_for_another(stage: Stage) -> None:
     append = stage.history.on_sent(b"stolen", "another", 9)
+    append.answered_by = "another"
     append.sequence, append.dlsn = 3, DLSN(1, 2, 0)
     stage.history.on_answered(append, "acknowledged", 9)
 
