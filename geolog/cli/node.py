@@ -111,6 +111,12 @@ class _Watch:
     patience: Patience
     is_waiting: bool
 
+    def on_note(self, note: str) -> None:
+        """A step that was done, or a wait that begins: either way there was progress."""
+        if not self.is_waiting:
+            self.patience.progressed()
+        self.bar.note(note)
+
     def on_progress(self, told: ReplaceTold) -> None:
         if not self.is_waiting:
             self.patience.progressed()
@@ -155,7 +161,7 @@ async def _replace(
             patience.suspend()
         async with open_log(invocation) as log:
             replacer = NodeReplacer(
-                log.access, config, on_progress=watch.on_progress, on_note=bar.note
+                log.access, config, on_progress=watch.on_progress, on_note=watch.on_note
             )
             try:
                 return await replacer.replace(

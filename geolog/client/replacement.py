@@ -154,6 +154,7 @@ class NodeReplacer:
         if any(one.node_id == node_id for one in await self._known()):
             try:
                 newest = await mark_replaced(access.metadata, access.cluster, node_id)
+                self._note(f"the old disk of {node_id} is given up: it never starts again")
             except NodeRunsError:
                 if not await self._unfinished(node_id):
                     raise

@@ -61,6 +61,7 @@ def test_an_empty_directory_at_the_same_address_takes_the_place_of_a_lost_one(
     assert at_risk.returncode == 10
     assert b"reads" in at_risk.stdout
     assert too_early.returncode == 5
+    assert b"the old disk of a-storage-1 is given up: it never starts" in too_early.stderr
     assert b"has not come up" in too_early.stderr
     assert LOST not in nodes_without
     assert replaced.returncode == 0, replaced.stderr
