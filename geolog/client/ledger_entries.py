@@ -65,7 +65,7 @@ async def read_entries(
     no replica.
     """
     end = await ledger_end(access, record)
-    if first < 0 or first > end + 1 or last > end:
+    if first < 0 or first > end + 1 or not -1 <= last <= end:
         asked = last if 0 <= first <= end + 1 else first
         has = f"it has entries 0 to {end}" if end >= 0 else "it is empty"
         raise InvalidArgumentError(

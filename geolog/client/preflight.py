@@ -59,6 +59,7 @@ Unproven = Mapping[LedgerId, Mapping[int, int]]
 
 async def preflight(access: ClusterAccess, node_ids: Sequence[str]) -> PreflightReport:
     """Say what would be at risk without these nodes. UnknownNodeError names the nearest id."""
+    node_ids = list(dict.fromkeys(node_ids))
     known = await list_known_nodes(access.metadata, access.cluster)
     leaving = {node_named(node_id, known).instance for node_id in node_ids}
     live = {node.instance for node in await access.pool.live_nodes()}

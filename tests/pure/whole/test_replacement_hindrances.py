@@ -165,6 +165,7 @@ async def test_a_preflight_tells_what_losing_the_nodes_does(autojump_clock: Mock
         access = world.log.access
 
         assert (await preflight(access, members[:1])).is_safe
+        assert (await preflight(access, members[:1] * 2)).nodes == members[:1]
         report = await preflight(access, members)
         assert [risk.risk for risk in report.risks] == ["reads"]
         with pytest.raises(UnknownNodeError, match="nearest known id is 'us-east-1'"):
@@ -232,6 +233,8 @@ async def test_entries_of_an_open_ledger_are_read_to_what_is_acknowledged(
         assert found == numbered(3)[1:]
         with pytest.raises(InvalidArgumentError, match=r"no entry 9 .* entries 0 to 2"):
             await read_entries(access, record, EntryId(0), EntryId(9), taken.append)
+        with pytest.raises(InvalidArgumentError, match=r"no entry -5 .* entries 0 to 2"):
+            await read_entries(access, record, EntryId(0), EntryId(-5), taken.append)
 
 
 async def test_a_ledger_that_there_is_not_is_named_with_the_nearest(
