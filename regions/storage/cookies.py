@@ -124,7 +124,8 @@ async def _read_cookie(disk: Disk) -> Cookie:
         return open_document(content, Cookie, path=f"{COOKIE_NAME} of {disk}")
     except DamagedBytesError as error:
         raise DamagedCookieError(
-            f"{error}: replace the node by `geolog node replace`"
+            f"{COOKIE_NAME} of data directory {disk} is damaged, so nobody can say whose disk"
+            f" this is: replace the node by `geolog node replace` ({error})"
         ) from error
 
 

@@ -231,7 +231,9 @@ async def test_a_damaged_cookie_of_any_directory_stops_the_node(
     cookie[len(cookie) // 2] ^= 1
     disk_of(world, 1).overwrite(COOKIE_NAME, bytes(cookie))
 
-    with pytest.raises(DamagedCookieError, match=r"cookie\.json of /disk-2"):
+    with pytest.raises(
+        DamagedCookieError, match=r"cookie\.json of data directory /disk-2 is damaged"
+    ):
         await start(world)
 
 
