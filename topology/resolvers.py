@@ -1,0 +1,93 @@
+"""Where nodes stand: what they registered, unless a table or a script knows it better.
+
+A table is TOML, node or pattern to location, first match wins:
+
+    [locations]
+    "node-7" = "/eu-west/rack-3"
+    "eu-*" = "/eu-west/rack-1"
+
+A script is run elsewhere; what it printed for each node comes here. Nothing is taken over
+unless all of it is sound.
+"""
+
+import fnmatch
+import tomllib
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from topology.errors import InvalidArgumentError, InvalidConfigError
+from topology.fields import Fields
+from topology.location import Location
+
+
+@attrs.frozen
+class StaticTable:
+    """Locations by node, or by a pattern with `*` and `?`."""
+
+    rows: Mapping[str, Location]
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> "StaticTable":
+        """Read the TOML; InvalidConfigError with `where`, and what is wrong."""
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidConfigError(f"{where} is not TOML: {error}") from None
+        fields = Fields(where, document, InvalidConfigError)
+        fields.check_names({"locations"})
+        return cls(located(fields.text_map("locations"), where))
+
+    def location_of(self, node: str) -> Location | None:
+        """Where the node stands; None if no row says so."""
+        exact = self.rows.get(node)
+        if exact is not None:
+            return exact
+        for pattern, location in self.rows.items():
+            if fnmatch.fnmatchcase(node, pattern):
+                return location
+        return None
+
+
+def located(texts: Mapping[str, str], where: str) -> dict[str, Location]:
+    """Locations read, all of one depth; InvalidConfigError names the node that is wrong."""
+    found: dict[str, Location] = {}
+    for node, text in texts.items():
+        try:
+            found[node] = Location.parse(text)
+        except InvalidArgumentError as error:
+            raise InvalidConfigError(f"{where}: node {node!r}: {error}") from None
+    _check_one_depth(found)
+    return found
+
+
+def resolved(
+    nodes: Iterable[str],
+    *,
+    registered: Mapping[str, Location],
+    table: StaticTable | None = None,
+    scripted: Mapping[str, Location] | None = None,
+    default: Location,
+) -> dict[str, Location]:
+    """A location for each node: from the script, the table, its registration, or the default.
+
+    InvalidConfigError if those found differ in depth; then none should be taken over.
+    """
+    found: dict[str, Location] = {}
+    for node in nodes:
+        location = None if scripted is None else scripted.get(node)
+        if location is None and table is not None:
+            location = table.location_of(node)
+        found[node] = location or registered.get(node) or default
+    _check_one_depth(found)
+    return found
+
+
+def _check_one_depth(found: Mapping[str, Location]) -> None:
+    first = next(iter(found.items()), None)
+    for node, location in found.items():
+        if first is not None and location.depth != first[1].depth:
+            raise InvalidConfigError(
+                f"node {node!r} stands at {location}, which has {location.depth} parts; node"
+                f" {first[0]!r} at {first[1]}, which has {first[1].depth}: give all one depth"
+            )
