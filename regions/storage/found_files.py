@@ -93,6 +93,11 @@ class FoundJournal:
         )
 
 
+_GIVE_BACK = (
+    "give the directory its own files back, or replace the node by `geolog node replace`"
+)
+
+
 async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
     """Look at all. WrongDataDirectoryError if a file was written by another node."""
     names = dict.fromkeys(await disk.list())
@@ -101,7 +106,7 @@ async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
     files = []
     for name, file_id in sorted(ids.items(), key=lambda item: item[1]):
         file = await disk.open(name)
-        header = await _read_header(file, file_id, identity)
+        header = await _read_header(disk, file, file_id, identity)
         table = await read_table(file, file_id)
         if table is None and table_file_name(file_id) in names:
             table = await read_table_file(disk, file_id, identity, header)
@@ -118,7 +123,7 @@ def _is_orphan(name: str, tables: dict[str, int]) -> bool:
 
 
 async def _read_header(
-    file: DiskFile, file_id: int, identity: JournalIdentity
+    disk: Disk, file: DiskFile, file_id: int, identity: JournalIdentity
 ) -> FileHeader | None:
     try:
         header = FileHeader.decode(await file.read(0, DATA_OFFSET))
@@ -127,13 +132,14 @@ async def _read_header(
         return None
     if (header.instance, header.cluster_id) != (identity.instance, identity.cluster_id):
         raise WrongDataDirectoryError(
-            f"{file.name} was written by node {header.instance} of cluster "
-            f"{header.cluster_id}; this is node {identity.instance} of cluster "
-            f"{identity.cluster_id}"
+            f"{file.name} in {disk} was written by instance {header.instance} of cluster"
+            f" {header.cluster_id}, but the directory is that of instance {identity.instance}"
+            f" of cluster {identity.cluster_id}: {_GIVE_BACK}"
         )
     if header.file_id != file_id:
         raise WrongDataDirectoryError(
-            f"{file.name} is journal file {header.file_id:016x} under another name"
+            f"{file.name} in {disk} is journal file {header.file_id:016x} under another name:"
+            f" {_GIVE_BACK}"
         )
     return header
 

@@ -99,17 +99,17 @@ async def test_a_table_file_of_another_file_or_node_is_not_taken(
         (
             attrs.evolve(HEADER, instance=InstanceId("ee" * 16)),
             WrongDataDirectoryError,
-            r"0001\.journal was written by node e+ of",
+            r"0001\.journal in .+ was written by instance e+ of .* `geolog node replace`",
         ),
         (
             attrs.evolve(HEADER, cluster_id="ff" * 16),
             WrongDataDirectoryError,
-            "of cluster f+; this is",
+            "of cluster f+, but the directory is that of",
         ),
         (
             attrs.evolve(HEADER, file_id=9),
             WrongDataDirectoryError,
-            r"is journal file 0+9 under another",
+            r"in .+ is journal file 0+9 under another name: give .* its own files back",
         ),
     ],
     ids=["another node", "another cluster", "another name"],
