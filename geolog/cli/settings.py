@@ -44,7 +44,7 @@ class CommandConfig:
     region: str | None = None
     """The region where this process stands: reads prefer it. Without one, all are as far."""
 
-    gateway: str | None = None
+    gateway: Address | None = None
     """Where a gateway between regions listens, `HOST:PORT`, as an emulated WAN has one: servers
     are reached through it, as from `region`. Without one they are connected to as they are."""
 

@@ -43,14 +43,7 @@ one_way_option = click.option(
 
 @click.group(cls=Noun, name="wan")
 def command() -> None:
-    r"""The emulated WAN of a demo. FROM and TO are regions, or all.
-
-    \b
-    geolog wan show
-    geolog wan set us-east eu-west --rtt 120ms --jitter 5ms
-    geolog wan cut ap-northeast all
-    geolog wan heal
-    """
+    """The emulated WAN of a demo. FROM and TO are regions, or all."""
 
 
 @command.command()
@@ -60,7 +53,10 @@ def show(data_dir: Path | None) -> None:
     _show(trio.run(ask_show, _directory(data_dir)))
 
 
-@command.command(name="set")
+@command.command(
+    name="set",
+    epilog="As: geolog wan set us-east eu-west --rtt 80ms --bandwidth 20MB/s",
+)
 @click.argument("here", metavar="FROM")
 @click.argument("there", metavar="TO")
 @click.option("--rtt", metavar="TIME", help="Round trip, as 80ms: half of it each way.")
@@ -82,12 +78,7 @@ def set_links(
     is_one_way: bool,
     data_dir: Path | None,
 ) -> None:
-    r"""Change what a link is like; what is not named stays. It holds for what is sent later.
-
-    \b
-    geolog wan set us-east eu-west --rtt 80ms --jitter 5ms --bandwidth 20MB/s
-    geolog wan set all all --stall-rate 1%
-    """
+    """Change what a link is like; what is not named stays. It holds for what is sent later."""
     change = Change(
         rtt_s=None if rtt is None else parse_seconds(rtt),
         jitter_s=None if jitter is None else parse_seconds(jitter),
@@ -102,18 +93,13 @@ def set_links(
     _change(data_dir, here, there, change, is_one_way=is_one_way)
 
 
-@command.command()
+@command.command(epilog="As: geolog wan cut ap-northeast all")
 @click.argument("here", metavar="FROM")
 @click.argument("there", metavar="TO")
 @one_way_option
 @directory_option
 def cut(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> None:
-    r"""Let nothing arrive. Connections stay, and go on when the link is healed.
-
-    \b
-    geolog wan cut us-east eu-west
-    geolog wan cut ap-northeast all
-    """
+    """Let nothing arrive. Connections stay, and go on when the link is healed."""
     _change(data_dir, here, there, Change(is_cut=True), is_one_way=is_one_way)
 
 

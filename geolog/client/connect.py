@@ -14,7 +14,7 @@ from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper
 from geolog.transport.gateway import gateway_of, transport_through
-from geolog.transport.seam import Transport
+from geolog.transport.seam import Address, Transport
 from topology.errors import InvalidArgumentError
 
 
@@ -66,7 +66,7 @@ async def connect(
     via: Literal["direct", "proxy"] = "direct",
     session_timeout_s: float = 6.0,
     config: LogConfig | None = None,
-    gateway: str | None = None,
+    gateway: Address | str | None = None,
 ) -> AsyncIterator[Log]:
     """Connect to a cluster, while the block lasts.
 

@@ -30,7 +30,7 @@ class Gateway:
     region: str
 
 
-def gateway_of(address: str | None, region: str | None) -> Gateway | None:
+def gateway_of(address: Address | str | None, region: str | None) -> Gateway | None:
     """The gateway that these settings mean. InvalidArgumentError if the region is missing."""
     if address is None:
         return None
@@ -38,7 +38,8 @@ def gateway_of(address: str | None, region: str | None) -> Gateway | None:
         raise InvalidArgumentError(
             f"the gateway {address} needs to know where you stand: name your region (--region)"
         )
-    return Gateway(Address.parse(address), region)
+    where = Address.parse(address) if isinstance(address, str) else address
+    return Gateway(where, region)
 
 
 def dial_line(region: str, address: Address) -> bytes:

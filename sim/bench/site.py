@@ -20,7 +20,7 @@ class Site:
     log: Log
     cluster: str
     zookeeper: str
-    gateway: str | None = None
+    gateway: Address | None = None
     """Through which servers are reached, if there is one."""
     region: str | None
     """Where the benchmark stands; the owner of what it writes, and its readers."""

@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
@@ -19,8 +20,10 @@ from geolog.transport.tcp import TcpConfig, TcpTransport
 from sim.cluster.ports import free_ports
 from sim.wan.check import check
 from sim.wan.conditions import ALL, Change, Wan
+from sim.wan.control import ask_change, ask_show, open_wan_control
 from sim.wan.emulator import Emulator, open_emulator
 from sim.wan.setup import Forward, WanSetup
+from topology.errors import InvalidArgumentError, NotFoundError
 
 RTT_S = 0.040
 
@@ -326,3 +329,60 @@ async def test_a_port_in_use_is_named_before_anything_is_served() -> None:
     async with open_site() as site:
         with pytest.raises(AddressInUseError, match="another process listens on 127"):
             site.emulator.listen()
+
+
+async def test_another_terminal_changes_links_and_sees_them_changed(tmp_path: Path) -> None:
+    async with open_site() as site, open_wan_control(site.emulator, tmp_path):
+        change = Change(bandwidth_bytes_per_s=20e6)
+        answer = await ask_change(tmp_path, "a", "b", change, is_one_way=True)
+        shown = await ask_show(tmp_path)
+
+        assert answer == shown
+        assert isinstance(shown["links"], list)
+        bandwidths = {link["from"]: link["bandwidth_bytes_per_s"] for link in shown["links"]}
+        assert bandwidths == {"a": 20e6, "b": 125e6}
+
+
+async def test_a_change_that_cannot_be_is_refused_there_and_nothing_is_changed(
+    tmp_path: Path,
+) -> None:
+    async with open_site() as site, open_wan_control(site.emulator, tmp_path):
+        before = await ask_show(tmp_path)
+
+        with pytest.raises(NotFoundError, match="there is no link a-mars"):
+            await ask_change(tmp_path, "a", "mars", Change(is_cut=True), is_one_way=False)
+        with pytest.raises(InvalidArgumentError, match="a jitter of 9s cannot be"):
+            await ask_change(
+                tmp_path, ALL, ALL, Change(is_cut=True, jitter_s=9.0), is_one_way=False
+            )
+
+        assert await ask_show(tmp_path) == before
+
+
+async def test_where_no_emulator_runs_that_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no WAN is emulated in"):
+        await ask_show(tmp_path)
+
+
+async def test_where_no_gateway_listens_that_is_said() -> None:
+    [port] = free_ports(1)
+    transport = GatewayTransport(Gateway(Address("127.0.0.1", port), "a"))
+
+    with pytest.raises(ConnectionFailedError, match="cannot connect to"):
+        await transport.connect(Address("127.0.0.1", 1))
+
+
+async def test_what_listens_there_and_is_no_gateway_is_found_out() -> None:
+    listener = await TcpTransport().listen(Address("127.0.0.1", 0))
+
+    async def answer_as_a_web_server() -> None:
+        other = await listener.accept()
+        await other.send([b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+        other.close()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer_as_a_web_server)
+        transport = GatewayTransport(Gateway(listener.address, "a"))
+        with pytest.raises(ConnectionFailedError, match="is one running there"):
+            await transport.connect(Address("127.0.0.1", 1))
+    listener.close()

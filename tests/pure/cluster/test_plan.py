@@ -6,6 +6,7 @@ import pytest
 
 from sim.cluster.plan import ClusterPlan, Shape, draw_plan
 from sim.cluster.ports import free_ports
+from sim.wan.profile import default_wan
 from topology.errors import InvalidArgumentError
 
 
@@ -75,3 +76,66 @@ def test_ports_beyond_the_last_one_are_refused_with_the_highest_that_fits(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match="the highest base port is 65518"):
         free_ports(18, base_port=base_port)
+
+
+def far_apart(zookeeper_count: int | None = None) -> ClusterPlan:
+    """A plan with an emulated WAN between its regions."""
+    regions = ("us-east", "eu-west", "ap-northeast")
+    wan = default_wan(regions)
+    return plan_of(Shape(regions=regions, wan=wan, zookeeper_count=zookeeper_count))
+
+
+def test_with_a_wan_its_emulator_is_a_server_too_and_starts_first() -> None:
+    plan = far_apart()
+
+    assert plan.wan is not None
+    assert plan.servers[0].kind == "wan"
+    assert plan.named("wan") == plan.of_kind("wan")
+    assert len(plan.named("us-east")) == 4
+
+
+def test_with_a_wan_servers_of_one_kind_reach_others_through_its_gateway() -> None:
+    plan = far_apart()
+
+    for node in plan.of_kind("storage"):
+        assert node.argv[node.argv.index("--gateway") + 1] == plan.gateway
+    assert plan_of(Shape()).gateway is None
+
+
+def test_with_a_wan_no_port_is_used_twice() -> None:
+    plan = far_apart(zookeeper_count=5)
+    assert plan.wan is not None
+    own = [plan.wan.gateway, *plan.wan.probes.values()]
+    own += [forward.listen for forward in plan.wan.forwards]
+    others = [server.address for server in plan.servers if server.kind != "wan"]
+
+    assert len({*own, *others}) == len(own) + len(others)
+
+
+def test_zookeeper_servers_of_one_region_reach_each_other_directly() -> None:
+    plan = far_apart(zookeeper_count=5)
+    assert plan.wan is not None
+
+    # Numbers 1 and 4 stand in the first region, 2 and 5 in the second.
+    assert peers_of_server(plan, 1)[4] == peers_of_server(plan, 4)[4]
+    assert peers_of_server(plan, 1)[2] != peers_of_server(plan, 2)[2]
+    assert all(forward.here != forward.there for forward in plan.wan.forwards)
+
+
+def test_an_election_is_answered_by_the_way_that_leads_back() -> None:
+    plan = far_apart()
+    assert plan.wan is not None
+    elections = {each.listen: each for each in plan.wan.forwards if each.answer_at is not None}
+
+    for forward in elections.values():
+        assert forward.answer_at is not None
+        back = elections[forward.answer_at]
+        assert (back.here, back.there) == (forward.there, forward.here)
+        assert back.answer_at == forward.listen
+
+
+def peers_of_server(plan: ClusterPlan, number: int) -> dict[int, str]:
+    """Each voter as one server is told to reach it."""
+    server = plan.of_kind("zookeeper")[number - 1]
+    peers = server.argv[server.argv.index("--peers") + 1].split(",")
+    return {int(peer.partition("=")[0]): peer for peer in peers}
