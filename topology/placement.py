@@ -6,16 +6,15 @@ that runs into its bound says so (`PlacementUndecidedError`), and never that the
 
 import itertools
 import random
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
 
-from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.errors import NotEnoughNodesError
 from topology.location import Location
 from topology.policy import Placement as Placement
-from topology.quorum import ENSEMBLE_SIZE_MAX, Durability, QuorumConfig
+from topology.quorum import QuorumConfig
 from topology.quorum_rule import survival_rule
 from topology.ring_search import PlacementUndecidedError as PlacementUndecidedError
 from topology.ring_search import find_ring, obstacle_of
@@ -126,57 +125,3 @@ def arrange_regions(config: QuorumConfig, counts: Mapping[str, int]) -> list[str
     except PlacementUndecidedError as error:
         raise PlacementUndecidedError(f"{error} ({config}; up are {_census(counts)})") from None
     return None if found is None else [label[0] for label in found[0]]
-
-
-# ---------------------------------------------------------------- quorums from a promise
-
-
-def quorums_to_survive(survive: str, candidates: Iterable[Candidate]) -> QuorumConfig:
-    """Derive E, W, A and m for `survive = "1 region"` from the nodes that are up.
-
-    Refused unless, with any one region gone, a new ensemble can still be placed, and an ack set
-    and a blocking set still exist in every write set.
-    """
-    if " ".join(survive.split()) not in ("1 region", "one region"):
-        raise InvalidArgumentError(
-            f"survive {survive!r} is not known; what can be asked for is '1 region'"
-            " (or give the quorums: ensemble size, write quorum, ack quorum, min regions)"
-        )
-    counts = Counter(candidate.location.region for candidate in sorted(set(candidates)))
-    if len(counts) < 3:
-        raise NotEnoughNodesError(
-            f"to survive the loss of 1 region takes nodes in at least 3 regions,"
-            f" they are up in {len(counts)} ({', '.join(sorted(counts)) or 'none'}):"
-            " start nodes in others, or give the quorum sizes"
-        )
-    # Two copies in each region, else one in each, else one in each of any three.
-    for size in (2 * len(counts), len(counts), 3):
-        if size <= ENSEMBLE_SIZE_MAX and _can_lose_any(_copies(size), counts):
-            return _copies(size)
-    smallest = _copies(3)
-    raise NotEnoughNodesError(
-        f"to survive the loss of 1 region, {smallest.ensemble_size} nodes must be left in at"
-        f" least {smallest.min_regions} regions after it; up are {_census(counts)}: start"
-        " more, or give the quorum sizes"
-    )
-
-
-def _copies(size: int) -> QuorumConfig:
-    return QuorumConfig(
-        ensemble_size=size,
-        write_quorum=size,
-        ack_quorum=size // 2 + 1,
-        min_regions=2,
-        durability=Durability.REGIONS,
-    )
-
-
-def _can_lose_any(config: QuorumConfig, counts: Mapping[str, int]) -> bool:
-    ring = arrange_regions(config, counts)
-    if ring is None or adherence_of(config, ring) is not Adherence.STRICT:
-        return False
-    return all(
-        arrange_regions(config, {name: counts[name] for name in counts if name != lost})
-        is not None
-        for lost in counts
-    )

@@ -56,8 +56,9 @@ from geolog.protocol.stream_state import (
     parse_target,
 )
 from topology.errors import GeologError, InvalidArgumentError, SealedError
-from topology.placement import Candidate, choose_ensemble, quorums_to_survive
+from topology.placement import Candidate, choose_ensemble
 from topology.quorum import Durability, QuorumConfig
+from topology.survive import quorums_to_survive
 
 _KNOCK_S = 2.0
 

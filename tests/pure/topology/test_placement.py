@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pure.topology.notation import quorum_of
-from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.errors import NotEnoughNodesError
 from topology.location import Location
 from topology.placement import (
     Adherence,
@@ -19,9 +19,8 @@ from topology.placement import (
     adherence_of,
     arrange_regions,
     choose_ensemble,
-    quorums_to_survive,
 )
-from topology.quorum import AckRule, Durability, QuorumConfig, ack_quorum_smallest
+from topology.quorum import Durability, QuorumConfig, ack_quorum_smallest
 
 
 def up(text: str) -> list[Candidate]:
@@ -232,63 +231,3 @@ def test_too_few_regions_are_refused_with_how_many_are_up() -> None:
 def test_nodes_that_hold_no_ack_set_are_refused_with_the_quorums() -> None:
     with pytest.raises(NotEnoughNodesError, match=r"no ack set \(E 4 W 4 A 3 m 2 \(count\)\)"):
         chosen(quorum_of("4/4/3 m2 count"), "a4 b1")
-
-
-# ---------------------------------------------------------------- survive = "1 region"
-
-
-@pytest.mark.parametrize(
-    ("tree", "quorums"),
-    [
-        ("a2 b2 c2", "3/3/2 m2"),
-        ("a3 b3 c3", "6/6/4 m2"),
-        ("a9 b2 c2", "3/3/2 m2"),
-        ("a5 b5 c1", "3/3/2 m2"),  # Six copies would lie three in a: too many to lose.
-        ("a1 b1 c1 d1", "3/3/2 m2"),
-        ("a2 b2 c2 d2", "4/4/3 m2"),
-        ("a3 b3 c3 d3", "8/8/5 m2"),
-    ],
-)
-def test_surviving_a_region_gives_quorums(tree: str, quorums: str) -> None:
-    assert quorums_to_survive("1 region", up(tree)) == quorum_of(quorums)
-
-
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
-        ("a1 b1 c1", "3 nodes must be left in at least 2 regions .* up are a: 1, b: 1, c: 1"),
-        ("a5 b1 c1", "3 nodes must be left in at least 2 regions .* up are a: 5, b: 1, c: 1"),
-        ("a5 b5", r"at least 3 regions, they are up in 2 \(a, b\)"),
-        ("", r"at least 3 regions, they are up in 0 \(none\)"),
-    ],
-)
-def test_surviving_a_region_is_refused_where_nothing_could_be_written_after_it(
-    tree: str, message: str
-) -> None:
-    with pytest.raises(NotEnoughNodesError, match=message):
-        quorums_to_survive("1 region", up(tree))
-
-
-def test_what_cannot_be_promised_is_refused_with_what_can() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"'2 regions' is not known.*'1 region'"):
-        quorums_to_survive("2 regions", up("a3 b3 c3"))
-
-
-@given(st.lists(st.integers(1, 6), min_size=3, max_size=5), st.integers(0, 99))
-def test_a_promise_to_survive_a_region_is_kept(sizes: list[int], seed: int) -> None:
-    tree = " ".join(f"{name}{size}" for name, size in zip("abcde", sizes, strict=False))
-    try:
-        config = quorums_to_survive("1 region", up(tree))
-    except NotEnoughNodesError:
-        assert sum(sizes) - max(sizes) < 3
-        return
-    regions = regions_of(chosen(config, tree, seed=seed))
-    rule = AckRule(config, regions)
-
-    for lost in set(regions):
-        left = sum(1 << slot for slot, region in enumerate(regions) if region != lost)
-        assert rule.acks_all(left)
-        assert rule.blocks_all(left)
-    for lost in counts_of(tree):
-        rest = " ".join(word for word in tree.split() if word[0] != lost)
-        assert chosen(config, rest, seed=seed).adherence is not Adherence.FAIL

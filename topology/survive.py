@@ -1,0 +1,243 @@
+"""What a stream shall outlive, turned into quorums; or the reason why it cannot be promised.
+
+A promise names a loss: so many domains (nodes, racks or regions), and perhaps nodes besides. It
+holds when, whichever are lost, in every write set an ack set is left (it can be written to) and
+the lost are no ack set (what was acknowledged is left, and what is left can fence), and a new
+ensemble can still be placed. Write sets are whole ensembles here, E = W, so only shares count.
+For regions m is one more than may be lost, so that an answer never stands on the lost alone.
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import attrs
+
+from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.placement import Candidate, adherence_of, arrange_regions
+from topology.quorum import ENSEMBLE_SIZE_MAX, Durability, QuorumConfig
+from topology.window_rule import Adherence, shares_dealt
+
+_NUMBERS = {"one": 1, "two": 2, "1": 1, "2": 2}
+_PROMISE = re.compile(r"(\w+) (node|rack|region)s?(?: and (\w+) nodes?)?")
+_KNOWN = ("1 node", "1 rack", "1 region", "1 region and 1 node", "2 regions")
+_REGIONAL = _KNOWN[:2]
+
+
+@attrs.frozen
+class Loss:
+    """So many domains of a kind may go, and so many nodes besides."""
+
+    domains: int
+    kind: str
+    nodes: int = 0
+
+    def __str__(self) -> str:
+        plural = "s" if self.domains > 1 else ""
+        return f"{self.domains} {self.kind}{plural}" + (
+            f" and {self.nodes} node" if self.nodes else ""
+        )
+
+    @classmethod
+    def parse(cls, text: str, *, is_regional: bool = False) -> "Loss":
+        """Read `1 region and 1 node`; InvalidArgumentError lists what can be promised."""
+        known = _REGIONAL if is_regional else _KNOWN
+        found = _PROMISE.fullmatch(" ".join(text.lower().split()))
+        if found is not None and found[1] in _NUMBERS and found[3] in (None, *_NUMBERS):
+            loss = cls(_NUMBERS[found[1]], found[2], _NUMBERS[found[3]] if found[3] else 0)
+            if str(loss) in known:
+                return loss
+        what = "a regional stream, which lies in one region" if is_regional else "a stream"
+        raise InvalidArgumentError(
+            f"survive {text!r} is not known for {what}; what can be asked for is"
+            f" {', '.join(repr(one) for one in known)}"
+            " (or give the quorums: ensemble size, write quorum, ack quorum, min regions)"
+        )
+
+
+@attrs.frozen
+class SurvivalPlan:
+    """The quorums and the policy that keep a promise, with the reasons for a person."""
+
+    loss: Loss
+    quorum: QuorumConfig
+    policy: str
+    explanation: tuple[str, ...]
+
+
+def plan_to_survive(
+    survive: str, candidates: Iterable[Candidate], *, is_regional: bool = False
+) -> SurvivalPlan:
+    """Derive E, W, A, m, durability and policy from the nodes that are up.
+
+    For a `regional` stream the candidates are those of its home. InvalidArgumentError for what
+    cannot be asked, NotEnoughNodesError, with the reason, for what cannot hold.
+    """
+    loss = Loss.parse(survive, is_regional=is_regional)
+    counts = _counts(loss, candidates)
+    least = 2 * loss.domains + 1
+    if len(counts) < least:
+        raise NotEnoughNodesError(
+            f"to survive the loss of {loss} takes nodes in at least {least} {loss.kind}s,"
+            f" they are up in {len(counts)} ({', '.join(sorted(counts)) or 'none'}):"
+            " start nodes in others, or give the quorum sizes"
+        )
+    for size in _sizes(loss, len(counts)):
+        for config in _configs(loss, size, counts):
+            if _holds(loss, config, counts):
+                return SurvivalPlan(
+                    loss, config, _policy(loss), _explained(loss, config, counts)
+                )
+    raise NotEnoughNodesError(_refusal(loss, counts))
+
+
+def quorums_to_survive(survive: str, candidates: Iterable[Candidate]) -> QuorumConfig:
+    """The quorums of `plan_to_survive` alone."""
+    return plan_to_survive(survive, candidates).quorum
+
+
+def _counts(loss: Loss, candidates: Iterable[Candidate]) -> dict[str, int]:
+    """How many nodes each domain that may be lost has."""
+    found: Counter[str] = Counter()
+    for one in sorted(set(candidates)):
+        match loss.kind:
+            case "node":
+                found[one.node] += 1
+            case "rack":
+                found[str(one.location)] += 1
+            case _:
+                found[one.location.region] += 1
+    return dict(found)
+
+
+def _sizes(loss: Loss, domains: int) -> Iterator[int]:
+    """Ensemble sizes, the one we would like best first.
+
+    Of regions two copies in each, so that one lost node moves no entry out of its region; else
+    one in each, else one in each of as few as can do; more only where nodes may go besides.
+    """
+    least = 2 * loss.domains + 1
+    if loss.kind == "region":
+        wanted = [2 * domains, domains, least]
+        wanted += [3 * domains, 4 * domains] if loss.nodes else []
+    else:
+        wanted = [least, *(copies * domains for copies in (1, 2))]
+    yield from (size for size in dict.fromkeys(wanted) if size <= ENSEMBLE_SIZE_MAX)
+
+
+def _configs(loss: Loss, size: int, counts: Mapping[str, int]) -> Iterator[QuorumConfig]:
+    is_regions = loss.kind == "region"
+    min_regions = loss.domains + 1 if is_regions else 1
+    shares = shares_dealt(counts, size)
+    if sum(shares.values()) < size:
+        return
+    lost_most = max((sum(lost.values()) for lost in _losses(loss, shares)), default=0)
+    # A majority; with nodes lost besides, it may be all that is left.
+    acks = (size // 2 + 1, *((size - lost_most,) if loss.nodes else ()))
+    for ack in dict.fromkeys(acks):
+        if min_regions <= ack <= size:
+            yield QuorumConfig(
+                ensemble_size=size,
+                write_quorum=size,
+                ack_quorum=ack,
+                min_regions=min_regions,
+                durability=Durability.REGIONS,
+            )
+
+
+def _losses(loss: Loss, counts: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """What goes, by domain: every choice of domains, and of nodes in the others."""
+    for domains in itertools.combinations(sorted(counts), loss.domains):
+        gone = {name: counts[name] for name in domains}
+        others = [name for name in sorted(counts) if name not in gone and counts[name]]
+        if not loss.nodes or not others:
+            yield gone
+            continue
+        for nodes in itertools.combinations_with_replacement(others, loss.nodes):
+            besides = Counter(nodes)
+            if all(besides[name] <= counts[name] for name in besides):
+                yield {**gone, **besides}
+
+
+def _holds(loss: Loss, config: QuorumConfig, counts: Mapping[str, int]) -> bool:
+    shares = shares_dealt(counts, config.ensemble_size)
+    if loss.kind == "region":
+        ring = arrange_regions(config, counts)
+        if ring is None or adherence_of(config, ring) is not Adherence.STRICT:
+            return False
+        shares = dict(Counter(ring))
+    is_kept = all(_keeps(loss, config, shares, lost) for lost in _losses(loss, shares))
+    return is_kept and all(
+        _can_place(loss, config, _less(counts, lost)) for lost in _losses(loss, counts)
+    )
+
+
+def _keeps(
+    loss: Loss, config: QuorumConfig, shares: Mapping[str, int], lost: Mapping[str, int]
+) -> bool:
+    """Whether an ack set is left, and the lost are none."""
+    left = _less(shares, lost)
+    return _is_ack(loss, config, left) and not _is_ack(loss, config, lost)
+
+
+def _is_ack(loss: Loss, config: QuorumConfig, shares: Mapping[str, int]) -> bool:
+    regions = sum(1 for share in shares.values() if share) if loss.kind == "region" else 1
+    return sum(shares.values()) >= config.ack_quorum and regions >= config.min_regions
+
+
+def _less(counts: Mapping[str, int], lost: Mapping[str, int]) -> dict[str, int]:
+    left = {name: count - lost.get(name, 0) for name, count in counts.items()}
+    return {name: count for name, count in left.items() if count}
+
+
+def _can_place(loss: Loss, config: QuorumConfig, counts: Mapping[str, int]) -> bool:
+    if sum(counts.values()) < config.ensemble_size:
+        return False
+    return loss.kind != "region" or arrange_regions(config, counts) is not None
+
+
+def _policy(loss: Loss) -> str:
+    return "region_aware" if loss.kind == "region" else "rack_aware"
+
+
+def _explained(loss: Loss, config: QuorumConfig, counts: Mapping[str, int]) -> tuple[str, ...]:
+    size, ack, m = config.ensemble_size, config.ack_quorum, config.min_regions
+    shares = Counter(share for share in shares_dealt(counts, size).values() if share)
+    spread = " and ".join(
+        f"{share} in {'each of ' if number > 1 else ''}{number} {loss.kind}"
+        + ("s" if number > 1 else "")
+        for share, number in sorted(shares.items(), reverse=True)
+    )
+    lines = [f"{size} copies of every entry: {spread}"]
+    if loss.kind == "region":
+        lines.append(
+            f"an append waits for {ack} of them, in at least {m} regions: about one round trip"
+            f" to the region that is nearest but {m - 2}"
+            if m > 2
+            else f"an append waits for {ack} of them, in at least {m} regions: about one round"
+            " trip to the nearest other region that makes up the number"
+        )
+    else:
+        lines.append(f"an append waits for {ack} of them: no round trip to another region")
+    lines.append(
+        f"without any {loss} {ack} copies are left to write to, those lost never held an"
+        " entry alone, and a new ensemble still fits the nodes that are up"
+    )
+    return tuple(lines)
+
+
+def _refusal(loss: Loss, counts: Mapping[str, int]) -> str:
+    census = ", ".join(f"{name}: {counts[name]}" for name in sorted(counts))
+    least = 2 * loss.domains + 1
+    if loss.kind == "region" and not loss.nodes:
+        return (
+            f"to survive the loss of {loss}, {least} nodes must be left in at least"
+            f" {loss.domains + 1} regions after it; up are {census}: start more, or give the"
+            " quorum sizes"
+        )
+    return (
+        f"to survive the loss of {loss}, a whole new ensemble must fit what is left after it;"
+        f" the smallest there is has {least} nodes; up are {census}: start more, or give the"
+        " quorum sizes"
+    )
