@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
+import attrs
+
 from geolog.aio.waiting import Waiter, new_waiter, wait_for
 from geolog.client.writer import AckLevel, Receipt, WriterStatistics
 from geolog.client.writer import Writer as TrioWriter
@@ -176,7 +178,9 @@ class Writer:
 
     def statistics(self) -> WriterStatistics:
         """A snapshot."""
-        return self._writer.statistics()
+        return attrs.evolve(
+            self._writer.statistics(), in_flight_bytes=self._inlet.unanswered_bytes
+        )
 
     async def _put(self, fields: RecordFields, *, is_posted: bool) -> Append[Waiter]:
         while True:

@@ -1,13 +1,12 @@
 """A block of a plain program, around a block in the trio thread."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Generic, TypeVar
 
 from geolog.blocking.waiting import settle
-from geolog.portal.errors import CancelledCallError, ClosedError
+from geolog.portal.errors import ClosedError
 from geolog.portal.residence import Residence
 from geolog.portal.trio_thread import Tasks
 
@@ -28,7 +27,8 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
         self._residence: Residence[T] | None = None
 
     def __enter__(self) -> S:
-        assert self._residence is None, "a block is entered once"
+        if self._residence is not None:
+            raise ClosedError("this was entered before: open another one")
         residence, tasks = self._prepare()
         self._residence = residence
         residence.start(tasks)
@@ -57,15 +57,4 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
             residence.cancel()
             residence.ended.exception()
             raise
-        _raise_unless_known(residence.ended, error)
-
-
-def _raise_unless_known(ended: Future[None], error: BaseException | None) -> None:
-    """What went wrong at the end, unless the block failed and this only says it is closed."""
-    try:
-        ended.result()
-    except CancelledCallError:
-        raise
-    except ClosedError:
-        if error is None:
-            raise
+        residence.raise_end(error)

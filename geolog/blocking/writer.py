@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from functools import partial
 
+import attrs
+
 from geolog.blocking.waiting import Waiter, wait_for
 from geolog.client.writer import AckLevel, Receipt, WriterStatistics
 from geolog.client.writer import Writer as TrioWriter
@@ -178,7 +180,9 @@ class Writer:
 
     def statistics(self) -> WriterStatistics:
         """A snapshot."""
-        return self._writer.statistics()
+        return attrs.evolve(
+            self._writer.statistics(), in_flight_bytes=self._inlet.unanswered_bytes
+        )
 
     def _put(self, fields: RecordFields, *, is_posted: bool) -> Append[Waiter]:
         while True:

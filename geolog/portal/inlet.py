@@ -195,17 +195,18 @@ class Inlet(Generic[W]):
                 nursery.start_soon(self._answer, name="answers of the writer")
                 yield writer
                 await self.flush(writer)
-                await self._wait_until(lambda: not self._sent)
         finally:
             self._close()
 
     async def flush(self, writer: Writer) -> None:
         """Wait until all that is queued now is acknowledged. Raises what stopped the writer."""
         with self._lock:
-            last = self._queued[-1] if self._queued else None
+            last = (self._queued or self._sent or [None])[-1]
         if last is not None:
             await self._wait_until(lambda: last.stage is not Stage.QUEUED)
         await writer.flush()
+        if last is not None:
+            await self._wait_until(lambda: last.is_done)
         with self._lock:
             self._raise_refused_post()
 

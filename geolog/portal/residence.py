@@ -73,6 +73,16 @@ class Residence(Generic[T]):
         with suppress(ClosedError):
             self.thread.post(self._scope.cancel)
 
+    def raise_end(self, error: BaseException | None) -> None:
+        """Raise what went wrong at its end; `error` is what its block was left by, if any.
+
+        That it was closed before is no news to a block that has failed.
+        """
+        found = self.ended.exception(0)
+        if found is None or (error is not None and isinstance(found, ClosedError)):
+            return
+        raise found
+
     async def _run(self) -> None:
         try:
             with self._scope:

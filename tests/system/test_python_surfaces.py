@@ -103,6 +103,8 @@ def test_the_child_of_a_fork_is_told_so_and_leaves_its_parent_alone(
     printed = run(
         demo,
         """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Later Pythons warn of forks with threads.
 with geolog.blocking.connect(**where) as log:
     log.create_stream("python/fork", **quorums)
     with (

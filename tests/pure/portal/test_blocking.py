@@ -2,15 +2,21 @@
 
 import signal
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 
 import pytest
+import trio
 
 import geolog
 from geolog import blocking
 from geolog.blocking.log import log_of
+from geolog.blocking.waiting import wait_for
+from geolog.portal.call import Call
+from geolog.portal.trio_thread import shared_thread
 from sim.in_process import InProcessCluster
-from tests.pure.portal.clusters import client_of, numbered, sequences_of
+from tests.pure.portal.clusters import client_of, in_trio_thread, numbered, sequences_of
 from tests.pure.whole.clusters import ended_by
 
 
@@ -134,13 +140,52 @@ def test_a_wait_for_the_next_record_ends_in_time_and_loses_nothing(
                 assert next(reader).value == value
 
 
-def test_a_call_without_time_is_cancelled(log: blocking.Log, stream: str) -> None:
-    with pytest.raises(TimeoutError), blocking.fail_after(0):
-        log.verify_stream(stream)
-    with pytest.raises(TimeoutError), blocking.fail_after(0), log.open_writer(stream):
+def test_a_call_that_runs_out_of_time_has_ended_when_it_raises() -> None:
+    told: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            told.append("ended")
+
+    thread = shared_thread()
+    call = Call(thread, wait)
+    call.start(thread.tasks)
+    with pytest.raises(TimeoutError), blocking.fail_after(0.02):
+        wait_for(call)
+
+    assert told == ["ended"]
+
+
+def test_what_is_not_open_in_time_is_closed_again_when_it_raises() -> None:
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[None]:
+        try:
+            await trio.Event().wait()
+            yield
+        finally:
+            told.append("closed")
+
+    with pytest.raises(TimeoutError), blocking.fail_after(0.02), in_trio_thread(opening):
         pass
 
-    assert log.describe_stream(stream).name == stream
+    assert told == ["closed"]
+
+
+def test_a_call_that_was_done_just_in_time_gives_its_result() -> None:
+    async def seven() -> int:
+        await trio.lowlevel.checkpoint()
+        return 7
+
+    thread = shared_thread()
+    call = Call(thread, seven)
+    call.start(thread.tasks)
+    call.future.result()
+    with blocking.fail_after(0):
+        assert wait_for(call) == 7
 
 
 def test_an_append_out_of_time_says_whether_it_may_be_in_the_log(
@@ -219,6 +264,68 @@ def test_outside_of_its_block_everything_is_closed(
     ):
         with pytest.raises(blocking.ClosedError):
             use()
+
+
+def test_a_block_is_entered_once(log: blocking.Log, stream: str) -> None:
+    opening = log.open_reader(stream)
+    with opening:
+        pass
+
+    with pytest.raises(blocking.ClosedError, match="entered before"):
+        opening.__enter__()
+
+
+def test_statistics_count_what_has_not_crossed_yet(log: blocking.Log, stream: str) -> None:
+    with log.open_writer(stream) as writer:
+        writer.append_nowait(bytes(1000))
+        assert writer.statistics().in_flight_bytes >= 1000
+        writer.flush()
+        assert writer.statistics().records_count == 1
+
+
+def test_what_was_truncated_is_told_as_a_gap(log: blocking.Log, stream: str) -> None:
+    with log.open_writer(stream) as writer:
+        for value in numbered(10):
+            writer.append(value)
+    log.truncate_stream(stream, before=geolog.AtSequence(4))
+
+    with log.open_reader(stream, start=geolog.AtSequence(0)) as reader:
+        gap, *records = reader.items()
+    with log.open_reader(stream, start=geolog.AtSequence(0)) as reader:
+        with pytest.raises(geolog.TrimmedError):
+            next(reader)
+        assert next(reader).sequence == 4
+    assert isinstance(gap, geolog.Gap)
+    assert [record.value for record in records if isinstance(record, geolog.Record)] == (
+        numbered(6, start=4)
+    )
+
+
+def test_a_named_writer_that_appends_again_is_answered_with_the_first_places(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream, writer_id="till-7", ack="received") as writer:
+        pending = [
+            writer.append_nowait(value, seq=seq) for seq, value in enumerate(numbered(50))
+        ]
+        durable = [one.wait_durable() for one in pending]
+        writer.post(b"the last")
+    with log.open_writer(stream, writer_id="till-7") as writer:
+        assert (writer.seq_highest, writer.is_appended(50)) == (50, True)
+        again = [writer.append(value, seq=seq) for seq, value in enumerate(numbered(50))]
+
+    assert not any(receipt.provisional for receipt in durable)
+    assert all(receipt.duplicate for receipt in again)
+    assert [one.dlsn for one in again] == [one.dlsn for one in durable]
+    assert values_of(log, stream) == [*numbered(50), b"the last"]
+
+
+def test_a_posted_record_that_is_refused_is_told_at_the_end_of_the_block(
+    log: blocking.Log, stream: str
+) -> None:
+    with ended_by(geolog.ConflictError), log.open_writer(stream) as writer:
+        writer.post(b"five", transaction_id=5)
+        writer.post(b"four", transaction_id=4)
 
 
 def test_a_log_that_closes_in_one_thread_wakes_those_who_wait_in_others(
