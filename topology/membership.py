@@ -94,13 +94,21 @@ class Membership:
             and now_s - one.left_s[-1] < self.config.stabilize_s
         )
 
+    @cached_property
+    def _left_often(self) -> tuple[Member, ...]:
+        """Those that may be held back: mostly none, so asking for each ensemble is cheap."""
+        return tuple(
+            one
+            for one in self.members.values()
+            if one.state is NodeState.WRITABLE and len(one.left_s) > self.config.departures_max
+        )
+
     def held_back(self, now_s: float) -> frozenset[str]:
         """Writable nodes that left too often of late: not for new ensembles yet."""
         return frozenset(
             one.node
-            for one in self.members.values()
-            if one.state is NodeState.WRITABLE
-            and sum(now_s - left_s < self.config.flapping_s for left_s in one.left_s)
+            for one in self._left_often
+            if sum(now_s - left_s < self.config.flapping_s for left_s in one.left_s)
             > self.config.departures_max
         )
 

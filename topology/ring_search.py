@@ -9,7 +9,7 @@ write set can no longer adhere; the search ends at a bound, and says so.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
@@ -102,19 +102,17 @@ def obstacle_of(
     return None
 
 
-def _constructions(size: int, counts: Mapping[Label, int]) -> list[list[Label]]:
+def _constructions(size: int, counts: Mapping[Label, int]) -> Iterator[list[Label]]:
     """Rings worth trying before a search: none if there are too few nodes."""
     domains: dict[str, dict[Label, int]] = {}
     for label, count in counts.items():
         domains.setdefault(label[0], {})[label] = count
     shares = shares_dealt({name: sum(inner.values()) for name, inner in domains.items()}, size)
     if sum(shares.values()) < size:
-        return []
-    rings = []
-    for names in (_dealt(shares), _spread(shares)):
+        return
+    for construct in (_dealt, _spread):
         piles = {name: iter(_inner_dealt(domains[name], shares[name])) for name in domains}
-        rings.append([next(piles[name]) for name in names])
-    return rings
+        yield [next(piles[name]) for name in construct(shares)]
 
 
 def _inner_dealt(counts: Mapping[Label, int], size: int) -> list[Label]:

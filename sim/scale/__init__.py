@@ -1,0 +1,1 @@
+"""Scale models: placement at sizes that no test cluster has."""
