@@ -7,9 +7,11 @@ from itertools import islice, takewhile
 
 import attrs
 
+from sim.laws.sometimes import SOMETIMES
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
 from sim.world.run import SimReport, run_seed
+from sim.world.trace import EVENTS
 
 _SEEDS_AHEAD = 2
 """Seeds given to each process before it has finished the one it runs."""
@@ -27,13 +29,18 @@ class SwarmReport:
     faults: Counter[str] = attrs.field(factory=Counter)
     """How often each kind of fault struck."""
     sometimes: Counter[str] = attrs.field(factory=Counter)
-    """Under how many seeds each event of the trace was seen."""
+    """Under how many seeds what must happen sometimes, and each event of the trace, did."""
     violations: list[Violation] = attrs.field(factory=list)
 
     @property
     def faults_never_struck(self) -> list[str]:
         """Kinds of faults that nothing was tried with."""
         return sorted(set(FAULTS) - set(self.faults))
+
+    @property
+    def never(self) -> list[str]:
+        """What must happen sometimes, and never did."""
+        return sorted({*SOMETIMES, *EVENTS} - set(self.sometimes) - {"violation"})
 
     def add(self, report: SimReport) -> None:
         """One more seed was run."""
@@ -43,7 +50,7 @@ class SwarmReport:
         self.reads += report.reads
         self.events += report.events
         self.faults.update(report.faults)
-        self.sometimes.update(report.events_seen)
+        self.sometimes.update(report.sometimes)
         self.violations += report.violations
 
 

@@ -72,7 +72,7 @@ def swarm(*, seeds: range, jobs: int, for_s: float | None) -> None:
     """Run the histories of many seeds. Ends with 10 if a law was broken.
 
     Says at the end what the seeds covered: how often each kind of fault struck, and under how
-    many seeds each kind of event was seen.
+    many seeds what must happen sometimes did.
     """
     now_s = time.perf_counter  # noqa: TID251 - How fast it goes is part of the report.
     started_s = shown_s = now_s()
@@ -120,6 +120,7 @@ def _show_swarm(total: SwarmReport, elapsed_s: float, output: Output) -> None:
         "faults": dict(sorted(total.faults.items())),
         "faults_never_struck": total.faults_never_struck,
         "sometimes": dict(sorted(total.sometimes.items())),
+        "never": total.never,
         "violations": [_document_of(one) for one in total.violations],
     }
     if output == "json":

@@ -18,6 +18,7 @@ from sim.laws.law_12_lac_rises import LacRises
 from sim.laws.law_21_fragments_adhere import FragmentsAdhere
 from sim.laws.law_22_bounds_hold import BoundsHold
 from sim.laws.seen import Looking, StateLaw
+from sim.laws.sometimes import Sometimes
 
 LOOK_S = 0.1
 """Simulated time between two looks."""
@@ -47,11 +48,13 @@ class StateLaws:
 
     _looking: Looking
     _on_breach: Callable[[str, str], None]
+    sometimes: Sometimes = attrs.field(factory=Sometimes, init=False)
     _laws: dict[str, StateLaw] = attrs.field(factory=all_state_laws, init=False)
 
     def look(self) -> None:
         """Ask each law once."""
         now = self._looking.look()
+        self.sometimes.look(now)
         for number, law in list(self._laws.items()):
             message = next(law.breaches(now), None)
             if message is not None:

@@ -50,8 +50,8 @@ class SimReport:
     reads: int
     faults: dict[str, int]
     """How often each kind of fault struck."""
-    events_seen: list[str]
-    """Kinds of events that the trace has."""
+    sometimes: list[str]
+    """What this history has seen of `sim.laws.sometimes`, and the kinds of its events."""
     violations: list[Violation]
 
 
@@ -101,6 +101,7 @@ class _Run:
         self.breaches = _Breaches(seed, trace)
         self.history = History()
         self.faults: dict[str, int] = {}
+        self.sometimes: set[str] = set()
         self.simulated_s = 0.0
         self.steps = 0
 
@@ -114,7 +115,7 @@ class _Run:
             acknowledged=len(self.history.acknowledged()),
             reads=len(self.history.reads),
             faults=self.faults,
-            events_seen=sorted(self.trace.counts),
+            sometimes=sorted(self.sometimes | set(self.trace.counts)),
             violations=self.breaches.violations,
         )
 
@@ -126,6 +127,7 @@ class _Run:
             try:
                 async with open_background() as nursery:
                     laws = StateLaws(Looking(world, self.history), self.breaches.add)
+                    self.sometimes = laws.sometimes.seen
                     nursery.start_soon(laws.watch, name="laws")
                     await self._live_through(world)
             finally:

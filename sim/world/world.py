@@ -22,6 +22,7 @@ from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
+from regions.storage.membership import NodeReplacedError
 from regions.storage.node import StorageNode, open_storage_node
 from sim.failing_disk import FailingDisk, Failure
 from sim.memory_disk import MemoryDisk
@@ -78,6 +79,15 @@ class Node:
     """How many times slower than usual its disk is now."""
     failure: Failure = attrs.field(factory=lambda: Failure(at=None))
     """Which call of the disk that its process has fails."""
+
+    def give_up_disk_if_told(self, error: Exception | None) -> None:
+        """Take an empty disk where the node says that the one it began on was given up too.
+
+        That happens when whoever replaces it begins again before it is up for the first time.
+        """
+        if isinstance(error, NodeReplacedError) and self.disk.names:
+            self.disk = MemoryDisk(capacity_bytes=self.disk.capacity_bytes)
+            self.disks_given_up += 1
 
     @property
     def is_refusal_due(self) -> bool:
@@ -250,6 +260,8 @@ class World:
         self.trace.add(process.host, "end", _words_of(process.error))
         if process.error and not is_refusal_due and not _is_foreseen(process.error):
             self.surprises.append((process, process.error))
+        if node is not None and node.is_being_replaced:
+            node.give_up_disk_if_told(process.error)
         if process.host in self.nodes:
             # What a sync did not confirm may be there or not, after a failed one above all.
             self._take_disk(self.nodes[process.host], power_loss=True)

@@ -1,0 +1,93 @@
+"""What must happen in some histories: a world in which it never does proves nothing of it."""
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+import trio
+
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.tree import Node
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from regions.storage.store import Store
+from sim.laws.seen import Look
+from sim.world.world import CLUSTER
+
+SOMETIMES = {
+    "ledger-recovered": "a ledger is closed by another than its writer",
+    "ensemble-changed": "a ledger has more than one fragment",
+    "node-in-doubt": "damage took records of a node",
+    "entry-corrupt": "a node knows that an entry is damaged",
+    "node-read-only": "a node's disk is nearly full",
+    "file-retired": "compaction has removed a journal file",
+    "ledger-deleted": "a node has deleted a ledger as garbage",
+    "node-busy": "a node refuses a question because it has too many",
+    "disk-replaced": "a node answers on the disk that replaced a lost one",
+    "append-repeated": "a record that was in the log before is found out",
+    "repair-queued": "a ledger stands in the repair queue",
+}
+"""By name: what is meant."""
+
+_STATISTICS_EVERY_S = 1.0
+_REPAIRS = ClusterPaths(CLUSTER).repairs + "/"
+
+
+@attrs.define
+class Sometimes:
+    """Collects what of it a world has seen."""
+
+    seen: set[str] = attrs.field(factory=set)
+    _before: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
+    _looked_s: float = -_STATISTICS_EVERY_S
+
+    def look(self, now: Look) -> None:
+        """Look at the world as it is."""
+        self.seen.update(self._of_ledgers(now), _of_world(now))
+        self._before = dict(now.ledgers)
+        if trio.current_time() - self._looked_s >= _STATISTICS_EVERY_S:
+            self._looked_s = trio.current_time()
+            for stores in now.stores.values():
+                for store in stores:
+                    self.seen.update(_of_store(store))
+
+    def _of_ledgers(self, now: Look) -> Iterator[str]:
+        for ledger, record in now.ledgers.items():
+            if len(record.fragments) > 1:
+                yield "ensemble-changed"
+            before = self._before.get(ledger)
+            if before is not None and record.state is LedgerState.CLOSED:
+                was_taken_over = (
+                    before.state is LedgerState.OPEN and before.epoch < record.epoch
+                )
+                if before.state is LedgerState.IN_RECOVERY or was_taken_over:
+                    yield "ledger-recovered"
+
+
+def _of_world(now: Look) -> Iterator[str]:
+    for host, core in now.world.cores.items():
+        if now.world.nodes[host].disks_given_up:
+            yield "disk-replaced"
+        if core.service.counts.busy:
+            yield "node-busy"
+        if core.garbage.counts.ledgers_deleted:
+            yield "ledger-deleted"
+    if any(append.is_duplicate for append in now.told):
+        yield "append-repeated"
+    if any(path.startswith(_REPAIRS) and node.data for path, node in _nodes(now)):
+        yield "repair-queued"
+
+
+def _nodes(now: Look) -> Iterable[tuple[str, Node]]:
+    return now.world.store.tree.nodes.items()
+
+
+def _of_store(store: Store) -> Iterator[str]:
+    statistics = store.statistics()
+    if statistics.is_any_in_doubt:
+        yield "node-in-doubt"
+    if statistics.is_read_only:
+        yield "node-read-only"
+    if statistics.entries.corrupt_count:
+        yield "entry-corrupt"
+    if statistics.compaction.files_retired:
+        yield "file-retired"
