@@ -1,36 +1,62 @@
-"""`python -P -m sim.planted NAME --seeds A:B`: the first seed that finds a planted bug.
+"""`python -P -m sim.planted [NAME...] --jobs N --tries K`: how soon planted bugs are found.
 
-Ends with 1 if none does.
+Prints a table: each bug, how many of its hunts found it, the seeds that they took, and the laws
+that caught it. Each hunt stands alone and begins at seeds of its own. Ends with 1 if one of
+them found nothing.
 """
 
 import argparse
 import sys
 
 from sim.planted.bugs import PLANTED_BUGS
-from sim.planted.hunt import hunt
+from sim.planted.hunt import Hunted, hunt_all, table
+
+_SEEDS_MAX = 5000
+_HUNT_S_MAX = 1200.0
 
 
-def _seeds(text: str) -> range:
-    first, _, end = text.partition(":")
-    return range(int(first), int(end))
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -P -m sim.planted", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all, when none is named")
+    parser.add_argument("--jobs", type=int, default=1, help="hunts at once")
+    parser.add_argument("--tries", type=int, default=1, help="hunts for each bug")
+    parser.add_argument("--seeds", type=int, default=_SEEDS_MAX, help="at most, of one hunt")
+    parser.add_argument("--for", type=float, default=_HUNT_S_MAX, dest="hunt_s", metavar="S")
+    chosen = parser.parse_args()
+    for name in chosen.names:
+        if name not in PLANTED_BUGS:
+            parser.error(f"{name!r} is no planted bug; they are {', '.join(PLANTED_BUGS)}")
+    return chosen
 
 
 def main() -> int:
-    """Hunt, tell, and say by the exit code whether it was found."""
-    parser = argparse.ArgumentParser(prog="python -P -m sim.planted", description=__doc__)
-    parser.add_argument("name", choices=sorted(PLANTED_BUGS))
-    parser.add_argument("--seeds", type=_seeds, default=range(1000), metavar="A:B")
-    chosen = parser.parse_args()
-    found = hunt(chosen.name, chosen.seeds)
-    if found is None:
-        sys.stdout.write(f"{chosen.name}: not found in {len(chosen.seeds)} seeds\n")
-        return 1
-    first = found.violations[0]
-    sys.stdout.write(
-        f"{chosen.name}: seed {found.seed}, after {found.seeds_count} seeds:"
-        f" law {first.law}: {first.message}\n"
+    """Hunt, tell each bug as it is done, and at the end the table."""
+    chosen = _parse()
+    hunted: list[Hunted] = []
+
+    def tell(one: Hunted) -> None:
+        hunted.append(one)
+        for found in one.founds:
+            first = found.violations[0]
+            sys.stderr.write(
+                f"{one.name}: seed {found.seed}, after {found.seeds_count} seeds:"
+                f" law {first.law}: {first.message}\n"
+            )
+        if not one.is_found:
+            missed = one.tries_count - len(one.founds)
+            sys.stderr.write(f"{one.name}: {missed} of {one.tries_count} hunts found nothing\n")
+        sys.stderr.flush()
+
+    hunt_all(
+        chosen.names or PLANTED_BUGS,
+        tries_count=chosen.tries,
+        jobs=chosen.jobs,
+        seeds_max=chosen.seeds,
+        hunt_s_max=chosen.hunt_s,
+        on_hunted=tell,
     )
-    return 0
+    sys.stdout.writelines(f"{line}\n" for line in table(hunted))
+    return 0 if all(one.is_found for one in hunted) else 1
 
 
 if __name__ == "__main__":

@@ -1,20 +1,35 @@
-"""How many seeds it takes to find a planted bug."""
+"""How many seeds it takes to find a planted bug: histories with it, until one breaks a law.
 
-from collections.abc import Iterable
+A hunt runs harsh histories of small worlds. Where a law is broken, the same history is run
+without the bug: only when that one keeps all laws is the bug found, not another.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import takewhile
 from random import Random
+from statistics import median
 
 import attrs
 
-from sim.planted.bugs import planted
+from sim.planted.bugs import PLANTED_BUGS, planted
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
-from sim.world.options import draw_harsh_options
-from sim.world.run import run_seed
+from sim.world.options import Options, draw_harsh_options
+from sim.world.run import SimReport, run_seed
+
+CHAOS_S = 10.0
+"""How long faults strike in each history of a hunt, in simulated time."""
+
+SEEDS_APART = 1_000_000
+"""Hunts for one bug begin so many seeds apart: they are independent of each other."""
 
 
 @attrs.frozen
 class Found:
-    """The first seed under which a planted bug broke a law."""
+    """The first seed under which a planted bug broke a law that holds without it."""
 
     seed: int
     seeds_count: int
@@ -22,12 +37,102 @@ class Found:
     violations: list[Violation]
 
 
+@attrs.frozen(kw_only=True)
+class Hunted:
+    """What came of several independent hunts for one bug."""
+
+    name: str
+    founds: Sequence[Found]
+    tries_count: int
+
+    @property
+    def is_found(self) -> bool:
+        """Whether each of the hunts found it."""
+        return len(self.founds) == self.tries_count
+
+    @property
+    def seeds_median(self) -> float:
+        """Seeds that the hunts which found it took, in the median."""
+        return median(found.seeds_count for found in self.founds)
+
+    @property
+    def seeds_worst(self) -> int:
+        """And at most."""
+        return max(found.seeds_count for found in self.founds)
+
+    @property
+    def laws(self) -> list[str]:
+        """The laws that caught it, the most frequent first; `crash` is code that ended."""
+        return [
+            law for law, _ in Counter(f.violations[0].law for f in self.founds).most_common()
+        ]
+
+
+def options_of_hunt(seed: int) -> Options:
+    """The harsh options that the seed draws, with a chaos of `CHAOS_S`."""
+    options = draw_harsh_options(Random(f"{seed}/options"), tuple(FAULTS))
+    return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=CHAOS_S))
+
+
 def hunt(name: str, seeds: Iterable[int]) -> Found | None:
-    """Run harsh histories with the bug until one breaks a law; None when none does."""
-    with planted(name):
-        for count, seed in enumerate(seeds, start=1):
-            options = draw_harsh_options(Random(f"{seed}/options"), tuple(FAULTS))
-            report = run_seed(seed, options=options)
-            if report.violations:
-                return Found(seed, count, report.violations)
+    """Run histories with the bug until one finds it; None when none does."""
+    for seeds_count, seed in enumerate(seeds, start=1):
+        report = _run(seed, name)
+        if report.violations and not _run(seed).violations:
+            return Found(seed, seeds_count, report.violations)
     return None
+
+
+def hunt_all(
+    names: Iterable[str],
+    *,
+    tries_count: int,
+    jobs: int,
+    seeds_max: int,
+    hunt_s_max: float,
+    on_hunted: Callable[[Hunted], None],
+) -> None:
+    """Hunt for each bug `tries_count` times, `jobs` hunts at once; each bug is told once."""
+    tries = [(name, number) for name in names for number in range(tries_count)]
+    founds: dict[str, list[Found | None]] = {name: [] for name, _ in tries}
+    with ProcessPoolExecutor(jobs) as pool:
+        running = {
+            pool.submit(_hunt_within, name, number * SEEDS_APART, seeds_max, hunt_s_max): name
+            for name, number in tries
+        }
+        for done in as_completed(running):
+            name = running[done]
+            founds[name].append(done.result())
+            if len(founds[name]) == tries_count:
+                found = [one for one in founds[name] if one is not None]
+                on_hunted(Hunted(name=name, founds=found, tries_count=tries_count))
+
+
+def table(hunted: Iterable[Hunted]) -> Iterator[str]:
+    """The lines of a Markdown table, in the order of the bugs' numbers."""
+    yield "| bug | what is wrong | found | seeds, median | seeds, worst | law |"
+    yield "|---|---|---|---|---|---|"
+    for one in sorted(hunted, key=lambda one: (PLANTED_BUGS[one.name].number, one.name)):
+        yield f"| {_row(one)} |"
+
+
+def _row(one: Hunted) -> str:
+    bug = PLANTED_BUGS[one.name]
+    seeds = [f"{one.seeds_median:g}", f"{one.seeds_worst}"] if one.founds else ["-", "-"]
+    tries = f"{len(one.founds)} of {one.tries_count}"
+    cells = [f"{bug.number} `{one.name}`", bug.what, tries, *seeds, ", ".join(one.laws) or "-"]
+    return " | ".join(cells)
+
+
+def _hunt_within(name: str, first: int, seeds_max: int, hunt_s_max: float) -> Found | None:
+    now_s = time.monotonic  # noqa: TID251 - A hunt has so much of a real machine's time.
+    end_s = now_s() + hunt_s_max
+    return hunt(name, takewhile(lambda _: now_s() < end_s, range(first, first + seeds_max)))
+
+
+def _run(seed: int, name: str | None = None) -> SimReport:
+    options = options_of_hunt(seed)
+    if name is None:
+        return run_seed(seed, options=options)
+    with planted(name):
+        return run_seed(seed, options=options)

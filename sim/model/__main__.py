@@ -1,0 +1,104 @@
+"""`python -P -m sim.model`: the ledger protocol's real cores, in all orders of what can happen.
+
+Goes through all states of a small model, breadth first, or with `--walks N` along N random
+walks in larger ones. Prints how many states there are, and how deep; ends with 10 when a law is
+broken, and prints the steps that lead there.
+"""
+
+import argparse
+import sys
+from random import Random
+
+from sim.model.search import Searched, search_all, walk
+from sim.model.shape import Shape
+from topology.quorum import QuorumConfig
+
+_VIOLATION = 10
+_WALK_STEPS_MAX = 400
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -P -m sim.model", description=__doc__)
+    parser.add_argument("--entries", type=int, default=1, help="that the owner appends")
+    parser.add_argument("--crashes", type=int, default=1, help="power losses of nodes, at most")
+    parser.add_argument("--takes", type=int, default=1, help="takeovers, at most")
+    parser.add_argument("--depth", type=int, help="steps, at most; all when not given")
+    parser.add_argument("--timeouts", action="store_true", help="recovery gives members up")
+    parser.add_argument("--late", action="store_true", help="answers to recovery may be late")
+    parser.add_argument("--no-push", action="store_true", help="only adds carry the LAC")
+    parser.add_argument("--walks", type=int, help="random walks, with 4 to 9 nodes")
+    parser.add_argument("--seed", type=int, default=0, help="of the first walk")
+    return parser.parse_args()
+
+
+def _search(chosen: argparse.Namespace) -> Searched:
+    shape = Shape(
+        entries_count=chosen.entries,
+        crashes_max=chosen.crashes,
+        takes_max=chosen.takes,
+        has_timeouts=chosen.timeouts,
+        has_late_answers=chosen.late,
+        pushes_lac=not chosen.no_push,
+    )
+
+    def tell(depth: int, states_count: int) -> None:
+        sys.stderr.write(f"depth {depth}, {states_count} states\n")
+
+    return search_all(shape, depth_max=chosen.depth, on_depth=tell)
+
+
+def draw_shape(rng: Random) -> Shape:
+    """A larger model: 4 to 9 nodes in 2 or 3 regions, several entries and recoverers."""
+    nodes_count, regions_count = rng.randint(4, 9), rng.choice((2, 3))
+    write = rng.randint(3, min(nodes_count, 5))
+    min_regions = rng.randint(1, 2)
+    quorum = QuorumConfig(
+        ensemble_size=nodes_count,
+        write_quorum=write,
+        ack_quorum=rng.randint(max(2, min_regions), write),
+        min_regions=min_regions,
+    )
+    return Shape(
+        regions=tuple("abc"[slot % regions_count] for slot in range(nodes_count)),
+        quorum=quorum,
+        entries_count=rng.randint(1, 6),
+        recoverers_count=rng.randint(1, 2),
+        takes_max=rng.randint(1, 4),
+        crashes_max=rng.randint(0, 3),
+        has_late_answers=True,
+    )
+
+
+def _walk_all(chosen: argparse.Namespace) -> Searched:
+    states_count = depth = 0
+    for seed in range(chosen.seed, chosen.seed + chosen.walks):
+        shape = draw_shape(Random(f"{seed}/shape"))
+        walked = walk(shape, seed, steps_max=_WALK_STEPS_MAX)
+        if walked.broken:
+            sys.stdout.write(f"seed {seed}: {shape}\n")
+            return walked
+        states_count += walked.states_count
+        depth = max(depth, walked.depth)
+    return Searched(
+        states_count=states_count, steps_count=states_count, depth=depth, is_closed=False
+    )
+
+
+def main() -> int:
+    """Search, and say what was found."""
+    chosen = _parse()
+    searched = _walk_all(chosen) if chosen.walks else _search(chosen)
+    if searched.broken:
+        steps = "\n".join(f"  {words}" for words in searched.way)
+        sys.stdout.write(f"law {searched.broken}, after\n{steps}\n")
+        return _VIOLATION
+    end = "closed: there are no others" if searched.is_closed else "not closed"
+    sys.stdout.write(
+        f"{searched.states_count} states, {searched.steps_count} steps,"
+        f" depth {searched.depth}, {end}; no law is broken\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

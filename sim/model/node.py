@@ -1,0 +1,255 @@
+"""A storage node of the model: the real replica core, and a journal that is synced at times.
+
+What is done here stands for the node's shell. Effects are performed in order; records go to a
+journal, whose end is lost when the power is, as far as it was not synced. Messages are tuples
+here, `(kind, client, slot, ...)`, so that states can be compared; the core is given real ones.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from geolog.protocol.ids import EntryId, Epoch
+from geolog.protocol.messages import Add, Answer, Fence, Fenced, PushLac, Read
+from geolog.protocol.replica import (
+    NOTHING_HELD,
+    AcknowledgeAdd,
+    AnswerRead,
+    Effect,
+    Held,
+    LedgerReplica,
+    LedgerRequest,
+    PersistEntry,
+    PersistFence,
+    Reply,
+    ReplySynced,
+)
+from sim.model.shape import FIRST_EPOCH, LEDGER, Shape
+
+Packet = tuple[Any, ...]  # type: ignore[explicit-any]  # What it says is by its kind.
+"""A message on its way: its kind, the client, the node's slot, and what it says."""
+
+_HELD = Held(Answer.HAVE)
+
+
+class LawBrokenError(Exception):
+    """A state was reached that a law forbids."""
+
+
+@attrs.define
+class Node:
+    """One node, changed only by whoever has just copied it."""
+
+    slot: int
+    replica: LedgerReplica
+    entries: frozenset[int] = frozenset()
+    """What it holds, in memory or on disk."""
+    unsynced: tuple[Packet, ...] = ()
+    """Records of its journal that are not on disk."""
+    synced_replica: tuple[int, bool, int, int] = (FIRST_EPOCH, False, -1, -1)
+    """What replaying the records on disk gives."""
+    synced_entries: frozenset[int] = frozenset()
+    waiting: tuple[Packet, ...] = ()
+    """Answers that wait for a sync."""
+    promised_epoch: int = 0
+    """The highest fence that it has acknowledged (law 7)."""
+    absences: frozenset[int] = frozenset()
+    """Entries of which it said ABSENT to a recovery (law 6)."""
+    is_restarted: bool = False
+    """Whether its clients have to connect again."""
+    _keys: dict[object, Packet] = attrs.field(factory=dict, init=False, eq=False)
+    """What `key` gave before: it is asked in many states."""
+    _minded: dict[Packet, bool] = attrs.field(factory=dict, init=False, eq=False)
+    """What `minds` gave before."""
+
+    @classmethod
+    def opened(cls, shape: Shape, slot: int) -> "Node":
+        """A node that knows the ledger, durably, and has nothing of it."""
+        replica = LedgerReplica(LEDGER, shape.instance(slot))
+        replica.restore_open(FIRST_EPOCH)
+        return cls(slot, replica)
+
+    def copied(self) -> "Node":
+        """A twin to be changed."""
+        return attrs.evolve(self, replica=attrs.evolve(self.replica))
+
+    def key(self, names: tuple[int, ...]) -> Packet:
+        """All that tells it from other nodes, but for its slot."""
+        key = self._keys.get(names)
+        if key is None:
+            key = self._keys[names] = self._key(names)
+        return key
+
+    def _key(self, names: Sequence[int]) -> Packet:
+        return (
+            _fields(self.replica),
+            tuple(sorted(self.entries)),
+            self.unsynced,
+            self.synced_replica,
+            tuple(sorted(self.synced_entries)),
+            tuple(renamed(packet, names) for packet in self.waiting),
+            self.promised_epoch,
+            tuple(sorted(self.absences)),
+            self.is_restarted,
+        )
+
+    def receive(self, packet: Packet) -> list[Packet]:
+        """Take a request in; what is answered at once is given back."""
+        for effect in self.replica.on(self._request(packet), self._held):
+            self._perform(effect, packet[1], packet)
+        return [] if self.unsynced else self._release()
+
+    def minds(self, packet: Packet) -> bool:
+        """Whether the request would, now or after a restart, do more than be refused."""
+        is_minded = self._minded.get(packet)
+        if is_minded is None:
+            is_minded = self._minded[packet] = self._would_mind(packet)
+        return is_minded
+
+    def _would_mind(self, packet: Packet) -> bool:
+        if packet[0] == "push-lac":  # A restart may forget a LAC that is known now.
+            return not self.replica.is_fenced
+        twin = self.copied()
+        answers = twin.receive(packet)
+        return bool(answers or twin.unsynced) or twin.replica != self.replica
+
+    def sync(self) -> list[Packet]:
+        """All that was persisted is on disk now; what waited for it is answered."""
+        self._replay_synced(self.unsynced)
+        self.unsynced = ()
+        return self._release()
+
+    def lose_power(self, kept_count: int) -> None:
+        """So many of the unsynced records are on disk all the same; the rest is gone.
+
+        It starts again, and has synced what it found before it answers.
+        """
+        self._replay_synced(self.unsynced[:kept_count])
+        epoch, is_fenced, lac, entry_highest = self.synced_replica
+        self.replica = attrs.evolve(
+            self.replica,
+            epoch_highest=Epoch(epoch),
+            is_fenced=is_fenced,
+            lac=EntryId(lac),
+            entry_highest=EntryId(entry_highest),
+        )
+        self.entries = self.synced_entries
+        self.unsynced = self.waiting = ()
+        self.is_restarted = True
+
+    def check(self) -> None:
+        """Law 7: an acknowledged fence is on disk, and in force."""
+        on_disk = self.synced_replica
+        if self.promised_epoch and not (on_disk[0] >= self.promised_epoch and on_disk[1]):
+            raise LawBrokenError(f"7: node {self.slot} has its fence not on disk")
+        known = self.replica
+        if self.promised_epoch and not (
+            known.is_fenced and known.epoch_highest >= self.promised_epoch
+        ):
+            raise LawBrokenError(f"7: node {self.slot} forgot its fence")
+
+    def _request(self, packet: Packet) -> LedgerRequest:
+        instance = self.replica.instance
+        match packet:
+            case ("add", _, _, int(entry), int(epoch), int(lac), bool(is_recovery)):
+                return Add(
+                    ordinal=entry,
+                    ledger=LEDGER,
+                    entry=EntryId(entry),
+                    epoch=Epoch(epoch),
+                    lac=EntryId(lac),
+                    is_recovery=is_recovery,
+                    wants_received=False,
+                    instance=instance,
+                    body=b"",
+                    body_crc=0,
+                )
+            case ("fence", _, _, int(epoch)):
+                return Fence(0, LEDGER, Epoch(epoch), instance)
+            case ("read", _, _, int(epoch), int(first), int(count)):
+                return Read(0, LEDGER, EntryId(first), count, 1, 1, Epoch(epoch), instance)
+            case ("push-lac", _, _, int(epoch), int(lac)):
+                return PushLac(LEDGER, Epoch(epoch), EntryId(lac), instance)
+        raise AssertionError(packet)
+
+    def _held(self, _ledger: object, entry: EntryId) -> Held:
+        return _HELD if entry in self.entries else NOTHING_HELD
+
+    def _perform(self, effect: Effect, client: int, packet: Packet) -> None:
+        match effect:
+            case PersistFence(epoch=epoch):
+                self.unsynced += (("fence", int(epoch)),)
+            case PersistEntry(add=add):
+                self._persist(add)
+            case AcknowledgeAdd(ordinal=entry):
+                self.waiting += (("synced", client, self.slot, entry, packet[4]),)
+            case ReplySynced(message=Fenced(lac=lac)):
+                self.waiting += (("fenced", client, self.slot, packet[3], int(lac)),)
+            case AnswerRead(read=read) if read.fence_epoch:
+                self.waiting += (("answers", client, self.slot, *packet[3:]),)
+            case Reply():
+                pass  # A refusal: who is not told of it only does more.
+            case _:
+                raise AssertionError(effect)
+
+    def _persist(self, add: Add) -> None:
+        if add.entry in self.absences and not add.is_recovery:
+            raise LawBrokenError(f"6: node {self.slot} takes entry {add.entry}, said ABSENT")
+        self.entries |= {int(add.entry)}
+        record = ("entry", int(add.entry), int(add.epoch), int(add.lac), add.is_recovery)
+        self.unsynced += (record,)
+
+    def _replay_synced(self, records: Sequence[Packet]) -> None:
+        epoch, is_fenced, lac, highest = self.synced_replica
+        replayed = LedgerReplica(
+            LEDGER,
+            self.replica.instance,
+            epoch_highest=Epoch(epoch),
+            is_fenced=is_fenced,
+            lac=EntryId(lac),
+            entry_highest=EntryId(highest),
+        )
+        for record in records:
+            match record:
+                case ("fence", int(epoch)):
+                    replayed.restore_fence(Epoch(epoch))
+                case ("entry", int(entry), int(epoch), int(lac), bool(is_recovery)):
+                    replayed.restore_entry(
+                        EntryId(entry), Epoch(epoch), EntryId(lac), is_recovery=is_recovery
+                    )
+                    self.synced_entries |= {entry}
+        self.synced_replica = _fields(replayed)
+
+    def _release(self) -> list[Packet]:
+        waiting, self.waiting = self.waiting, ()
+        return [self._released(packet) for packet in waiting]
+
+    def _released(self, packet: Packet) -> Packet:
+        match packet:
+            case ("fenced", _, _, int(epoch), _):
+                self.promised_epoch = max(self.promised_epoch, epoch)
+                return packet
+            case ("answers", client, slot, int(epoch), int(first), int(count)):
+                self.promised_epoch = max(self.promised_epoch, epoch)
+                asked = range(first, first + count)
+                self.absences |= {entry for entry in asked if entry not in self.entries}
+                have = tuple(entry in self.entries for entry in asked)
+                return ("read-answer", client, slot, epoch, first, have)
+        return packet
+
+
+def renamed(packet: Packet, names: Sequence[int]) -> Packet:
+    """The same message, with its node under another name."""
+    slot = packet[2]
+    assert isinstance(slot, int)
+    return (*packet[:2], names[slot], *packet[3:])
+
+
+def _fields(replica: LedgerReplica) -> tuple[int, bool, int, int]:
+    return (
+        int(replica.epoch_highest),
+        replica.is_fenced,
+        int(replica.lac),
+        int(replica.entry_highest),
+    )

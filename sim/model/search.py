@@ -1,0 +1,116 @@
+"""Looking for a state that a law forbids: through all states, or along random walks."""
+
+from collections.abc import Callable
+from random import Random
+
+import attrs
+
+from sim.model.node import LawBrokenError
+from sim.model.shape import Shape
+from sim.model.state import State
+
+_RARE = ("owner closes", "stay", "takes the ledger")
+"""Ends of steps after which little can happen: walks take them seldom."""
+
+
+@attrs.frozen(kw_only=True)
+class Searched:
+    """What a search came to."""
+
+    states_count: int
+    """Different states, with equal nodes taken as equal; on walks, states visited."""
+    steps_count: int
+    depth: int
+    """Steps of the longest way that was needed, or gone."""
+    is_closed: bool
+    """Whether there is no state beyond: all have been seen."""
+    broken: str = ""
+    """The law that a state broke, and how."""
+    way: tuple[str, ...] = ()
+    """The steps to that state, from the first one."""
+
+
+def search_all(
+    shape: Shape,
+    *,
+    depth_max: int | None = None,
+    on_depth: Callable[[int, int], None] = lambda _depth, _states: None,
+) -> Searched:
+    """Go through all states, breadth first, so that the way to a broken law is a shortest one.
+
+    `on_depth` is told each depth that is done, and how many states there are so far.
+    """
+    symmetries = shape.symmetries()
+    first = State.first(shape)
+    root = first.digest(symmetries)
+    came_from: dict[bytes, tuple[bytes, str]] = {root: (b"", "")}
+    level = [(root, first)]
+    depth = steps_count = 0
+    while level and depth != depth_max:
+        behind: list[tuple[bytes, State]] = []
+        for digest, state in level:
+            for words, make in state.steps():
+                steps_count += 1
+                try:
+                    found = make().settled()
+                    key = found.digest(symmetries)
+                    if key in came_from:
+                        continue
+                    found.check()
+                except LawBrokenError as error:
+                    way = (*_way(came_from, digest), words)
+                    return Searched(
+                        states_count=len(came_from),
+                        steps_count=steps_count,
+                        depth=depth + 1,
+                        is_closed=False,
+                        broken=str(error),
+                        way=way,
+                    )
+                came_from[key] = digest, words
+                behind.append((key, found))
+        level = behind
+        if level:
+            depth += 1
+        on_depth(depth, len(came_from))
+    return Searched(
+        states_count=len(came_from), steps_count=steps_count, depth=depth, is_closed=not level
+    )
+
+
+def walk(shape: Shape, seed: int, *, steps_max: int) -> Searched:
+    """Go one way at random until nothing more can happen, or for so many steps."""
+    rng = Random(seed)
+    state = State.first(shape)
+    way: list[str] = []
+    while len(way) < steps_max and (steps := list(state.steps())):
+        weights = [0.1 if words.endswith(_RARE) else 1.0 for words, _ in steps]
+        [(words, make)] = rng.choices(steps, weights)
+        way.append(words)
+        try:
+            state = make().settled()
+            state.check()
+        except LawBrokenError as error:
+            return _walked(way, broken=str(error), is_closed=False)
+    return _walked(way, broken="", is_closed=len(way) < steps_max)
+
+
+def _walked(way: list[str], *, broken: str, is_closed: bool) -> Searched:
+    return Searched(
+        states_count=len(way) + 1,
+        steps_count=len(way),
+        depth=len(way),
+        is_closed=is_closed,
+        broken=broken,
+        way=tuple(way) if broken else (),
+    )
+
+
+def _way(came_from: dict[bytes, tuple[bytes, str]], digest: bytes) -> list[str]:
+    """The steps from the first state to this one."""
+    way: list[str] = []
+    while True:
+        digest, words = came_from[digest]
+        if not digest:
+            return way[::-1]
+        way.append(words)

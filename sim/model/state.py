@@ -1,0 +1,265 @@
+"""A state of the model, what may happen next in it, and the laws that each state must keep.
+
+A message that is on its way may be received at any time, or never; none is received twice. A
+step is one thing that happens: a client acts, a message is received, a node syncs or loses its
+power. States share what a step did not change.
+
+Not every order is tried, where another leads to the same:
+
+- A node that has records to sync goes on until it has synced or lost its power, before anybody
+  else does anything: until then nobody hears of what it has taken, and all that others could do
+  meanwhile they can do before.
+- Messages that can change nothing any more are dropped (`_can_matter`). A refused owner is not
+  told: one that goes on is more of a danger.
+- Once the ledger is closed the recoverers are over, and their requests are dropped: all that
+  these could still do is to fence, and to add copies.
+- Unless the shape has late answers, what a recoverer is answered is heard at once, or never
+  said. A fence that is told late leads where one leads that is taken late: all that it keeps
+  out meanwhile may as well be lost on the way. (This trusts a node to hold its fence, which
+  law 7 and smaller searches with late answers look at.)
+"""
+
+import hashlib
+import marshal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import attrs
+
+from geolog.protocol.add_window import AddWindow
+from geolog.protocol.ids import EntryId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from sim.model.clients import NOT_YET, OWNER, Owner, Recoverer
+from sim.model.node import LawBrokenError, Node, Packet, renamed
+from sim.model.shape import Shape
+
+_REQUESTS = frozenset({"add", "fence", "read", "push-lac"})
+_MARSHAL_VERSION = 2  # The last one without references: equal values give equal bytes.
+
+
+@attrs.define
+class State:
+    """All of the model's world at one moment."""
+
+    shape: Shape
+    nodes: tuple[Node, ...]
+    owner: Owner
+    recoverers: tuple[Recoverer, ...]
+    record: LedgerRecord
+    packets: frozenset[Packet] = frozenset()
+    takes_count: int = 0
+    crashes_count: int = 0
+
+    @classmethod
+    def first(cls, shape: Shape) -> "State":
+        """The ledger is open and empty, and known to all its nodes."""
+        return cls(
+            shape,
+            tuple(Node.opened(shape, slot) for slot in range(len(shape.regions))),
+            Owner(AddWindow(shape.rule())),
+            tuple(Recoverer(OWNER + 1 + place) for place in range(shape.recoverers_count)),
+            shape.record(),
+        )
+
+    def digest(self, symmetries: Sequence[tuple[int, ...]]) -> bytes:
+        """Equal for states that are equal, if need be with equal nodes renamed."""
+        return min(self._digest(names) for names in symmetries)
+
+    def _digest(self, names: tuple[int, ...]) -> bytes:
+        last = self.record.last_entry
+        nodes = sorted((names[node.slot], node.key(names)) for node in self.nodes)
+        key = (
+            nodes,
+            self.owner.key(names),
+            [recoverer.key(names) for recoverer in self.recoverers],
+            (int(self.record.epoch), self.record.state.value),
+            NOT_YET if last is None else int(last),
+            sorted(renamed(packet, names) for packet in self.packets),
+            (self.takes_count, self.crashes_count),
+        )
+        data = marshal.dumps(key, _MARSHAL_VERSION)
+        return hashlib.blake2b(data, digest_size=12).digest()
+
+    def steps(self) -> Iterator[tuple[str, "Callable[[], State]"]]:
+        """All that may happen next: in words, and what makes the state behind it.
+
+        LawBrokenError from the latter when the step itself breaks a law.
+        """
+        for node in self.nodes:
+            if node.unsynced:
+                yield from self._packet_steps(node.slot)
+                yield from self._node_steps(node)
+                return
+        yield from self._owner_steps()
+        for recoverer in self.recoverers:
+            yield from self._recoverer_steps(recoverer)
+        yield from self._packet_steps(None)
+        for node in self.nodes:
+            yield from self._node_steps(node)
+
+    def check(self) -> None:
+        """LawBrokenError unless laws 2, 4, 5 and 7 hold now (law 6 is looked at on adds)."""
+        for node in self.nodes:
+            node.check()
+        lac, last = self.owner.window.lac, self.record.last_entry
+        for entry in range(lac + 1):
+            self._check_ack_set(entry, "was answered")
+        if last is None:
+            return
+        if lac > last:
+            raise LawBrokenError(f"4/5: closed at {last}, and entry {lac} was answered")
+        for entry in range(last + 1):
+            self._check_ack_set(entry, f"is in a ledger closed at {last}")
+
+    def _check_ack_set(self, entry: int, why: str) -> None:
+        holders = sum(1 << node.slot for node in self.nodes if entry in node.synced_entries)
+        if not self.shape.rule().is_ack(entry, holders):
+            raise LawBrokenError(f"2: entry {entry} {why}, and no ack set has it on disk")
+
+    def settled(self) -> "State":
+        """The same, without what can change nothing any more."""
+        if any(node.unsynced for node in self.nodes):
+            return self
+        if self.shape.has_late_answers:
+            return self._without_idle()
+        state = self
+        while answers := [one for one in state.packets if one[0] not in _REQUESTS and one[1]]:
+            state = state._receive(min(answers))
+        return state._without_idle()  # noqa: SLF001
+
+    def _without_idle(self) -> "State":
+        recoverers = self.recoverers
+        if self.record.state is LedgerState.CLOSED:
+            recoverers = tuple(Recoverer(one.number) for one in recoverers)
+        packets = frozenset(packet for packet in self.packets if self._can_matter(packet))
+        return attrs.evolve(self, packets=packets, recoverers=recoverers)
+
+    def _can_matter(self, packet: Packet) -> bool:
+        client, slot = packet[1], packet[2]
+        assert isinstance(client, int)
+        assert isinstance(slot, int)
+        if client != OWNER and self.record.state is LedgerState.CLOSED:
+            return False
+        if packet[0] in _REQUESTS:
+            return self.nodes[slot].minds(packet)
+        if client == OWNER:
+            return self.owner.minds(packet)
+        return self.recoverers[client - OWNER - 1].minds(packet)
+
+    # What clients do.
+
+    def _owner_steps(self) -> Iterator[tuple[str, "Callable[[], State]"]]:
+        if self.owner.is_over:
+            return
+        if self.owner.window.entry_next < self.shape.entries_count:
+            yield "owner appends", self._append
+        if self.record.state is LedgerState.OPEN:
+            yield "owner closes", self._close_as_owner
+
+    def _recoverer_steps(
+        self, recoverer: Recoverer
+    ) -> Iterator[tuple[str, "Callable[[], State]"]]:
+        name = f"recoverer {recoverer.number}"
+        is_open = self.record.state is not LedgerState.CLOSED
+        if is_open and self.takes_count < self.shape.takes_max:
+            yield f"{name} takes the ledger", partial(self._take, recoverer)
+        if recoverer.end != NOT_YET and recoverer.taken == self.record:
+            yield f"{name} closes", partial(self._close_as_recoverer, recoverer)
+        if self.shape.has_timeouts:
+            for slot in recoverer.slots_to_time_out():
+                yield f"{name} gives node {slot} up", partial(self._time_out, recoverer, slot)
+
+    def _append(self) -> "State":
+        owner = self.owner.copied()
+        packets = self.packets.union(owner.push())
+        return attrs.evolve(self, owner=owner, packets=packets)
+
+    def _close_as_owner(self) -> "State":
+        owner = self.owner.copied()
+        owner.is_over = True
+        return attrs.evolve(self, owner=owner, record=self.record.closed(owner.window.lac))
+
+    def _take(self, recoverer: Recoverer) -> "State":
+        twin, record = recoverer.copied(), self.record.taken_over()
+        packets = self.packets.union(twin.begin(record, self.shape))
+        return attrs.evolve(
+            self._with_recoverer(twin, packets),
+            record=record,
+            takes_count=self.takes_count + 1,
+        )
+
+    def _close_as_recoverer(self, recoverer: Recoverer) -> "State":
+        twin = recoverer.copied()
+        twin.give_up()
+        return attrs.evolve(
+            self._with_recoverer(twin, self.packets),
+            record=self.record.closed(EntryId(recoverer.end)),
+        )
+
+    def _time_out(self, recoverer: Recoverer, slot: int) -> "State":
+        twin = recoverer.copied()
+        packets = self.packets.union(twin.time_out(slot))
+        return self._with_recoverer(twin, packets)
+
+    def _with_recoverer(self, twin: Recoverer, packets: frozenset[Packet]) -> "State":
+        place = twin.number - OWNER - 1
+        others = (*self.recoverers[:place], twin, *self.recoverers[place + 1 :])
+        return attrs.evolve(self, recoverers=others, packets=packets)
+
+    # What happens to messages and nodes.
+
+    def _packet_steps(self, slot: int | None) -> Iterator[tuple[str, "Callable[[], State]"]]:
+        """Each message is received; only requests to one node, if one is given."""
+        for packet in sorted(self.packets):
+            if slot is None or (packet[0] in _REQUESTS and packet[2] == slot):
+                yield " ".join(map(str, packet)), partial(self._receive, packet)
+
+    def _receive(self, packet: Packet) -> "State":
+        left = self.packets - {packet}
+        kind, client, slot = packet[:3]
+        assert isinstance(client, int)
+        assert isinstance(slot, int)
+        if kind in _REQUESTS:
+            node = self.nodes[slot].copied()
+            return self._with_node(node, left.union(node.receive(packet)))
+        if client == OWNER:
+            owner = self.owner.copied()
+            packets = left.union(owner.hear(packet, self.shape))
+            return attrs.evolve(self, owner=owner, packets=packets)
+        twin = self.recoverers[client - OWNER - 1].copied()
+        return self._with_recoverer(twin, left.union(twin.hear(packet, self.shape)))
+
+    def _node_steps(self, node: Node) -> Iterator[tuple[str, "Callable[[], State]"]]:
+        if node.unsynced:
+            yield f"node {node.slot} syncs", partial(self._sync, node)
+        if node.is_restarted:
+            yield f"node {node.slot} is connected to again", partial(self._connect_again, node)
+        if self.crashes_count < self.shape.crashes_max:
+            for kept in range(len(node.unsynced) + 1):
+                what = f"node {node.slot} loses power, {kept} unsynced records stay"
+                yield what, partial(self._lose_power, node, kept)
+
+    def _sync(self, node: Node) -> "State":
+        twin = node.copied()
+        return self._with_node(twin, self.packets.union(twin.sync()))
+
+    def _lose_power(self, node: Node, kept_count: int) -> "State":
+        twin = node.copied()
+        twin.lose_power(kept_count)
+        state = self._with_node(twin, self.packets)
+        return attrs.evolve(state, crashes_count=self.crashes_count + 1)
+
+    def _connect_again(self, node: Node) -> "State":
+        twin, owner = node.copied(), self.owner.copied()
+        twin.is_restarted = False
+        recoverers = tuple(one.copied() for one in self.recoverers)
+        packets = self.packets.union(
+            owner.connect_again(node.slot),
+            *(one.connect_again(node.slot) for one in recoverers),
+        )
+        state = self._with_node(twin, packets)
+        return attrs.evolve(state, owner=owner, recoverers=recoverers)
+
+    def _with_node(self, twin: Node, packets: frozenset[Packet]) -> "State":
+        nodes = (*self.nodes[: twin.slot], twin, *self.nodes[twin.slot + 1 :])
+        return attrs.evolve(self, nodes=nodes, packets=packets)
