@@ -40,7 +40,7 @@ def geolog(
         capture_output=True,
         env=environment,
         cwd=cwd,
-        timeout=90,
+        timeout=110,
         check=False,
     )
 
