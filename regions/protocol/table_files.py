@@ -2,7 +2,8 @@
 
 Such a journal file has no table at its end, and is never written again. Without a table file it
 would be walked from record to record at every start. A table file that is damaged or missing
-costs that walk, and nothing else.
+costs that walk, and nothing else. Where there is a table at the end that may not be synced, its
+table file is what makes sure of it.
 """
 
 import struct

@@ -43,12 +43,15 @@ class LoadedTable:
 
 @attrs.frozen
 class FoundFile:
-    """A journal file as found; `header` and `table` are None if they cannot be read."""
+    """A journal file as found; what cannot be read of it is None."""
 
     file_id: int
     file: DiskFile
     header: FileHeader | None
     table: LoadedTable | None
+    """At its end."""
+    table_beside: LoadedTable | None
+    """In a table file."""
 
     @property
     def codec(self) -> RecordCodec | None:
@@ -57,7 +60,8 @@ class FoundFile:
 
     def promised_rows(self) -> list[FileRow]:
         """What this file says of files before it."""
-        rows = list(self.table.content.files) if self.table else []
+        table = self.table or self.table_beside
+        rows = list(table.content.files) if table else []
         header = self.header
         if header is not None and header.predecessor_id:
             rows.append(
@@ -108,9 +112,10 @@ async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
         file = await disk.open(name)
         header = await _read_header(disk, file, file_id, identity)
         table = await read_table(file, file_id)
-        if table is None and table_file_name(file_id) in names:
-            table = await read_table_file(disk, file_id, identity, header)
-        files.append(FoundFile(file_id, file, header, table))
+        beside = None
+        if table_file_name(file_id) in names:
+            beside = await read_table_file(disk, file_id, identity, header)
+        files.append(FoundFile(file_id, file, header, table, beside))
     return FoundJournal(
         files,
         [name for name in names if is_unfinished(name) or _is_orphan(name, tables)],

@@ -1,7 +1,8 @@
-"""What a start leaves behind in order: table files for what was walked, no files of no use."""
+"""What a start leaves behind in order: tables beside their files, no files of no use."""
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from regions.protocol.table_files import (
     TableFile,
@@ -12,38 +13,49 @@ from regions.protocol.tables import Promises, encode_table
 from regions.storage.disk import Disk, DiskFullError
 from regions.storage.found_files import FoundFile
 from regions.storage.journal import JournalIdentity
-from regions.storage.open_file import remove_journal_file
-from regions.storage.replay import Walked
+from regions.storage.open_file import remove_journal_file, too_full
+from regions.storage.replay import TableBeside
+from topology.errors import NotFoundError
 
 _log = logging.getLogger(__name__)
 
 
 async def write_table_files(
-    disk: Disk, identity: JournalIdentity, walked: Sequence[Walked], promises: Promises
+    disk: Disk, identity: JournalIdentity, tables: Sequence[TableBeside], promises: Promises
 ) -> None:
-    """Spare later starts the walk. On a full disk it is left out."""
-    for each in walked:
+    """Put tables on disk, beside their journal files.
+
+    On a full disk one that would only spare later starts a walk is left out. DiskFullError says
+    how much one needs that holds more than that.
+    """
+    for each in tables:
+        found = TableFile(
+            identity.instance,
+            each.salt,
+            each.proven_bytes,
+            encode_table(promises, each.entries),
+        )
+        content = found.encode(each.file_id)
         try:
-            await _write_table_file(disk, identity, each, promises)
+            await _write_table_file(disk, each.file_id, content)
         except DiskFullError as error:
+            with suppress(NotFoundError):  # It may have been full for the name alone.
+                await disk.remove(unfinished_table_file_name(each.file_id))
+            if each.is_needed:
+                raise await too_full(disk, "A table file", len(content), error) from error
             _log.warning("a later start will take longer: %s", error)
-            await disk.remove(unfinished_table_file_name(each.file_id))
-    if walked:
+    if tables:
         await disk.sync_directory()
 
 
-async def _write_table_file(
-    disk: Disk, identity: JournalIdentity, walked: Walked, promises: Promises
-) -> None:
-    body = encode_table(promises, walked.entries)
-    content = TableFile(identity.instance, walked.salt, walked.proven_bytes, body)
-    name = unfinished_table_file_name(walked.file_id)
+async def _write_table_file(disk: Disk, file_id: int, content: bytes) -> None:
+    name = unfinished_table_file_name(file_id)
     file = await disk.create(name)
     try:
-        await file.write_synced(0, [content.encode(walked.file_id)])
+        await file.write_synced(0, [content])
     finally:
         await file.close()
-    await disk.rename(name, table_file_name(walked.file_id))
+    await disk.rename(name, table_file_name(file_id))
 
 
 async def remove_unfinished(disk: Disk, names: Sequence[str]) -> None:

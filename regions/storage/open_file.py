@@ -51,16 +51,21 @@ async def create_file(
     except DiskFullError as error:
         await unfinished.close()
         await disk.remove(name)
-        raise await _too_full(disk, end + RECORD_HEADER_BYTES, error) from error
+        raise await too_full(
+            disk, "A journal file", end + RECORD_HEADER_BYTES, error
+        ) from error
     await unfinished.close()
     await disk.rename(name, file_name(header.file_id))
     await disk.sync_directory()
     return OpenFile(await disk.open(file_name(header.file_id)), codec, end)
 
 
-async def _too_full(disk: Disk, needed_bytes: int, error: DiskFullError) -> DiskFullError:
+async def too_full(
+    disk: Disk, what: str, needed_bytes: int, error: DiskFullError
+) -> DiskFullError:
+    """The error of a start that finds no room for a file, with what to do."""
     return DiskFullError(
-        f"{error}. A journal file needs {needed_bytes} bytes in {disk}, and"
+        f"{error}. {what} needs {needed_bytes} bytes in {disk}, and"
         f" {await disk.free_bytes()} are free: free some space on this disk and start the node"
         " again; nothing is lost"
     )

@@ -1,7 +1,8 @@
 """Replay of a directory's journal files: what they say, what is damaged, what is lost.
 
 It reads only. What is to be done on the disk afterwards it leaves to `restart`, as facts: the
-tail to be copied, the files that were walked, those that are retired and still there.
+tail to be copied, the tables to be put beside their files, the files that are retired and still
+there.
 """
 
 import logging
@@ -22,15 +23,20 @@ from regions.storage.journal_end import NO_END, OlderDiskError
 
 _log = logging.getLogger(__name__)
 
+NO_SALT = bytes(8)
+"""In the table file of a journal file whose header cannot be read."""
+
 
 @attrs.frozen
-class Walked:
-    """A journal file whose table was made anew from its records, as far as they can be read."""
+class TableBeside:
+    """What is to stand in a table file beside its journal file."""
 
     file_id: int
     salt: bytes
     proven_bytes: int
     entries: SealedTable
+    is_needed: bool
+    """Whether it holds what may stand nowhere else on disk; else it spares a walk."""
 
 
 class Replay:
@@ -66,7 +72,7 @@ class Replay:
         self.files = KnownFiles()
         self.tail: list[tuple[Record, bytes]] = []
         """Records of the last file above all that is proven."""
-        self.walked: list[Walked] = []
+        self.tables_beside: list[TableBeside] = []
         self.retired_there: list[FoundFile] = []
 
     @property
@@ -92,6 +98,8 @@ class Replay:
             table = accepted[each.file_id]
             if table is not None:
                 self._on_table(each, table, is_covered=each.file_id in covered)
+                if table is each.table and not self._is_synced(each):
+                    self._put_beside(each, table.proven_bytes, table.content.entries)
             elif each.codec is None:
                 self._on_damage(each, "its header and its table cannot be read")
                 self._keep(each, SealedTable(b""), 0)
@@ -144,13 +152,19 @@ class Replay:
             raise _older_disk(self._end, self._noted, self._identity)
 
     def _accepted_table(self, found: FoundFile) -> LoadedTable | None:
-        """The file's table, if it is the one that later files promise."""
-        table, promised = found.table, self._promised.get(found.file_id)
-        if table is None or promised is None:
-            return table
-        if table.crc:
-            return table if promised.table_crc in (0, table.crc) else None
-        return table if table.proven_bytes >= promised.length_bytes else None
+        """The file's table, if later files promise it; rather one that is surely synced."""
+        at_end, beside = found.table, found.table_beside
+        promised = self._promised.get(found.file_id, FileRow(found.file_id, 0, 0))
+        if at_end is not None and promised.table_crc not in (0, at_end.crc):
+            at_end = None
+        if beside is not None and beside.proven_bytes < promised.length_bytes:
+            beside = None
+        return at_end or beside if self._is_synced(found) else beside or at_end
+
+    def _is_synced(self, found: FoundFile) -> bool:
+        """Whether all of the file is on disk for sure, the table at its end too."""
+        promised = self._promised.get(found.file_id)
+        return promised is not None and promised.length_bytes >= found.file.size_bytes
 
     def _on_table(self, found: FoundFile, table: LoadedTable, *, is_covered: bool) -> None:
         if not is_covered:
@@ -179,9 +193,20 @@ class Replay:
                 self._unwritten_from = unwritten_from
         entries = table.sealed()
         self._keep(found, entries, proven_end)
-        if found.header is not None:
-            salt = found.header.salt
-            self.walked.append(Walked(found.file_id, salt, proven_end, entries))
+        self._put_beside(found, proven_end, entries, is_needed=False)
+
+    def _put_beside(
+        self,
+        found: FoundFile,
+        proven_bytes: int,
+        entries: SealedTable,
+        *,
+        is_needed: bool = True,
+    ) -> None:
+        salt = found.header.salt if found.header is not None else NO_SALT
+        self.tables_beside.append(
+            TableBeside(found.file_id, salt, proven_bytes, entries, is_needed)
+        )
 
     def _proven_end(self, found: FoundFile, walk: JournalWalk) -> int:
         """All below it was synced once."""

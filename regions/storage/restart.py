@@ -9,7 +9,9 @@ bad one are copied to a new file, and only when that is synced does the node ans
 (planted bug 34). The old file is never written again: if its last process was told by the disk
 of a failure, that file's unsynced pages may look written and be gone (planted bug 14). It is
 only cut where nothing but allocated space follows, and gets a table file, so that it is walked
-once.
+once. A table at the end of a file that nobody says was synced to its end is true, but may be in
+memory only, and it tells of promises that stood in no synced record: it is put in a table file
+before anything that it says is answered, and counts from there.
 
 Rot and a missing or shortened file put every ledger in doubt that may have had a record there
 (`Ledgers.on_damage`); an entry that a readable header or the table names is CORRUPT at worst.
@@ -77,6 +79,6 @@ async def restart_journal(
         entries.add_file(each)
     entries.add_file(JournalFile(header.file_id, opened.file, open_table))
     promises = promises_of(replay.ledgers, replay.files)
-    await write_table_files(disk, identity, replay.walked, promises)
+    await write_table_files(disk, identity, replay.tables_beside, promises)
     await remove_retired(disk, replay.retired_there)
     return Restarted(replay.ledgers, entries, replay.files, opened)

@@ -120,10 +120,13 @@ async def running(
     *,
     file_bytes_max: int = 1 << 30,
     ahead_bytes: int = 0,
+    noted: JournalEnd = NO_END,
     clean_stop: bool = True,
 ) -> AsyncIterator[Running]:
     """Restart and run; at the end stop cleanly, or as a process that is killed."""
-    found = await restarted(disk, file_bytes_max=file_bytes_max, ahead_bytes=ahead_bytes)
+    found = await restarted(
+        disk, noted=noted, file_bytes_max=file_bytes_max, ahead_bytes=ahead_bytes
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(found.journal.run)
         yield found

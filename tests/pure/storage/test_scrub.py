@@ -8,6 +8,7 @@ from geolog.ledger.rate_limit import RateLimit
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.messages import Answer
 from regions.protocol.records import file_name
+from regions.storage.journal import JournalEnd
 from regions.storage.scrub import Scrub
 from regions.storage.sealed_files import SealedFiles
 from sim.memory_disk import MemoryDisk
@@ -67,7 +68,8 @@ async def test_a_damaged_entry_is_found_told_once_and_taken_again(
 @pytest.mark.parametrize("at", [-1, -100, -700])
 async def test_a_damaged_table_is_found(autojump_clock: MockClock, at: int) -> None:
     disk = await a_disk()
-    async with running(disk) as node:
+    end = JournalEnd(2, len(disk.content(file_name(2))))
+    async with running(disk, noted=end) as node:
         content = bytearray(disk.content(file_name(2)))
         content[at] ^= 1
         disk.overwrite(file_name(2), bytes(content))
