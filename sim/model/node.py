@@ -56,8 +56,6 @@ class Node:
     """The highest fence that it has acknowledged (law 7)."""
     absences: frozenset[int] = frozenset()
     """Entries of which it said ABSENT to a recovery (law 6)."""
-    is_restarted: bool = False
-    """Whether its clients have to connect again."""
     _keys: dict[object, Packet] = attrs.field(factory=dict, init=False, eq=False)
     """What `key` gave before: it is asked in many states."""
     _minded: dict[Packet, bool] = attrs.field(factory=dict, init=False, eq=False)
@@ -91,7 +89,6 @@ class Node:
             tuple(renamed(packet, names) for packet in self.waiting),
             self.promised_epoch,
             tuple(sorted(self.absences)),
-            self.is_restarted,
         )
 
     def receive(self, packet: Packet) -> list[Packet]:
@@ -136,7 +133,11 @@ class Node:
         )
         self.entries = self.synced_entries
         self.unsynced = self.waiting = ()
-        self.is_restarted = True
+
+    @property
+    def has_to_lose(self) -> bool:
+        """Whether it knows anything that is not on disk."""
+        return bool(self.unsynced) or _fields(self.replica) != self.synced_replica
 
     def check(self) -> None:
         """Law 7: an acknowledged fence is on disk, and in force."""

@@ -9,6 +9,8 @@ Not every order is tried, where another leads to the same:
 - A node that has records to sync goes on until it has synced or lost its power, before anybody
   else does anything: until then nobody hears of what it has taken, and all that others could do
   meanwhile they can do before.
+- A node loses its power only when it has something to lose, and is connected to again at once:
+  what it is sent then may come late, as anything may.
 - Messages that can change nothing any more are dropped (`_can_matter`). A refused owner is not
   told: one that goes on is more of a danger.
 - Once the ledger is closed the recoverers are over, and their requests are dropped: all that
@@ -232,9 +234,7 @@ class State:
     def _node_steps(self, node: Node) -> Iterator[tuple[str, "Callable[[], State]"]]:
         if node.unsynced:
             yield f"node {node.slot} syncs", partial(self._sync, node)
-        if node.is_restarted:
-            yield f"node {node.slot} is connected to again", partial(self._connect_again, node)
-        if self.crashes_count < self.shape.crashes_max:
+        if node.has_to_lose and self.crashes_count < self.shape.crashes_max:
             for kept in range(len(node.unsynced) + 1):
                 what = f"node {node.slot} loses power, {kept} unsynced records stay"
                 yield what, partial(self._lose_power, node, kept)
@@ -246,19 +246,14 @@ class State:
     def _lose_power(self, node: Node, kept_count: int) -> "State":
         twin = node.copied()
         twin.lose_power(kept_count)
-        state = self._with_node(twin, self.packets)
-        return attrs.evolve(state, crashes_count=self.crashes_count + 1)
-
-    def _connect_again(self, node: Node) -> "State":
-        twin, owner = node.copied(), self.owner.copied()
-        twin.is_restarted = False
-        recoverers = tuple(one.copied() for one in self.recoverers)
+        owner, recoverers = self.owner.copied(), tuple(one.copied() for one in self.recoverers)
         packets = self.packets.union(
             owner.connect_again(node.slot),
             *(one.connect_again(node.slot) for one in recoverers),
         )
         state = self._with_node(twin, packets)
-        return attrs.evolve(state, owner=owner, recoverers=recoverers)
+        count = self.crashes_count + 1
+        return attrs.evolve(state, owner=owner, recoverers=recoverers, crashes_count=count)
 
     def _with_node(self, twin: Node, packets: frozenset[Packet]) -> "State":
         nodes = (*self.nodes[: twin.slot], twin, *self.nodes[twin.slot + 1 :])

@@ -10,19 +10,29 @@ from contextlib import ExitStack, contextmanager
 import attrs
 
 from geolog.client.partition_metadata import PartitionMetadata
+from geolog.ledger import ledger_recovery
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.ledger.recovery_run import RecoveryRun
+from geolog.ledger.replacement_finder import ReplacementFinder
 from geolog.protocol.add_window import AddWindow
 from geolog.protocol.fencing import FenceRound
 from geolog.protocol.recovery import Recovery
 from geolog.protocol.replica import LedgerReplica
+from regions.protocol.ledgers import Ledgers
 from regions.storage import identity, restart
+from regions.storage.entries import EntryStore
 from regions.storage.journal import Journal
+from regions.storage.outbox import Budget
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
+from sim.world.metadata import WorldMetadata
+from topology.errors import OutcomeUnknownError
+
+# A planted bug reaches into the private state of what it spoils.
+# ruff: noqa: SLF001
 
 Patch = tuple[object, str, object]
 """What is replaced: of which class or module, which name, by what."""
@@ -42,6 +52,16 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         1,
         "recovery's reads do not fence",
         [(RecoveryRun, "_question", client_bugs.question_without_fence)],
+    ),
+    "recovery-from-zero": PlantedBug(
+        2,
+        "recovery starts at the first entry of all, whatever the LAC and the last fragment",
+        [(ledger_recovery._Round, "run", client_bugs.recover_from_zero)],
+    ),
+    "corrupt-as-absent": PlantedBug(
+        3,
+        "a node says of a damaged entry that there is none",
+        [(EntryStore, "_checked", node_bugs.corrupt_is_absent)],
     ),
     "timeout-as-absent": PlantedBug(
         4,
@@ -76,6 +96,16 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "a node keeps a fence in memory only",
         [(LedgerReplica, "_persist_fence", node_bugs.fence_in_memory)],
     ),
+    "delete-drops-fence": PlantedBug(
+        10,
+        "a node that deletes a ledger forgets that it was fenced",
+        [(Ledgers, "delete", node_bugs.delete_and_forget)],
+    ),
+    "any-instance": PlantedBug(
+        11,
+        "a node takes what was meant for another instance",
+        [(LedgerReplica, "on", node_bugs.on_any_instance)],
+    ),
     "empty-disk-boots": PlantedBug(
         12,
         "a node that finds an empty disk at its place starts as a new one",
@@ -102,6 +132,34 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
             )
         ],
     ),
+    "fence-forgets-lac": PlantedBug(
+        19,
+        "a fence sets a node's LAC back",
+        [(LedgerReplica, "restore_fence", node_bugs.fence_forgets_lac)],
+    ),
+    "replacement-anywhere": PlantedBug(
+        28,
+        "members are replaced by any nodes, whatever their regions",
+        [(ReplacementFinder, "_replace", client_bugs.replace_anywhere)],
+    ),
+    "unbounded-answers": PlantedBug(
+        31,
+        "answers wait at a node without bound",
+        [(Budget, "has_room", property(node_bugs.has_always_room))],
+    ),
+    "unknown-as-refused": PlantedBug(
+        32,
+        "an append whose answer is lost is reported as refused",
+        [(OutcomeUnknownError, "outcome", "refused")],
+    ),
+    "ack-across-reconnect": PlantedBug(
+        33,
+        "an answer counts for all that was sent before, over whichever connection",
+        [
+            (AddWindow, "on_slot_back", client_bugs.send_nothing_again),
+            (AddWindow, "on_synced", client_bugs.count_all_before),
+        ],
+    ),
     "tail-not-synced-again": PlantedBug(
         34,
         "records above the mark are served after a restart without another sync",
@@ -126,6 +184,11 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         39,
         "the end of an open ledger is where an ack set no longer says HAVE",
         [(LedgerReader, "probe_tail", client_bugs.tail_at_have)],
+    ),
+    "metadata-not-synced": PlantedBug(
+        40,
+        "the end of a stream is read from a metadata server that may be behind",
+        [(WorldMetadata, "sync", client_bugs.sync_nothing)],
     ),
 }
 """By name."""

@@ -1,7 +1,7 @@
 """Defects of writers, recovery and readers: what stands in the place of a good method."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import trio
 
@@ -10,11 +10,13 @@ from geolog.ledger.connection import AddSink, NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_reader import LedgerReader, TailView
+from geolog.ledger.ledger_recovery import _Round
 from geolog.ledger.recovery_run import RecoveryRun
-from geolog.ledger.replacement_finder import ReplacementFound
+from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.documents import seal_document
+from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.seam import Operation
-from geolog.protocol.add_window import AddWindow, AdvanceLac
+from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_change import LedgerChange
@@ -22,8 +24,11 @@ from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.messages import Answer, Probe, ProbeAnswer, Read
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
 from geolog.wire.entry import EncodedEntry
-from topology.errors import GeologError
+from sim.world.metadata import WorldMetadata
+from topology.errors import GeologError, NotEnoughNodesError
+from topology.placement import Adherence
 from topology.quorum import AckRule
+from topology.replacement import Replacement
 
 _add_nowait = NodeConnection.add_nowait
 
@@ -61,6 +66,43 @@ def decide_with_one_less(core: Recovery, entry: EntryId) -> RecoveryEffect | Non
         return CloseAt(core._end)
     spoken = core._silent | sum(1 << slot for slot in answers)
     return None if core._rule.write_mask(entry) & ~spoken else core._give_up(entry)
+
+
+async def recover_from_zero(run: _Round) -> LedgerRecord:
+    """Recover as the core does, but from the first entry of all."""
+    await run._fence()
+    return await run._close(await run._recover_from(EntryId(0)))
+
+
+def replace_anywhere(
+    _finder: ReplacementFinder,
+    _record: LedgerRecord,
+    slots: Collection[int],
+    nodes: Iterable[NodeRecord],
+) -> Replacement:
+    """Take any nodes, wherever they stand."""
+    names = sorted(node.instance for node in nodes)
+    if not names:
+        raise NotEnoughNodesError("there is no other node")
+    return Replacement(dict(zip(sorted(slots), names, strict=False)), Adherence.STRICT)
+
+
+def send_nothing_again(window: AddWindow, slot: int) -> list[SendAdd]:
+    """Leave what is in flight to the next answer, which is cumulative."""
+    window._lost &= ~(1 << slot)
+    return []
+
+
+def count_all_before(window: AddWindow, slot: int, entry: EntryId) -> list[AdvanceLac]:
+    """Take an answer for all entries up to its own, whichever connection they went over."""
+    for place in range(max(0, entry - window._lac)):
+        window._confirmed[place] |= 1 << slot
+    return window._release_acked_prefix()
+
+
+async def sync_nothing(_metadata: WorldMetadata, _path: str) -> None:
+    """Read on from a metadata server that may be behind."""
+    await trio.lowlevel.checkpoint()
 
 
 def hold_nothing(_window: AddWindow, _slots: Iterable[int]) -> None:

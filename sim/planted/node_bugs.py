@@ -2,10 +2,20 @@
 
 from collections.abc import Callable, Sequence
 
+import attrs
 import trio
 
-from geolog.protocol.ids import EntryId, Epoch
-from geolog.protocol.replica import Effect, LedgerReplica
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
+from geolog.protocol.messages import Answer, EntryAnswer
+from geolog.protocol.replica import (
+    NO_LIMITS,
+    Effect,
+    Held,
+    LedgerReplica,
+    LedgerRequest,
+    NodeLimits,
+)
+from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import (
     DATA_OFFSET,
     MARK,
@@ -15,16 +25,61 @@ from regions.protocol.records import (
     RecordCodec,
     file_name,
 )
+from regions.protocol.tables import Place
 from regions.storage.disk import Disk
+from regions.storage.entries import EntryStore, JournalFile, _Found
 from regions.storage.journal import Journal
 from regions.storage.open_file import OpenFile
+from regions.storage.outbox import Budget
 from sim.memory_disk import MemoryDisk
+
+# A planted bug reaches into the private state of what it spoils.
+# ruff: noqa: SLF001
+
+_on = LedgerReplica.on
+_checked = EntryStore._checked
 
 
 def fence_in_memory(replica: LedgerReplica, epoch: Epoch) -> list[Effect]:
     """Fence, and journal nothing."""
     replica.restore_fence(epoch)
     return []
+
+
+def on_any_instance(
+    replica: LedgerReplica,
+    request: LedgerRequest,
+    held: Callable[[LedgerId, EntryId], Held],
+    limits: NodeLimits = NO_LIMITS,
+) -> list[Effect]:
+    """Take what was meant for another node, which was at this address before."""
+    return _on(replica, attrs.evolve(request, instance=replica.instance), held, limits)
+
+
+def fence_forgets_lac(replica: LedgerReplica, epoch: Epoch) -> None:
+    """Fence, and forget which entries are acknowledged."""
+    replica.epoch_highest = max(replica.epoch_highest, epoch)
+    replica.is_fenced = True
+    replica.lac = NO_ENTRY
+
+
+def delete_and_forget(ledgers: Ledgers, ledger: LedgerId) -> None:
+    """Delete the ledger, and know nothing of it any more."""
+    ledgers._replicas.pop(ledger, None)
+    ledgers._first_file_ids.pop(ledger, None)
+
+
+def corrupt_is_absent(
+    entries: EntryStore, source: JournalFile, found: _Found, place: Place, body: memoryview
+) -> EntryAnswer:
+    """Say of a damaged entry that there is none."""
+    answer = _checked(entries, source, found, place, body)
+    return EntryAnswer(Answer.ABSENT) if answer.answer is Answer.CORRUPT else answer
+
+
+def has_always_room(_budget: Budget) -> bool:
+    """Let answers wait without bound."""
+    return True
 
 
 def any_add_moves_lac(
