@@ -151,7 +151,7 @@ def _request(args: Fields) -> PlacementRequest:
         write_quorum=args.count("write_quorum"),
         ack_quorum=args.count("ack_quorum"),
         exclude=frozenset(args.texts("exclude")),
-        custom_metadata=args.text_map("custom_metadata"),
+        custom_metadata=args.plain_map("custom_metadata"),
     )
 
 

@@ -87,6 +87,10 @@ class Fields:
             key: self._whole(f"{name}.{key}", item) for key, item in self._object(name).items()
         }
 
+    def plain_map(self, name: str) -> dict[str, Json]:
+        """An object of anything; empty if it is absent or null."""
+        return self._object(name)
+
     def objects(self, name: str) -> list["Fields"]:
         """A list of objects; empty if it is absent or null."""
         found = []

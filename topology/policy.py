@@ -7,6 +7,7 @@ from typing import Protocol
 import attrs
 
 from topology.errors import InvalidArgumentError
+from topology.fields import Json
 from topology.membership import Membership
 from topology.window_rule import Adherence
 
@@ -35,7 +36,7 @@ class PlacementRequest:
     write_quorum: int
     ack_quorum: int
     exclude: frozenset[str] = frozenset()
-    custom_metadata: Mapping[str, str] = attrs.field(factory=dict)
+    custom_metadata: Mapping[str, Json] = attrs.field(factory=dict)
     """What the caller knows of the ledger. Ours need none of it; another policy may."""
     now_s: float = 0.0
 

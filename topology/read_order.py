@@ -43,7 +43,7 @@ class NodeHealth:
     pending: Mapping[str, int] = attrs.field(factory=dict)
     """Requests that a node has not answered yet."""
     failed_at_entry: Mapping[str, int] = attrs.field(factory=dict)
-    """The last entry that a node failed to serve."""
+    """The last entry that a node failed to serve; below 0: none."""
     pending_threshold: int = 0
     """So many more pending than the best, and the best goes first. 0: off. While it is on, slow
     nodes are not held against: their pending requests tell of them."""
@@ -122,7 +122,7 @@ def sticky_index(
 def _replica(members: Membership, node: str, index: int, health: NodeHealth) -> _Replica:
     place = members.location_of(node)
     match members.state_of(node):
-        case NodeState.WRITABLE if node in health.failed_at_entry:
+        case NodeState.WRITABLE if health.failed_at_entry.get(node, -1) >= 0:
             kind, weight = _Class.FAILED_BEFORE, health.failed_at_entry[node]
         case NodeState.DOWN | NodeState.NEVER_REGISTERED:
             kind, weight = _Class.GONE, 0

@@ -181,6 +181,8 @@ def _policy(
     name: PolicyName, params: Fields, default: Location, local: Location | None
 ) -> PlacementPolicy | None:
     weighting = _weighting(params)
+    regions = frozenset(params.texts("regions_to_write"))
+    params.flag_or("validation", default=True)  # Ensembles are right as they are made.
     match name:
         case PolicyName.QUORUM:
             return None
@@ -201,8 +203,10 @@ def _policy(
                 default_location=default,
                 local_location=local,
                 weighting=weighting,
-                regions_to_write=frozenset(params.texts("regions_to_write")),
-                min_regions=_at_least(params, "min_regions_for_durability", 2, 0),
+                regions_to_write=regions,
+                min_regions=_at_least(
+                    params, "min_regions_for_durability", 2 if regions else 0, 0
+                ),
                 durability=_named(params, "durability", Durability, Durability.COUNT),
                 is_enforced_in_replace=params.flag_or(
                     "enforce_durability_in_replace", default=True

@@ -30,7 +30,7 @@ def main() -> int:
     members = layout.membership(is_weighted=asked.weighted)
     policy = RegionAware(
         default_location=Location("unknown", "unknown"),
-        regions_to_write=frozenset(members.writable.regions),
+        min_regions=2,
         durability=Durability.REGIONS,
         weighting=Weighting(3.0) if asked.weighted else None,
     )

@@ -2,8 +2,7 @@
 
 With `count` no A nodes of a write set lie in fewer than m regions; with `regions` the writer
 waits for m regions among the answers, and every write set should keep an ack set without any
-one region. Without `regions_to_write` nothing is enforced; two regions in a write set are
-wanted.
+one region. With m of 0 nothing is enforced; two regions in a write set are wanted.
 """
 
 import random
@@ -29,9 +28,9 @@ class RegionAware(RingPolicy):
     """Entries outlive regions."""
 
     regions_to_write: frozenset[str] = frozenset()
-    """The regions there should be; empty: no durability is enforced."""
-    min_regions: int = 2
-    """m: how many regions an entry must be in, if `regions_to_write` says which there are."""
+    """The regions there should be; others are written to as well."""
+    min_regions: int = 0
+    """m: how many regions an entry must be in; 0: none is enforced."""
     durability: Durability = Durability.COUNT
     is_enforced_in_replace: bool = True
     is_durability_disabled: bool = False
@@ -55,7 +54,7 @@ class RegionAware(RingPolicy):
         """The regions that are enforced now: 0 when none are."""
         if self.is_durability_disabled:
             return 1
-        return self.min_regions if self.regions_to_write else 0
+        return self.min_regions
 
     def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:
         inner = self.min_racks if self.is_racks_enforced else 1

@@ -135,11 +135,11 @@ class RingPolicy:
         places[slot] = None
         gone = members.location_of(ensemble[slot])
         is_bound = self._binds(rule, ring, slot)
-        judged: dict[Label, int] = {}
+        judged: dict[Label | None, int] = {}
         best: list[TreeNode] = []
         best_key: tuple[int, ...] | None = None
         for one in tree.nodes():
-            label = self._label(one.location)
+            label = self._placed(members, one.node)
             if label not in judged:
                 judged[label] = _rank_with(rule, ring, slot, label)
             if is_bound and not judged[label]:
@@ -220,7 +220,9 @@ def _without(tree: Tree, members: Membership, nodes: Collection[str]) -> Tree:
     return tree
 
 
-def _rank_with(rule: WindowRule, ring: Sequence[Label | None], slot: int, label: Label) -> int:
+def _rank_with(
+    rule: WindowRule, ring: Sequence[Label | None], slot: int, label: Label | None
+) -> int:
     """How well the write sets that a slot is in adhere with this label there."""
     tried = [*ring[:slot], label, *ring[slot + 1 :]]
     return min(rank_of(rule.judge_window(window)) for window in rule.windows_with(tried, slot))

@@ -188,7 +188,7 @@ def test_a_repair_makes_the_fewest_changes_that_there_are(
             policy = RackAware(default_location=UNKNOWN)
             judge = NaiveRacks(write, 2).judge
         case "regions":
-            policy = RegionAware(default_location=UNKNOWN, regions_to_write=frozenset("ab"))
+            policy = RegionAware(default_location=UNKNOWN, min_regions=2)
             judge = NaiveRegions(write, ack, 2, Durability.COUNT).judge
         case _:
             policy = ZoneAware(default_location=UNKNOWN, desired_zones=2, min_zones=1)

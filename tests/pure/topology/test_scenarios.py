@@ -1,0 +1,288 @@
+"""What-ifs that are wrong are refused with the reason; odd ones are answered right."""
+
+import random
+
+import pytest
+
+from topology.evaluation import Answer, evaluate
+from topology.fields import Json
+
+SIZES: dict[str, Json] = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
+
+
+def nodes(text: str) -> list[Json]:
+    """`n1=/a/r1 n2=/a/r2:down`."""
+    found: list[Json] = []
+    for word in text.split():
+        name, rest = word.split("=")
+        location, _, state = rest.partition(":")
+        found.append({"id": name, "location": location, "state": state or "writable"})
+    return found
+
+
+def answer(
+    policy: str,
+    up: str,
+    operation: str,
+    args: dict[str, Json],
+    *,
+    params: dict[str, Json] | None = None,
+    seed: int = 0,
+) -> Answer:
+    document: dict[str, Json] = {
+        "id": "x",
+        "policy": policy,
+        "nodes": nodes(up),
+        "params": params or {},
+        "operation": operation,
+        "args": args,
+    }
+    return evaluate(document, 0, random.Random(seed))
+
+
+NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack in range(3))
+
+
+@pytest.mark.parametrize(
+    ("policy", "up", "operation", "args", "params", "error", "message"),
+    [
+        ("rack", NINE, "topology_view", {}, {}, "invalid_argument", "known are default, local"),
+        (
+            "default",
+            "n=/a/r:up",
+            "topology_view",
+            {},
+            {},
+            "invalid_argument",
+            "'up'; known are",
+        ),
+        (
+            "default",
+            NINE,
+            "place",
+            {},
+            {},
+            "invalid_argument",
+            "'place' is not known; there are",
+        ),
+        ("default", "n=", "topology_view", {}, {}, "invalid_argument", "location '' is not of"),
+        ("default", "n=/r", "topology_view", {}, {}, "invalid_argument", "form /REGION/RACK"),
+        (
+            "default",
+            "n=/a/r m=/a/w/r",
+            "topology_view",
+            {},
+            {},
+            "invalid_argument",
+            "'m' stands at /a/w/r, which has 3 parts, others have 2",
+        ),
+        ("default", "n=/a/r n=/a/r", "topology_view", {}, {}, "invalid_argument", "'n' twice"),
+        (
+            "rack_aware",
+            NINE,
+            "new_ensemble",
+            {**SIZES, "write_quorum": 4},
+            {},
+            "invalid_argument",
+            "the smallest ensemble that can hold it is 4",
+        ),
+        (
+            "default",
+            NINE,
+            "new_ensemble",
+            {**SIZES, "ack_quorum": 4},
+            {},
+            "invalid_argument",
+            "ack_quorum 4 is over write_quorum 3",
+        ),
+        (
+            "region_aware",
+            NINE,
+            "new_ensemble",
+            {"ensemble_size": 9, "write_quorum": 9, "ack_quorum": 6},
+            {"regions_to_write": ["a", "b", "c"], "min_regions_for_durability": 3},
+            "invalid_argument",
+            "the smallest legal ack quorum is 7",
+        ),
+        (
+            "region_aware",
+            NINE,
+            "new_ensemble",
+            SIZES,
+            {"regions_to_write": ["a"]},
+            "invalid_config",
+            "min_regions_for_durability is 2, regions_to_write names only 1",
+        ),
+        (
+            "region_aware",
+            NINE,
+            "new_ensemble",
+            {**SIZES, "ack_quorum": 3},
+            {"regions_to_write": ["a", "b", "c"], "disallowed_regions": ["a", "b"]},
+            "not_enough_nodes",
+            "nodes are up and allowed in 1 .c: 3.: 1 short; .* forbidden in a, b",
+        ),
+        (
+            "rack_aware",
+            "a=/x/r1 b=/x/r1 c=/x/r1 d=/x/r2",
+            "new_ensemble",
+            {"ensemble_size": 4, "write_quorum": 2, "ack_quorum": 2},
+            {"enforce_min_racks": True},
+            "not_enough_nodes",
+            "at least 2 nodes must lie outside rack /x/r1, there are 1: 1 short",
+        ),
+        (
+            "zone_aware",
+            NINE,
+            "new_ensemble",
+            {**SIZES, "ensemble_size": 4},
+            {},
+            "invalid_argument",
+            "ensemble_size 4 is no multiple of write_quorum 3: .*; 6 is",
+        ),
+        (
+            "zone_aware",
+            NINE,
+            "new_ensemble",
+            SIZES,
+            {"min_zones": 4},
+            "invalid_config",
+            "min_zones is 4, over desired_zones 3",
+        ),
+        (
+            "local_node",
+            NINE,
+            "new_ensemble",
+            SIZES,
+            {"local_location": "/a/r1"},
+            "invalid_argument",
+            "the local node is one",
+        ),
+        (
+            "default",
+            NINE,
+            "topology_view",
+            {"relocate": {"z": "/a/r"}},
+            {},
+            "invalid_argument",
+            "relocate names 'z', which is not among the nodes",
+        ),
+        (
+            "default",
+            NINE,
+            "topology_view",
+            {},
+            {"local_locatoin": "/a/r"},
+            "invalid_config",
+            "the nearest is 'local_location'",
+        ),
+        (
+            "rack_aware",
+            NINE,
+            "reorder_read",
+            {"ensemble": ["a0"], "write_set": [1]},
+            {},
+            "invalid_argument",
+            "write_set has 1; the ensemble has indices 0 to 0",
+        ),
+        (
+            "rack_aware",
+            NINE,
+            "replace_node",
+            {**SIZES, "ensemble": ["a0", "a1", "a2"], "replace": "b0"},
+            {},
+            "invalid_argument",
+            "'b0' is not in the ensemble a0, a1, a2",
+        ),
+    ],
+)
+def test_what_cannot_be_answered_says_why(
+    policy: str,
+    up: str,
+    operation: str,
+    args: dict[str, Json],
+    params: dict[str, Json],
+    error: str,
+    message: str,
+) -> None:
+    found = answer(policy, up, operation, args, params=params)
+
+    assert (found["id"], found["error"]) == ("x", error)
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(found["message"])
+
+
+def test_what_is_no_object_is_an_answer_with_its_number() -> None:
+    assert evaluate(7, 3, random.Random(0)) == {
+        "error": "invalid_argument",
+        "message": "scenario 3 is 7; it must be an object",
+    }
+
+
+def test_a_seed_makes_the_answer_the_same() -> None:
+    document: dict[str, Json] = {
+        "policy": "default",
+        "nodes": nodes(NINE),
+        "operation": "new_ensemble",
+        "args": SIZES,
+        "seed": 5,
+    }
+
+    assert evaluate(document, 0, random.Random(1)) == evaluate(document, 0, random.Random(2))
+
+
+def test_nodes_of_a_lost_region_are_replaced_one_after_another() -> None:
+    up = NINE.replace("/c/r0", "/c/r0:down").replace("/c/r1", "/c/r1:down")
+    up = up.replace("/c/r2", "/c/r2:down")
+    params: dict[str, Json] = {"regions_to_write": ["a", "b", "c"]}
+    sizes: dict[str, Json] = {"ensemble_size": 6, "write_quorum": 6, "ack_quorum": 4}
+    ensemble = ["a0", "b0", "c0", "a1", "b1", "c1"]
+    for lost in ("c0", "c1"):
+        found = answer(
+            "region_aware",
+            up,
+            "replace_node",
+            {**sizes, "ensemble": list[Json](ensemble), "replace": lost},
+            params=params,
+        )
+        ensemble[ensemble.index(lost)] = str(found["node"])
+
+    assert sorted(node[0] for node in ensemble) == ["a", "a", "a", "b", "b", "b"]
+
+
+def test_the_clients_region_and_rack_come_first() -> None:
+    for seed in range(10):
+        params: dict[str, Json] = {"local_location": "/b/r1"}
+        by_region = answer(
+            "region_aware", NINE, "new_ensemble", SIZES, params=params, seed=seed
+        )
+        by_rack = answer("rack_aware", NINE, "new_ensemble", SIZES, params=params, seed=seed)
+
+        assert str(by_region["ensemble"])[2] == "b"
+        assert str(by_rack["ensemble"])[2:4] == "b1"
+
+
+def test_regions_durability_is_strict_only_if_any_region_may_go() -> None:
+    params: dict[str, Json] = {"durability": "regions", "min_regions_for_durability": 2}
+    for ensemble, adherence in (
+        (["a0", "b0", "c0"], "strict"),
+        (["a0", "a1", "b0"], "soft"),
+        (["a0", "a1", "a2"], "fail"),
+    ):
+        args: dict[str, Json] = {**SIZES, "ensemble": list[Json](ensemble)}
+
+        assert answer("region_aware", NINE, "check_adherence", args, params=params) == {
+            "id": "x",
+            "adherence": adherence,
+        }
+
+
+def test_a_replacement_that_is_not_strict_about_zones_prefers_a_known_zone() -> None:
+    up = "a=/z1/u1 b=/z2/u1 c=/z3/u1 d=/z3/u2 e=/default-zone/default-upgradedomain"
+    args: dict[str, Json] = {**SIZES, "ensemble": ["a", "b", "c"], "replace": "c"}
+    for seed in range(10):
+        found = answer(
+            "zone_aware", up, "replace_node", args, params={"strict_zones": False}, seed=seed
+        )
+
+        assert (found["node"], found["adherence"]) == ("d", "strict")
