@@ -69,12 +69,16 @@ class Screen:
         self._console.print(
             f"[dim]all answer after {took_s:.1f} s, on 127.0.0.1; in another terminal try[/]\n"
             f"  export GEOLOG_CONFIG={plan.settings_file}\n"
-            f"  {command} cluster health  [dim]|[/]  {command} demo ls"
-            f"{'' if plan.wan is None else f'  [dim]|[/]  {command} wan show'}\n"
+            f"  {command} cluster health  [dim]|[/]  {command} demo ls\n"
             f"  {command} demo kill {plan.regions[-1]}"
             f"  [dim]|[/]  {command} demo restart {plan.regions[-1]}",
             soft_wrap=True,
         )
+        if plan.wan is not None:
+            self._console.print(
+                f"  {command} wan show  [dim]|[/]  {command} wan cut {plan.regions[-1]} all",
+                soft_wrap=True,
+            )
 
     def happened(self, mark: str, what: str, details: str) -> None:
         """One line of the story: `good`, `bad` or `plain`, what happened, and its figures."""
