@@ -93,8 +93,17 @@ def plan_to_survive(
 
 
 def quorums_to_survive(survive: str, candidates: Iterable[Candidate]) -> QuorumConfig:
-    """The quorums of `plan_to_survive` alone."""
-    return plan_to_survive(survive, candidates).quorum
+    """The quorums of `plan_to_survive`, for ensembles that are dealt over regions.
+
+    InvalidArgumentError for a rack: regions take turns first, so two nodes may share one.
+    """
+    plan = plan_to_survive(survive, candidates)
+    if plan.loss.kind == "rack":
+        raise InvalidArgumentError(
+            f"survive {survive!r} cannot be promised where nodes are spread over regions first:"
+            " ask for '1 node', or for '1 region', which is more"
+        )
+    return plan.quorum
 
 
 def _counts(loss: Loss, candidates: Iterable[Candidate]) -> dict[str, int]:

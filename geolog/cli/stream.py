@@ -1,6 +1,5 @@
 """`geolog stream`: make streams, look at them, change, seal, truncate and delete them."""
 
-import re
 import time
 from typing import Literal
 
@@ -14,8 +13,7 @@ from geolog.cli.quantities import parse_bytes, parse_seconds
 from geolog.cli.session import ask
 from geolog.client.bounds import parse_bound
 from geolog.client.descriptions import StreamDescription
-
-_SURVIVE = re.compile(r"[1-9][0-9]* regions?")
+from topology.survive import Loss
 
 
 @click.group(cls=Noun, name="stream")
@@ -103,10 +101,8 @@ def create(
     sizes = (ensemble, write_quorum, ack_quorum, min_regions)
     if survive is not None and any(size is not None for size in sizes):
         raise click.UsageError("give --survive, or the quorum sizes, not both")
-    if survive is not None and not _SURVIVE.fullmatch(survive):
-        raise click.UsageError(
-            f"--survive {survive!r}: write '1 region', or give the quorum sizes"
-        )
+    if survive is not None:
+        Loss.parse(survive)
     if all(size is None for size in sizes):
         survive = survive or "1 region"
     description = ask(

@@ -52,6 +52,8 @@ def test_what_cannot_be_promised_is_refused_with_what_can() -> None:
         quorums_to_survive("3 regions", up("a3 b3 c3"))
     with pytest.raises(InvalidArgumentError, match=r"lies in one region; .*'1 node', '1 rack'"):
         plan_to_survive("1 region", up("a9"), is_regional=True)
+    with pytest.raises(InvalidArgumentError, match="spread over regions first"):
+        quorums_to_survive("1 rack", up("a4 b4"))
 
 
 @given(st.lists(st.integers(1, 6), min_size=3, max_size=5), st.integers(0, 99))
