@@ -12,7 +12,10 @@ from regions.protocol.tables import EntryRow, SealedTable
 
 
 class Sweep:
-    """One walk over a file: `prepare` to its end, then `windows`."""
+    """One walk over a file: `prepare` to its end, then `windows`.
+
+    Of a file whose end is gone the table still tells all entries; those come last.
+    """
 
     def __init__(self, table: SealedTable, *, size_bytes: int, window_bytes: int) -> None:
         self._table = table
@@ -24,12 +27,12 @@ class Sweep:
 
     def prepare(self, *, step: int) -> Iterator[int]:
         """Deal the rows out, `step` of them at a time; gives how many were."""
-        count = len(self._table)
+        count, last = len(self._table), len(self._windows) - 1
         for first in range(0, count, step):
             end = min(first + step, count)
             for row in range(first, end):
-                offset = self._table.offset(row)
-                self._windows[offset // self._window_bytes].append(row)
+                window = self._table.offset(row) // self._window_bytes
+                self._windows[min(window, last)].append(row)
             yield end - first
 
     def windows(self, *, rows_max: int) -> Iterator[list[EntryRow]]:

@@ -249,15 +249,17 @@ def test_what_is_chosen_fits_and_is_worth_it(files: list[FileUse], room_bytes: i
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 300)), max_size=60),
     st.integers(64, 4096),
     st.integers(1, 7),
+    st.floats(0.0, 1.0),
 )
-def test_a_sweep_gives_each_entry_once_in_order_of_its_place(
-    entries: list[tuple[int, int]], window_bytes: int, rows_max: int
+def test_a_sweep_gives_each_entry_once_in_order_of_its_place_also_of_a_file_that_was_cut(
+    entries: list[tuple[int, int]], window_bytes: int, rows_max: int, left_share: float
 ) -> None:
     table, offset = OpenTable(), 4096
     for entry, (ledger, length) in enumerate(entries):
         table.add(ledger, entry, offset, length, 0)
         offset += length
-    sweep = Sweep(table.sealed(), size_bytes=offset, window_bytes=window_bytes)
+    size_bytes = int(offset * left_share)
+    sweep = Sweep(table.sealed(), size_bytes=size_bytes, window_bytes=window_bytes)
     assert sum(sweep.prepare(step=5)) == len(entries)
     pieces = list(sweep.windows(rows_max=rows_max))
     assert [row.entry for piece in pieces for row in piece] == list(range(len(entries)))
