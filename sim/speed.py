@@ -1,4 +1,4 @@
-"""`python -P -m sim.speed`: simulated seconds a second of one core, for a world of nine nodes."""
+"""`python -P -m sim.speed`: simulated seconds a second of a core, for a world of nine nodes."""
 
 import sys
 import time

@@ -15,6 +15,7 @@ from sim.world.operator import OPERATOR, replacing
 from sim.world.world import World
 
 _SLOW_DISK_FACTOR = 100.0
+_MET_AT_START_CHANCE = 0.5
 
 
 @contextmanager
@@ -87,7 +88,7 @@ def wrong_disk(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
-    """Synced bytes of a node change: a bit flips, or a sector is zero, or another's."""
+    """Synced bytes of a node change or go; it may meet that at its next start."""
     host = one_of(rng, nodes_harmable(world))
     if host is None:
         yield None
@@ -100,6 +101,9 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
         yield f"{host} restarted"
         return
     world.harmed.add(world.cores[host].instance)
+    if rng.random() < _MET_AT_START_CHANCE:
+        world.kill(host)
+        world.restart(host)
     yield f"{host} {harm}"
 
 

@@ -9,6 +9,8 @@ from random import Random
 from regions.protocol.records import file_id_of
 from sim.memory_disk import SECTOR_BYTES, MemoryDisk
 
+_CUT_CHANCE = 0.3
+
 
 def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
     """Change some bytes of some file; what was done, or None if there is nothing to harm."""
@@ -18,6 +20,10 @@ def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
         return None
     name = rng.choice(names)
     content = disk.content(name)
+    if rng.random() < _CUT_CHANCE:
+        length = rng.randrange(len(content))
+        disk.overwrite(name, content[:length])
+        return f"the end of {name} from {length} on"
     if rng.random() < 0.5:
         offset = rng.randrange(len(content))
         harmed = bytes([content[offset] ^ 1 << rng.randrange(8)])
