@@ -1,0 +1,69 @@
+"""Planted bugs: harsh histories find them, and no bug stays behind when its hunt is over."""
+
+import pytest
+
+from geolog.protocol.recovery import Recovery
+from sim.planted.bugs import PLANTED_BUGS, planted
+from sim.planted.hunt import CHAOS_S, Found, Hunted, hunt, options_of_hunt, table
+from sim.world.history_laws import Violation
+
+_SEEDS_MAX = 40
+"""Histories that a hunt may take from the seed on that found the bug once; one, as a rule."""
+
+
+@pytest.mark.parametrize(
+    ("name", "first_seed"),
+    [
+        ("ack-before-sync", 0),
+        ("recovery-moves-lac", 1),
+        ("no-directory-sync", 3),
+        ("metadata-without-cas", 4),
+        ("lac-ahead", 5),
+        ("fence-in-memory", 6),
+        ("tail-at-have", 6),
+        ("timeout-as-absent", 8),
+        ("next-before-closed", 14),
+        ("fence-of-one-write-set", 16),
+    ],
+)
+def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:
+    found = hunt(name, range(first_seed, first_seed + _SEEDS_MAX))
+    assert found is not None
+    assert found.violations
+
+
+def test_a_hunt_without_seeds_finds_nothing() -> None:
+    assert hunt("ack-before-sync", []) is None
+
+
+def test_a_planted_bug_is_gone_when_its_block_ends() -> None:
+    good = Recovery.on_silence
+    with planted("timeout-as-absent"):
+        assert Recovery.on_silence is not good
+    assert Recovery.on_silence is good
+
+
+def test_each_planted_bug_can_be_put_in_and_taken_out() -> None:
+    for name, bug in PLANTED_BUGS.items():
+        before = [vars(owner)[attribute] for owner, attribute, _ in bug.patches]
+        with planted(name):
+            pass
+        assert [vars(owner)[attribute] for owner, attribute, _ in bug.patches] == before
+
+
+def test_histories_of_a_hunt_are_short_and_small() -> None:
+    options = options_of_hunt(7)
+    assert options.hazards.chaos_s == CHAOS_S
+    assert 3 <= sum(count for _, count in options.shape.nodes_by_region) <= 5
+
+
+def test_the_table_tells_the_median_the_worst_and_the_law() -> None:
+    founds = [Found(7, count, [Violation("2", "no ack set", "")]) for count in (1, 4, 9)]
+    [_, _, row] = table([Hunted(name="ack-before-sync", founds=founds, tries_count=3)])
+    assert row.startswith("| 13 `ack-before-sync` |")
+    assert row.endswith("| 3 of 3 | 4 | 9 | 2 |")
+
+
+def test_the_table_says_when_a_hunt_found_nothing() -> None:
+    [_, _, row] = table([Hunted(name="ack-before-sync", founds=[], tries_count=1)])
+    assert row.endswith("| 0 of 1 | - | - | - |")
