@@ -1,21 +1,21 @@
 """Making a ring adhere with the fewest changes: a bounded exact search.
 
-Choices of slots are tried by size, so the first that can be filled has the fewest changes. Only
-those are filled that touch every write set that is broken now. New nodes are preferred to
-members that would move to another slot.
+So many changes are tried as are surely needed, then one more, and so on: the first that suffice
+are the fewest. What is surely needed is counted over write sets that share no slot: each tells
+how many of its slots must change, whatever they change to. The same count, over the slots not
+yet decided, ends a branch as soon as the changes left cannot be enough.
 """
 
-import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from topology.ring_search import PlacementUndecidedError, obstacle_of
+from topology.ring_search import PlacementUndecidedError, find_ring
 from topology.window_rule import Adherence, Label, WindowRule
 
-REPAIR_STEPS_MAX = 20_000
-"""Slots filled by one search before it gives up: at most about 0.5 s."""
+REPAIR_STEPS_MAX = 5_000
+"""Slots decided by one search before it gives up: at most about a second."""
 
 
 @attrs.frozen
@@ -39,18 +39,16 @@ def repair_ring(
     Slots in `must_go` change in any case. None if nothing makes it adhere;
     PlacementUndecidedError if the bound was reached first.
     """
-    pool = Counter(dict(free))
-    for slot in movable:
-        label = ring[slot]
-        assert label is not None, "a node that does not count cannot move"
-        pool[label] += 1
-    if None not in ring and obstacle_of(len(ring), pool, rule, Adherence.SOFT) is not None:
-        return None
+    if None not in ring:
+        pool = Counter(dict(free))
+        pool.update(label for label in ring if label is not None)
+        if find_ring(len(ring), pool, rule) is None:
+            return None
     return _RepairSearch(ring, rule, free, movable, must_go).run()
 
 
 class _RepairSearch:
-    """Tries choices of slots, fewest first, and fills each."""
+    """Decides slot after slot: kept, or changed to a label."""
 
     def __init__(
         self,
@@ -60,113 +58,135 @@ class _RepairSearch:
         movable: frozenset[int],
         must_go: frozenset[int],
     ) -> None:
+        self._before = tuple(ring)
         self._ring = list(ring)
         self._size = len(ring)
-        self._width = min(rule.width, self._size)
         self._rule = rule
         self._free = free
         self._movable = movable
         self._must_go = must_go
+        width = min(rule.width, self._size)
+        self._is_one_window = width == self._size
+        firsts = [0] if self._is_one_window else range(self._size)
+        self._windows = [
+            tuple((first + turn) % self._size for turn in range(width)) for first in firsts
+        ]
+        self._choices: dict[int, Label | None] = {}
+        self._taken: Counter[Label] = Counter()
         self._steps = 0
 
     def run(self) -> RingRepair | None:
-        for count in range(self._size + 1):
-            for wanted in (Adherence.STRICT, Adherence.SOFT):
+        levels = [Adherence.STRICT, Adherence.SOFT] if self._rule.strict else [Adherence.SOFT]
+        for changes in range(self._size + 1):
+            for wanted in levels:
                 for is_moving in (False, True):
-                    found = self._with_changes(count, wanted, is_moving=is_moving)
-                    if found is not None:
-                        return RingRepair(found)
+                    if self._decide(0, changes, wanted, is_moving=is_moving):
+                        return RingRepair(self._changed())
         return None
 
-    def _with_changes(
-        self, count: int, wanted: Adherence, *, is_moving: bool
-    ) -> dict[int, Label] | None:
-        broken = self._broken_windows(wanted)
-        for slots in itertools.combinations(range(self._size), count):
-            chosen = frozenset(slots)
-            self._step()
-            if not all(chosen & window for window in broken):
-                continue
-            pool = Counter(dict(self._free))
-            if is_moving:
-                moved = [slot for slot in slots if slot in self._movable]
-                if not moved:
-                    continue
-                for slot in moved:
-                    label = self._ring[slot]
-                    assert label is not None
-                    pool[label] += 1
-            if pool.total() < count:
-                continue
-            found: dict[int, Label] = {}
-            if self._fill(slots, found, pool, wanted):
-                return found
-        return None
+    def _changed(self) -> dict[int, Label]:
+        return {slot: label for slot, label in self._choices.items() if label is not None}
 
-    def _broken_windows(self, wanted: Adherence) -> list[frozenset[int]]:
-        """Sets of slots of which one at least must change."""
-        return [frozenset({slot}) for slot in self._must_go] + [
-            window
-            for window in self._windows()
-            if not self._rule.may_hold([self._ring[slot] for slot in window], 0, wanted)
-        ]
-
-    def _windows(self) -> list[frozenset[int]]:
-        if self._width == self._size:
-            return [frozenset(range(self._size))]
-        return [
-            frozenset((first + turn) % self._size for turn in range(self._width))
-            for first in range(self._size)
-        ]
-
-    def _fill(
-        self,
-        slots: Sequence[int],
-        found: dict[int, Label],
-        pool: Counter[Label],
-        wanted: Adherence,
-    ) -> bool:
-        if len(found) == len(slots):
-            return True
-        slot = slots[len(found)]
-        for label in [label for label, count in pool.items() if count]:
-            self._step()
-            found[slot] = label
-            pool[label] -= 1
-            if self._can_hold(slots, found, slot, wanted) and self._fill(
-                slots, found, pool, wanted
-            ):
-                return True
-            del found[slot]
-            pool[label] += 1
-        return False
-
-    def _can_hold(
-        self,
-        slots: Sequence[int],
-        found: Mapping[int, Label],
-        changed: int,
-        wanted: Adherence,
-    ) -> bool:
-        for window in self._windows():
-            if changed not in window:
-                continue
-            labels: list[Label | None] = []
-            missing = 0
-            for slot in window:
-                if slot in found:
-                    labels.append(found[slot])
-                elif slot in slots:
-                    missing += 1
-                else:
-                    labels.append(self._ring[slot])
-            if not self._rule.may_hold(labels, missing, wanted):
-                return False
-        return True
-
-    def _step(self) -> None:
+    def _decide(self, slot: int, left: int, wanted: Adherence, *, is_moving: bool) -> bool:
         self._steps += 1
         if self._steps > REPAIR_STEPS_MAX:
             raise PlacementUndecidedError(
                 f"no repair was found within {REPAIR_STEPS_MAX} steps, though there may be one"
             )
+        if self._needed(slot, wanted) > left:
+            return False
+        if slot == self._size:
+            return self._is_supplied()
+        for label in self._labels_for(slot, left, is_moving=is_moving):
+            self._choices[slot] = label
+            if label is not None:
+                self._ring[slot] = label
+                self._taken[label] += 1
+            if self._decide(slot + 1, left - (label is not None), wanted, is_moving=is_moving):
+                return True
+            if label is not None:
+                self._ring[slot] = self._before[slot]
+                self._taken[label] -= 1
+            del self._choices[slot]
+        return False
+
+    def _needed(self, slot: int, wanted: Adherence) -> int:
+        """How many of the slots from this one on must change at least."""
+        counted = {one for one in self._must_go if one >= slot}
+        needed = len(counted)
+        for window in self._windows:
+            changes = self._rule.changes_needed([self._ring[one] for one in window], wanted)
+            if changes == 0:
+                continue
+            open_ = [one for one in window if one >= slot]
+            if len(open_) < changes:
+                return self._size + 1
+            if not counted.intersection(open_):
+                counted.update(open_)
+                needed += changes
+        return needed
+
+    def _labels_for(self, slot: int, left: int, *, is_moving: bool) -> Iterator[Label | None]:
+        """None to keep the slot, and what it may change to; of those alike only one."""
+        kind = self._kind(slot)
+        if slot not in self._must_go:
+            yield None
+        if left == 0:
+            return
+        least = None
+        if self._is_one_window:
+            # Only shares count: of slots that are alike the first change, labels in order.
+            if any(
+                label is None and self._kind(one) == kind
+                for one, label in self._choices.items()
+                if one < slot
+            ):
+                return
+            least = max(
+                (label for one, label in self._choices.items() if label and one < slot),
+                default=None,
+            )
+        in_ring = {label for label in self._ring if label is not None}
+        seen: set[tuple[str, int]] = set()
+        for label in self._pool(slot, is_moving=is_moving):
+            if label == self._before[slot] or (least is not None and label < least):
+                continue
+            if label not in in_ring and len(label) == 1:
+                key = ("new", self._supply(label))
+                if key in seen and not self._is_one_window:
+                    continue
+                seen.add(key)
+            yield label
+
+    def _kind(self, slot: int) -> tuple[Label | None, bool, bool]:
+        return self._before[slot], slot in self._movable, slot in self._must_go
+
+    def _pool(self, slot: int, *, is_moving: bool) -> list[Label]:
+        """Labels of which a node can still be had, new nodes first."""
+        found = [label for label in self._free if self._taken[label] < self._free[label]]
+        if is_moving:
+            known = {*self._free, *(one for one in self._before if one is not None)}
+            found += sorted(
+                label
+                for label in known
+                if label not in found and self._taken[label] < self._most(label, slot)
+            )
+        return found
+
+    def _supply(self, label: Label) -> int:
+        return self._free.get(label, 0) - self._taken[label]
+
+    def _most(self, label: Label, slot: int) -> int:
+        """How many nodes of a label there can be in the end, if all later ones move."""
+        moved = sum(
+            one in self._movable
+            and self._before[one] == label
+            and (one >= slot or self._choices.get(one) is not None)
+            for one in range(self._size)
+        )
+        return self._free.get(label, 0) + moved
+
+    def _is_supplied(self) -> bool:
+        return all(
+            count <= self._most(label, self._size) for label, count in self._taken.items()
+        )

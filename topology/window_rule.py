@@ -62,15 +62,37 @@ class WindowRule:
 
     def may_hold(self, window: Sequence[Label | None], missing: int, wanted: Adherence) -> bool:
         """Whether a write set with these labels and `missing` slots to fill can still hold."""
-        shares = sorted(
-            Counter(label[0] for label in window if label is not None).values(), reverse=True
-        )
-        shares += [1] * missing
-        total = sum(shares)
-        for limit in self.limits(wanted):
-            if total - sum(shares[: limit.domains]) < limit.outside_min:
-                return False
+        counts = Counter(label[0] for label in window if label is not None)
+        if not self._limits_hold([*counts.values(), *[1] * missing], wanted):
+            return False
         return self.inner_min <= 1 or self._inner_short(window) <= missing
+
+    def changes_needed(self, window: Sequence[Label | None], wanted: Adherence) -> int:
+        """At least so many slots of a whole write set must change before it can hold.
+
+        A bound from below: each change takes a slot of the fullest domain to a new one.
+        """
+        counts = Counter(label[0] for label in window if label is not None)
+        shares = sorted(counts.values(), reverse=True)
+        inner_short = self.inner_min > 1 and self._inner_short(window) > 0
+        nobody = len(window) - sum(shares)
+        for changes in range(len(window) + 1):
+            if self._limits_hold([*shares, *[1] * changes], wanted):
+                return max(changes, 1 if inner_short else 0)
+            if nobody:
+                nobody -= 1
+            elif shares:
+                shares[0] -= 1
+                shares.sort(reverse=True)
+        return len(window)
+
+    def _limits_hold(self, shares: Sequence[int], wanted: Adherence) -> bool:
+        total = sum(shares)
+        ranked = sorted(shares, reverse=True)
+        return all(
+            total - sum(ranked[: limit.domains]) >= limit.outside_min
+            for limit in self.limits(wanted)
+        )
 
     def judge_window(self, window: Sequence[Label | None]) -> Adherence:
         """How well one whole write set adheres."""

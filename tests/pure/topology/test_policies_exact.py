@@ -25,6 +25,7 @@ from topology.quorum import Durability, ack_quorum_smallest
 from topology.ring_search import PlacementUndecidedError
 
 UNKNOWN = Location("unknown", "unknown")
+QUARTERS = [Location(region, rack) for region in "ab" for rack in "xy"]
 
 
 def up(places: Sequence[Location]) -> Membership:
@@ -167,18 +168,17 @@ def test_zones_and_upgrade_domains_are_found_wherever_a_ring_has_them(
     check_placed(policy, NaiveZones(write, desired, least).judge, places, request)
 
 
-@settings(max_examples=100)
+@settings(max_examples=150, deadline=None)
 @given(
-    st.lists(
-        st.sampled_from([Location(r, k) for r in "ab" for k in "xy"]), min_size=4, max_size=6
-    ),
-    st.integers(2, 4),
-    st.integers(2, 3),
+    st.lists(st.sampled_from([*QUARTERS, Location("c", "x")]), min_size=4, max_size=7),
+    st.integers(2, 5),
+    st.integers(2, 5),
     st.sampled_from(["racks", "regions", "zones"]),
 )
 def test_a_repair_makes_the_fewest_changes_that_there_are(
     places: list[Location], size: int, write: int, kind: str
 ) -> None:
+    size = min(size, len(places))
     write = min(write, size)
     members, ensemble = up(places), [f"n{at}" for at in range(size)]
     policy: PlacementPolicy
@@ -208,3 +208,65 @@ def test_a_repair_makes_the_fewest_changes_that_there_are(
     assert changes == fewest[0]
     if changes:
         assert repaired.adherence.value == fewest[1]
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.sampled_from(QUARTERS), min_size=3, max_size=8),
+    st.integers(2, 4),
+    st.integers(1, 4),
+    st.sampled_from(["racks", "regions", "survival", "zones"]),
+)
+def test_a_replacement_is_the_best_there_is_and_is_refused_only_where_none_adheres(
+    places: list[Location], size: int, write: int, kind: str
+) -> None:
+    size = min(size, len(places) - 1)
+    write = min(write, size)
+    m = min(2, write)
+    members, ensemble = up(places), [f"n{at}" for at in range(size)]
+    policy: PlacementPolicy
+    ack = ack_quorum_smallest(write, m, Durability.COUNT)
+    match kind:
+        case "racks":
+            policy = RackAware(default_location=UNKNOWN, is_enforced=True)
+            judge = NaiveRacks(write, 2).judge
+        case "regions":
+            policy = RegionAware(default_location=UNKNOWN, min_regions=m)
+            judge = NaiveRegions(write, ack, m, Durability.COUNT).judge
+        case "survival":
+            policy = RegionAware(
+                default_location=UNKNOWN, min_regions=m, durability=Durability.REGIONS
+            )
+            judge = NaiveRegions(write, ack, m, Durability.REGIONS).judge
+        case _:
+            write = size
+            policy = ZoneAware(default_location=UNKNOWN, desired_zones=2, min_zones=1)
+            judge = NaiveZones(write, 2, 1).judge
+    if judge(places[:size]) == "fail":
+        return  # What was broken before may be mended in part: another test's matter.
+    rings = [[place, *places[1:size]] for place in places[size:]]
+    wanted = max((judge(ring) for ring in rings), key=["fail", "soft", "strict"].index)
+    request = PlacementRequest(ensemble_size=size, write_quorum=write, ack_quorum=ack)
+
+    try:
+        found = policy.replace_node(members, request, ensemble, "n0", random.Random(3))
+    except NotEnoughNodesError:
+        assert wanted == "fail"
+        return
+
+    assert found.node not in ensemble
+    assert found.adherence.value == wanted
+    assert judge([members.location_of(found.node), *places[1:size]]) == wanted
+
+
+def test_a_repair_of_a_long_ring_is_found_at_once_and_changes_no_more_than_it_must() -> None:
+    # All 15 in rack 0: of each three in a row two must change, so 10 of all.
+    places = [Location("a", f"r{0 if number < 15 else number % 5}") for number in range(75)]
+    ensemble = [f"n{number}" for number in range(15)]
+    policy = RackAware(default_location=UNKNOWN, min_racks=3)
+    request = PlacementRequest(ensemble_size=15, write_quorum=3, ack_quorum=2)
+
+    repaired = policy.repair(up(places), request, ensemble, random.Random(1))
+
+    changes = sum(one != other for one, other in zip(repaired.nodes, ensemble, strict=True))
+    assert (changes, repaired.adherence.value) == (10, "strict")
