@@ -66,9 +66,9 @@ class StorageConfig:
     file: in it fences can still be written when the disk is full. Less when little is free."""
 
     in_flight_bytes_max: int = 64 << 20
-    """Entries received but not yet on disk; data directories have equal shares of it. At the
-    bound connections with adds are not read on, so that their senders wait; nothing is
-    refused."""
+    """Memory for what is received but not yet on disk, entries and all that waits for a sync;
+    data directories have equal shares of it. At the bound connections that store or fence are
+    not read on, so that their senders wait; nothing is refused."""
 
     group_bytes_max: int = 4 << 20
     """Entries that share one sync. More waiting bytes go with the next: a larger group means
@@ -78,8 +78,8 @@ class StorageConfig:
     """How long the journal rests before a mark says that all of it is synced."""
 
     tail_cache_bytes_max: int = 32 << 20
-    """Entries kept in memory after they were written, for readers at the tail; data directories
-    have equal shares of it."""
+    """Memory for entries that were written, for readers at the tail; data directories have
+    equal shares of it."""
 
     read_bytes_max: int = 4 << 20
     """Bytes of entries in one answer to a read, unless a single entry is larger."""

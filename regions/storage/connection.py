@@ -41,6 +41,7 @@ from regions.storage.doubt import settle_doubt
 from regions.storage.outbox import Budget, Outbox
 from regions.storage.read_lane import Places, ReadLane
 from regions.storage.service import StorageService
+from regions.storage.store import Store
 from topology.errors import DamagedBytesError
 
 _STRANGER_FRAME_BYTES_MAX = 4096
@@ -155,18 +156,28 @@ class ClientConnection:
             case Add():
                 self._check_ordinal(message)
                 store = self._hosted.service.on_add(message, self, self._answers)
-                if store.journal.is_full:
-                    self._answers.tell_received()
-                    await store.journal.wait_room()
-            case OpenLedger() | Fence() | Read() | Follow() | Probe() | PushLac():
+                await self._wait_room(store)
+            case OpenLedger() | Fence() | Probe():
+                service = self._hosted.service
+                service.on_request(message, self)
+                await self._wait_room(service.store_of(message.ledger))
+            case Read() | Follow() | PushLac():
                 self._hosted.service.on_request(message, self)
             case SettleDoubt():
                 service = self._hosted.service
                 settle_doubt(message, service.instance, service.stores, self.send_nowait)
+                for store in service.stores:
+                    await self._wait_room(store)
             case StatusRequest(request):
                 self.send_nowait(Status(request, self._hosted.status()))
             case _:
                 raise BrokenProtocolError(f"{type(message).__name__} is not for a node")
+
+    async def _wait_room(self, store: Store) -> None:
+        """Take nothing more while too much waits for the disk."""
+        if store.journal.is_full:
+            self._answers.tell_received()
+            await store.journal.wait_room()
 
     def _on_hello(self, hello: Hello) -> None:
         if self._has_said_hello.is_set():

@@ -21,6 +21,7 @@ from regions.storage.disk import DiskFailedError, DiskFile, Piece
 
 _log = logging.getLogger(__name__)
 
+_CACHED_HELD_BYTES = 240  # Memory that a cached entry takes beside its bytes.
 _READ_BYTES_MAX = 4 << 20
 """One call to the disk; more would hold up others."""
 _READ_GAP_BYTES_MAX = 16 << 10
@@ -104,8 +105,7 @@ class EntryStore:
         self._in_flight: dict[tuple[int, int], tuple[Record, bytes | memoryview]] = {}
         # By file and offset, oldest first. (A plain dict is slow to give its first item up.)
         self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self._cached_bytes = 0
-        self._cached_bytes_max = cached_bytes_max
+        self._cached_bytes, self._cached_bytes_max = 0, cached_bytes_max
         # Places, by file and offset, of which no newer copy is known; by ledger and entry.
         self._corrupt: dict[tuple[int, int], set[tuple[int, int]]] = {}
         self.on_corrupt: Callable[[LedgerId, EntryId], None] = _tell_nobody
@@ -201,10 +201,10 @@ class EntryStore:
             return  # Nobody reads at the tail what compaction moves.
         # A copy, because the body is a piece of a receive buffer, which it would keep alive.
         self._cache[self._files[-1].file_id, body_offset] = bytes(body)
-        self._cached_bytes += len(body)
+        self._cached_bytes += _CACHED_HELD_BYTES + len(body)
         while self._cached_bytes > self._cached_bytes_max:
             _, oldest = self._cache.popitem(last=False)
-            self._cached_bytes -= len(oldest)
+            self._cached_bytes -= _CACHED_HELD_BYTES + len(oldest)
 
     async def close(self) -> None:
         """Close all files."""

@@ -232,6 +232,9 @@ class BareClient:
         for _ in range(count):
             await self.send(self.reading(0, 1))
 
+    def probing(self, first: int, count: int) -> Probe:
+        return Probe(5, LEDGER, EntryId(first), count, self._instance)
+
     async def probe(self, first: int, count: int) -> ProbeAnswer:
-        await self.send(Probe(5, LEDGER, EntryId(first), count, self._instance))
+        await self.send(self.probing(first, count))
         return await self.receive_one(ProbeAnswer)

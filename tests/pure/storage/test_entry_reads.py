@@ -7,6 +7,7 @@ import trio
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.messages import Answer
@@ -15,6 +16,7 @@ from regions.protocol.tables import OpenTable
 from regions.storage.disk import DiskFailedError, Piece
 from regions.storage.entries import EntryStore, JournalFile
 from sim.memory_disk import MemoryDisk
+from tests.pure.storage.journals import restarted
 from tests.system.planted_disks import FileAsItIs
 
 LEDGER = LedgerId(7)
@@ -113,3 +115,24 @@ async def test_one_call_reads_all_that_lies_spread_over_a_file() -> None:
 
     assert {answer.answer for answer in answers} == {Answer.HAVE}
     assert [len(pieces) for file in files for pieces in file.asked] == [50, 50]
+
+
+async def test_the_cache_counts_what_small_entries_take_beside_their_bytes(
+    autojump_clock: MockClock,
+) -> None:
+    node = await restarted(MemoryDisk(), cached_bytes_max=30_000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.journal.run)
+        node.open_ledger(LEDGER)
+        for entry in range(1000):
+            node.add(LEDGER, entry, b"1")
+        await node.journal.wait_synced()
+        nursery.cancel_scope.cancel()
+
+    cached = [
+        entry
+        for entry in range(1000)
+        if node.entries.read_in_memory(LEDGER, EntryId(entry), 1, 100) is not None
+    ]
+    assert 0 < len(cached) < 200
+    assert cached[-1] == 999

@@ -1,7 +1,7 @@
 """A storage node as its clients see it."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import attrs
 import pytest
@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from geolog.metadata.nodes import list_known_nodes, list_live_nodes
-from geolog.protocol.ids import EntryId
+from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.messages import (
     AddRefused,
     AddsSynced,
@@ -18,6 +18,7 @@ from geolog.protocol.messages import (
     Fenced,
     Hello,
     LedgerOpened,
+    Message,
     Probe,
     ProbeAnswer,
     PushLac,
@@ -382,6 +383,39 @@ async def test_adds_beyond_the_bound_in_flight_wait_and_none_is_refused(
                 in_flight_bytes_highest = max(in_flight_bytes_highest, in_flight_bytes)
 
     assert 4 << 20 < in_flight_bytes_highest <= 9 << 20
+
+
+@pytest.mark.parametrize("what", ["small adds", "opens", "ledgers", "fences", "probes"])
+async def test_what_waits_for_a_disk_that_hangs_is_bounded_whatever_it_is(
+    autojump_clock: MockClock, world: World, what: str
+) -> None:
+    """Nothing of this is large: it is the number that would fill the memory."""
+    config = attrs.evolve(a_config(), in_flight_bytes_max=8 << 20)
+    async with world.node(config) as node, world.client(node) as client:
+        await client.send(client.open())
+        await client.receive_one(LedgerOpened)
+        assert isinstance(world.disk, MemoryDisk)
+        world.disk.faults = DiskFaults(sync_s=100.0)
+        await client.send(client.add(1, 0, b"holds up the disk"))
+        request_of: dict[str, Callable[[int], Message]] = {
+            "small adds": lambda number: client.add(number + 1, number, b"1"),
+            "opens": lambda _: client.open(),
+            "ledgers": lambda number: client.open(ledger=LedgerId(LEDGER + number)),
+            "fences": lambda number: client.fence(1 + number),
+            "probes": lambda _: client.probing(0, 1),
+        }
+        sent_count = 0
+        with trio.move_on_after(50):
+            while True:
+                sent_count += 1
+                await client.send(request_of[what](sent_count))
+        assert sent_count < 40_000
+        (store,) = node.service.stores
+        assert store.journal.is_full
+
+        world.disk.faults = DiskFaults()
+        await trio.sleep(200)
+        assert not store.journal.is_full
 
 
 async def test_a_node_that_is_cancelled_ends_in_order(
