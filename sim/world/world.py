@@ -406,7 +406,7 @@ def _hasty(config: StorageConfig) -> StorageConfig:
     return attrs.evolve(
         config,
         garbage_interval_s=1.0,
-        garbage_grace_s=3.0,
+        garbage_grace_s=20.0,  # Longer than a replacement rests between two attempts.
         allocated_expiry_s=10.0,
         compaction_interval_s=1.0,
         compaction_live_share_max=0.9,
