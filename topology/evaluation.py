@@ -111,8 +111,8 @@ def _after_changes(scenario: Scenario) -> Membership:
     members = members.relocated(places)
     leaving = args.texts("leave_and_rejoin")
     _check_known(members, dict.fromkeys(leaving), "args.leave_and_rejoin")
-    writable = _in_state(members, NodeState.WRITABLE)
-    readonly = _in_state(members, NodeState.READONLY) | _in_state(members, NodeState.DRAINING)
+    writable = _in_state(members, NodeState.WRITABLE) | _in_state(members, NodeState.DRAINING)
+    readonly = _in_state(members, NodeState.READONLY)
     for node in leaving:
         if members.state_of(node) not in (NodeState.DOWN, NodeState.NEVER_REGISTERED):
             members, _ = members.changed(

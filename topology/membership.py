@@ -166,6 +166,18 @@ class Membership:
             },
         )
 
+    def restored(self, nodes: Collection[str]) -> "Membership":
+        """The snapshot with these of the draining nodes writable again."""
+        return Membership(
+            self.config,
+            {
+                name: attrs.evolve(one, state=NodeState.WRITABLE)
+                if name in nodes and one.state is NodeState.DRAINING
+                else one
+                for name, one in self.members.items()
+            },
+        )
+
     def with_free_bytes(self, free_bytes: Mapping[str, int]) -> "Membership":
         """The snapshot with the free space that nodes told."""
         return Membership(
@@ -182,6 +194,8 @@ class Membership:
         if before is None:
             place = location or self.config.default_location
             return Member(node=node, location=place, state=state)
+        if before.state is NodeState.DRAINING and state is NodeState.WRITABLE:
+            state = NodeState.DRAINING  # It registers as it did; draining is not its decision.
         return attrs.evolve(before, state=state, location=location or before.location)
 
     def _left(self, member: Member, now_s: float) -> Member:

@@ -55,8 +55,8 @@ class AnyNode(RingPolicy):
                     self.adherence(members, nodes, request.write_quorum, request.ack_quorum),
                 )
         raise NotEnoughNodesError(
-            f"an ensemble of {size} is asked for, {count} nodes are up and not excluded:"
-            f" {size - count} short"
+            f"an ensemble of {size} is asked for, the number of nodes that are up and not"
+            f" excluded is {count}: {size - count} short"
         )
 
     def is_acked_adhering(

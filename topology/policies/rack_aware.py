@@ -97,8 +97,9 @@ class RackAware(RingPolicy):
         counts = {self._label(where): count for where, count in racks}
         if sum(counts.values()) < size:
             raise NotEnoughNodesError(
-                f"an ensemble of {size} is asked for, {tree.count} nodes are up and allowed"
-                f" in {len(counts)} racks: start more, or ask for a smaller one"
+                f"an ensemble of {size} is asked for, the number of nodes that are up, allowed"
+                f" and not excluded is {tree.count}: {size - tree.count} short (racks:"
+                f" {len(counts)})"
             )
         rule = self._rule(request.write_quorum, request.ack_quorum)
         ring = self._ring(size, counts, rule)

@@ -211,9 +211,9 @@ class RegionAware(RingPolicy):
                 + (f"; placement is forbidden in {', '.join(forbidden)}" if forbidden else "")
             )
         return (
-            f"an ensemble of {request.ensemble_size} is asked for, {tree.count} nodes are up,"
-            f" allowed and not excluded ({_census(tree)}): {request.ensemble_size - tree.count}"
-            " short"
+            f"an ensemble of {request.ensemble_size} is asked for, the number of nodes that are"
+            f" up, allowed and not excluded is {tree.count} ({_census(tree)}):"
+            f" {request.ensemble_size - tree.count} short"
         )
 
     def is_acked_adhering(

@@ -132,8 +132,9 @@ class ZoneAware(RingPolicy):
         size = request.ensemble_size
         if tree.count < size:
             raise NotEnoughNodesError(
-                f"an ensemble of {size} is asked for, {tree.count} nodes are up and allowed"
-                f" ({_census(tree)}): {size - tree.count} short"
+                f"an ensemble of {size} is asked for, the number of nodes that are up, allowed"
+                f" and not excluded is {tree.count} ({_census(tree)}):"
+                f" {size - tree.count} short"
             )
         ring = self._ring(tree, request, rng)
         if ring is None:  # Not strict, and nothing adheres: any nodes will do.

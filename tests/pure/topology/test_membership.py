@@ -95,6 +95,17 @@ def test_a_draining_node_is_up_and_not_placed_on() -> None:
     assert members.up.count == 2
 
 
+def test_a_node_goes_on_draining_until_it_is_restored_or_has_left() -> None:
+    draining = cluster("n1/a n2/a").draining(["n1"])
+    later, _ = registered(draining, "n1 n2")
+    left, _ = registered(later, "n2")
+    back, _ = registered(left, "n1 n2")
+
+    assert later.state_of("n1") is NodeState.DRAINING
+    assert later.restored(["n1"]).state_of("n1") is NodeState.WRITABLE
+    assert back.state_of("n1") is NodeState.WRITABLE
+
+
 def test_a_departed_node_is_a_last_resort_for_as_long_as_is_set() -> None:
     left, _ = registered(cluster("n1/a n2/b", stabilize_s=30.0), "n1", now_s=100.0)
     policy = AnyNode(default_location=UNKNOWN)
@@ -104,7 +115,7 @@ def test_a_departed_node_is_a_last_resort_for_as_long_as_is_set() -> None:
         return set(policy.new_ensemble(left, request, random.Random(1)).nodes)
 
     assert placed(129.0) == {"n1", "n2"}
-    with pytest.raises(NotEnoughNodesError, match="1 nodes are up and not excluded: 1 short"):
+    with pytest.raises(NotEnoughNodesError, match="up and not excluded is 1: 1 short"):
         placed(130.0)
 
 
