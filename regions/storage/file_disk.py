@@ -90,10 +90,12 @@ class RealFile:
     """An open file of a `FileDisk`."""
 
     def __init__(self, name: str, descriptor: int, disk: "FileDisk") -> None:
+        """The file closes the descriptor, also when this fails. DiskFailedError."""
         self._name = name
         self._descriptor = descriptor
         self._disk = disk
-        self._size_bytes = os.fstat(descriptor).st_size
+        with _errors_named(f"cannot open {name} in {disk}"):
+            self._size_bytes = os.fstat(descriptor).st_size
         self._has_failed = False
 
     def __repr__(self) -> str:
@@ -193,12 +195,14 @@ class RealFile:
     async def close(self) -> None:
         """Close; nothing is synced by it."""
         await trio.lowlevel.checkpoint()
-        self._close_now()
+        with _errors_named(f"cannot close {self._name} in {self._disk}"):
+            self._close_now()
 
     def __del__(self) -> None:
         # A file that was retired is closed when the last who reads from it lets it go: were it
         # closed before, the number of its descriptor could come to mean another file.
-        self._close_now()
+        with suppress(OSError):  # All of it that counts was synced.
+            self._close_now()
 
     def _close_now(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -275,7 +279,12 @@ class FileDisk:
 
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
-        return await self.thread.do(lambda: sorted(os.listdir(self._descriptor)))
+
+        def work() -> list[str]:
+            with _errors_named(f"cannot list {self}"):
+                return sorted(os.listdir(self._descriptor))
+
+        return await self.thread.do(work)
 
     async def open(self, name: str) -> DiskFile:
         """Open an existing file for reading and writing. NotFoundError."""
@@ -318,7 +327,8 @@ class FileDisk:
 
     async def free_bytes(self) -> int:
         """Space left for this node."""
-        found = await trio.to_thread.run_sync(os.fstatvfs, self._descriptor)
+        with _errors_named(f"cannot ask how much is free in {self}"):
+            found = await trio.to_thread.run_sync(os.fstatvfs, self._descriptor)
         return found.f_bavail * found.f_frsize
 
     async def _open(self, name: str, flags: int) -> DiskFile:

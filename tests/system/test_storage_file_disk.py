@@ -129,6 +129,54 @@ async def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("refused", "what"),
+    [
+        ("listdir", "cannot list"),
+        ("open", "cannot open one"),
+        ("fstat", "cannot open one"),
+        ("fstatvfs", "cannot ask how much is free"),
+        ("pread", "cannot read one"),
+        ("pwritev", "cannot write one"),
+        ("fdatasync", "cannot write one"),
+        ("posix_fallocate", "cannot allocate 100 bytes for one"),
+        ("ftruncate", "cannot cut one"),
+        ("close", "cannot close one"),
+        ("rename", "cannot rename one to two"),
+        ("unlink", "cannot remove one"),
+        ("fsync", "cannot sync directory"),
+    ],
+)
+async def test_an_error_of_any_call_is_the_disk_s_and_says_what_it_was_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str, what: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"synced"])
+        ask = {
+            "listdir": disk.list,
+            "open": lambda: disk.open("one"),
+            "fstat": lambda: disk.open("one"),
+            "fstatvfs": disk.free_bytes,
+            "pread": lambda: file.read(0, 2 << 20),
+            "pwritev": lambda: file.write(0, [b"more"]),
+            "fdatasync": lambda: file.write_synced(0, [b"more"]),
+            "posix_fallocate": lambda: file.allocate(0, 100),
+            "ftruncate": lambda: file.truncate(2),
+            "close": file.close,
+            "rename": lambda: disk.rename("one", "two"),
+            "unlink": lambda: disk.remove("one"),
+            "fsync": disk.sync_directory,
+        }
+        with monkeypatch.context() as patched:
+            patched.setattr(os, refused, fail)
+            with pytest.raises(DiskFailedError, match=rf"{what}.* {tmp_path}.*error"):
+                await ask[refused]()
+
+
+@pytest.mark.parametrize(
     ("number", "error"),
     [(errno.EIO, DiskFailedError), (errno.ENOSPC, DiskFullError)],
     ids=["EIO", "ENOSPC"],
