@@ -23,7 +23,7 @@ _SEEDS_MAX = 40
         ("tail-at-have", 6),
         ("timeout-as-absent", 8),
         ("next-before-closed", 14),
-        ("fence-of-one-write-set", 16),
+        ("fence-forgets-lac", 0),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:
