@@ -88,10 +88,12 @@ class GarbageCollector:
 
     async def look_at_all(self) -> None:
         """One round. Raises what metadata raises; what was deleted before that stays so."""
+        # Before the counter is read: what is made meanwhile is not yet below it.
+        ledgers = self._ledgers()
         present = await self._present()
         if present is None:
             return
-        for ledger in self._ledgers():
+        for ledger in ledgers:
             await self._look_at(ledger, present)
         self.counts.rounds += 1
         self.counts.candidates = len(self._watch)

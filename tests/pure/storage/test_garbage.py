@@ -14,6 +14,7 @@ from geolog.metadata.documents import seal_document
 from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import ClusterRecord
 from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Stored
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.protocol.messages import (
@@ -140,6 +141,33 @@ async def test_a_closed_ledger_without_a_fragment_here_goes(
         await check_refuses_all(client, elsewhere.record.ledger)
         assert await is_held(client, here.record.ledger)
         assert await is_held(client, unclosed.record.ledger)
+
+
+async def test_a_ledger_made_while_metadata_is_asked_is_no_sign_of_old_metadata(
+    autojump_clock: MockClock,
+    world: World,
+    owner: Owner,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world.node() as node, world.client(node) as client:
+        await owner.open(node.instance)
+        find = MemoryMetadata.find
+
+        async def find_and_make_one(
+            session: MemoryMetadata, path: str, *, changed: trio.Event | None = None
+        ) -> Stored | None:
+            found = await find(session, path, changed=changed)
+            if session is world.node_session and path == PATHS.ledger_next:
+                made = await owner.open(node.instance)
+                await client.store(b"zero", ledger=made.record.ledger)
+            return found
+
+        monkeypatch.setattr(MemoryMetadata, "find", find_and_make_one)
+        for _ in range(3):
+            await node.garbage.look_at_all()
+        assert node.service.statistics().ledgers_count == 3
+    assert "older" not in caplog.text
 
 
 async def test_who_adds_within_the_grace_begins_it_anew(
