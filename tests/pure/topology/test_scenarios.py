@@ -7,6 +7,7 @@ import pytest
 from topology.evaluation import Answer, evaluate
 from topology.fields import Json
 
+MOVED: dict[str, Json] = {"relocate": {"a0": "/z/r"}, "leave_and_rejoin": ["a0"]}
 SIZES: dict[str, Json] = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
 
 
@@ -286,3 +287,105 @@ def test_a_replacement_that_is_not_strict_about_zones_prefers_a_known_zone() -> 
         )
 
         assert (found["node"], found["adherence"]) == ("d", "strict")
+
+
+@pytest.mark.parametrize(
+    ("policy", "operation", "args", "expected"),
+    [
+        (
+            "default",
+            "topology_view",
+            {"relocate": {"a0": "/z/r"}, "leave_and_rejoin": ["a0"]},
+            "z",
+        ),
+        ("default", "cluster_changed", {"writable": ["a0"], "readonly": ["a1"]}, "a2"),
+        ("rack_aware", "sticky_read", {"ensemble": ["a0", "b0"], "current": 1}, "0"),
+        ("quorum", "quorum_coverage", {**SIZES, "responses": {"0": "ok", "1": "ok"}}, "True"),
+        (
+            "quorum",
+            "quorum_coverage",
+            {**SIZES, "responses": {"0": "ok", "1": "error"}},
+            "False",
+        ),
+        ("quorum", "quorum_coverage", {**SIZES, "responses": {"9": "ok"}}, "indices 0 to 2"),
+        ("quorum", "quorum_coverage", {**SIZES, "responses": {"0": "late"}}, "known are ok"),
+        ("quorum", "write_set", {**SIZES, "entry_id": -1}, "entries begin at 0"),
+        ("quorum", "new_ensemble", SIZES, "needs a policy"),
+        ("default", "new_ensemble_statistics", {**SIZES, "calls": 0}, "it must be 1 to"),
+        ("default", "check_acked", {**SIZES, "acked": []}, "True"),
+        ("region_aware", "check_acked", {**SIZES, "acked": ["a0", "a1"]}, "True"),
+        ("region_aware", "check_acked", {**SIZES, "acked": ["a0"]}, "False"),
+        ("zone_aware", "check_acked", {**SIZES, "acked": ["a0", "b0"]}, "True"),
+        ("rack_aware", "repair_to_adhere", {**SIZES, "ensemble": ["a0", "b0"]}, "has 2 nodes"),
+        ("rack_aware", "sticky_read", {"ensemble": []}, "no node to stick to"),
+        ("rack_aware", "sticky_read", {"ensemble": ["a0"], "current": 3}, "indices 0 to 0"),
+        ("rack_aware", "reorder_read", {"ensemble": ["a0"], "write_set": [0, 0]}, "twice"),
+        ("rack_aware", "reorder_read", {"ensemble": "a0", "write_set": [0]}, "must be a list"),
+        ("rack_aware", "reorder_read", {"ensemble": [7], "write_set": [0]}, "must be a string"),
+        ("default", "new_ensemble", {**SIZES, "ensemble_size": True}, "must be a whole number"),
+        ("default", "new_ensemble", {**SIZES, "ensemble_size": 0}, "fail"),
+    ],
+)
+def test_the_other_questions_are_answered(
+    policy: str, operation: str, args: dict[str, Json], expected: str
+) -> None:
+    found = answer(policy, NINE, operation, args)
+
+    assert expected in str({name: value for name, value in found.items() if name != "id"})
+
+
+def test_the_local_node_is_the_only_one_there_is() -> None:
+    one: dict[str, Json] = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+    here: dict[str, Json] = {"local_location": "/b/r1"}
+
+    def asked(operation: str, args: dict[str, Json], params: dict[str, Json]) -> Answer:
+        return answer("local_node", NINE, operation, {**one, **args}, params=params)
+
+    placed = asked("new_ensemble", {}, here)
+    elsewhere = asked("new_ensemble", {"exclude": ["b1"]}, here)
+    replaced = asked("replace_node", {"ensemble": ["b1"], "replace": "b1"}, here)
+    assert (placed["ensemble"], placed["adherence"]) == (["b1"], "strict")
+    assert elsewhere["error"] == replaced["error"] == "not_enough_nodes"
+    assert asked("new_ensemble", {}, {})["error"] == "invalid_config"
+    assert asked("repair_to_adhere", {"ensemble": ["b1"]}, here)["ensemble"] == ["b1"]
+    assert asked("check_adherence", {"ensemble": ["b1", "b2"]}, here)["adherence"] == "fail"
+    assert asked("check_acked", {"acked": ["b1"]}, here)["value"] is True
+
+
+def test_racks_that_are_not_enforced_are_spread_as_evenly_as_they_can_be() -> None:
+    up = "a=/x/r1 b=/x/r1 c=/x/r1 d=/x/r1 e=/x/r2"
+    sizes: dict[str, Json] = {"ensemble_size": 4, "write_quorum": 2, "ack_quorum": 2}
+    for seed in range(10):
+        found = answer("rack_aware", up, "new_ensemble", sizes, seed=seed)
+
+        assert "'e'" in str(found["ensemble"])
+        assert found["adherence"] == "fail"
+
+
+def test_weights_count_for_racks_and_for_replacements_too() -> None:
+    free: dict[str, Json] = dict.fromkeys(("a0", "a1", "a2", "b0", "b1", "b2", "c0"), 100)
+    free |= {"c1": 300, "c2": 300}
+    params: dict[str, Json] = {"weight_by_free_space": True, "free_space": free}
+    sizes: dict[str, Json] = {"ensemble_size": 2, "write_quorum": 2, "ack_quorum": 2}
+    for policy in ("default", "rack_aware"):
+        found = answer(
+            policy, NINE, "new_ensemble_statistics", {**sizes, "calls": 2_000}, params=params
+        )
+        counts = found["counts"]
+
+        assert isinstance(counts, dict)
+        assert 2.0 < float(str(counts["c1"])) / float(str(counts["a0"])) < 3.2
+
+
+def test_a_search_that_reaches_its_bound_is_undecided() -> None:
+    up = " ".join(
+        f"{region}{number}=/{region}/r{number}"
+        for region, count in (("a", 23), ("b", 10), ("c", 24))
+        for number in range(count)
+    )
+    sizes: dict[str, Json] = {"ensemble_size": 26, "write_quorum": 10, "ack_quorum": 8}
+    params: dict[str, Json] = {"min_regions_for_durability": 3}
+
+    assert (
+        answer("region_aware", up, "new_ensemble", sizes, params=params)["error"] == "undecided"
+    )
