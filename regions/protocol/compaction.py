@@ -29,8 +29,9 @@ class FileUse:
     """Its entries, with their headers."""
     live_bytes: int
     """Those of ledgers that are not deleted."""
-    is_table_damaged: bool = False
-    """Its table was found damaged on disk: it had better be written anew elsewhere."""
+    is_suspect: bool = False
+    """Its table was found damaged, or records of it were lost and made good: what lives in it
+    had better be written anew elsewhere, before the same file is damaged once more."""
 
     @property
     def live_share(self) -> float:
@@ -54,9 +55,7 @@ def choose_file(
     if not fitting:
         return None
     worth = [
-        each
-        for each in fitting
-        if each.live_share < policy.live_share_max or each.is_table_damaged
+        each for each in fitting if each.live_share < policy.live_share_max or each.is_suspect
     ]
     if worth:
         return min(worth, key=_cost_and_age)

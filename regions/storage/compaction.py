@@ -9,7 +9,9 @@ newer counts; after it the start removes the file.
 What the file promised (epochs, fences, deletions, retired files) stands in the table of each
 later file. The newest of these is read back and checked before any file goes. A file with a
 live entry that is damaged stays until the entry was stored again; one whose records are partly
-lost stays until that was settled. Readers in the middle of a file that goes keep it open.
+lost stays until that was settled. Then it goes, whatever lives in it: to be settled is said of
+a whole file, and would cover damage that comes later. Readers in the middle of a file that goes
+keep it open.
 """
 
 import logging
@@ -136,7 +138,8 @@ class Compaction:
             source.file_id,
             count.stored_bytes,
             count.live_bytes(self._ledgers.deleted),
-            is_table_damaged=source.file_id in self._sealed.damaged_tables,
+            is_suspect=source.file_id in self._sealed.damaged_tables
+            or source.file_id in self._ledgers.settled,
         )
 
     async def _copy(self, source: JournalFile) -> bool:

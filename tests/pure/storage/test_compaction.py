@@ -13,7 +13,12 @@ from geolog.ledger.rate_limit import RateLimit
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.messages import Answer
 from regions.protocol.compaction import CompactionPolicy, FileUse, choose_file
-from regions.protocol.records import delete_record, file_name
+from regions.protocol.records import (
+    RECORD_HEADER_BYTES,
+    delete_record,
+    file_name,
+    settle_record,
+)
 from regions.protocol.sweep import Sweep
 from regions.protocol.tables import OpenTable
 from regions.storage.compaction import Compaction
@@ -188,6 +193,32 @@ async def test_no_file_goes_while_no_later_table_can_be_read(
         assert journal_names(await disk.list()) == names
 
 
+async def test_a_file_whose_damage_was_settled_goes_before_it_is_damaged_again(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    async with compacting(disk, clean_stop=False) as it:
+        it.node.open_ledger(1)
+        await it.add_all(1, 100)
+    content = disk.content(file_name(1))
+    disk.overwrite(file_name(1), content[:-1] + b"?")  # Its table,
+    header_at = content.index(body_of(1, 5)) - RECORD_HEADER_BYTES
+    disk.overwrite_at(file_name(1), header_at, b"rot")  # and a record.
+    async with compacting(disk) as it:
+        await it.compact_all()
+        assert file_name(1) in disk.names, "it puts ledgers in doubt"
+        lost = [n for n in range(100) if await it.node.read(1, n) is Answer.UNKNOWN]
+        assert lost == [5]
+        await it.add_all(1, 1, first=5)  # As a repair does that then settles.
+        it.node.journal.append_nowait(settle_record(1, 1))
+        it.node.ledgers.settle(1, 1)
+        await it.compact_all()
+        assert file_name(1) not in disk.names
+        await it.check(1, 100)
+    async with compacting(disk.crash()) as it:
+        await it.check(1, 100)
+
+
 async def test_many_small_files_become_one(autojump_clock: MockClock) -> None:
     disk = MemoryDisk()
     policy = CompactionPolicy(live_share_max=0.5, small_bytes=4 << 10)
@@ -221,7 +252,7 @@ async def test_a_reader_of_a_file_that_goes_is_answered(autojump_clock: MockCloc
 
 uses = st.builds(
     lambda file_id, stored, share, damaged: FileUse(
-        file_id, stored, int(stored * share), is_table_damaged=damaged
+        file_id, stored, int(stored * share), is_suspect=damaged
     ),
     st.integers(1, 50),
     st.integers(0, 1000),
@@ -235,7 +266,7 @@ def test_what_is_chosen_fits_and_is_worth_it(files: list[FileUse], room_bytes: i
     policy = CompactionPolicy(live_share_max=0.5, small_bytes=100)
     chosen = choose_file(files, policy, room_bytes=room_bytes)
     fitting = [each for each in files if each.live_bytes <= room_bytes]
-    worth = [each for each in fitting if each.live_share < 0.5 or each.is_table_damaged]
+    worth = [each for each in fitting if each.live_share < 0.5 or each.is_suspect]
     if chosen is None:
         assert not worth
     elif worth:
