@@ -42,12 +42,12 @@ async def settle_doubts(
     reports = []
     for node in await access.pool.live_nodes():
         try:
-            below = _doubt_below(await members.status(node.instance))
-            if below is None:
+            doubt = _doubt_of(await members.status(node.instance))
+            if doubt is None:
                 continue
-            why_not = await _why_not(access, copier, members, node, below)
+            why_not = await _why_not(access, copier, members, node, doubt.below)
             if not why_not:
-                await members.settle_doubt(node.instance, below)
+                await members.settle_doubt(node.instance, doubt.below, doubt.start_number)
         except GeologError as error:
             why_not = str(error)
         reports.append(
@@ -56,10 +56,20 @@ async def settle_doubts(
     return reports
 
 
-def _doubt_below(status: str) -> LedgerId | None:
-    """Up to which ledger a node is in doubt, as its status says; None if it is not."""
+@attrs.frozen
+class _Doubt:
+    """Up to which ledger a node is in doubt, and since which of its starts."""
+
+    below: LedgerId
+    start_number: int
+
+
+def _doubt_of(status: str) -> _Doubt | None:
+    """The doubt of a node, as its status says; None if it is in none."""
     document = json.loads(status)
-    return LedgerId(document["doubt_below"]) if document["is_any_in_doubt"] else None
+    if not document["is_any_in_doubt"]:
+        return None
+    return _Doubt(LedgerId(document["doubt_below"]), document["start_number"])
 
 
 async def _why_not(

@@ -82,11 +82,13 @@ class MemberAnswers:
             if error.reason is not Reason.NO_SUCH_LEDGER:
                 raise
 
-    async def settle_doubt(self, instance: InstanceId, ledgers_below: LedgerId) -> None:
+    async def settle_doubt(
+        self, instance: InstanceId, ledgers_below: LedgerId, start_number: int
+    ) -> None:
         """Tell a node that all that damage took from it is made good; see `SettleDoubt`."""
         await self._ask(
             instance,
-            lambda request: SettleDoubt(request, ledgers_below, instance),
+            lambda request: SettleDoubt(request, ledgers_below, start_number, instance),
             DoubtSettled,
         )
 

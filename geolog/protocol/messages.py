@@ -259,11 +259,14 @@ class SettleDoubt:
     Whoever says so has seen in metadata, for every ledger below `ledgers_below`, that it is
     deleted, was never this node's, or is CLOSED, fenced here, and intact here as far as it is
     this node's (it may have been before: a fence that was lost is taken again). `ledgers_below`
-    is at least the node's own bound (`doubt_below` in its status), else it refuses.
+    is at least the node's own bound (`doubt_below` in its status), else it refuses. It refuses
+    as well if it has started since: it may have been damaged more than was looked at.
     """
 
     request: int
     ledgers_below: LedgerId
+    start_number: int
+    """Of its status, read before anything was looked at."""
     instance: InstanceId
 
 

@@ -252,9 +252,9 @@ def _push_lac(fields: memoryview) -> PushLac:
 
 def _settle_doubt(fields: memoryview) -> SettleDoubt:
     check_length(layouts.SETTLE_DOUBT, fields)
-    request, ledgers_below, instance = layouts.SETTLE_DOUBT.unpack(fields)
-    check_numbers(request, ledgers_below)
-    return SettleDoubt(request, ledgers_below, instance.hex())
+    request, ledgers_below, start_number, instance = layouts.SETTLE_DOUBT.unpack(fields)
+    check_numbers(request, ledgers_below, start_number)
+    return SettleDoubt(request, ledgers_below, start_number, instance.hex())
 
 
 def _doubt_settled(fields: memoryview) -> DoubtSettled:

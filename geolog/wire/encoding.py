@@ -202,9 +202,9 @@ def _bare_fields(message: _Bare) -> tuple[FrameType, bytes]:
             return FrameType.REFUSED, layouts.REFUSED.pack(request, reason, epoch) + pack_text(
                 cut
             )
-        case SettleDoubt(request, below, instance):
+        case SettleDoubt(request, below, start_number, instance):
             return FrameType.SETTLE_DOUBT, layouts.SETTLE_DOUBT.pack(
-                request, below, instance_bytes(instance)
+                request, below, start_number, instance_bytes(instance)
             )
         case DoubtSettled(request):
             return FrameType.DOUBT_SETTLED, layouts.REQUEST.pack(request)

@@ -165,7 +165,13 @@ class ClientConnection:
                 self._hosted.service.on_request(message, self)
             case SettleDoubt():
                 service = self._hosted.service
-                settle_doubt(message, service.instance, service.stores, self.send_nowait)
+                settle_doubt(
+                    message,
+                    service.instance,
+                    service.start_number,
+                    service.stores,
+                    self.send_nowait,
+                )
                 for store in service.stores:
                     await self._wait_room(store)
             case StatusRequest(request):

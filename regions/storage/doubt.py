@@ -44,6 +44,7 @@ def doubt_below(stores: Sequence[Store]) -> LedgerId:
 def settle_doubt(
     request: SettleDoubt,
     instance: InstanceId,
+    start_number: int,
     stores: Sequence[Store],
     send: Callable[[Message], None],
 ) -> None:
@@ -51,6 +52,10 @@ def settle_doubt(
     if request.instance != instance:
         why = f"this node is {instance}, not the one that the request names"
         send(Refused(request.request, Reason.WRONG_INSTANCE, NO_EPOCH, why))
+        return
+    if request.start_number != start_number:
+        why = "this node has started since it was looked at, and may lack more: look again"
+        send(Refused(request.request, Reason.CONFLICT, NO_EPOCH, why))
         return
     below = doubt_below(stores)
     if request.ledgers_below < below:

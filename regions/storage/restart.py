@@ -44,6 +44,8 @@ class Restarted:
     entries: EntryStore
     files: KnownFiles
     opened: OpenFile
+    start_number: int
+    """From the salt of the new file: no two starts have the same."""
 
 
 async def restart_journal(
@@ -81,4 +83,6 @@ async def restart_journal(
     promises = promises_of(replay.ledgers, replay.files)
     await write_table_files(disk, identity, replay.tables_beside, promises)
     await remove_retired(disk, replay.retired_there)
-    return Restarted(replay.ledgers, entries, replay.files, opened)
+    # One bit less than the salt has, so that it fits a signed number.
+    start_number = int.from_bytes(header.salt, "little") >> 1
+    return Restarted(replay.ledgers, entries, replay.files, opened, start_number)

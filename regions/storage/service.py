@@ -101,6 +101,8 @@ class ServiceStatistics:
     """Whether damage took records, in some directory."""
     doubt_below: int
     """No ledger with this id or a higher one is in doubt; 0 if none is."""
+    start_number: int
+    """Another one after each start, by chance: who ends the doubt names it."""
     directories: tuple[StoreStatistics, ...]
 
 
@@ -113,6 +115,7 @@ class StorageService:
         self.instance = instance
         self.stores = tuple(stores)
         """By index of their directories."""
+        self.start_number = self.stores[0].start_number
         self.counts = ServiceCounts()
         self.garbage_watch = GarbageWatch(instance, grace_s=config.garbage_grace_s)
         self._read_bytes_max = config.read_bytes_max
@@ -144,6 +147,7 @@ class StorageService:
             ledgers_count=sum(each.ledgers_count for each in directories),
             is_any_in_doubt=any(each.is_any_in_doubt for each in directories),
             doubt_below=doubt_below(self.stores),
+            start_number=self.start_number,
             directories=directories,
         )
 

@@ -62,6 +62,8 @@ class Store:
     journal: Journal
     compaction: Compaction
     scrub: Scrub
+    start_number: int
+    """Drawn by chance at the start."""
     _space: SpaceBound
     _free_bytes: int = attrs.field(default=0, init=False)
 
@@ -174,5 +176,6 @@ async def open_store(
         journal,
         compaction,
         scrub,
+        found.start_number,
         space,
     )

@@ -52,7 +52,8 @@ async def answer_of(client: BareClient, ledger: LedgerId) -> Answer:
 
 
 async def settle(client: BareClient, node: StorageNode, below: int) -> None:
-    await client.send(SettleDoubt(9, LedgerId(below), node.instance))
+    start_number = node.service.start_number
+    await client.send(SettleDoubt(9, LedgerId(below), start_number, node.instance))
 
 
 async def test_ledgers_made_after_the_damage_are_taken_at_once(
@@ -118,8 +119,23 @@ async def test_doubt_is_not_settled_by_who_did_not_look_at_all_ledgers(
         await settle(client, node, 19)
         refused = await client.receive_one(Refused)
         assert (refused.reason, "below 20" in refused.message) == (Reason.CONFLICT, True)
-        await client.send(SettleDoubt(9, LedgerId(20), InstanceId("f" * 32)))
+        other = InstanceId("f" * 32)
+        await client.send(SettleDoubt(9, LedgerId(20), node.service.start_number, other))
         assert (await client.receive_one(Refused)).reason is Reason.WRONG_INSTANCE
+        assert await answer_of(client, OLD) is Answer.UNKNOWN
+
+
+async def test_doubt_is_not_settled_by_who_looked_before_the_node_started_again(
+    autojump_clock: MockClock, world: World
+) -> None:
+    """What it found intact then may have been damaged since."""
+    await a_damaged_disk(world)
+    async with world.node() as node:
+        looked_at = node.service.start_number
+    async with world.node() as node, world.client(node) as client:
+        await client.send(SettleDoubt(9, LedgerId(20), looked_at, node.instance))
+        refused = await client.receive_one(Refused)
+        assert (refused.reason, "look again" in refused.message) == (Reason.CONFLICT, True)
         assert await answer_of(client, OLD) is Answer.UNKNOWN
 
 

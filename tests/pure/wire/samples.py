@@ -117,6 +117,6 @@ def one_of_each_message() -> list[Message]:
         Status(7, '{"größe": 1}'),
         AddsReceived(19),
         Follow(8, ledger, entry, 100, 1 << 20, 500, INSTANCE),
-        SettleDoubt(9, ledger, INSTANCE),
+        SettleDoubt(9, ledger, 77, INSTANCE),
         DoubtSettled(9),
     ]

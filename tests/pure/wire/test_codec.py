@@ -116,7 +116,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         st.lists(answers, max_size=20).map(tuple),
     ),
     st.builds(PushLac, ledgers, epochs, positions, instances),
-    st.builds(SettleDoubt, naturals, ledgers, instances),
+    st.builds(SettleDoubt, naturals, ledgers, naturals, instances),
     st.builds(DoubtSettled, naturals),
     st.builds(StatusRequest, naturals),
     st.builds(Status, naturals, st.text(max_size=100)),
