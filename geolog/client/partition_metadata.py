@@ -127,7 +127,7 @@ class PartitionMetadata:
         """
         while True:
             read = await self.owner_latest(name)
-            if read.record.is_sealed:
+            if read.record.is_sealed or read.record.is_deleted:
                 raise _no_owner(name, read.record)
             epoch = Epoch(read.record.epoch + 1)
             session = self._paths.session(name, epoch)
@@ -352,9 +352,10 @@ class PartitionMetadata:
     async def depose(self, name: PartitionName) -> VersionedOwner:
         """Take the partition from its owner, whoever it is, as its stream is being deleted.
 
+        It has none ever after: what a new one wrote would go unseen, or stay without a stream.
         NoSuchStreamError.
         """
-        return await self._dismiss(name, "deleted", is_sealed=False)
+        return await self._dismiss(name, "deleted", is_deleted=True)
 
     async def seal(self, name: PartitionName) -> VersionedOwner:
         """Take the partition from its owner, whoever it is; it has none ever after.
@@ -367,16 +368,24 @@ class PartitionMetadata:
         return await self._dismiss(name, "sealed", is_sealed=True)
 
     async def _dismiss(
-        self, name: PartitionName, why: str, *, is_sealed: bool
+        self,
+        name: PartitionName,
+        why: str,
+        *,
+        is_sealed: bool = False,
+        is_deleted: bool = False,
     ) -> VersionedOwner:
         while True:
             read = await self.owner_latest(name)
+            if read.record.is_deleted and not is_deleted:
+                raise _no_owner(name, read.record)
             dismissed = attrs.evolve(
                 read.record,
                 epoch=Epoch(read.record.epoch + 1),
                 owner=why,
                 session="",
-                is_sealed=is_sealed,
+                is_sealed=is_sealed or read.record.is_sealed,
+                is_deleted=is_deleted,
             )
             try:
                 version = await self._metadata.put(
@@ -470,6 +479,8 @@ class PartitionMetadata:
 
 def _no_owner(name: PartitionName, found: OwnerRecord) -> GeologError:
     """Why whoever asked does not own the partition, whose record is `found`."""
+    if found.is_deleted:
+        return NoSuchStreamError(f"stream {str(name.stream)!r} was deleted")
     if found.is_sealed:
         return SealedError(f"{name.stream} is sealed: nothing is appended to it any more")
     by = f" ({found.owner})" if found.owner else ""

@@ -39,6 +39,7 @@ from topology.errors import (
     DataLostError,
     GeologError,
     InvalidArgumentError,
+    NoSuchStreamError,
     UnavailableError,
 )
 
@@ -191,8 +192,11 @@ class PartitionScan:
         return found.first_sequence
 
     async def is_sealed(self) -> bool:
-        """Whether nothing is appended any more."""
-        return (await self._partitions.owner_latest(self.name)).record.is_sealed
+        """Whether nothing is appended any more. NoSuchStreamError if it is being deleted."""
+        owner = (await self._partitions.owner_latest(self.name)).record
+        if owner.is_deleted:
+            raise NoSuchStreamError(f"stream {str(self.name.stream)!r} was deleted")
+        return owner.is_sealed
 
     async def locate(self, start: Bound, end: PartitionEnd | None) -> Begin:
         """Turn a bound into a place to begin at."""

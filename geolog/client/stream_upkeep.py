@@ -77,7 +77,7 @@ class StreamUpkeep:
 
         Where too few nodes answer for a fence, it is deleted all the same.
         """
-        record = await self.catalog.read(name)
+        record = await self.catalog.read_latest(name)
         for partition in record.partition_names():
             await self._end(partition)
             await self.partitions.drop_all(partition)

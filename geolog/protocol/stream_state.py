@@ -142,6 +142,8 @@ class OwnerRecord:
     session: str = ""
     segment_highest: int = 0
     is_sealed: bool = False
+    is_deleted: bool = False
+    """Whether its stream is being deleted: nobody owns it any more, not for a moment."""
 
 
 @attrs.frozen(kw_only=True)

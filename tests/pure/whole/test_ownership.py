@@ -221,3 +221,23 @@ async def test_many_that_recover_at_once_over_slow_links_come_to_an_end(
                     nursery.start_soon(read_all, f"reader-{number}")
 
     assert read == [numbered(3)] * rivals
+
+
+async def test_nobody_takes_over_what_is_being_deleted(autojump_clock: MockClock) -> None:
+    """What was appended meanwhile would be acknowledged, and gone with the stream."""
+    async with open_world() as world:
+        paths = ClusterPaths("default")
+        partitions = PartitionMetadata(
+            world.session, paths, LedgerMetadata(world.session, paths)
+        )
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"one")
+        await partitions.depose(PartitionName(StreamName.parse(STREAM)))
+
+        with pytest.raises(geolog.NoSuchStreamError):
+            async with world.log.open_writer(STREAM):
+                pass
+        with pytest.raises(geolog.NoSuchStreamError):
+            await world.log.seal_stream(STREAM)
+        await world.log.delete_stream(STREAM)  # Whoever was cut off half way comes to the end.
+        assert await world.log.list_streams() == []
