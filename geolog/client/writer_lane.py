@@ -221,6 +221,8 @@ class WriterLane:
         self.seq_highest = (
             -1 if session is None else state.writer(session.writer_id).seq_highest
         )
+        self._seq_taken = self.seq_highest  # By the owner; what is being filled does not count.
+        self._refused_seq: int | None = None  # It comes again before any that is higher.
         self._filling: Filling | None = None
         self._has_filling = trio.Event()
         self._placed_last: Placed | None = None
@@ -249,6 +251,15 @@ class WriterLane:
             raise ConflictError(
                 f"seq {fields.seq} goes back: {self.seq_highest} was appended to"
                 f" {self.taker.name} already"
+            )
+        if fields.seq is not None:
+            self._check_refused(fields.seq)
+
+    def _check_refused(self, seq: int) -> None:
+        """ConflictError if one before it was refused: that one could never be appended."""
+        if self._refused_seq is not None and seq > self._refused_seq:
+            raise ConflictError(
+                f"seq {self._refused_seq} was refused: append it again before seq {seq}"
             )
 
     def gather(self, fields: RecordFields, size_bytes: int) -> tuple[Filling, int]:
@@ -289,6 +300,8 @@ class WriterLane:
         self.records_count += len(filling.values)
         self.batches_count += 1
         try:
+            if filling.first_seq is not None:
+                self._check_refused(filling.first_seq)
             sealed = seal_batch(
                 filling.values,
                 created_us=filling.created_us,
@@ -301,8 +314,24 @@ class WriterLane:
             )
         except GeologError as error:
             filling.error = error
+            self._on_refused(filling)
+        else:
+            self._on_taken(filling)
         filling.values = []  # The sealed bytes have them.
         filling.sealed.set()
+
+    def _on_taken(self, taken: Filling) -> None:
+        if taken.first_seq is not None:
+            self._refused_seq = None
+            self._seq_taken = taken.first_seq + len(taken.values) - 1
+
+    def _on_refused(self, refused: Filling) -> None:
+        """Nothing of a batch is in the log: its seqs are free, and the first of them is due."""
+        if refused.first_seq is None:
+            return
+        if self._refused_seq is None or refused.first_seq < self._refused_seq:
+            self._refused_seq = refused.first_seq
+        self.seq_highest = self._seq_taken
 
     async def flush(self) -> None:
         """Wait until all that was gathered is answered. Raises what stopped the lane, if so."""

@@ -134,3 +134,22 @@ async def test_what_became_of_what_was_posted_is_told_in_the_end(
                 await writer.post(b"two")
 
         assert isinstance(ended.error, geolog.FencedError | geolog.OutcomeUnknownError)
+
+
+async def test_behind_a_refused_record_of_a_named_writer_none_is_appended(
+    autojump_clock: MockClock,
+) -> None:
+    """Were they appended, the refused one would be taken for one that is there already."""
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id="till-7") as writer:
+            first = writer.append_nowait(b"first", seq=4, expect_sequence=7)
+            second = writer.append_nowait(b"second", seq=5)
+            for refused in (first, second):
+                with pytest.raises(geolog.ConflictError):
+                    await refused.wait()
+            with pytest.raises(geolog.ConflictError, match="seq 4 was refused"):
+                await writer.append(b"third", seq=6)
+            for seq, value in ((4, b"first"), (5, b"second")):
+                assert not (await writer.append(value, seq=seq)).duplicate
+
+        assert await values_of(world.log) == [b"first", b"second"]
