@@ -24,9 +24,9 @@ _HOMES = {
     ),
     "geolog.client.connect": ("connect",),
     "geolog.client.log": ("Log", "LogConfig"),
-    "geolog.client.reader": ("Reader",),
+    "geolog.client.reader": ("ReadTrimmedError", "Reader"),
     "geolog.client.record": ("Gap", "GapReason", "Record", "RecordBatch"),
-    "geolog.client.writer": ("AckLevel", "Pending", "Receipt", "Writer"),
+    "geolog.client.writer": ("AckLevel", "ForgottenSeqError", "Pending", "Receipt", "Writer"),
     "geolog.protocol.ids": ("DLSN", "Position"),
     "topology.errors": (
         "ConflictError",

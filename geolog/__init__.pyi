@@ -12,11 +12,13 @@ from geolog.client.connect import connect as connect
 from geolog.client.log import Log as Log
 from geolog.client.log import LogConfig as LogConfig
 from geolog.client.reader import Reader as Reader
+from geolog.client.reader import ReadTrimmedError as ReadTrimmedError
 from geolog.client.record import Gap as Gap
 from geolog.client.record import GapReason as GapReason
 from geolog.client.record import Record as Record
 from geolog.client.record import RecordBatch as RecordBatch
 from geolog.client.writer import AckLevel as AckLevel
+from geolog.client.writer import ForgottenSeqError as ForgottenSeqError
 from geolog.client.writer import Pending as Pending
 from geolog.client.writer import Receipt as Receipt
 from geolog.client.writer import Writer as Writer
@@ -52,6 +54,7 @@ __all__ = [
     "DamagedBytesError",
     "DataLostError",
     "FencedError",
+    "ForgottenSeqError",
     "Gap",
     "GapReason",
     "GeologError",
@@ -66,6 +69,7 @@ __all__ = [
     "OverCapacityError",
     "Pending",
     "Position",
+    "ReadTrimmedError",
     "Reader",
     "Receipt",
     "Record",

@@ -19,6 +19,7 @@ from tests.pure.whole.clusters import (
     records_of,
     values_of,
 )
+from tests.pure.whole.truncations import truncate_often
 
 
 @asynccontextmanager
@@ -244,3 +245,10 @@ async def test_a_stream_s_retention_can_be_changed_and_taken_back(
 
     assert (changed.retention_s, kept.retention_s, back.retention_s) == (60.0, 60.0, None)
     assert kept.segment_bytes == 1 << 20
+
+
+async def test_truncations_in_a_loop_leave_what_they_should(autojump_clock: MockClock) -> None:
+    """`python -P -m tests.pure.whole.truncations` does a thousand."""
+    seen = await truncate_often(60, seed=1)
+
+    assert seen.gaps > 0
