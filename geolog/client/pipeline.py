@@ -6,6 +6,7 @@ what is in flight is the writer's own.
 
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 
 import attrs
 import trio
@@ -31,6 +32,8 @@ class _Sent:
     pending: Pending | None
     """None if there is nothing to wait for."""
     is_duplicate: bool
+    is_forgotten_skipped: bool
+    """Whether it is a duplicate if it turns out to be appended, and gone."""
     started_s: float
     size_bytes: int
 
@@ -41,7 +44,12 @@ class _Sent:
 
     def answered_nowait(self) -> Answered:
         """The answer, which is there. Raises what became of the append, if it failed."""
-        receipt = None if self.pending is None else self.pending.receipt_nowait()
+        try:
+            receipt = None if self.pending is None else self.pending.receipt_nowait()
+        except ForgottenSeqError:
+            if not self.is_forgotten_skipped:
+                raise
+            return Answered(None, self.started_s, self.size_bytes, is_duplicate=True)
         is_duplicate = self.is_duplicate or (receipt is not None and receipt.duplicate)
         return Answered(receipt, self.started_s, self.size_bytes, is_duplicate)
 
@@ -100,7 +108,9 @@ class Pipeline:
                     raise
                 is_duplicate = True
         answer = pending if is_answered else None
-        self._sent.append(_Sent(answer, is_duplicate, started_s, len(value)))
+        self._sent.append(
+            _Sent(answer, is_duplicate, is_forgotten_skipped, started_s, len(value))
+        )
         if len(self._sent) == 1:
             self._wake()
         return answer
@@ -121,7 +131,8 @@ class Pipeline:
             await self._changed.wait()
         first = self._sent[0].pending
         if first is not None:
-            await first.wait()
+            with suppress(ForgottenSeqError):  # It is judged below.
+                await first.wait()
         answers = []
         while self._sent and self._sent[0].is_done:
             answers.append(self._sent[0].answered_nowait())

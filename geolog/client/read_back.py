@@ -4,7 +4,7 @@ import attrs
 import trio
 
 from geolog.client.partition_metadata import PartitionMetadata
-from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.protocol.ids import EntryId
 from geolog.protocol.partition_state import WrittenBatch
@@ -28,7 +28,10 @@ class BatchReadBack:
         entry = EntryId(batch.entry)
         for listed in await self.partitions.segments_at(name, [batch.segment]):
             with trio.move_on_after(_TIMEOUT_S):
-                ledger = (await self.ledgers.read_latest(listed.record.ledger)).record
+                try:
+                    ledger = (await self.ledgers.read_latest(listed.record.ledger)).record
+                except NoSuchLedgerError:
+                    break  # It went with its segment, this moment.
                 (fetched, *_) = await self.reader.read(ledger, entry, entry)
                 slot = 0
                 for index, line in enumerate(fetched.decoded.header.lines):

@@ -36,6 +36,7 @@ from topology.errors import (
     GeologError,
     InvalidArgumentError,
     TooLargeError,
+    TrimmedError,
 )
 
 ReadBack = Callable[[PartitionName, WrittenBatch], Awaitable[Batch]]
@@ -43,7 +44,7 @@ ReadBack = Callable[[PartitionName, WrittenBatch], Awaitable[Batch]]
 
 
 class ForgottenSeqError(ConflictError):
-    """A seq is below the highest of its writer, and its record is not remembered."""
+    """A seq is below the highest of its writer, and its record is forgotten or trimmed."""
 
 
 class AckLevel(enum.Enum):
@@ -381,7 +382,10 @@ class Writer:
     ) -> Receipt:
         assert self._read_back is not None
         assert fields.seq is not None
-        there, row = await self._read_back(name, batch), fields.seq - batch.seq
+        try:
+            there, row = await self._read_back(name, batch), fields.seq - batch.seq
+        except TrimmedError as error:
+            raise ForgottenSeqError(f"{who} was appended, and trimmed since: {error}") from None
         found = (
             there.value(row), there.key(row), there.headers(row), there.transaction_id(row)
         )  # fmt: skip

@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.pipeline import Pipeline
 from tests.pure.whole.clusters import (
     STREAM,
     append_each,
@@ -147,6 +148,31 @@ async def test_writers_are_remembered_over_rolls_and_takeovers(
 
     assert len(found) == len(places)
     assert all(found[places[which]] == values[which] for which in places)
+
+
+async def test_what_was_trimmed_is_not_appended_again(autojump_clock: MockClock) -> None:
+    """It is a duplicate that nothing can be compared with: a re-run goes on behind it."""
+    values = [random.Random(n).randbytes(20_000) for n in range(12)]
+    async with open_world(segment_bytes=65536) as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for value in values:
+                await writer.append(value)
+                await trio.sleep(1)  # So that the next ledger is ready.
+        await world.log.truncate_stream(STREAM, before=geolog.LATEST)
+
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            with pytest.raises(geolog.ConflictError, match="trimmed since"):
+                await writer.append(values[0], seq=0)
+            pipeline = Pipeline(writer)
+            for seq, value in enumerate([*values, b"new"]):
+                await pipeline.push(value, seq=seq, is_forgotten_skipped=True)
+            pipeline.close()
+            answers = []
+            while some := await pipeline.next_answers():
+                answers += some
+
+        assert [one.is_duplicate for one in answers] == [True] * 12 + [False]
+        assert await values_of(world.log) == [b"new"]
 
 
 async def test_an_idle_writer_is_forgotten_after_its_retention(
