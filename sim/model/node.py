@@ -26,6 +26,7 @@ from geolog.protocol.replica import (
     ReplySynced,
 )
 from sim.model.shape import FIRST_EPOCH, LEDGER, Shape
+from topology.errors import GeologError
 
 Packet = tuple[Any, ...]  # type: ignore[explicit-any]  # What it says is by its kind.
 """A message on its way: its kind, the client, the node's slot, and what it says."""
@@ -33,7 +34,7 @@ Packet = tuple[Any, ...]  # type: ignore[explicit-any]  # What it says is by its
 _HELD = Held(Answer.HAVE)
 
 
-class LawBrokenError(Exception):
+class LawBrokenError(GeologError):
     """A state was reached that a law forbids."""
 
 
