@@ -80,10 +80,18 @@ class ProcessLife:
     """The moment at which it is cut off, counted from 1 over all of its disks."""
     sync_s: float = 0.0
     """How long a sync takes, at least."""
+    cut_off_after_shortened: int | None = None
+    """So many moments after a file is next shortened: in the middle of its being sealed."""
     on_cut_off: Callable[[], None] | None = None
     """Called once, at the moment itself."""
     moments_count: int = attrs.field(default=0, init=False)
     is_cut_off: bool = attrs.field(default=False, init=False)
+    _is_in_aim: bool = attrs.field(default=False, init=False)
+
+    @property
+    def is_cut_off_at_seal(self) -> bool:
+        """Whether it was cut off where `cut_off_after_shortened` said."""
+        return self.is_cut_off and self._is_in_aim
 
     def cut_off(self) -> None:
         """Let no further call of this process change anything."""
@@ -100,6 +108,12 @@ class ProcessLife:
         """CutOffError if the process is cut off."""
         if self.is_cut_off:
             raise CutOffError("the process was cut off from its disks")
+
+    def note_shortened(self) -> None:
+        """A file is about to be shortened, as one is that took space ahead and is sealed."""
+        if self.cut_off_after_shortened is not None and not self._is_in_aim:
+            self._is_in_aim = True
+            self.cut_off_at = self.moments_count + self.cut_off_after_shortened
 
     def pass_moment(self) -> None:
         """One more moment; CutOffError if it is the last, or that was before."""
@@ -193,6 +207,7 @@ class RecordingFile:
 
     async def truncate(self, length: int) -> None:
         """Cut the file; not durable until a sync."""
+        self._life.note_shortened()
         self._life.pass_moment()
         self._recorded.cut(length)
         await self._file.truncate(length)

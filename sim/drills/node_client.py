@@ -147,8 +147,13 @@ class NodeClient:
             sent_bytes += len(body_of(ledger, entry))
 
     async def ask_again(self) -> None:
-        """Recovery reads of what was sent, and adds of it again; wait for all answers."""
-        for ledger in self._drawn(list(self._writers), 3):
+        """Recovery reads of what was sent, and adds of it again; wait for all answers.
+
+        Of some ledgers, and of the newest, whose last answers may not have come.
+        """
+        ledgers = list(self._writers)
+        asked = {*self._drawn(ledgers, 3), *ledgers[-_LEDGERS_OPEN_MAX:]}
+        for ledger in sorted(asked):
             writer = self._writers[ledger]
             if self._rng.random() < 0.5:
                 await self._add(ledger, max(writer.entry_next - 1, 0))

@@ -27,6 +27,10 @@ LIFE_S_MAX = 30.0
 """A life that takes longer hangs."""
 
 _SYNC_S = 0.0002
+_SYNC_AT_SEAL_S = 0.005
+_ACTS_TO_SEAL = 400
+_MOMENTS_OF_SEAL = (1, 2, 3, 4, 4, 4, 5, 5, 5, 6)
+"""The most between the write of the table and its sync."""
 _PROBLEMS_MAX = 20
 _CONFIG = StorageConfig(
     location="/here/rack-1",
@@ -43,6 +47,8 @@ class PowerLossOptions:
 
     loops: int = 500
     seed: int = 0
+    at_seal_share: float = 0.2
+    """Of the lives, those that are to end while a journal file is sealed."""
 
 
 @attrs.define
@@ -54,6 +60,8 @@ class _Counts:
     starts: int = 0
     starts_cut: int = 0
     """The node was cut off before it answered anybody."""
+    cut_at_seal: int = 0
+    """Lives that ended while a journal file was sealed."""
     entries_promised: int = 0
     fences_promised: int = 0
 
@@ -77,7 +85,7 @@ async def power_loss(
             world = NodeWorld(
                 store=store, network=MemoryNetwork(), rng=rng, wrap_disk=wrap_disk
             )
-            one = _History(directory / str(history), world, counts)
+            one = _History(directory / str(history), world, counts, options)
             await one.run(losses)
         problems += [f"history {history}: {each}" for each in one.promises.problems]
         if history % 10 == 0:
@@ -97,19 +105,25 @@ async def power_loss(
 class _History:
     """A node, and what it has promised."""
 
-    def __init__(self, directory: Path, world: NodeWorld, counts: _Counts) -> None:
+    def __init__(
+        self, directory: Path, world: NodeWorld, counts: _Counts, options: PowerLossOptions
+    ) -> None:
         self.promises = NodePromises()
         self._counts = counts
+        self._at_seal_share = options.at_seal_share
         self._rng = world.rng
         self._network = world.network
         self._client = NodeClient(self.promises, world.rng)
+        self._life = NodeLife()
         self._node = RecordedNode(_CONFIG, world, directory, world.rng.choice((1, 1, 2)))
 
     async def run(self, losses_count: int) -> None:
         """So many power losses, and a last look; ends early when a promise is broken."""
         for _ in range(losses_count):
             await self._live(self._drawn_life(), self._load)
-            if self._rng.random() < 0.4:
+            is_at_seal = self._life.of_disks.is_cut_off_at_seal
+            self._counts.cut_at_seal += is_at_seal
+            if is_at_seal or self._rng.random() < 0.4:
                 self._counts.kills += 1
                 await self._live(self._drawn_life(), self._ask_again)
             self._node.lose_power()
@@ -133,12 +147,23 @@ class _History:
         await self._client.reopen()
         await self._client.check()
         is_slow = self._rng.random() < 0.3
-        for _ in range(self._rng.randint(1, 120)):
+        acts_count = self._rng.randint(1, 120)
+        if self._rng.random() < self._at_seal_share:
+            self._aim_at_seal()
+            is_slow, acts_count = False, _ACTS_TO_SEAL
+        for _ in range(acts_count):
             await self._client.act()
             if is_slow:
                 await self._client.wait_all_answered()
         if self._rng.random() < 0.5:
             await self._client.wait_all_answered()
+
+    def _aim_at_seal(self) -> None:
+        """A seal is rare. Its table tells of promises in flight: let there be many then."""
+        disks = self._life.of_disks
+        disks.cut_off_at = None
+        disks.cut_off_after_shortened = self._rng.choice(_MOMENTS_OF_SEAL)
+        disks.sync_s = _SYNC_AT_SEAL_S
 
     async def _ask_again(self) -> None:
         """After a kill: what is answered now must be on disk, whatever was before."""
@@ -150,6 +175,7 @@ class _History:
         self, life: NodeLife, act: Callable[[], Awaitable[None]], *, is_killed: bool = True
     ) -> None:
         """Start the node, act as its client, end it; back when nothing of it runs."""
+        self._life = life
         self._counts.starts += 1
         with trio.move_on_after(LIFE_S_MAX) as whole:
             async with trio.open_nursery() as nursery:

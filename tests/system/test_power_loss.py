@@ -16,6 +16,7 @@ from regions.protocol.records import (
 from regions.storage import restart
 from regions.storage.disk import Disk
 from regions.storage.open_file import OpenFile
+from regions.storage.replay import Replay
 from sim.drills.power_loss import PowerLossOptions, power_loss
 from sim.drills.power_loss_all import AllNodesOptions, power_loss_all
 from sim.recorded_node import WrapDisk
@@ -37,6 +38,7 @@ async def test_what_a_node_answered_outlives_every_power_loss(tmp_path: Path) ->
     assert verdict.counts["power_losses"] == LOOPS
     assert verdict.counts["kills"] > LOOPS / 5
     assert verdict.counts["starts_cut"] > LOOPS / 10
+    assert verdict.counts["cut_at_seal"] > LOOPS / 20
     assert verdict.counts["entries_promised"] > LOOPS
     assert verdict.counts["fences_promised"] > LOOPS / 4
 
@@ -74,6 +76,18 @@ async def test_a_node_that_serves_an_unsynced_tail_after_a_restart_is_found(
     monkeypatch.setattr(restart, "create_file", create_file_unsynced)
 
     verdict = await power_loss(PowerLossOptions(loops=LOOPS_TO_FIND_MAX), tmp_path, silent)
+
+    assert not verdict.passed
+
+
+async def test_a_node_that_believes_an_unsynced_table_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only that table tells, a fence or that a file may go, is gone with it."""
+    monkeypatch.setattr(Replay, "_is_synced", lambda _replay, _found: True)
+    options = PowerLossOptions(loops=3 * LOOPS_TO_FIND_MAX, at_seal_share=1.0)
+
+    verdict = await power_loss(options, tmp_path, silent)
 
     assert not verdict.passed
 
