@@ -44,6 +44,8 @@ class _Lane:
     is_begun: bool = False
     is_over: bool = False
     """Whether nothing behind what was given is wanted."""
+    reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Of the task that reads ahead."""
 
     def gap(self, from_sequence: int | None, to_sequence: int) -> Gap:
         """What was trimmed."""
@@ -51,6 +53,10 @@ class _Lane:
         return Gap(
             str(self.name.stream), self.name.number, GapReason.TRIMMED, start, to_sequence
         )
+
+    def begin_at(self, sequence: int) -> None:
+        """What lies before is not wanted, though its entry, or one before, be read."""
+        self.begin = attrs.evolve(self.begin, sequence=max(self.begin.sequence, sequence))
 
     def batches_of(self, segment: SegmentRecord, fetched: FetchedEntry) -> list[RecordBatch]:
         """The wanted records of an entry."""
@@ -167,10 +173,13 @@ class Reader:
                 continue
             lane, found = received
             if isinstance(found, TrimmedRun):
+                lane.begin_at(found.to_sequence)
                 self._batches.append(lane.gap(found.from_sequence, found.to_sequence))
                 continue
             for fetched in found.entries:
                 self._batches.extend(lane.batches_of(found.segment, fetched))
+            if lane.is_over:
+                lane.reading.cancel(reason="nothing more is wanted")
         return self._batches.popleft()
 
 
@@ -223,7 +232,7 @@ async def open_stream_reader(
     async with open_background() as nursery, send:
         for scan, (lane, end) in zip(scans, found, strict=True):
             nursery.start_soon(
-                _read_ahead, scan, lane, end, send.clone(), name=f"read ahead of {scan.name}"
+                _read_wanted, scan, lane, end, send.clone(), name=f"read ahead of {scan.name}"
             )
         send.close()
         yield Reader(what, receive)
@@ -248,6 +257,17 @@ async def _found_lane(
     end = None if is_following else await scan.end()
     begin = await scan.locate(start, end)
     return _Lane(scan.name, begin, await scan.until(stop, end)), end
+
+
+async def _read_wanted(
+    scan: PartitionScan,
+    lane: _Lane,
+    end: PartitionEnd | None,
+    send: trio.MemorySendChannel[Received],
+) -> None:
+    """Read ahead until whoever takes the records finds that they are past the bound."""
+    with lane.reading:
+        await _read_ahead(scan, lane, end, send)
 
 
 async def _read_ahead(

@@ -26,6 +26,7 @@ from geolog.client.segment_list import SegmentList
 from geolog.client.tail import PartitionEnd, TailFinder
 from geolog.ledger.ledger_metadata import (
     LedgerMetadata,
+    NoSuchLedgerError,
     VersionedLedger,
 )
 from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
@@ -199,13 +200,29 @@ class PartitionScan:
         return owner.is_sealed
 
     async def locate(self, start: Bound, end: PartitionEnd | None) -> Begin:
-        """Turn a bound into a place to begin at."""
+        """Turn a bound into a place to begin at.
+
+        What is trimmed while it is looked at may be gone: then it is sought in what is there.
+        """
+        await self._refresh()
+        while True:
+            first = self.segments.next_from(1)
+            try:
+                return await self._located(start, end)
+            except NoSuchLedgerError:
+                await self._refresh()
+                if self.segments.next_from(1) == first:
+                    raise
+
+    async def _refresh(self) -> None:
         await self._insist(
             self.segments.refresh,
             timeout_s=self.config.end_timeout_s,
             late=f"the segments of {self.name} could not be listed",
             why="metadata does not answer",
         )
+
+    async def _located(self, start: Bound, end: PartitionEnd | None) -> Begin:
         if end is None and isinstance(start, Latest | LastRecords):
             end = await self.end()
         match start:

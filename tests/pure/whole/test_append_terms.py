@@ -153,3 +153,18 @@ async def test_behind_a_refused_record_of_a_named_writer_none_is_appended(
                 assert not (await writer.append(value, seq=seq)).duplicate
 
         assert await values_of(world.log) == [b"first", b"second"]
+
+
+async def test_who_follows_up_to_a_transaction_id_comes_to_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.log.open_writer(STREAM) as writer:
+        for number in range(10):
+            await writer.append(b"%d" % number, transaction_id=number)
+        with trio.fail_after(60):
+            async with world.log.open_reader(
+                STREAM, stop=geolog.AtTransaction(5), follow=True
+            ) as reader:
+                found = [record.transaction_id async for record in reader]
+
+    assert found == [0, 1, 2, 3, 4]

@@ -1,0 +1,62 @@
+"""Starts that are trimmed while they are sought."""
+
+import random
+from collections.abc import Awaitable, Callable
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.client.scan import PartitionScan
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.stream_state import PartitionName, StreamName
+from tests.pure.whole.clusters import STREAM, World, open_world
+
+
+@attrs.define
+class LedgersTrimmedFirst:
+    """Ledgers that are looked up only after something else has happened."""
+
+    ledgers: LedgerMetadata
+    happens: Callable[[], Awaitable[object]] | None
+
+    async def read(
+        self, ledger: LedgerId, *, changed: trio.Event | None = None
+    ) -> VersionedLedger:
+        """The ledger as it is then."""
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            await happens()
+        return await self.ledgers.read(ledger, changed=changed)
+
+
+@pytest.mark.parametrize("start", [geolog.AtSequence(1), geolog.AtTransaction(1)])
+async def test_a_start_that_is_trimmed_while_it_is_sought_is_sought_again(
+    start: geolog.Bound, autojump_clock: MockClock
+) -> None:
+    async with open_world(segment_bytes=65536) as world:
+        async with world.log.open_writer(STREAM) as writer:
+            for number in range(12):
+                await writer.append(
+                    random.Random(number).randbytes(20_000), transaction_id=number
+                )
+                await trio.sleep(1)  # So that the next ledger is ready.
+        scan = scan_with_a_trim(world)
+
+        begin = await scan.locate(start, None)
+
+        assert begin.sequence == 10
+
+
+def scan_with_a_trim(world: World) -> PartitionScan:
+    """A scan that is overtaken by a truncation."""
+
+    async def trim() -> None:
+        await world.log.truncate_stream(STREAM, before=geolog.AtSequence(10))
+
+    scan = world.log._scan(PartitionName(StreamName.parse(STREAM)))  # noqa: SLF001
+    scan._ledgers = LedgersTrimmedFirst(scan._ledgers, trim)  # type: ignore[assignment]  # noqa: SLF001
+    return scan
