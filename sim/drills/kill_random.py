@@ -2,11 +2,12 @@
 
 Mostly one node is down at a time; sometimes a second one of the same region, so that ack sets
 and blocking sets remain. What must hold: each record whose append was answered OK is read back
-at its position, equal and once. What is measured: the longest time without any answer.
+at its position, equal and once; and after the last kill each stream is answered again. What is
+measured: the longest time without any answer.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
@@ -40,7 +41,7 @@ class KillRandomOptions:
 
 
 @attrs.define
-class _Stream:
+class DrilledStream:
     """One stream: its writers, one after the other, and what they were answered."""
 
     name: str
@@ -55,6 +56,25 @@ class _Stream:
         """Records answered OK so far."""
         running = 0 if self.writer is None else len(self.writer.acknowledged)
         return len(self.acknowledged) + running
+
+
+async def silent_streams(streams: Sequence[DrilledStream]) -> list[str]:
+    """A problem for each stream of which nothing more is answered for a long time."""
+    before = [stream.answers_count for stream in streams]
+
+    def silent() -> list[str]:
+        pairs = zip(streams, before, strict=True)
+        return [stream.name for stream, count in pairs if stream.answers_count == count]
+
+    with trio.move_on_after(FIRST_ANSWER_S_MAX):
+        while True:
+            if not silent():
+                return []
+            await trio.sleep(_LOOK_EVERY_S)
+    return [
+        f"{name}: no append was answered in {FIRST_ANSWER_S_MAX:.0f} s after the last kill"
+        for name in silent()
+    ]
 
 
 async def kill_random(
@@ -74,7 +94,7 @@ class _KillRandom:
         self._options = options
         self._tell = tell
         self._rng = random.Random(options.seed)
-        self._streams = [_Stream(name) for name in STREAMS]
+        self._streams = [DrilledStream(name) for name in STREAMS]
         self._all_answered = trio.Event()
         self._pause_s_max = 0.0
         self._kills_count = 0
@@ -93,8 +113,9 @@ class _KillRandom:
                 while self._kills_count < self._options.kills:
                     await self._round()
                 await trio.sleep(1.0)
+                silent = await silent_streams(self._streams)
                 nursery.cancel_scope.cancel(reason="enough")
-            audits, problems = [], list[str]()
+            audits, problems = [], silent
             for stream in self._streams:
                 audit = await audit_stream(
                     log, stream.name, stream.acknowledged, stream.appended
@@ -165,7 +186,7 @@ class _KillRandom:
                 self._all_answered.set()
             await trio.sleep(_LOOK_EVERY_S)
 
-    async def _write(self, stream: _Stream) -> None:
+    async def _write(self, stream: DrilledStream) -> None:
         """Keep a writer; one that ends by itself is a problem, and another goes on."""
 
         def make_value() -> bytes:
