@@ -86,6 +86,7 @@ class PartitionWriter:
         self._config = config
         self._now_us = now_us
         self._on_progress = on_progress
+        self._first_sequence = taken.first_sequence
         self.acknowledged = taken.state
         self._sent_state = taken.state.copy()
         self._sequencer = Sequencer(taken.state.sequence_next, taken.state.append_time_us)
@@ -221,7 +222,8 @@ class PartitionWriter:
         """Write down the state after all that was sent."""
         state, now_us = self._sent_state, self._now_us()
         if segment.writer.entry_next == 0:
-            state.forget_idle(now_us - round(self._stream.writer_retention_s * 1e6))
+            idle_us = round(self._stream.writer_retention_s * 1e6)
+            state.forget_idle(now_us - idle_us, trimmed_before=self._first_sequence)
         self._since_snapshot_bytes = self._snapshot_bytes = 0
         for sealed in seal_snapshot(state, now_us=now_us):
             encoded = encode_entry(

@@ -30,6 +30,8 @@ class TakenOver:
 
     owner: VersionedOwner
     state: PartitionState
+    first_sequence: int
+    """Before it all was trimmed then."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +54,8 @@ class Succession:
         """
         owner = await self.partitions.take_ownership(name, who)
         try:
-            return TakenOver(owner, await self.end_open_segment(name, owner))
+            state = await self.end_open_segment(name, owner)
+            return TakenOver(owner, state, (await self.partitions.trim(name)).first_sequence)
         except BaseException:
             with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
                 await self.partitions.release_ownership(owner)

@@ -339,6 +339,8 @@ class Writer:
                 fields.seq = self.seq_highest + 1
             elif fields.seq <= lane.seq_highest:
                 return None, self._repeat(lane, self._session, fields)
+            elif (elsewhere := self._lane_that_has(fields.seq)) is not None:
+                return None, self._repeat(elsewhere, self._session, fields)
         elif fields.seq is not None:
             raise InvalidArgumentError(
                 f"seq {fields.seq}: only a writer with an id numbers its records"
@@ -361,6 +363,20 @@ class Writer:
             )
 
     # Records that were appended before.
+
+    def _lane_that_has(self, seq: int) -> WriterLane | None:
+        """The lane that remembers this seq: since then the stream may have got partitions."""
+        if self._session is None or len(self.lanes) == 1 or seq > self.seq_highest:
+            return None
+        writer_id = self._session.writer_id
+        return next(
+            (
+                lane
+                for lane in self.lanes
+                if lane.taker.acknowledged.writer(writer_id).batch_of(seq) is not None
+            ),
+            None,
+        )
 
     def _repeat(
         self, lane: WriterLane, session: WriterSession, fields: RecordFields

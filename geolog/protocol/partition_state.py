@@ -53,6 +53,13 @@ class WriterState:
     batches: tuple[WrittenBatch, ...]
     """The last ones, in the order in which they were appended."""
 
+    @property
+    def next_sequence(self) -> int:
+        """Behind its last record in the log."""
+        if not self.batches:
+            return 0
+        return self.batches[-1].first_sequence + self.batches[-1].record_count
+
     def batch_of(self, seq: int) -> WrittenBatch | None:
         """The remembered batch that holds this seq."""
         return next(
@@ -135,9 +142,16 @@ class PartitionState:
         writer = self.writer(writer_id)
         self.writers[writer_id] = writer.with_batch(epoch, batch, append_time_us)
 
-    def forget_idle(self, before_us: int) -> int:
-        """Forget writers that appended nothing since then; returns how many."""
-        idle = [name for name, one in self.writers.items() if one.last_append_us < before_us]
+    def forget_idle(self, before_us: int, *, trimmed_before: int) -> int:
+        """Forget writers that appended nothing since then, and whose records are trimmed.
+
+        As long as a record is there, its writer may ask for it again. Returns how many went.
+        """
+        idle = [
+            name
+            for name, one in self.writers.items()
+            if one.last_append_us < before_us and one.next_sequence <= trimmed_before
+        ]
         for name in idle:
             del self.writers[name]
         return len(idle)

@@ -77,7 +77,9 @@ def test_the_idle_are_forgotten_and_nobody_else() -> None:
     appended(state, b"a", 1, 0, 3)
     appended(state, b"b", 1, 0, 3)
 
-    assert state.forget_idle(state.writer(b"b").last_append_us) == 1
+    before_us = state.writer(b"b").last_append_us
+    assert state.forget_idle(before_us, trimmed_before=2) == 0
+    assert state.forget_idle(before_us, trimmed_before=3) == 1
     assert state.writer(b"a").seq_highest == -1
     assert state.writer(b"b").seq_highest == 2
 

@@ -175,7 +175,7 @@ async def test_what_was_trimmed_is_not_appended_again(autojump_clock: MockClock)
         assert await values_of(world.log) == [b"new"]
 
 
-async def test_an_idle_writer_is_forgotten_after_its_retention(
+async def test_an_idle_writer_is_forgotten_after_its_retention_and_its_records(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -183,11 +183,13 @@ async def test_an_idle_writer_is_forgotten_after_its_retention(
         async with world.log.open_writer("a/b", writer_id=TILL) as writer:
             await writer.append(b"one")
         await trio.sleep(4000)
-        for _ in range(2):
-            async with world.log.open_writer("a/b", writer_id="other") as writer:
-                await writer.append(b"two")
-        async with world.log.open_writer("a/b", writer_id=TILL) as writer:
-            assert writer.seq_highest == -1
+        for trim, highest in ((0, 0), (1, -1)):
+            await world.log.truncate_stream("a/b", before=geolog.AtSequence(trim))
+            for _ in range(2):
+                async with world.log.open_writer("a/b", writer_id="other") as writer:
+                    await writer.append(b"two")
+            async with world.log.open_writer("a/b", writer_id=TILL) as writer:
+                assert writer.seq_highest == highest
 
 
 async def test_a_writer_without_a_name_numbers_nothing(autojump_clock: MockClock) -> None:
@@ -212,3 +214,22 @@ async def test_keyless_records_of_a_named_writer_are_in_one_partition(
             receipts = [await writer.append(bytes(30_000)) for _ in range(8)]
 
     assert len({one.partition for one in receipts}) == 1
+
+
+@pytest.mark.parametrize("key", [None, b"k"])
+async def test_a_repeat_is_found_out_where_it_was_before_there_were_more_partitions(
+    key: bytes | None, autojump_clock: MockClock
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for value in numbered(20):
+                await writer.append(value, key=key)
+        await world.log.update_stream(STREAM, partitions=7)
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            again = [
+                await writer.append(value, key=key, seq=seq)
+                for seq, value in enumerate(numbered(25))
+            ]
+
+        assert [one.duplicate for one in again] == [True] * 20 + [False] * 5
+        assert sorted(await values_of(world.log)) == sorted(numbered(25))
