@@ -7,6 +7,8 @@ import os
 import sys
 import time
 
+import pytest
+
 from sim.determinism import unequal_seeds
 from sim.swarm import SwarmReport, run_swarm
 from sim.world.faults import FAULTS
@@ -17,6 +19,7 @@ _SWARM_S = float(os.environ.get("SWARM_S", "150"))
 _SEEDS_FOR_COVERAGE = 150
 
 
+@pytest.mark.timeout(_SWARM_S + 150)
 def test_a_swarm_breaks_no_law() -> None:
     now_s = time.perf_counter  # noqa: TID251 - it ends by the clock on the wall.
     begun_s = now_s()
