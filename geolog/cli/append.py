@@ -55,10 +55,24 @@ class AppendTally:
     last: dict[str, Plain] | None = None
 
 
-@click.command(cls=Verb, name="append")
+@click.command(
+    cls=Verb,
+    name="append",
+    epilog="""\b
+Examples:
+  geolog append shop/orders < orders.txt
+  geolog append shop/orders --writer loader-1 < orders.txt   # Safe to run again.
+  echo '7=paid' | geolog append shop/orders --key-separator = -o jsonl
+""",
+)
 @click.argument("stream", type=partition_or_stream)
 @click.option(
-    "--format", "format_", type=click.Choice(FORMATS), default="lines", show_default=True
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    default="lines",
+    show_default=True,
+    help="How records stand in the input.",
 )
 @click.option("--key-separator", metavar="TEXT", help="Before it stands the key (lines only).")
 @click.option(

@@ -1,11 +1,20 @@
 """`geolog config`: which settings hold, where they come from, and what is wrong with them."""
 
+import attrs
 import click
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Noun, this_invocation
+from geolog.cli.invocation import Invocation, Noun, this_invocation
 from geolog.cli.output import Plain, show
-from geolog.cli.settings import ROLES, Output, check_environment, check_keys
+from geolog.cli.settings import (
+    COMMAND,
+    ROLES,
+    CommandConfig,
+    Output,
+    check_environment,
+    check_keys,
+    configured,
+)
 from topology.errors import InvalidConfigError
 
 
@@ -38,17 +47,27 @@ def lint() -> None:
     if invocation.file is not None:
         complaints += check_keys(invocation.file)
     if not complaints:
-        try:
-            for role in ROLES:
-                invocation.decide(role)
-            _check_zookeeper(invocation.config.zookeeper)
-        except InvalidConfigError as error:
-            complaints.append(str(error))
+        complaints += _wrong_values(invocation)
     # The output format itself may be what is wrong.
     output: Output = "table" if complaints else invocation.config.output
     show([{"problem": complaint} for complaint in complaints], output, empty="nothing is wrong")
     if complaints:
         raise CheckFailedError(f"wrong settings: {len(complaints)}")
+
+
+def _wrong_values(invocation: Invocation) -> list[str]:
+    """A complaint for each profile, and for none, whose values cannot be; each one once."""
+    profiles = [] if invocation.file is None else invocation.file.profiles
+    complaints = []
+    for profile in (invocation.places.profile, *profiles):
+        places = attrs.evolve(invocation.places, profile=profile)
+        try:
+            for role in ROLES:
+                places.decide(role)
+            _check_zookeeper(configured(CommandConfig, places.decide(COMMAND)).zookeeper)
+        except InvalidConfigError as error:
+            complaints.append(str(error))
+    return list(dict.fromkeys(complaints))
 
 
 def _check_zookeeper(servers: str) -> None:

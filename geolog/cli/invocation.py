@@ -26,6 +26,9 @@ from geolog.cli.settings import (
 from geolog.cli.settingsfile import SettingsFile
 from topology.errors import InvalidConfigError, NotFoundError
 
+COMPLETE_VARIABLE = "_GEOLOG_COMPLETE"
+"""Set by a shell that asks what may stand next on its command line."""
+
 _GLOBAL_SETTINGS = {
     "zookeeper": ("HOST:PORT,…[/chroot]", "The cluster's ZooKeeper servers."),
     "cluster": ("NAME", "The cluster's name (default: default)."),
@@ -122,7 +125,8 @@ class Verb(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Its own options one by one; the global ones by name, since `geolog --help` tells."""
         own = self.own_params(ctx)
-        rows = [row for param in own if (row := param.get_help_record(ctx)) is not None]
+        options = [param for param in own if isinstance(param, click.Option)]
+        rows = [row for param in options if (row := param.get_help_record(ctx)) is not None]
         if rows:
             with formatter.section("Options"):
                 formatter.write_dl(rows)

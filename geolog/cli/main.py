@@ -10,7 +10,13 @@ import attrs
 import click
 
 from geolog.cli.exits import CheckFailedError, Exit, exit_of
-from geolog.cli.invocation import Invocation, Noun, global_options, tell
+from geolog.cli.invocation import (
+    COMPLETE_VARIABLE,
+    Invocation,
+    Noun,
+    global_options,
+    tell,
+)
 from topology.errors import GeologError
 
 
@@ -25,9 +31,9 @@ class NounPlace:
 NOUNS = {
     "demo": NounPlace("geolog.cli.demo", "A whole multi-region cluster on this machine."),
     "serve": NounPlace("geolog.cli.serve", "Run one server: storage, zookeeper or wan."),
-    "stream": NounPlace("geolog.cli.stream", "Create, list, describe and delete streams."),
-    "append": NounPlace("geolog.cli.append", "Append records from stdin to a stream."),
-    "read": NounPlace("geolog.cli.read", "Read a stream's records to stdout."),
+    "stream": NounPlace("geolog.cli.stream", "Make, describe, change, seal and cut streams."),
+    "append": NounPlace("geolog.cli.append", "Append records from stdin, safe to repeat."),
+    "read": NounPlace("geolog.cli.read", "Read records to stdout, or follow them."),
     "verify": NounPlace("geolog.cli.verify", "Read and compare every copy of every entry."),
     "segment": NounPlace("geolog.cli.segment", "List the segments a stream consists of."),
     "ledger": NounPlace("geolog.cli.ledger", "Look into, read, end and repair ledgers."),
@@ -37,10 +43,11 @@ NOUNS = {
         "geolog.cli.cluster", "Whether the cluster is well, and what it can lose."
     ),
     "wan": NounPlace("geolog.cli.wan", "The emulated WAN of a demo: show, change, cut it."),
-    "bench": NounPlace("geolog.cli.bench", "Measure appends beside the disk's own floor."),
+    "bench": NounPlace("geolog.cli.bench", "Measure appends and reads beside the floor."),
     "drill": NounPlace("geolog.cli.drill", "Break a cluster on purpose and judge it."),
     "sim": NounPlace("geolog.cli.sim", "Simulate a cluster under faults, from one seed."),
     "config": NounPlace("geolog.cli.config", "Show and check the settings."),
+    "generate": NounPlace("geolog.cli.generate", "Completion for your shell."),
 }
 
 
@@ -80,7 +87,7 @@ class Root(Noun):
 @click.group(
     cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
-    epilog="Start with: geolog demo",
+    epilog="Start with: geolog demo. Recipes: docs/RECIPES.md",
 )
 @click.version_option(package_name="geolog")
 def root() -> None:
@@ -92,6 +99,8 @@ def main() -> None:
     if not __debug__:
         sys.exit("geolog: refuses to run under python -O: its assertions guard your data")
     _open_closed_streams()
+    if COMPLETE_VARIABLE in os.environ:
+        sys.exit(_complete(os.environ[COMPLETE_VARIABLE]))
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -101,6 +110,13 @@ def main() -> None:
         _forget_stdout()
         code = code or _explain(error)
     sys.exit(code)
+
+
+def _complete(instruction: str) -> int:
+    """Answer the shell that asks what may stand next: see `geolog generate completion`."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(root, {"obj": Invocation()}, "geolog", COMPLETE_VARIABLE, instruction)
 
 
 def run(arguments: list[str]) -> int:

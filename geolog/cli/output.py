@@ -11,8 +11,12 @@ from pathlib import Path
 
 import attrs
 
+from geolog.cli.quantities import short_bytes, short_seconds
 from geolog.cli.settings import Output
 from geolog.protocol.ids import DLSN, Position
+
+# Named as the options that set them.
+_LABELS = {"segment_bytes": "segment size", "size_bytes": "size"}
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
@@ -94,21 +98,32 @@ def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
 
 
 def _label(name: str) -> str:
-    return name.removesuffix("_us").replace("_", " ")
+    """A name for people: units stand beside the values, so they go."""
+    if name in _LABELS:
+        return _LABELS[name]
+    return name.removesuffix("_us").removesuffix("_s").removesuffix("_per").replace("_", " ")
 
 
 def _cell_of(name: str, value: Plain) -> str:
-    """A value under its name: a time of day is written out."""
-    if name.endswith("_us") and isinstance(value, int):
-        return datetime.fromtimestamp(value / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return _cell(value)
+    """A value under its name: times of day, times, sizes and rates are written out."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _cell(value)
+    words = name.rpartition(".")[2].split("_")
+    if words[-1] == "us":
+        moment = datetime.fromtimestamp(value / 1_000_000, UTC)
+        return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+    if "bytes" in words:
+        size = short_bytes(value)
+        return f"{size}/s" if words[-2:] == ["per", "s"] else size
+    is_time = "s" in words and "per" not in words
+    return short_seconds(value) if is_time else _cell(value)
 
 
 def _cell(value: Plain) -> str:
     from rich.markup import escape
 
     match value:
-        case None:
+        case None | "":
             return "-"
         case True:
             return "yes"

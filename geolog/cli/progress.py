@@ -13,10 +13,12 @@ _BAR_CELLS = 24
 class Progress:
     """One line, drawn over and over; nothing at all where stderr is no terminal."""
 
-    def __init__(self, noun: str, stream: TextIO, *, is_forced: bool = False) -> None:
+    def __init__(
+        self, noun: str, stream: TextIO, *, is_forced: bool = False, is_silent: bool = False
+    ) -> None:
         self._noun = noun
         self._stream = stream
-        self._is_watched = is_forced or stream.isatty()
+        self._is_watched = not is_silent and (is_forced or stream.isatty())
         self._started_s = 0.0
         self._shown_s = 0.0
         self._is_shown = False

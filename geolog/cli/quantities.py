@@ -28,6 +28,8 @@ _BYTES_PER = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+_EXACT_ENOUGH = 1e-9
+_SHORT_COUNT_MAX = 1000
 _NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z%/]*)")
 
 
@@ -81,6 +83,32 @@ def format_bytes(size_bytes: int) -> str:
         if size_bytes and size_bytes % _BYTES_PER[unit] == 0:
             return f"{size_bytes // _BYTES_PER[unit]}{unit}"
     return f"{size_bytes}B"
+
+
+def short_seconds(seconds: float) -> str:
+    """A time for people: exact where that is short, else three digits: `7d`, `1.23ms`."""
+    if seconds == 0:
+        return "0s"
+    units = ("d", "h", "m", "s", "ms", "us")
+    for unit in units:
+        count = seconds / _SECONDS_PER[unit]
+        is_exact = abs(count - round(count)) < _EXACT_ENOUGH
+        if is_exact and 1 <= count < _SHORT_COUNT_MAX:
+            return f"{count:.0f}{unit}"
+    unit = next((one for one in units if abs(seconds) >= _SECONDS_PER[one]), "us")
+    return f"{_three_digits(seconds / _SECONDS_PER[unit])}{unit}"
+
+
+def short_bytes(size_bytes: float) -> str:
+    """A size for people's eyes, of three digits: `64MiB`, `10.7KiB`, `512B`."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if abs(size_bytes) >= _BYTES_PER[unit]:
+            return f"{_three_digits(size_bytes / _BYTES_PER[unit])}{unit}"
+    return f"{_three_digits(size_bytes)}B"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
 
 
 def _plain(number: float) -> str:

@@ -10,6 +10,7 @@ import trio
 from geolog.cli.arguments import partition_or_stream
 from geolog.cli.invocation import Invocation, Verb, tell, this_invocation
 from geolog.cli.output import Plain, print_json, show
+from geolog.cli.progress import Progress
 from geolog.cli.recordformats import FORMATS, Format, record_document, value_formatter
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.settings import Output
@@ -30,7 +31,16 @@ class ReadOptions:
     key_separator: str | None
 
 
-@click.command(cls=Verb, name="read")
+@click.command(
+    cls=Verb,
+    name="read",
+    epilog="""\b
+Examples:
+  geolog read shop/orders --from last:10
+  geolog read shop/orders --from time:-1h --follow
+  geolog read 'shop/clicks#2' --from sequence:1000 --count 5 -o jsonl
+""",
+)
 @click.argument("stream", type=partition_or_stream)
 @click.option(
     "--from",
@@ -46,7 +56,12 @@ class ReadOptions:
 )
 @click.option("--follow", is_flag=True, help="Wait for what comes; never end.")
 @click.option(
-    "--format", "format_", type=click.Choice(FORMATS), default="lines", show_default=True
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    default="lines",
+    show_default=True,
+    help="How records stand in the output.",
 )
 @click.option("--key-separator", metavar="TEXT", help="Print keys too, before it (lines only).")
 @click.option("--cursor", hidden=True)
@@ -101,7 +116,22 @@ async def _print_records(
 ) -> None:
     printer = _Printer(invocation.config.output, options)
     if options.count_max == 0:
+        printer.end()
         return
+    # On a terminal the records themselves show how far it is.
+    is_silent = sys.stdout.isatty()
+    with Progress("records read", sys.stderr, is_silent=is_silent) as progress:
+        await _print_runs(invocation, options, patience, printer, progress)
+    printer.end()
+
+
+async def _print_runs(
+    invocation: Invocation,
+    options: ReadOptions,
+    patience: Patience,
+    printer: "_Printer",
+    progress: Progress,
+) -> None:
     async with (
         open_log(invocation) as log,
         log.open_reader(
@@ -119,11 +149,11 @@ async def _print_records(
                 if printer.count == options.count_max:
                     break
             printer.flush()
+            progress.at(printer.count)
             if printer.count == options.count_max:
                 break
             if not options.is_following:
                 patience.progressed()
-    printer.end()
 
 
 class _Printer:

@@ -1,11 +1,13 @@
 """`geolog segment`: what a stream consists of."""
 
+import attrs
 import click
 
 from geolog.cli.arguments import partition_or_stream
 from geolog.cli.invocation import Noun, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
+from geolog.client.descriptions import SegmentDescription
 
 # What fits on 80 columns; JSON has the rest.
 _COLUMNS = (
@@ -30,4 +32,17 @@ def command() -> None:
 def list_(name: str) -> None:
     """List the stream's segments, oldest first; with -o json also where each one lies."""
     segments = ask(lambda log: log.list_segments(name))
-    show(segments, this_invocation().config.output, _COLUMNS)
+    output = this_invocation().config.output
+    if output != "table":
+        show(segments, output)
+        return
+    rows = [
+        attrs.asdict(one, recurse=False) | {"last_sequence": _last(one)} for one in segments
+    ]
+    show(rows, output, _COLUMNS, empty="no segments: nothing was appended yet")
+
+
+def _last(segment: SegmentDescription) -> int | None:
+    """Of its last record, if it has any."""
+    last = segment.last_sequence
+    return None if last is None or last < segment.first_sequence else last

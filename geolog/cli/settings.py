@@ -207,7 +207,8 @@ class Places:
             return
         for key in (f"profile.{self.profile}.{setting.key}", setting.key):
             if key in self.file.values:
-                yield self.file.text(key), self.file.place(key)
+                of_profile = f" [profile.{self.profile}]" if key != setting.key else ""
+                yield self.file.text(key), f"{self.file.place(key)}{of_profile}"
 
 
 SettingsClass = typing.TypeVar("SettingsClass", bound=attrs.AttrsInstance)

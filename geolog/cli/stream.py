@@ -12,7 +12,7 @@ from geolog.cli.output import show
 from geolog.cli.quantities import parse_bytes, parse_seconds
 from geolog.cli.session import ask
 from geolog.client.bounds import parse_bound
-from geolog.client.descriptions import StreamDescription
+from geolog.client.descriptions import PartitionDescription, StreamDescription
 from topology.survive import Loss
 
 
@@ -21,7 +21,14 @@ def command() -> None:
     """Make streams, look at them, change, seal, truncate and delete them."""
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  geolog stream create shop/orders
+  geolog stream create shop/clicks --partitions 4 --retention 7d
+  geolog stream create shop/small --ensemble 3 --write-quorum 3 --ack-quorum 2 --min-regions 2
+"""
+)
 @click.argument("name", type=stream_name)
 @click.option(
     "--mode",
@@ -36,9 +43,20 @@ def command() -> None:
 @click.option("--write-quorum", type=int, metavar="W", help="Copies of an entry.")
 @click.option("--ack-quorum", type=int, metavar="A", help="Copies on disk before the answer.")
 @click.option("--min-regions", type=int, metavar="M", help="Distinct regions among those.")
-@click.option("--durability", type=click.Choice(["regions", "count"]), default="regions")
 @click.option(
-    "--segment-size", type=parse_bytes, default="64MiB", show_default=True, metavar="SIZE"
+    "--durability",
+    type=click.Choice(["regions", "count"]),
+    default="regions",
+    show_default=True,
+    help="Whether an answer waits for M regions too, or for A copies alone.",
+)
+@click.option(
+    "--segment-size",
+    type=parse_bytes,
+    default="64MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="At which size a segment is closed.",
 )
 @click.option(
     "--partitions",
@@ -56,12 +74,17 @@ def command() -> None:
     metavar="TIME",
     help="After how long a segment is closed though it is not full.",
 )
-@click.option("--retention", type=parse_seconds, metavar="TIME", help="Default: for ever.")
+@click.option(
+    "--retention",
+    type=parse_seconds,
+    metavar="TIME",
+    help="How long records are kept at least, as 7d. Default: forever.",
+)
 @click.option(
     "--retention-bytes",
     type=parse_bytes,
     metavar="SIZE",
-    help="Of each partition. Default: all.",
+    help="How much each partition keeps at least, as 10GiB. Default: all.",
 )
 @click.option(
     "--writer-retention",
@@ -134,10 +157,26 @@ def _show(description: StreamDescription) -> None:
         show(description, output)
         return
     document = attrs.asdict(description, recurse=False)
-    partitions = document.pop("partition_list")
+    del document["partition_list"]
+    if description.retention_s is None:
+        document["retention_s"] = "forever"
+    if description.retention_bytes is None:
+        document["retention_bytes"] = "all"
     show(document, output)
     print()
-    show(partitions, output)
+    show([_partition_row(one) for one in description.partition_list], output)
+
+
+def _partition_row(partition: PartitionDescription) -> dict[str, object]:
+    """One partition, in a line of 80 columns."""
+    return {
+        "partition": partition.partition,
+        "owner": partition.owner,
+        "is_alive": partition.owner_is_alive,
+        "segments": partition.segments_count,
+        "first_sequence": partition.first_sequence,
+        "completed_to": partition.completed_sequence,
+    }
 
 
 @command.command("ls")
@@ -146,7 +185,12 @@ def list_(namespace: str | None) -> None:
     """List the streams, of one NAMESPACE or all."""
     names = ask(lambda log: log.list_streams(namespace))
     output = this_invocation().config.output
-    show(names if output == "table" else [{"name": name} for name in names], output)
+    where = "" if namespace is None else f" in {namespace!r}"
+    show(
+        names if output == "table" else [{"name": name} for name in names],
+        output,
+        empty=f"no streams{where}; geolog stream create NAMESPACE/NAME makes one",
+    )
 
 
 @command.command()
@@ -156,44 +200,79 @@ def describe(name: str) -> None:
     _show(ask(lambda log: log.describe_stream(name)))
 
 
-def _seconds_or_all(text: str) -> float | None:
+def _seconds_or_all(text: str) -> float | Literal["forever"]:
     """A time, or `forever`."""
-    return None if text == "forever" else parse_seconds(text)
+    return "forever" if text == "forever" else parse_seconds(text)
 
 
-def _bytes_or_all(text: str) -> int | None:
+def _bytes_or_all(text: str) -> int | Literal["all"]:
     """A size, or `all`."""
-    return None if text == "all" else parse_bytes(text)
+    return "all" if text == "all" else parse_bytes(text)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  geolog stream update shop/orders --retention 7d --retention-bytes 10GiB
+  geolog stream update shop/orders --retention forever
+"""
+)
 @click.argument("name", type=stream_name)
 @click.option("--partitions", type=int, metavar="N", help="More than before; never less.")
-@click.option("--segment-size", type=parse_bytes, metavar="SIZE")
-@click.option("--segment-age", type=parse_seconds, metavar="TIME")
-@click.option("--retention", type=str, metavar="TIME|forever")
-@click.option("--retention-bytes", type=str, metavar="SIZE|all")
-@click.option("--writer-retention", type=parse_seconds, metavar="TIME")
+@click.option(
+    "--segment-size", type=parse_bytes, metavar="SIZE", help="At which it is closed, as 64MiB."
+)
+@click.option(
+    "--segment-age", type=parse_seconds, metavar="TIME", help="At which it is closed, as 1h."
+)
+@click.option(
+    "--retention",
+    type=_seconds_or_all,
+    metavar="TIME|forever",
+    help="How long records are kept at least, as 7d.",
+)
+@click.option(
+    "--retention-bytes",
+    type=_bytes_or_all,
+    metavar="SIZE|all",
+    help="How much each partition keeps at least, as 10GiB.",
+)
+@click.option(
+    "--writer-retention",
+    type=parse_seconds,
+    metavar="TIME",
+    help="How long a named writer that is idle is remembered, as 7d.",
+)
 def update(
     *,
     name: str,
     partitions: int | None,
     segment_size: int | None,
     segment_age: float | None,
-    retention: str | None,
-    retention_bytes: str | None,
+    retention: float | Literal["forever"] | None,
+    retention_bytes: int | Literal["all"] | None,
     writer_retention: float | None,
 ) -> None:
     """Change settings of the stream; what is not given stays.
 
     Writers that begin from now on go by them.
     """
+    given = (
+        partitions,
+        segment_size,
+        segment_age,
+        retention,
+        retention_bytes,
+        writer_retention,
+    )
+    if all(one is None for one in given):
+        raise click.UsageError("nothing is to be changed: give a setting, as --retention 7d")
     kept_s: float | Literal["same"] | None = "same"
     if retention is not None:
-        kept_s = _seconds_or_all(retention)
+        kept_s = None if retention == "forever" else retention
     kept_bytes: int | Literal["same"] | None = "same"
     if retention_bytes is not None:
-        kept_bytes = _bytes_or_all(retention_bytes)
+        kept_bytes = None if retention_bytes == "all" else retention_bytes
     description = ask(
         lambda log: log.update_stream(
             name,
@@ -219,7 +298,13 @@ def seal(name: str) -> None:
     _show(ask(lambda log: log.seal_stream(name)))
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  geolog stream truncate shop/orders --before sequence:1000
+  geolog stream truncate shop/orders --before time:-7d --yes
+"""
+)
 @click.argument("name", metavar="STREAM", type=partition_or_stream)
 @click.option(
     "--before",

@@ -96,6 +96,56 @@ def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
             )
 
 
+def bound_text(bound: Bound) -> str:
+    """A bound as `parse_bound` reads it back."""
+    match bound:
+        case Earliest():
+            return "earliest"
+        case Latest():
+            return "latest"
+        case LastRecords(count):
+            return f"last:{count}"
+        case AtDlsn(dlsn):
+            return str(dlsn)
+        case AtSequence(sequence, home_epoch):
+            return f"sequence:{sequence}" + ("" if home_epoch == 1 else f"@{home_epoch}")
+        case AtTime(time_us):
+            return f"time:{(_EPOCH + timedelta(microseconds=time_us)).isoformat()}"
+        case AtTransaction(transaction_id):
+            return f"txid:{transaction_id}"
+
+
+def check_order(start: Bound, stop: Bound | None) -> None:
+    """InvalidArgumentError if `stop` lies before `start`, as far as they say it themselves."""
+    match start, stop:
+        case LastRecords(ahead), LastRecords(behind) if behind > ahead:
+            raise wrong_order(start, stop)
+        case Latest(), LastRecords(behind) if behind > 0:
+            raise wrong_order(start, stop)
+        case AtDlsn(first), AtDlsn(last) if last < first:
+            raise wrong_order(start, stop)
+        case AtSequence(first_sequence), AtSequence(last_sequence) if (
+            last_sequence < first_sequence
+        ):
+            raise wrong_order(start, stop)
+        case AtTime(first_us), AtTime(last_us) if last_us < first_us:
+            raise wrong_order(start, stop)
+        case AtTransaction(first_id), AtTransaction(last_id) if last_id < first_id:
+            raise wrong_order(start, stop)
+        case started, Earliest() if started != EARLIEST:
+            raise wrong_order(start, EARLIEST)
+        case _:
+            return
+
+
+def wrong_order(start: Bound, stop: Bound) -> InvalidArgumentError:
+    """The error of a read whose end lies before its beginning."""
+    return InvalidArgumentError(
+        f"a read from {bound_text(start)} cannot end at {bound_text(stop)}, which lies before"
+        " it: exchange the two"
+    )
+
+
 def _number(text: str, digits: str) -> int:
     if _NUMBER.fullmatch(digits) is None:
         raise InvalidArgumentError(

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.client.bounds import EARLIEST, AtDlsn, AtSequence, Bound
+from geolog.client.bounds import EARLIEST, Bound
 from geolog.client.cluster_access import ClusterAccess
 from geolog.client.descriptions import (
     HealthReport,
@@ -23,7 +23,12 @@ from geolog.client.owner import open_partition_writers
 from geolog.client.partition_config import PartitionConfig
 from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.read_back import BatchReadBack
-from geolog.client.reader import Reader, check_one_partition, open_stream_reader
+from geolog.client.reader import (
+    Reader,
+    check_one_partition,
+    check_within,
+    open_stream_reader,
+)
 from geolog.client.record import Gap
 from geolog.client.scan import PartitionScan, ReaderConfig
 from geolog.client.stream_catalog import StreamCatalog, StreamExistsError
@@ -296,15 +301,7 @@ class Log:
         check_one_partition(str(name.stream), names_count, bound)
         scan = self._scan(name)
         end = await scan.end()
-        if isinstance(bound, AtSequence) and bound.sequence > end.sequence:
-            raise InvalidArgumentError(
-                f"sequence {bound.sequence} is beyond the end: the next of {name} is"
-                f" {end.sequence}"
-            )
-        if isinstance(bound, AtDlsn) and bound.dlsn.segment > max(1, end.segment):
-            raise InvalidArgumentError(
-                f"{bound.dlsn} is beyond the end: {name} ends in segment {end.segment}"
-            )
+        check_within(name, bound, end)
         async with open_stream_reader(
             [scan], start=bound, stop=None, is_following=False, config=self._config.reader
         ) as reader:

@@ -14,7 +14,16 @@ import attrs
 import trio
 
 from geolog.background import all_of, open_background
-from geolog.client.bounds import AtDlsn, AtSequence, AtTransaction, Bound
+from geolog.client.bounds import (
+    AtDlsn,
+    AtSequence,
+    AtTransaction,
+    Bound,
+    LastRecords,
+    Latest,
+    check_order,
+    wrong_order,
+)
 from geolog.client.record import Gap, GapReason, Record, RecordBatch
 from geolog.client.scan import (
     UNKNOWN_SEQUENCE,
@@ -225,6 +234,7 @@ async def open_stream_reader(
     what = str(scans[0].name if len(scans) == 1 else scans[0].name.stream)
     check_one_partition(what, len(scans), start)
     check_one_partition(what, len(scans), stop)
+    check_order(start, stop)
     found = await all_of(
         [partial(_found_lane, scan, start, stop, is_following) for scan in scans]
     )
@@ -255,8 +265,39 @@ async def _found_lane(
 ) -> tuple[_Lane, PartitionEnd | None]:
     """Where reading of one partition begins and ends."""
     end = None if is_following else await scan.end()
+    if end is not None:
+        check_within(scan.name, start, end)
+        check_within(scan.name, stop, end)
     begin = await scan.locate(start, end)
-    return _Lane(scan.name, begin, await scan.until(stop, end)), end
+    until = await scan.until(stop, end)
+    _check_located(start, begin, stop, until)
+    return _Lane(scan.name, begin, until), end
+
+
+def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:
+    """InvalidArgumentError if a bound names a place that nothing was appended to yet."""
+    match bound:
+        case AtSequence(sequence, _) if sequence > end.sequence:
+            raise InvalidArgumentError(
+                f"sequence {sequence} is beyond the end: the next of {name} is {end.sequence}"
+            )
+        case AtDlsn(dlsn) if dlsn.segment > max(1, end.segment):
+            raise InvalidArgumentError(
+                f"{dlsn} is beyond the end: {name} ends in segment {end.segment}"
+            )
+        case _:
+            return
+
+
+def _check_located(start: Bound, begin: Begin, stop: Bound | None, until: Until) -> None:
+    """InvalidArgumentError if bounds of different forms turn out to be in the wrong order."""
+    if not isinstance(start, AtSequence | LastRecords | Latest):
+        return
+    if not isinstance(stop, AtSequence | LastRecords) or until.sequence is None:
+        return
+    asked = begin.sequence if begin.trimmed_from is None else begin.trimmed_from
+    if type(start) is not type(stop) and until.sequence < asked:
+        raise wrong_order(start, stop)
 
 
 async def _read_wanted(
@@ -280,7 +321,9 @@ async def _read_ahead(
         try:
             begin = lane.begin
             if begin.trimmed_from is not None:
-                await send.send((lane, TrimmedRun(begin.trimmed_from, begin.sequence)))
+                wanted = lane.until.sequence
+                first = begin.sequence if wanted is None else min(begin.sequence, wanted)
+                await send.send((lane, TrimmedRun(begin.trimmed_from, first)))
             if lane.until.is_before(begin):
                 return
             with PartitionWalk(scan, begin, end) as walk:

@@ -40,14 +40,22 @@ def check_same(there: StreamRecord, wanted: StreamRecord) -> None:
     """ConflictError if a stream that exists has other settings than are wanted."""
     found, asked = attrs.asdict(there, recurse=False), attrs.asdict(wanted, recurse=False)
     differing = [
-        f"{key} is {found[key]}, not {asked[key]}"
+        f"{key} is {_setting_text(found[key])}, not {_setting_text(asked[key])}"
         for key in asked
         if key not in _MAY_DIFFER and found[key] != asked[key]
     ]
     if differing:
         raise ConflictError(
-            f"stream {str(there.name)!r} exists with other settings: {'; '.join(differing)}"
+            f"stream {str(there.name)!r} exists with other settings: {'; '.join(differing)}."
+            " Ask for those that it has, or change them (geolog stream update)"
         )
+
+
+def _setting_text(value: object) -> str:
+    """A setting's value; None is a retention without a limit."""
+    if value is None:
+        return "without limit"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def changed_settings(record: StreamRecord, given: Mapping[str, object]) -> StreamRecord:

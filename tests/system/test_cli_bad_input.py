@@ -32,7 +32,7 @@ from tests.system.demo_process import (
         (["stream", "create", "Shop/Orders"], 2, "the nearest is 'shop'"),
         (["stream", "create", "orders"], 2, "is not named NAMESPACE/NAME"),
         (["stream", "create", "a/b", "--segment-size", "64"], 2, "'64' has no unit"),
-        (["stream", "create", "a/b", "--survive", "two"], 2, "write '1 region'"),
+        (["stream", "create", "a/b", "--survive", "two"], 2, "'1 region and 1 node'"),
         (["read", "a/b", "--from", "yesterday"], 2, "'yesterday'"),
         (["read", "a/b", "--follow", "--to", "latest"], 2, "--follow or --to"),
         (["read", "a/b", "--hedge", "auto"], 2, "--hedge is not built yet"),
@@ -46,6 +46,9 @@ from tests.system.demo_process import (
         (["stream", "truncate", "a/b", "--before", "latest"], 2, "Say --yes"),
         (["stream", "seal", "a/b"], 2, "Say --yes"),
         (["append", "a/b", "--key-separator", ""], 2, "--key-separator is empty"),
+        (["stream", "update", "a/b"], 2, "nothing is to be changed"),
+        (["stream", "update", "a/b", "--retention", "9"], 2, "'9' has no unit"),
+        (["generate", "completion", "tcsh"], 2, "'tcsh' is not one of"),
         (["demo", "ls", "--data-dir", "."], 3, "no demo runs in"),
         (["bench", "append", "--record-size", "2MiB"], 2, "--record-size 2MiB"),
         (["bench", "append", "--record-size", "0B"], 2, "--record-size 0B"),
@@ -76,6 +79,68 @@ def test_it_is_refused_before_anything_is_done(
     assert message in done.stderr.decode()
     assert "Traceback" not in done.stderr.decode()
     assert done.stdout == b""
+
+
+@pytest.fixture(scope="module")
+def hundred(demo: DemoProcess) -> str:
+    """A stream of 100 records, of which 10 are trimmed."""
+    stream = "bad/hundred"
+    demo.run("stream", "create", stream, "--ensemble", "3", "--min-regions", "2")
+    demo.run("append", stream, given=b"".join(b"%d\n" % number for number in range(100)))
+    demo.run("stream", "truncate", stream, "--before", "sequence:10", "--yes")
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from", "sequence:50", "--to", "sequence:40"], "cannot end at sequence:40"),
+        (["--from", "last:5", "--to", "sequence:40"], "cannot end at sequence:40"),
+        (["--from", "time:-1m", "--to", "time:-1h"], "which lies before it"),
+        (["--from", "sequence:500"], "beyond the end: the next of bad/hundred#0 is 100"),
+        (["--to", "sequence:500"], "beyond the end: the next of bad/hundred#0 is 100"),
+        (["--from", "99-0-0"], "99-0-0 is beyond the end"),
+    ],
+)
+def test_a_read_of_what_cannot_be_prints_nothing_and_says_why(
+    demo: DemoProcess, hundred: str, options: list[str], message: str
+) -> None:
+    done = demo.run("read", hundred, *options)
+
+    assert done.returncode == 2
+    assert message in done.stderr.decode()
+    assert done.stdout == b""
+
+
+def test_a_read_before_the_trim_tells_of_the_gap_that_was_asked_for(
+    demo: DemoProcess, hundred: str
+) -> None:
+    done = demo.run("read", hundred, "--from", "sequence:2", "--to", "sequence:5", "-o", "json")
+
+    assert done.returncode == 0
+    assert [(gap["from"], gap["to"]) for gap in json.loads(done.stdout)] == [(2, 5)]
+
+
+def test_a_stream_with_other_settings_is_named_with_both(
+    demo: DemoProcess, hundred: str
+) -> None:
+    done = demo.run(
+        *("stream", "create", hundred, "--ensemble", "3", "--min-regions", "2"),
+        *("--retention", "7d", "--if-not-exists"),
+    )
+
+    assert done.returncode == 1
+    assert b"retention_s is without limit, not 604800." in done.stderr
+    assert b"geolog stream update" in done.stderr
+
+
+def test_a_wrong_value_of_a_profile_that_is_not_in_use_is_found_too(tmp_path: Path) -> None:
+    (tmp_path / "geolog.toml").write_text('[profile.test]\ntimeout = "30"\n')
+
+    lint = geolog("config", "lint", cwd=tmp_path)
+
+    assert lint.returncode == 10
+    assert b"geolog.toml:2 [profile.test]: timeout: '30' has no unit" in lint.stdout
 
 
 def test_an_unknown_key_of_the_settings_file_is_named_with_its_line(tmp_path: Path) -> None:

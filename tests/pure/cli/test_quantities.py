@@ -10,6 +10,8 @@ from geolog.cli.quantities import (
     parse_bytes,
     parse_bytes_per_second,
     parse_seconds,
+    short_bytes,
+    short_seconds,
 )
 from topology.errors import InvalidArgumentError
 
@@ -56,6 +58,36 @@ def test_an_unknown_unit_is_named_with_the_known_ones() -> None:
 def test_half_a_byte_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="not a whole number"):
         parse_bytes("0.3B")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (604800, "7d"),
+        (5400, "90m"),
+        (0.02, "20ms"),
+        (0.0012345, "1.23ms"),
+        (12.345, "12.3s"),
+        (100000, "1.16d"),
+    ],
+)
+def test_a_time_is_shown_as_a_person_would_say_it(seconds: float, text: str) -> None:
+    assert short_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0B"),
+        (512, "512B"),
+        (10934, "10.7KiB"),
+        (64 << 20, "64MiB"),
+        (1023 << 10, "1023KiB"),
+    ],
+)
+def test_a_size_is_shown_in_three_digits(size_bytes: int, text: str) -> None:
+    assert short_bytes(size_bytes) == text
 
 
 @given(st.integers(0, 1 << 50))

@@ -74,7 +74,7 @@ def test_each_setting_tells_which_place_decided_it(tmp_path: Path) -> None:
     assert {each.setting.key: each.origin for each in decided} == {
         "zookeeper": "default",
         "gateway": "default",
-        "cluster": f"{file.path}:5",
+        "cluster": f"{file.path}:5 [profile.test]",
         "region": "flag --region",
         "output": "environment GEOLOG_OUTPUT",
         "timeout": f"{file.path}:2",
