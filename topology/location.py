@@ -8,6 +8,9 @@ from topology.errors import InvalidArgumentError
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+_RACK_UNKNOWN = "?"
+"""No node can stand in a rack of this name."""
+
 
 @attrs.frozen(order=True)
 class Location:
@@ -22,6 +25,16 @@ class Location:
 
     def __str__(self) -> str:
         return f"/{self.region}/{self.rack}"
+
+    @classmethod
+    def within(cls, region: str) -> "Location":
+        """Somewhere in a region: in a rack that is not known, so in no node's."""
+        return cls(region, _RACK_UNKNOWN)
+
+    @property
+    def is_rack_known(self) -> bool:
+        """Whether it says more than the region."""
+        return self.rack != _RACK_UNKNOWN
 
     @property
     def depth(self) -> int:

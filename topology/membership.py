@@ -146,6 +146,15 @@ class Membership:
                 members[node] = self._left(before, now_s)
         return Membership(self.config, members), frozenset(dead)
 
+    def without_departed(self, before_s: float) -> "Membership":
+        """The snapshot without those that left before that."""
+        kept = {
+            node: one
+            for node, one in self.members.items()
+            if one.state is not NodeState.DOWN or (one.left_s and one.left_s[-1] >= before_s)
+        }
+        return self if len(kept) == len(self.members) else Membership(self.config, kept)
+
     def relocated(self, locations: Mapping[str, Location]) -> "Membership":
         """The snapshot after these locations became known, or changed: at once."""
         members = dict(self.members)

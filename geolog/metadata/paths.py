@@ -76,6 +76,11 @@ class ClusterPaths:
         return f"{self.nodes_replaced}/{instance}"
 
     @property
+    def placement_switches(self) -> str:
+        """What operators forbid to placement, for now."""
+        return f"{self.root}/placement"
+
+    @property
     def journals(self) -> str:
         """Parent of the notes on how far each node's journal reached."""
         return f"{self.root}/nodes/journals"

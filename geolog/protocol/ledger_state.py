@@ -3,8 +3,8 @@
 A ledger is ALLOCATED (made ahead, unlisted, accepts no entry that is answered), OPEN,
 IN_RECOVERY or CLOSED. Every change is one compare-and-set from a state that was read to its
 successor, which the methods here give (`ledger_change` says what becomes of it when another
-change came first). The quorums and the members' regions are frozen with it: no switch at run
-time changes what an acknowledgement meant.
+change came first). The quorums, the members' regions and the placement policy are frozen with
+it: no switch at run time changes what an acknowledgement meant.
 """
 
 import enum
@@ -15,6 +15,7 @@ from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
 from topology.errors import ConflictError
 from topology.location import Location
 from topology.quorum import AckRule, QuorumConfig
+from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
 
 
 class LedgerStateError(ConflictError):
@@ -67,6 +68,7 @@ class LedgerRecord:
     last_entry: EntryId | None = None
     stream: str = ""
     segment: int = 0
+    placement: PlacementTerms = REGION_AWARE_TERMS
 
     def opened(self) -> "LedgerRecord":
         """ALLOCATED becomes OPEN: it is listed, and its entries count."""

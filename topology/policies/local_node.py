@@ -18,6 +18,7 @@ class LocalNode:
     """One copy, beside the client. For what need not outlive its machine."""
 
     local_location: Location | None
+    """Where the client stands; with only its region known, any node of that is local."""
 
     def new_ensemble(
         self, members: Membership, request: PlacementRequest, rng: random.Random
@@ -36,13 +37,21 @@ class LocalNode:
         here = [
             node.node
             for node in members.writable.nodes()
-            if node.location == self.local_location and node.node not in request.exclude
+            if self._is_here(node.location) and node.node not in request.exclude
         ]
         if not here:
             raise NotEnoughNodesError(
-                f"no node is up and writable at {self.local_location}, where the client stands"
+                "no node is up, writable and allowed at"
+                f" {self.local_location}, where the client stands"
             )
         return Placement((rng.choice(here),), Adherence.STRICT)
+
+    def _is_here(self, location: Location) -> bool:
+        local = self.local_location
+        assert local is not None
+        if not local.is_rack_known:
+            return location.region == local.region
+        return location == local
 
     def replace_node(
         self,

@@ -1,0 +1,59 @@
+"""The switches that operators turn while the cluster runs, as metadata holds them."""
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import BadVersionError, Metadata, NodeExistsError
+from topology.switches import PlacementSwitches
+
+
+@attrs.frozen(kw_only=True)
+class SwitchesRecord:
+    """What is forbidden now; there is no record while nothing ever was."""
+
+    forbidden_regions: tuple[str, ...] = ()
+    """Regions in which nothing new is placed, sorted."""
+
+
+async def read_switches(
+    metadata: Metadata, cluster: str, *, changed: trio.Event | None = None
+) -> PlacementSwitches:
+    """The switches as one server has them; `changed` is set once, after they change."""
+    return (await _find(metadata, cluster, changed))[0]
+
+
+async def change_switches(
+    metadata: Metadata,
+    cluster: str,
+    change: Callable[[PlacementSwitches], PlacementSwitches],
+) -> PlacementSwitches:
+    """Store what `change` makes of the switches, by compare-and-set."""
+    path = ClusterPaths(cluster).placement_switches
+    while True:
+        await metadata.sync(path)
+        found, version = await _find(metadata, cluster)
+        switches = change(found)
+        record = SwitchesRecord(forbidden_regions=tuple(sorted(switches.forbidden_regions)))
+        try:
+            if version is None:
+                await metadata.create(path, seal_document(record))
+            else:
+                await metadata.put(path, seal_document(record), version)
+        except (BadVersionError, NodeExistsError):
+            continue  # Somebody else turned one.
+        return switches
+
+
+async def _find(
+    metadata: Metadata, cluster: str, changed: trio.Event | None = None
+) -> tuple[PlacementSwitches, int | None]:
+    path = ClusterPaths(cluster).placement_switches
+    stored = await metadata.find(path, changed=changed)
+    if stored is None:
+        return PlacementSwitches(), None
+    record = open_document(stored.data, SwitchesRecord, path=path)
+    return PlacementSwitches(frozenset(record.forbidden_regions)), stored.version

@@ -1,0 +1,154 @@
+"""By which policy the ledgers of a stream are placed: named once, frozen with each ledger.
+
+The terms say what a policy is to keep beside the quorums. What changes at run time (where the
+client stands, forbidden regions, weights) is no part of them.
+"""
+
+import enum
+
+import attrs
+
+from topology.errors import InvalidArgumentError
+from topology.location import Location
+from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.policies.default import AnyNode
+from topology.policies.local_node import LocalNode
+from topology.policies.rack_aware import RackAware
+from topology.policies.region_aware import RegionAware
+from topology.policies.zone_aware import ZoneAware
+from topology.policy import PlacementPolicy
+from topology.quorum import Durability, QuorumConfig
+from topology.tree import Weighting
+from topology.window_rule import Adherence
+
+DEFAULT_LOCATION = Location("default-region", "default-rack")
+"""Where nodes stand whose location is not known."""
+
+_ZONES_DESIRED = 3
+_ZONES_MIN = 2
+
+
+class PolicyKind(enum.Enum):
+    """The policies that a stream can have."""
+
+    DEFAULT = "default"
+    LOCAL_NODE = "local_node"
+    RACK_AWARE = "rack_aware"
+    REGION_AWARE = "region_aware"
+    ZONE_AWARE = "zone_aware"
+
+
+@attrs.frozen(kw_only=True)
+class PlacementTerms:
+    """A stream's policy. Streams that were made before there was a choice are region-aware."""
+
+    policy: PolicyKind = PolicyKind.REGION_AWARE
+    min_racks: int = 2
+    """How many racks a write set of a rack-aware stream spans, where there are so many."""
+
+    def check(self, quorum: QuorumConfig) -> None:
+        """InvalidArgumentError unless the policy can keep these quorums, with the nearest."""
+        name = self.policy.value
+        match self.policy:
+            case PolicyKind.LOCAL_NODE if quorum.ensemble_size > 1:
+                raise InvalidArgumentError(
+                    f"policy {name!r} has one copy, on one node; ensemble_size"
+                    f" {quorum.ensemble_size} cannot be: ask for 1, or for policy 'rack_aware'"
+                )
+            case PolicyKind.DEFAULT | PolicyKind.RACK_AWARE if quorum.min_regions > 1:
+                raise InvalidArgumentError(
+                    f"policy {name!r} does not look at regions, so it cannot keep min_regions"
+                    f" {quorum.min_regions}: ask for min_regions 1, or policy 'region_aware'"
+                )
+            case PolicyKind.ZONE_AWARE if self._is_counted(quorum):
+                raise InvalidArgumentError(
+                    f"policy {name!r} cannot keep durability 'count' over"
+                    f" {quorum.min_regions} regions: ask for durability 'regions', or policy"
+                    " 'region_aware'"
+                )
+
+    def _is_counted(self, quorum: QuorumConfig) -> bool:
+        return quorum.durability is Durability.COUNT and quorum.min_regions > 1
+
+
+REGION_AWARE_TERMS = PlacementTerms()
+"""Those of all that was made before there was a choice."""
+
+
+@attrs.frozen(kw_only=True)
+class PlacementPlace:
+    """From where, and with what in mind, nodes are chosen now."""
+
+    local: Location | None = None
+    """Where the client stands; its rack may be unknown."""
+    weighting: Weighting | None = None
+    forbidden_regions: frozenset[str] = frozenset()
+    """Regions in which nothing new is placed; what lies there stays, and is read."""
+
+    def excluded(self, members: Membership) -> frozenset[str]:
+        """The nodes that nothing new is placed on because of their region."""
+        return frozenset(
+            node
+            for node, member in members.members.items()
+            if member.location.region in self.forbidden_regions
+        )
+
+
+ANYWHERE = PlacementPlace()
+
+
+def policy_of(
+    terms: PlacementTerms,
+    quorum: QuorumConfig,
+    place: PlacementPlace = PlacementPlace(),
+) -> PlacementPolicy:
+    """The policy that places ledgers of these terms and quorums, from this place."""
+    local, weighting = place.local, place.weighting
+    match terms.policy:
+        case PolicyKind.LOCAL_NODE:
+            return LocalNode(local_location=local)
+        case PolicyKind.DEFAULT:
+            return AnyNode(
+                default_location=DEFAULT_LOCATION, local_location=local, weighting=weighting
+            )
+        case PolicyKind.RACK_AWARE:
+            return RackAware(
+                default_location=DEFAULT_LOCATION,
+                local_location=local,
+                weighting=weighting,
+                min_racks=terms.min_racks,
+            )
+        case PolicyKind.REGION_AWARE:
+            return RegionAware(
+                default_location=DEFAULT_LOCATION,
+                local_location=local,
+                weighting=weighting,
+                min_regions=quorum.min_regions,
+                durability=quorum.durability,
+                disallowed_regions=place.forbidden_regions,
+            )
+        case PolicyKind.ZONE_AWARE:
+            zones_min = max(_ZONES_MIN, quorum.min_regions)
+            return ZoneAware(
+                default_location=DEFAULT_LOCATION,
+                local_location=local,
+                weighting=weighting,
+                min_zones=zones_min,
+                desired_zones=max(_ZONES_DESIRED, zones_min),
+            )
+
+
+def adherence_at(
+    terms: PlacementTerms, quorum: QuorumConfig, ensemble: list[tuple[str, Location]]
+) -> Adherence:
+    """How well an ensemble of nodes that stand so adheres, whatever state they are in now."""
+    members = Membership.of(
+        MembershipConfig(default_location=DEFAULT_LOCATION),
+        [
+            Member(node=node, location=location, state=NodeState.WRITABLE)
+            for node, location in ensemble
+        ],
+    )
+    return policy_of(terms, quorum).adherence(
+        members, [node for node, _ in ensemble], quorum.write_quorum, quorum.ack_quorum
+    )
