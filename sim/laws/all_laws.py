@@ -5,6 +5,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from sim.laws.law_01_trim_is_due import TrimIsDue
 from sim.laws.law_02_ack_set import AckSet
 from sim.laws.law_03_sets_intersect import SetsIntersect
 from sim.laws.law_04_closed_stays import ClosedStays
@@ -27,6 +28,7 @@ LOOK_S = 0.1
 def all_state_laws() -> dict[str, StateLaw]:
     """A new one of each, by the number of the law."""
     return {
+        "1": TrimIsDue(),
         "2": AckSet(),
         "4": ClosedStays(),
         "5": ClosedAboveOk(),

@@ -20,10 +20,10 @@ class AckSet:
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the state of now with what was told since the last look."""
-        by_segment = {record.segment: record for record in now.ledgers.values()}
+        by_segment = now.ledgers_by_segment()
         for append in now.told:
             assert append.dlsn is not None
-            record = by_segment.get(append.dlsn.segment)
+            record = by_segment.get(append.segment_key)
             if record is None:
                 continue
             entry = EntryId(append.dlsn.entry)

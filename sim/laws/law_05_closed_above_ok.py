@@ -4,25 +4,24 @@ from collections.abc import Iterator
 
 import attrs
 
-from geolog.protocol.ledger_state import LedgerState
-from sim.laws.seen import Look
+from sim.laws.seen import Look, SegmentKey, partition_of
 
 
 @attrs.define
 class ClosedAboveOk:
     """Keeps the highest entry of each segment that was answered OK."""
 
-    _highest: dict[int, int] = attrs.field(factory=dict)
+    _highest: dict[SegmentKey, int] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the state of now with all that was told."""
         for append in now.told:
             assert append.dlsn is not None
-            segment, entry = append.dlsn.segment, append.dlsn.entry
-            self._highest[segment] = max(entry, self._highest.get(segment, -1))
+            key, entry = append.segment_key, append.dlsn.entry
+            self._highest[key] = max(entry, self._highest.get(key, -1))
         for ledger, record in now.ledgers.items():
-            if record.state is LedgerState.CLOSED and record.last_entry is not None:
-                highest = self._highest.get(record.segment, -1) if record.segment else -1
+            if record.segment and record.last_entry is not None:
+                highest = self._highest.get((partition_of(record), record.segment), -1)
                 if highest > record.last_entry:
                     yield (
                         f"ledger {ledger} is closed at {record.last_entry}, and entry {highest}"

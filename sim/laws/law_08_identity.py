@@ -7,7 +7,7 @@ import attrs
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import InstanceId
 from sim.laws.seen import Look
-from sim.world.world import CLUSTER
+from sim.world.seams import CLUSTER
 
 
 @attrs.define

@@ -9,6 +9,7 @@ import trio
 from geolog.wire.limits import ENTRY_BYTES_MAX
 from regions.storage.config import StorageConfig
 from sim.laws.seen import Look
+from sim.world.node import storage_config
 
 _EVERY_S = 1.0
 """A node's status costs more than other looks do."""
@@ -26,7 +27,7 @@ class BoundsHold:
             return
         self._looked_s = trio.current_time()
         for host, core in sorted(now.world.cores.items()):
-            config = now.world.storage_config(now.world.nodes[host])
+            config = storage_config(now.world.nodes[host], now.world.options.knobs)
             status = json.loads(core.status())
             for name, used, bound in _uses(status, config):
                 if used > bound:

@@ -1,4 +1,4 @@
-"""What a law may look at: ledgers in metadata, the nodes that are up, and what was told."""
+"""What a law may look at: ledgers and lists in metadata, nodes that are up, what was told."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
@@ -9,15 +9,25 @@ from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName
+from geolog.protocol.stream_state import (
+    PartitionName,
+    SegmentRecord,
+    StreamName,
+    TrimRecord,
+)
 from regions.storage.store import Store
+from sim.world.calls import STREAM
 from sim.world.history import Append, History
-from sim.world.workload import STREAM
-from sim.world.world import CLUSTER, World
+from sim.world.seams import CLUSTER
+from sim.world.world import World
 
 _PATHS = ClusterPaths(CLUSTER)
 _LEDGERS = _PATHS.ledgers
-_SEGMENTS = _PATHS.segments(PartitionName(StreamName.parse(STREAM)))
+_STREAM = StreamName.parse(STREAM)
+
+
+SegmentKey = tuple[int, int]
+"""Partition, and segment in its list."""
 
 
 @attrs.frozen(eq=False)
@@ -28,12 +38,33 @@ class Look:
     history: History
     ledgers: dict[LedgerId, LedgerRecord]
     """All ledgers, as the leader of the metadata store has them."""
-    segments: dict[int, SegmentRecord]
-    """The list of the one stream, by number."""
+    lists: dict[int, dict[int, SegmentRecord]]
+    """Of each partition of the one stream: its segments, by number."""
+    trims: dict[int, TrimRecord]
+    """Where each partition begins."""
     stores: dict[InstanceId, tuple[Store, ...]]
     """The data directories of all nodes that answer, paused ones included."""
     told: Sequence[Append]
     """Appends answered OK since the look before."""
+
+    def ledgers_by_segment(self) -> dict[SegmentKey, LedgerRecord]:
+        """The ledgers that have been given a segment, by partition and segment."""
+        return {
+            (partition_of(record), record.segment): record
+            for record in self.ledgers.values()
+            if record.segment
+        }
+
+    def is_trimmed(self, append: Append) -> bool:
+        """Whether what was answered lies before the beginning of its partition."""
+        assert append.sequence is not None
+        trim = self.trims.get(append.partition)
+        return trim is not None and append.sequence < trim.first_sequence
+
+
+def partition_of(record: LedgerRecord) -> int:
+    """The partition that a ledger was made for."""
+    return int(record.stream.rpartition("#")[2])
 
 
 class StateLaw(Protocol):
@@ -44,7 +75,7 @@ class StateLaw(Protocol):
         ...
 
 
-_Record = TypeVar("_Record", LedgerRecord, SegmentRecord)
+_Record = TypeVar("_Record", LedgerRecord, SegmentRecord, TrimRecord)
 
 
 @attrs.define(eq=False)
@@ -62,15 +93,31 @@ class Looking:
         told = self._history.acknowledged_in_order[self._told_count :]
         self._told_count += len(told)
         ledgers = self._records(_LEDGERS, LedgerRecord)
-        segments = self._records(_SEGMENTS, SegmentRecord)
+        partitions = self._partitions()
         return Look(
             self._world,
             self._history,
             {record.ledger: record for record in ledgers},
-            {record.segment: record for record in segments},
+            {name.number: self._list_of(name) for name in partitions},
+            {name.number: self._trim_of(name) for name in partitions},
             self._stores(),
             told,
         )
+
+    def _partitions(self) -> list[PartitionName]:
+        """Those that the stream has come to have."""
+        nodes, found = self._world.store.tree.nodes, [PartitionName(_STREAM)]
+        while _PATHS.trim(found[-1]) in nodes:
+            found.append(PartitionName(_STREAM, len(found)))
+        return found[:-1]
+
+    def _list_of(self, name: PartitionName) -> dict[int, SegmentRecord]:
+        segments = self._records(_PATHS.segments(name), SegmentRecord)
+        return {record.segment: record for record in segments}
+
+    def _trim_of(self, name: PartitionName) -> TrimRecord:
+        path = _PATHS.trim(name)
+        return self._open(path, self._world.store.tree.nodes[path].data, TrimRecord)
 
     def _records(self, root: str, kind: type[_Record]) -> list[_Record]:
         """All documents in the buckets of a place."""

@@ -11,7 +11,7 @@ from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from regions.storage.store import Store
 from sim.laws.seen import Look
-from sim.world.world import CLUSTER
+from sim.world.seams import CLUSTER
 
 SOMETIMES = {
     "ledger-recovered": "a ledger is closed by another than its writer",
@@ -25,6 +25,23 @@ SOMETIMES = {
     "disk-replaced": "a node answers on the disk that replaced a lost one",
     "append-repeated": "a record that was in the log before is found out",
     "repair-queued": "a ledger stands in the repair queue",
+    "truncated": "the front of a partition is cut off",
+    "retention-trimmed": "retention cuts off more than anybody asked for",
+    "gap-at-start": "a reader asks for what is trimmed, and is told so",
+    "overtaken": "what a reader was to be given next is trimmed, and it is told so",
+    "sealed": "the stream is sealed while it is used",
+    "sealed-refused": "a writer finds that the stream is sealed",
+    "followed-to-end": "a reader follows to the end of a sealed stream",
+    "partitions-added": "the stream gets another partition while it is used",
+    "answered-provisionally": "an append is answered when it is received",
+    "provisional-lost": "such an answer is taken back",
+    "wish-refused": "a transaction id goes back, or an expected sequence is another's",
+    "flushed": "records that nobody waited for are flushed",
+    "opened-AtDlsn": "a reader begins at a DLSN",
+    "opened-AtSequence": "a reader begins at a sequence",
+    "opened-AtTime": "a reader begins at a time",
+    "opened-AtTransaction": "a reader begins at a transaction id",
+    "opened-LastRecords": "a reader begins some records before the end",
 }
 """By name: what is meant."""
 
@@ -42,7 +59,7 @@ class Sometimes:
 
     def look(self, now: Look) -> None:
         """Look at the world as it is."""
-        self.seen.update(self._of_ledgers(now), _of_world(now))
+        self.seen.update(self._of_ledgers(now), _of_world(now), now.history.happened)
         self._before = dict(now.ledgers)
         if trio.current_time() - self._looked_s >= _STATISTICS_EVERY_S:
             self._looked_s = trio.current_time()

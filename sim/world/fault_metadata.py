@@ -73,11 +73,11 @@ def metadata_answer_lost(world: World, rng: Random) -> Iterator[str | None]:
 def clock_jump(world: World, rng: Random) -> Iterator[str | None]:
     """A host's wall clock is an hour off, to either side."""
     host = rng.choice(sorted(world.links.region_of))
-    world.clock_offsets_us[host] = rng.choice((-_CLOCK_JUMP_US, _CLOCK_JUMP_US))
+    world.seams.clock_offsets_us[host] = rng.choice((-_CLOCK_JUMP_US, _CLOCK_JUMP_US))
     try:
         yield host
     finally:
-        world.clock_offsets_us.pop(host, None)
+        world.seams.clock_offsets_us.pop(host, None)
 
 
 @contextmanager
@@ -85,9 +85,9 @@ def clock_skew(world: World, rng: Random) -> Iterator[str | None]:
     """All wall clocks differ, by up to five seconds to either side."""
     hosts = sorted(world.links.region_of)
     for host in hosts:
-        world.clock_offsets_us[host] = rng.randint(-_CLOCK_SKEW_US, _CLOCK_SKEW_US)
+        world.seams.clock_offsets_us[host] = rng.randint(-_CLOCK_SKEW_US, _CLOCK_SKEW_US)
     try:
         yield "everybody"
     finally:
         for host in hosts:
-            world.clock_offsets_us.pop(host, None)
+            world.seams.clock_offsets_us.pop(host, None)

@@ -26,7 +26,7 @@ async def strike_for_ever(world: World, kind: str, strikes_per_s: float, rng: Ra
         await trio.sleep(rng.expovariate(strikes_per_s))
         if world.options.hazards.lies_in_wait:
             with trio.move_on_after(_AMBUSH_S_MAX):
-                await world.ledger_changed.wait()
+                await world.seams.ledger_changed.wait()
             round_trip_s = 2 * world.options.links.latency_s_across
             await trio.sleep(rng.random() * _AMBUSH_ROUND_TRIPS * round_trip_s)
         with FAULTS[kind](world, rng) as struck:

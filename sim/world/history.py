@@ -4,9 +4,13 @@ from typing import Literal
 
 import attrs
 
+from geolog.client.bounds import Bound
 from geolog.protocol.ids import DLSN
 
-Outcome = Literal["pending", "acknowledged", "refused", "unknown"]
+Outcome = Literal["pending", "acknowledged", "flushed", "refused", "unknown"]
+
+Place = tuple[int, int]
+"""Partition and sequence: they name a record for good."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -17,11 +21,24 @@ class Append:
     """Different for each append, so that it names it."""
     writer: str
     sent_at: int
+    sent_s: float = 0.0
+    """In simulated time."""
+    key: bytes | None = None
+    transaction_id: int | None = None
+    expected: int | None = None
+    """The sequence that it must get, or be refused."""
+    partitions_known: tuple[int, int] = (1, 1)
+    """How many partitions the stream had for certain when its writer was opened, and how many
+    it may have been about to have."""
     answered_at: int | None = None
     outcome: Outcome = "pending"
-    """Of a process that was killed it stays pending: whatever became of it is right."""
+    """Of a process that was killed it stays pending: whatever became of it is right. What is
+    posted is never answered; a flush may tell that it is in the log."""
+    partition: int = 0
     sequence: int | None = None
     dlsn: DLSN | None = None
+    provisional: Place | None = None
+    """Where it was said to be while it was in memory only."""
     answered_by: str = ""
     """The process that was answered OK."""
     seq: int | None = None
@@ -29,59 +46,142 @@ class Append:
     is_in_doubt: bool = False
     """Whether it was sent and its outcome was not told: it may be in the log, whatever is told
     when it is sent again."""
+    is_sent_again: bool = False
     is_duplicate: bool = False
     """Whether it was answered as one that was in the log before."""
 
+    @property
+    def place(self) -> Place:
+        """Where it was answered to be."""
+        assert self.sequence is not None
+        return self.partition, self.sequence
 
-@attrs.define(eq=False, kw_only=True)
-class Read:
-    """One walk of a reader over the stream."""
-
-    reader: str
-    begun_at: int
-    is_of_all: bool
-    """From the earliest record to the end as it was when it began."""
-    sequences: list[int] = attrs.field(factory=list)
-    has_reached_end: bool = False
+    @property
+    def segment_key(self) -> tuple[int, int]:
+        """The partition and segment that it was answered to be in."""
+        assert self.dlsn is not None
+        return self.partition, self.dlsn.segment
 
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """A record as it was read when all was over."""
+    """A record as it was read."""
 
+    partition: int
     sequence: int
     dlsn: DLSN
     timestamp_us: int
     value: bytes
+    key: bytes | None = None
+    transaction_id: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """What names it."""
+        return self.partition, self.sequence
+
+
+@attrs.frozen(kw_only=True)
+class Missing:
+    """A run of sequences of which a reader was told that they are trimmed."""
+
+    partition: int
+    from_sequence: int | None
+    """The first; None where it was asked for by another name."""
+    to_sequence: int
+    trim: int
+    """Where the partition truly began when the reader was told."""
+
+
+Item = Found | Missing
+
+
+@attrs.define(eq=False, kw_only=True)
+class Read:
+    """One walk of a reader over the stream, or over one partition of it."""
+
+    reader: str
+    begun_at: int
+    is_of_all: bool
+    """From the earliest record to the end as it was when it began, of all partitions."""
+    partitions: tuple[int, ...] = (0,)
+    """Those that there were for certain when it began, or the one that it names."""
+    start: Bound | None = None
+    """Where it was to begin, if at a place."""
+    trims: dict[int, int] = attrs.field(factory=dict)
+    """Where the partitions truly began when it did."""
+    trims_first: dict[int, int] = attrs.field(factory=dict)
+    """Where a partition truly began when its first record, or gap, was given."""
+    trims_ended: dict[int, int] = attrs.field(factory=dict)
+    """And when it ended."""
+    items: list[Item] = attrs.field(factory=list)
+    has_reached_end: bool = False
+
+    @property
+    def count(self) -> int:
+        """Records that it was given."""
+        return sum(isinstance(item, Found) for item in self.items)
+
+    def by_partition(self) -> dict[int, list[Item]]:
+        """What it was given of each partition, in order."""
+        found: dict[int, list[Item]] = {}
+        for item in self.items:
+            found.setdefault(item.partition, []).append(item)
+        return found
+
+
+@attrs.define(eq=False, kw_only=True)
+class Truncation:
+    """One demand to cut off the front of a partition."""
+
+    partition: int
+    limit: int | None
+    """The sequence that it may not pass; None: all but the last `records_left` may go."""
+    records_left: int = 0
+    reaches: int = 0
+    """Where the partition must begin after it, at least."""
+    answered: int | None = None
+    """Where the partition was said to begin after it."""
 
 
 @attrs.define(eq=False)
 class History:
-    """All appends and reads of a world, in the order in which they began."""
+    """All appends, reads and truncations of a world, in the order in which they began."""
 
     appends: dict[bytes, Append] = attrs.field(factory=dict, init=False)
     acknowledged_in_order: list[Append] = attrs.field(factory=list, init=False)
     """The appends that were answered OK, in the order of their answers."""
     reads: list[Read] = attrs.field(factory=list, init=False)
-    shown: dict[int, bytes] = attrs.field(factory=dict, init=False)
-    """By sequence: what readers were given, the first time."""
-    shown_otherwise: list[int] = attrs.field(factory=list, init=False)
-    """Sequences that were given with other bytes another time."""
-    repeats: list[tuple[Append, DLSN]] = attrs.field(factory=list, init=False)
-    """What was answered OK and then sent once more, and where it was said to be then."""
+    shown: dict[Place, Found] = attrs.field(factory=dict, init=False)
+    """What readers were given, the first time."""
+    shown_otherwise: list[Place] = attrs.field(factory=list, init=False)
+    """Places that were given with another record another time."""
+    repeats: list[tuple[Append, int, DLSN]] = attrs.field(factory=list, init=False)
+    """What was answered OK and then sent once more; partition and DLSN that it was said to have
+    then."""
+    forgotten: list[str] = attrs.field(factory=list, init=False)
+    """What was answered OK last, is there, and was not remembered when it was sent again."""
+    truncations: list[Truncation] = attrs.field(factory=list, init=False)
+    is_seal_asked: bool = attrs.field(default=False, init=False)
+    sealed_at: int | None = attrs.field(default=None, init=False)
+    """When an operator was told that the stream is sealed."""
+    partitions: tuple[int, int] = attrs.field(default=(1, 1), init=False)
+    """How many there are for certain, and how many there may be."""
+    happened: set[str] = attrs.field(factory=set, init=False)
+    """What must happen sometimes, and did."""
     harsh_errors: list[str] = attrs.field(factory=list, init=False)
     """What readers were told that no trying again would mend."""
 
-    def on_sent(self, value: bytes, writer: str, at: int) -> Append:
+    def on_sent(self, append: Append) -> Append:
         """An append is about to be sent."""
-        assert value not in self.appends, "an application sends one value once"
-        append = Append(value=value, writer=writer, sent_at=at)
-        self.appends[value] = append
+        assert append.value not in self.appends, "an application sends one value once"
+        self.appends[append.value] = append
         return append
 
     def on_sent_again(self, append: Append) -> None:
         """One that was not answered OK is sent once more, under the same number."""
         append.is_in_doubt |= append.outcome in ("pending", "unknown")
+        append.is_sent_again = True
         append.outcome = "pending"
 
     def on_answered(self, append: Append, outcome: Outcome, at: int) -> None:
@@ -94,18 +194,44 @@ class History:
         if outcome == "acknowledged":
             self.acknowledged_in_order.append(append)
 
-    def on_read(self, reader: str, at: int, *, is_of_all: bool) -> Read:
+    def on_read(self, read: Read) -> Read:
         """A reader begins a walk."""
-        read = Read(reader=reader, begun_at=at, is_of_all=is_of_all)
         self.reads.append(read)
         return read
 
-    def on_shown(self, read: Read, sequence: int, value: bytes) -> None:
+    def on_shown(self, read: Read, found: Found) -> None:
         """A reader is given a record."""
-        read.sequences.append(sequence)
-        if self.shown.setdefault(sequence, value) != value:
-            self.shown_otherwise.append(sequence)
+        read.items.append(found)
+        if self.shown.setdefault(found.place, found) != found:
+            self.shown_otherwise.append(found.place)
 
     def acknowledged(self) -> list[Append]:
         """The appends that were answered OK, in the order in which they were sent."""
         return [each for each in self.appends.values() if each.outcome == "acknowledged"]
+
+
+@attrs.frozen(eq=False)
+class Ending:
+    """What is there when all is over: the last read of all, and where partitions begin."""
+
+    found: list[Found]
+    trims: dict[int, int] = attrs.field(factory=dict)
+
+    def trim(self, partition: int) -> int:
+        """Where a partition begins."""
+        return self.trims.get(partition, 0)
+
+    def is_trimmed(self, place: Place) -> bool:
+        """Whether a record is gone, as it may be."""
+        return place[1] < self.trim(place[0])
+
+    def by_place(self) -> dict[Place, Found]:
+        """The records that are there."""
+        return {record.place: record for record in self.found}
+
+    def by_partition(self) -> dict[int, list[Found]]:
+        """The same, in the order in which they were read, by partition."""
+        lists: dict[int, list[Found]] = {}
+        for record in self.found:
+            lists.setdefault(record.partition, []).append(record)
+        return lists

@@ -9,6 +9,7 @@ from random import Random
 
 import attrs
 
+from sim.world.stream_knobs import PLAIN, StreamKnobs, draw_stream_knobs
 from topology.placement import arrange_regions
 from topology.quorum import QuorumConfig
 
@@ -118,12 +119,17 @@ class Options:
     knobs: Knobs
     links: Links
     hazards: Hazards
+    stream: StreamKnobs = PLAIN
 
 
 def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     """Draw a small world: what breaks at all breaks with three to six nodes."""
-    if rng.random() < _HARSH_SHARE:
-        return draw_harsh_options(rng, fault_kinds)
+    is_harsh = rng.random() < _HARSH_SHARE
+    drawn = (draw_harsh_options if is_harsh else _draw_mild_options)(rng, fault_kinds)
+    return attrs.evolve(drawn, stream=draw_stream_knobs(rng))
+
+
+def _draw_mild_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     return Options(
         shape=_draw_shape(rng),
         knobs=_draw_knobs(rng),
@@ -133,7 +139,10 @@ def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
 
 
 def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
-    """Draw a world whose owners follow each other fast, and are struck as they do."""
+    """Draw a world whose owners follow each other fast, and are struck as they do.
+
+    Its stream is a plain one.
+    """
     regions_count = rng.choice((2, 3))
     counts = dict.fromkeys(REGION_NAMES[:regions_count], 1)
     for _ in range(rng.choice((0, 1, 2)) + 3 - regions_count):

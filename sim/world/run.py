@@ -1,8 +1,7 @@
 """One seed, one history: a world is drawn, faults strike and stop, the laws judge it."""
 
-import traceback
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from random import Random
 
 import attrs
@@ -16,14 +15,17 @@ from sim.laws.all_laws import StateLaws
 from sim.laws.seen import Looking
 from sim.memory_disk import DISK_BYTES
 from sim.scheduling import EndlessMomentError, run_seeded
+from sim.world.calls import STREAM, Calls
+from sim.world.endings import words_of_crash
 from sim.world.faults import FAULTS, strike_for_ever
-from sim.world.history import Found, History
+from sim.world.history import Ending, Found, History, Read
 from sim.world.history_laws import Violation, breaches
 from sim.world.operator import OPERATOR, repair_all
 from sim.world.options import Options, draw_options
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
-from sim.world.workload import STREAM, Workload
+from sim.world.truth import Truth
+from sim.world.workload import Workload
 from sim.world.world import ClientMain, World, open_world
 
 _FOUNDING_S = 30.0
@@ -90,7 +92,7 @@ def run_seed(
     except* EndlessMomentError as group:
         run.breaches.add("stuck", str(group.exceptions[0]))
     except* Exception as group:  # noqa: BLE001 - told as what it is, under its seed.
-        run.breaches.add("crash", f"the world itself: {_words_of_crash(group)}")
+        run.breaches.add("crash", f"the world itself: {words_of_crash(group)}")
     return run.report()
 
 
@@ -139,7 +141,14 @@ class _Run:
 
     async def _live_through(self, world: World) -> None:
         workload = Workload(
-            self.options.knobs, self.history, self.trace, world.chance(self.seed, "workload")
+            Calls(
+                self.options.knobs,
+                self.options.stream,
+                self.history,
+                self.trace,
+                world.chance(self.seed, "workload"),
+                Truth(world.store).trim_of,
+            )
         )
         with trio.move_on_after(_FOUNDING_S) as founding:
             await _run_client(world, "founder", self._found_stream)
@@ -147,18 +156,19 @@ class _Run:
             self.breaches.add("24", f"no stream could be made in {_FOUNDING_S:g} s of calm")
             return
         self._phase("chaos")
-        self._start_clients(world, workload)
+        workload.start(world)
         await self._strike(world)
         self._phase("calm")
         self._heal(world)
-        workload.quiet.set()
+        workload.calls.quiet.set()
         await self._await_operators(world)
         await self._converge(world, workload)
         self._phase("last read")
-        await self._judge(world)
+        await self._judge(world, workload)
 
     async def _found_stream(self, process: Process, log: geolog.Log) -> None:
-        quorum = self.options.shape.quorum
+        quorum, stream = self.options.shape.quorum, self.options.stream
+        self.history.partitions = stream.partitions, stream.partitions
         while True:
             try:
                 await log.create_stream(
@@ -167,7 +177,11 @@ class _Run:
                     write_quorum=quorum.write_quorum,
                     ack_quorum=quorum.ack_quorum,
                     min_regions=quorum.min_regions,
+                    partitions=stream.partitions,
                     segment_bytes=self.options.knobs.segment_bytes,
+                    segment_age_s=stream.segment_age_s,
+                    retention_s=stream.retention_s,
+                    retention_bytes=stream.retention_bytes,
                     if_not_exists=True,
                 )
             except geolog.GeologError as error:
@@ -180,15 +194,6 @@ class _Run:
 
     def _phase(self, name: str) -> None:
         self.trace.add("-", "phase", name)
-
-    def _start_clients(self, world: World, workload: Workload) -> None:
-        shape = self.options.shape
-        for number in range(shape.writers_count):
-            region = shape.regions[number % len(shape.regions)]
-            world.start_client(f"writer-{number + 1}", region, workload.append_for_ever)
-        for number in range(shape.readers_count):
-            region = shape.regions[-1 - number % len(shape.regions)]
-            world.start_client(f"reader-{number + 1}", region, workload.read_for_ever)
 
     async def _strike(self, world: World) -> None:
         hazards = self.options.hazards
@@ -226,11 +231,11 @@ class _Run:
     async def _converge(self, world: World, workload: Workload) -> None:
         """Law 24: a new owner can append, and whoever waits is answered."""
         grace_s = 2 * self.options.knobs.session_timeout_s + 5.0
-        grace_s += _METADATA_STEPS * world.metadata_round_trip_s_max
+        grace_s += _METADATA_STEPS * world.seams.metadata_round_trip_s_max
         appended = trio.Event()
 
         async def prove(process: Process, log: geolog.Log) -> None:
-            await workload.append_once(process, log)
+            await workload.appending.append_once(process, log)
             appended.set()
 
         world.start_client("prover", self.options.shape.regions[-1], prove)
@@ -243,36 +248,40 @@ class _Run:
         for host in _clients(world):
             self.breaches.add("24", f"{host} still waits after {grace_s:g} s of calm")
 
-    async def _judge(self, world: World) -> None:
-        found: list[Found] = []
+    async def _judge(self, world: World, workload: Workload) -> None:
         reports: list[VerifyReport] = []
 
         async def read_last(_process: Process, log: geolog.Log) -> None:
-            async with log.open_reader(STREAM) as reader:
-                found.extend([_found(record) async for record in reader])
+            await workload.reading.read_to_end(log, last, follow=self.history.is_seal_asked)
             self._phase("repair")
             await self._repair(log)
             reports.append(await log.verify_stream(STREAM, full_copies=True))
 
         async def close_last(_process: Process, log: geolog.Log) -> None:
-            async with log.open_writer(STREAM):
-                pass  # Who takes over closes the ledger before: then all its copies are due.
+            with suppress(geolog.SealedError):
+                async with log.open_writer(STREAM):
+                    pass  # Who takes over closes the ledger before: then all copies are due.
 
         with trio.move_on_after(_LAST_READ_S):
             await _run_client(world, "closer", close_last)
             await _wait_end(world, _operators)
-            last = await _run_client(world, "last", read_last)
-            if last.error is not None:
-                self.breaches.add("24", f"the last read failed: {last.error!r}")
+            last = workload.reading.begin_last()
+            process = await _run_client(world, "last", read_last)
+            if process.error is not None:
+                self.breaches.add("24", f"the last read failed: {process.error!r}")
         if not reports and not self.breaches.violations:
             self.breaches.add("24", f"the last read took more than {_LAST_READ_S:g} s")
         for process, error in world.surprises:
-            self.breaches.add("crash", f"{process.key} ended by {_words_of_crash(error)}")
+            self.breaches.add("crash", f"{process.key} ended by {words_of_crash(error)}")
         if reports:
-            for law, message in breaches(self.history, found):
-                self.breaches.add(law, message)
+            self._judge_history(last)
             for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
                 self.breaches.add("2", problem)
+
+    def _judge_history(self, last: Read) -> None:
+        found = [item for item in last.items if isinstance(item, Found)]
+        for law, message in breaches(self.history, Ending(found, last.trims_ended)):
+            self.breaches.add(law, message)
 
     async def _repair(self, log: geolog.Log) -> None:
         """Laws 15 and 24: every copy that is missing or damaged comes back; doubt ends."""
@@ -300,15 +309,6 @@ async def _wait_end(world: World, those: Callable[[World], list[str]]) -> None:
         await world.processes[hosts[0]].ended.wait()
 
 
-def _words_of_crash(error: BaseException) -> str:
-    """What it was, and where in the code it was raised."""
-    if isinstance(error, BaseExceptionGroup):
-        return " + ".join(_words_of_crash(part) for part in error.exceptions)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" in {frames[-1].name} ({Path(frames[-1].filename).name})" if frames else ""
-    return f"{error!r}{where}"
-
-
 def _clients(world: World) -> list[str]:
     """Those that must end soon when all is well."""
     others = {*world.nodes, *_operators(world)}
@@ -318,12 +318,3 @@ def _clients(world: World) -> list[str]:
 def _operators(world: World) -> list[str]:
     """Those that have bytes to copy."""
     return [host for host in sorted(world.processes) if host.startswith(OPERATOR)]
-
-
-def _found(record: geolog.Record) -> Found:
-    return Found(
-        sequence=record.sequence,
-        dlsn=record.dlsn,
-        timestamp_us=record.timestamp_us,
-        value=record.value,
-    )

@@ -12,87 +12,29 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
-import attrs
 import trio
 
 from geolog.client.connect import open_log
-from geolog.client.log import Log
+from geolog.client.log import Log, LogConfig
+from geolog.client.partition_config import PartitionConfig
 from geolog.metadata.memory import MemoryStore, open_memory_store
 from geolog.protocol.ids import InstanceId
-from geolog.transport.seam import Address
-from regions.storage.config import StorageConfig
-from regions.storage.disk import Disk, DiskFailedError, DiskFullError
-from regions.storage.membership import NodeReplacedError
 from regions.storage.node import StorageNode, open_storage_node
-from sim.failing_disk import FailingDisk, Failure
-from sim.memory_disk import MemoryDisk
 from sim.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
-from sim.world.disk import WorldDisk
-from sim.world.metadata import WorldMetadata
+from sim.world.endings import is_foreseen, words_of
 from sim.world.network import WorldLinks
+from sim.world.node import Node, storage_config
 from sim.world.options import Options
 from sim.world.process import Life, Process
+from sim.world.seams import CLUSTER, Seams
 from sim.world.trace import Trace
-from topology.errors import GeologError
 
-CLUSTER = "default"
-
-_PORT = 4000
-_START_OF_TIME_US = 1_700_000_000_000_000
-_SLOW_SYNC_CHANCE = 0.02
-_METADATA_SPREAD = 2.0
-_SYNC_S_MAX = 1.5
-"""A sync that began on a slow disk must not hold the node up long after the disk is well."""
-
-_READ_S = 0.0002
-"""What a read of a disk takes that is slow, times the factor by which it is."""
-
-_LEDGER_PUT = f"put /geolog/{CLUSTER}/ledgers/"
 _RESTART_S = 1.0
 """How long a supervisor waits before it starts again what ended by an error."""
 
-_ENDINGS = (DiskFailedError, DiskFullError)
-"""What may end a node besides errors that trying again can mend."""
-
 ClientMain = Callable[[Process, Log], Awaitable[None]]
 """What a client process does with its log."""
-
-
-@attrs.define(eq=False)
-class Node:
-    """A place for storage node processes: one after the other, on one disk."""
-
-    node_id: str
-    location: str
-    region: str
-    disk: MemoryDisk = attrs.field(factory=MemoryDisk)
-    is_wrong_disk: bool = False
-    """Whether `disk` is an empty one, or an older copy, that it must not answer on."""
-    old_copy: MemoryDisk | None = None
-    """What its disk held once, before its last start."""
-    is_being_replaced: bool = False
-    """Whether its disk is lost, and it must not answer until an operator gave that up."""
-    disks_given_up: int = 0
-    """How many of its disks were lost, and replaced by empty ones."""
-    sync_factor: float = 1.0
-    """How many times slower than usual its disk is now."""
-    failure: Failure = attrs.field(factory=lambda: Failure(at=None))
-    """Which call of the disk that its process has fails."""
-
-    def give_up_disk_if_told(self, error: Exception | None) -> None:
-        """Take an empty disk where the node says that the one it began on was given up too.
-
-        That happens when whoever replaces it begins again before it is up for the first time.
-        """
-        if isinstance(error, NodeReplacedError) and self.disk.names:
-            self.disk = MemoryDisk(capacity_bytes=self.disk.capacity_bytes)
-            self.disks_given_up += 1
-
-    @property
-    def is_refusal_due(self) -> bool:
-        """Whether it has a disk that it should not answer on, or not yet."""
-        return self.is_wrong_disk or self.is_being_replaced
 
 
 class World:
@@ -112,17 +54,23 @@ class World:
         self.queue = RunQueue.install()
         self.links = WorldLinks(options.links, self.chance(seed, "links"), trace)
         self.network: MemoryNetwork = self.links.open_network()
+        self._disk_rng = self.chance(seed, "disks")
+        self._metadata_rng = self.chance(seed, "metadata")
+        self.seams = Seams(
+            options,
+            store,
+            self.links,
+            trace,
+            disk_rng=self._disk_rng,
+            metadata_rng=self._metadata_rng,
+        )
         self.nodes: dict[str, Node] = {}
         self.processes: dict[str, Process] = {}
         """By host: those that are alive."""
         self.cores: dict[str, StorageNode] = {}
         """By host: what answers there, of nodes that have come so far."""
-        self.clock_offsets_us: dict[str, int] = {}
-        """By host: how far its wall clock is off."""
         self.struck: Counter[str] = Counter()
         """How often each kind of fault struck."""
-        self.ledger_changed = trio.Event()
-        """Set, and made anew, when a ledger's record in metadata has changed."""
         self.harmable: list[str] = []
         """Hosts of nodes whose disks may be harmed or lost: fewer than an ack quorum, so that
         whatever was acknowledged has a good copy elsewhere."""
@@ -135,19 +83,15 @@ class World:
         self._all: list[Process] = []
         self._seed = seed
         self._nursery = nursery
-        self._disk_rng = self.chance(seed, "disks")
         self._identity_rng = self.chance(seed, "identities")
-        self._metadata_rng = self.chance(seed, "metadata")
+        self._log_config = LogConfig(
+            partition=PartitionConfig(retention_every_s=options.stream.retention_every_s)
+        )
 
     @staticmethod
     def chance(seed: int, purpose: str) -> Random:
         """A random source for one purpose, so that drawing more for one moves no other."""
         return Random(f"{seed}/{purpose}")
-
-    def now_us(self, host: str) -> int:
-        """The wall-clock time that a host believes in."""
-        true_us = _START_OF_TIME_US + int(trio.current_time() * 1_000_000)
-        return true_us + self.clock_offsets_us.get(host, 0)
 
     # Processes begin.
 
@@ -257,8 +201,8 @@ class World:
         self.cores.pop(process.host, None)
         node = self.nodes.get(process.host)
         is_refusal_due = node is not None and node.is_refusal_due
-        self.trace.add(process.host, "end", _words_of(process.error))
-        if process.error and not is_refusal_due and not _is_foreseen(process.error):
+        self.trace.add(process.host, "end", words_of(process.error))
+        if process.error and not is_refusal_due and not is_foreseen(process.error):
             self.surprises.append((process, process.error))
         if node is not None and node.is_being_replaced:
             node.give_up_disk_if_told(process.error)
@@ -275,17 +219,17 @@ class World:
             self.restart(host)
 
     async def _run_node(self, node: Node, process: Process) -> None:
-        config = self.storage_config(node)
-        disk = self._open_disk(node, process)
+        config = storage_config(node, self.options.knobs)
+        disk = self.seams.open_disk(node, process)
         async with (
-            self._open_session(process) as metadata,
+            self.seams.open_session(process) as metadata,
             open_storage_node(
                 config,
                 transport=self.network.transport(node.node_id),
                 disks=[disk],
                 metadata=metadata,
                 random_bytes=self._identity_rng.randbytes,
-                now_us=lambda: self.now_us(node.node_id),
+                now_us=lambda: self.seams.now_us(node.node_id),
             ) as core,
         ):
             if process.is_alive:
@@ -293,33 +237,10 @@ class World:
                 node.is_being_replaced = False
             await trio.sleep_forever()
 
-    def _open_disk(self, node: Node, process: Process) -> Disk:
-        def note(event: str, details: str) -> None:
-            self._note(process, event, details)
-
-        def read_s() -> float:
-            return _READ_S * (node.sync_factor - 1)
-
-        node.failure = Failure(at=None, on_failed=lambda what: note("disk-fail", what))
-        disk = WorldDisk(node.disk, note, lambda: self._sync_s(node), read_s)
-        return FailingDisk(disk, node.failure)
-
-    def storage_config(self, node: Node) -> StorageConfig:
-        """How the node is set."""
-        config = StorageConfig(
-            location=node.location,
-            listen=Address(node.node_id, _PORT),
-            node_id=node.node_id,
-            journal_file_bytes=self.options.knobs.journal_file_bytes,
-        )
-        if self.options.knobs.is_upkeep_hasty:
-            config = _hasty(config)
-        return _tight(config) if self.options.knobs.is_room_tight else config
-
     async def _run_client(self, process: Process, main: ClientMain) -> None:
         rng = self.chance(self._seed, process.key)
         async with (
-            self._open_session(process) as metadata,
+            self.seams.open_session(process) as metadata,
             open_log(
                 metadata=metadata,
                 transport=self.network.transport(process.host),
@@ -327,49 +248,11 @@ class World:
                 region=process.region,
                 who=process.key,
                 rng=rng,
-                now_us=lambda: self.now_us(process.host),
+                config=self._log_config,
+                now_us=lambda: self.seams.now_us(process.host),
             ) as log,
         ):
             await main(process, log)
-
-    @asynccontextmanager
-    async def _open_session(self, process: Process) -> AsyncIterator[WorldMetadata]:
-        async with self.store.open_session(
-            self.options.knobs.session_timeout_s,
-            round_trip_s=lambda: self._metadata_round_trip_s(process.region),
-        ) as session:
-            process.session = session
-            yield WorldMetadata(
-                session, lambda event, details: self._note(process, event, details)
-            )
-
-    # What they meet at the seams.
-
-    def _note(self, process: Process, event: str, details: str) -> None:
-        if event == "meta-answer" and _LEDGER_PUT in details:
-            self.ledger_changed.set()
-            self.ledger_changed = trio.Event()
-        if process.is_alive:
-            self.trace.add(process.host, event, details)
-
-    def _sync_s(self, node: Node) -> float:
-        usual_s = self.options.links.sync_s * self._disk_rng.uniform(0.5, 1.5)
-        if self._disk_rng.random() < _SLOW_SYNC_CHANCE:
-            usual_s *= 10
-        return min(usual_s * node.sync_factor, _SYNC_S_MAX)
-
-    def _metadata_round_trip_s(self, region: str) -> float:
-        """To the leader, which stands in the first region, and from there to a quorum."""
-        leader = self.options.shape.regions[0]
-        distance_s = max(
-            self.links.distance_s(region, leader), self.options.links.latency_s_across * 0.3
-        )
-        return 2 * distance_s * self._metadata_rng.uniform(1.0, _METADATA_SPREAD)
-
-    @property
-    def metadata_round_trip_s_max(self) -> float:
-        """The longest that an operation of the metadata store takes when all is well."""
-        return 2 * self.options.links.latency_s_across * _METADATA_SPREAD
 
     # The end of the world.
 
@@ -401,47 +284,6 @@ async def open_world(options: Options, seed: int, trace: Trace) -> AsyncIterator
             watch.cancel(reason="the world ends")
 
 
-def _hasty(config: StorageConfig) -> StorageConfig:
-    """A node that does in seconds what others do in minutes and days."""
-    return attrs.evolve(
-        config,
-        garbage_interval_s=1.0,
-        garbage_grace_s=20.0,  # Longer than a replacement rests between two attempts.
-        allocated_expiry_s=10.0,
-        compaction_interval_s=1.0,
-        compaction_live_share_max=0.9,
-        scrub_interval_s=2.0,
-    )
-
-
-def _tight(config: StorageConfig) -> StorageConfig:
-    """A node that reaches its bounds with a handful of clients."""
-    return attrs.evolve(
-        config,
-        reads_max=4,
-        reads_max_all=8,
-        follows_max=1,
-        follows_max_all=2,
-        outgoing_bytes_max=8 << 10,
-        outgoing_bytes_max_all=16 << 10,
-        tail_cache_bytes_max=8 << 10,
-    )
-
-
 async def _watch_time(queue: RunQueue, scope: trio.CancelScope) -> None:
     with scope:
         await queue.watch_time()
-
-
-def _is_foreseen(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(_is_foreseen(part) for part in error.exceptions)
-    return isinstance(error, GeologError) and (error.retriable or isinstance(error, _ENDINGS))
-
-
-def _words_of(error: BaseException | None) -> str:
-    if error is None:
-        return "done"
-    if isinstance(error, BaseExceptionGroup):
-        return " + ".join(_words_of(part) for part in error.exceptions)
-    return f"{type(error).__name__}: {error}"

@@ -14,9 +14,10 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.replica import NOTHING_HELD, LedgerReplica
 from sim.laws.all_laws import StateLaws
 from sim.laws.seen import Look, Looking
-from sim.world.history import History
+from sim.world.history import Append, History
 from sim.world.process import Process
-from sim.world.world import CLUSTER, World
+from sim.world.seams import CLUSTER
+from sim.world.world import World
 from tests.sim.calm import STREAM, do, in_a_calm_world
 
 
@@ -134,7 +135,7 @@ async def _forget_a_segment(stage: Stage) -> None:
 
 
 async def _answer_for_another(stage: Stage) -> None:
-    append = stage.history.on_sent(b"stolen", "another", 9)
+    append = stage.history.on_sent(Append(value=b"stolen", writer="another", sent_at=9))
     append.answered_by = "another"
     append.sequence, append.dlsn = 3, DLSN(1, 2, 0)
     stage.history.on_answered(append, "acknowledged", 9)
@@ -188,7 +189,9 @@ def test_a_world_that_breaks_a_law_is_told_so(
     async def append_three(_process: Process, log: geolog.Log) -> None:
         async with log.open_writer(STREAM) as writer:
             for number in range(3):
-                append = history.on_sent(b"%d" % number, "w", number)
+                append = history.on_sent(
+                    Append(value=b"%d" % number, writer="w", sent_at=number)
+                )
                 receipt = await writer.append(append.value)
                 append.sequence, append.dlsn = receipt.sequence, receipt.dlsn
                 history.on_answered(append, "acknowledged", number)

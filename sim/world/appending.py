@@ -1,0 +1,69 @@
+"""The applications that append: they take the stream, append for a while, and give it back."""
+
+import attrs
+import trio
+
+import geolog
+from sim.world.calls import STREAM, Calls
+from sim.world.new_records import NewRecords
+from sim.world.process import Process
+from sim.world.tenure import Tenure
+
+_RETRY_S = 0.25
+
+_PATIENCE_S = 90.0
+"""Longer than an owner tries: an append has ended by then, one way or the other."""
+
+
+@attrs.define(eq=False)
+class Appending:
+    """What writers run."""
+
+    calls: Calls
+    records: NewRecords = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.records = NewRecords(self.calls)
+
+    async def append_for_ever(self, process: Process, log: geolog.Log) -> None:
+        """Take the stream, append for a while, give it back; again and again."""
+        while not self.calls.quiet.is_set():
+            await self.append_some(process, log, self.calls.knobs.appends_per_tenure)
+            await self.calls.rest(self.calls.knobs.rest_s_max)
+
+    async def append_once(self, process: Process, log: geolog.Log) -> None:
+        """Append one record, unless the stream is sealed; try again until that is done."""
+        while not await self.append_some(process, log, 1):  # noqa: ASYNC110 - no event tells it.
+            await trio.sleep(_RETRY_S)
+
+    async def append_some(self, process: Process, log: geolog.Log, count: int) -> bool:
+        """Append so many as the owner; False when something went wrong, and was noted."""
+        calls = self.calls
+        least = calls.history.partitions[0]
+        try:
+            with trio.fail_after(_PATIENCE_S):
+                async with log.open_writer(
+                    STREAM,
+                    writer_id=process.host if self.records.are_numbered else None,
+                    ack="received" if calls.stream.answers == "received" else "durable",
+                ) as writer:
+                    known = least, calls.history.partitions[1]
+                    tenure = Tenure(calls, self.records, process, writer, known)
+                    await tenure.repeat_last()
+                    while count > 0 and not (calls.quiet.is_set() and count > 1):
+                        run = min(count, calls.rng.randint(1, calls.knobs.pipelined_max))
+                        await tenure.append_run(run)
+                        count -= run
+                        await trio.sleep(calls.rng.random() * calls.knobs.pause_s_max)
+        except geolog.SealedError as error:
+            self._on_sealed(process, error)
+            return True
+        except (geolog.GeologError, trio.TooSlowError):
+            return False
+        return True
+
+    def _on_sealed(self, process: Process, error: geolog.SealedError) -> None:
+        history = self.calls.history
+        history.happened.add("sealed-refused")
+        if not history.is_seal_asked and self.calls.is_heard(process):
+            history.harsh_errors.append(f"{process.key} was refused: {error!r}")

@@ -1,0 +1,53 @@
+"""What all applications of a world share: the history they write, and the calls they note."""
+
+from collections.abc import Callable
+from random import Random
+
+import attrs
+import trio
+
+from sim.world.history import History
+from sim.world.options import Knobs
+from sim.world.process import Process
+from sim.world.stream_knobs import StreamKnobs
+from sim.world.trace import Trace
+
+STREAM = "shop/orders"
+
+
+@attrs.define(eq=False)
+class Calls:
+    """The calls of the applications of one world; they go on until `quiet` is set."""
+
+    knobs: Knobs
+    stream: StreamKnobs
+    history: History
+    trace: Trace
+    rng: Random
+    trim_of: Callable[[int], int]
+    """Where a partition truly begins now."""
+    quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
+    count: int = attrs.field(default=0, init=False)
+
+    def begin(self, process: Process, what: str) -> int:
+        """A process is about to call; returns the moment."""
+        self.count += 1
+        self.trace.add(process.host, "call", f"{what} {self.count}")
+        return self.trace.events_count
+
+    def is_heard(self, process: Process) -> bool:
+        """Whether anybody hears what it was told: nobody does of a dead one."""
+        return process.is_alive and not self.trace.is_closed
+
+    def done(self, process: Process, words: str) -> None:
+        """A call ended well."""
+        self.trace.add(process.host, "done", words)
+
+    def failed(self, process: Process, words: str) -> None:
+        """A call failed."""
+        self.trace.add(process.host, "failed", words)
+
+    async def rest(self, s_max: float) -> None:
+        """Rest for a while, unless all is to end."""
+        with trio.move_on_after(self.rng.random() * s_max):
+            await self.quiet.wait()

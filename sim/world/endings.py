@@ -1,0 +1,35 @@
+"""How processes end: what an error that ended one says, and whether code foresaw it."""
+
+import traceback
+from pathlib import Path
+
+from regions.storage.disk import DiskFailedError, DiskFullError
+from topology.errors import GeologError
+
+_ENDINGS = (DiskFailedError, DiskFullError)
+"""What may end a node besides errors that trying again can mend."""
+
+
+def is_foreseen(error: BaseException) -> bool:
+    """Whether a process may end by it, and be started again."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_foreseen(part) for part in error.exceptions)
+    return isinstance(error, GeologError) and (error.retriable or isinstance(error, _ENDINGS))
+
+
+def words_of(error: BaseException | None) -> str:
+    """What it says, in one line of the trace."""
+    if error is None:
+        return "done"
+    if isinstance(error, BaseExceptionGroup):
+        return " + ".join(words_of(part) for part in error.exceptions)
+    return f"{type(error).__name__}: {error}"
+
+
+def words_of_crash(error: BaseException) -> str:
+    """What it was, and where in the code it was raised."""
+    if isinstance(error, BaseExceptionGroup):
+        return " + ".join(words_of_crash(part) for part in error.exceptions)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {frames[-1].name} ({Path(frames[-1].filename).name})" if frames else ""
+    return f"{error!r}{where}"

@@ -1,0 +1,183 @@
+"""What a history shows of its appends: what was answered, and what is in the log for it."""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from crc32c import crc32c
+
+from sim.world.history import Append, Ending, Found, History, Place
+
+
+def acknowledged_stays(history: History, ending: Ending) -> Iterator[str]:
+    """Law 1: what was answered OK is at its place, as it was sent, until it is trimmed."""
+    there = ending.by_place()
+    for append in history.acknowledged():
+        if ending.is_trimmed(append.place):
+            continue
+        found = there.get(append.place)
+        if found is None or not _is_same(append, found):
+            yield (
+                f"{name_of(append.value)} was acknowledged at {_at(append.place)}, where there"
+                f" is now {'nothing' if found is None else name_of(found.value)}"
+            )
+
+
+def flushed_stays(history: History, ending: Ending) -> Iterator[str]:
+    """Law 1: what a flush said to be in the log is there, or may be among what was trimmed."""
+    known = known_records(history, ending)
+    values = {found.value for found in known.values()}
+    gone = [
+        append
+        for append in history.appends.values()
+        if append.outcome == "flushed" and append.value not in values
+    ]
+    unseen_count = sum(ending.trims.values()) - sum(map(ending.is_trimmed, known))
+    if len(gone) > unseen_count:
+        yield (
+            f"{name_of(gone[0].value)} was flushed and is nowhere: {len(gone)} are gone, and"
+            f" {unseen_count} records were trimmed that nobody saw"
+        )
+
+
+def real_time_orders(history: History, _ending: Ending) -> Iterator[str]:
+    """Law 13: an append sent after another was answered gets the greater position."""
+    acknowledged = history.acknowledged()
+    for partition in sorted({append.partition for append in acknowledged}):
+        appends = [one for one in acknowledged if one.partition == partition]
+        yield from _out_of_order(appends)
+
+
+def _out_of_order(appends: list[Append]) -> Iterator[str]:
+    """Of one partition, in the order in which they were sent."""
+    answered = sorted(appends, key=lambda append: append.answered_at or 0)
+    highest, reached = -1, 0
+    for append in appends:
+        assert append.sequence is not None
+        while reached < len(answered) and (answered[reached].answered_at or 0) < append.sent_at:
+            highest = max(highest, answered[reached].sequence or 0)
+            reached += 1
+        if append.sequence <= highest:
+            yield (
+                f"{name_of(append.value)} got {_at(append.place)}, though {highest} was"
+                " answered before it was sent"
+            )
+
+
+def transaction_ids_rise(history: History, ending: Ending) -> Iterator[str]:
+    """Law 13: the transaction ids of a partition do not fall."""
+    known = known_records(history, ending)
+    numbered = [one for one in known.values() if one.transaction_id is not None]
+    for one, other in pairwise(numbered):
+        assert one.transaction_id is not None
+        assert other.transaction_id is not None
+        if one.partition == other.partition and other.transaction_id < one.transaction_id:
+            yield (
+                f"{_at(other.place)} has transaction id {other.transaction_id}, and"
+                f" {_at(one.place)} has {one.transaction_id}"
+            )
+
+
+def keys_stay_together(history: History, ending: Ending) -> Iterator[str]:
+    """Law 13: a key's records go to its partition, of as many as its writer had to know of."""
+    for found in known_records(history, ending).values():
+        append = history.appends.get(found.value)
+        if append is None or append.key is None:
+            continue
+        least, most = append.partitions_known
+        right = {crc32c(append.key) % count for count in range(least, most + 1)}
+        if found.partition not in right:
+            yield (
+                f"{name_of(found.value)} with key {append.key.decode()} is in partition"
+                f" {found.partition}; of {least} to {most} it belongs to {sorted(right)}"
+            )
+
+
+def expected_is_got(history: History, _ending: Ending) -> Iterator[str]:
+    """Law 13: an append that expects a sequence gets it, or is refused."""
+    for append in history.acknowledged():
+        if append.expected not in (None, append.sequence):
+            yield (
+                f"{name_of(append.value)} expected sequence {append.expected}, and got"
+                f" {append.sequence}"
+            )
+
+
+def sealed_takes_nothing(history: History, ending: Ending) -> Iterator[str]:
+    """Law 4: what was sent after the stream was sealed is not answered OK, nor in the log."""
+    if history.sealed_at is None:
+        return
+    there = {found.value for found in known_records(history, ending).values()}
+    for append in history.appends.values():
+        is_there = append.outcome in ("acknowledged", "flushed") or append.value in there
+        if append.sent_at > history.sealed_at and is_there:
+            yield f"{name_of(append.value)} was sent after the seal, and is {append.outcome}"
+
+
+def appends_happen_once(history: History, ending: Ending) -> Iterator[str]:
+    """Law 16: no append is in the log twice."""
+    first_seen: dict[bytes, Place] = {}
+    for place, record in known_records(history, ending).items():
+        first = first_seen.setdefault(record.value, place)
+        if first != place:
+            yield f"{name_of(record.value)} is at {_at(first)} and again at {_at(place)}"
+
+
+def repeats_are_found_out(history: History, _ending: Ending) -> Iterator[str]:
+    """Law 16: what is sent again under its number is answered with its first position."""
+    for append, partition, dlsn in history.repeats:
+        if (partition, dlsn) != (append.partition, append.dlsn):
+            yield (
+                f"{name_of(append.value)} is at {append.dlsn} of partition {append.partition};"
+                f" sent again it was put to {dlsn} of {partition}"
+            )
+    for words in history.forgotten:
+        yield f"what was answered last was not remembered: {words}"
+
+
+def provisional_is_no_lie(history: History, ending: Ending) -> Iterator[str]:
+    """Law 17: what was answered before it was durable is at that place, or nowhere.
+
+    One that was sent again is another append: the answer to the first has ended otherwise.
+    """
+    places = {found.value: place for place, found in known_records(history, ending).items()}
+    for append in history.appends.values():
+        if append.provisional is None or append.is_sent_again:
+            continue
+        is_final = append.outcome == "acknowledged"
+        final = append.place if is_final else places.get(append.value, append.provisional)
+        if final != append.provisional:
+            yield (
+                f"{name_of(append.value)} was received at {_at(append.provisional)}, and is at"
+                f" {_at(final)}"
+            )
+
+
+def refused_is_absent(history: History, ending: Ending) -> Iterator[str]:
+    """Law 17: what was refused is not in the log, and nothing that nobody sent is."""
+    for place, record in known_records(history, ending).items():
+        append = history.appends.get(record.value)
+        if append is None:
+            yield f"nobody sent {name_of(record.value)}, at {_at(place)}"
+        elif append.outcome == "refused":
+            yield f"{name_of(record.value)} was refused and is at {_at(place)}"
+
+
+def known_records(history: History, ending: Ending) -> Mapping[Place, Found]:
+    """All records that anybody ever saw, in order."""
+    known = {**history.shown, **ending.by_place()}
+    return {place: known[place] for place in sorted(known)}
+
+
+def name_of(value: bytes) -> str:
+    """The readable head of a value, which the workload makes unique."""
+    return value.partition(b"|")[0].decode(errors="replace")
+
+
+def _is_same(append: Append, found: Found) -> bool:
+    given = append.value, append.key, append.transaction_id
+    return given == (found.value, found.key, found.transaction_id)
+
+
+def _at(place: Place) -> str:
+    partition, sequence = place
+    return f"sequence {sequence}" + (f" of partition {partition}" if partition else "")

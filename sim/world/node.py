@@ -1,0 +1,88 @@
+"""A place for storage node processes, one after the other: its disks, and how they are set."""
+
+import attrs
+
+from geolog.transport.seam import Address
+from regions.storage.config import StorageConfig
+from regions.storage.membership import NodeReplacedError
+from sim.failing_disk import Failure
+from sim.memory_disk import MemoryDisk
+from sim.world.options import Knobs
+
+_PORT = 4000
+
+
+@attrs.define(eq=False)
+class Node:
+    """A place for storage node processes: one after the other, on one disk."""
+
+    node_id: str
+    location: str
+    region: str
+    disk: MemoryDisk = attrs.field(factory=MemoryDisk)
+    is_wrong_disk: bool = False
+    """Whether `disk` is an empty one, or an older copy, that it must not answer on."""
+    old_copy: MemoryDisk | None = None
+    """What its disk held once, before its last start."""
+    is_being_replaced: bool = False
+    """Whether its disk is lost, and it must not answer until an operator gave that up."""
+    disks_given_up: int = 0
+    """How many of its disks were lost, and replaced by empty ones."""
+    sync_factor: float = 1.0
+    """How many times slower than usual its disk is now."""
+    failure: Failure = attrs.field(factory=lambda: Failure(at=None))
+    """Which call of the disk that its process has fails."""
+
+    def give_up_disk_if_told(self, error: Exception | None) -> None:
+        """Take an empty disk where the node says that the one it began on was given up too.
+
+        That happens when whoever replaces it begins again before it is up for the first time.
+        """
+        if isinstance(error, NodeReplacedError) and self.disk.names:
+            self.disk = MemoryDisk(capacity_bytes=self.disk.capacity_bytes)
+            self.disks_given_up += 1
+
+    @property
+    def is_refusal_due(self) -> bool:
+        """Whether it has a disk that it should not answer on, or not yet."""
+        return self.is_wrong_disk or self.is_being_replaced
+
+
+def storage_config(node: Node, knobs: Knobs) -> StorageConfig:
+    """How a node is set."""
+    config = StorageConfig(
+        location=node.location,
+        listen=Address(node.node_id, _PORT),
+        node_id=node.node_id,
+        journal_file_bytes=knobs.journal_file_bytes,
+    )
+    if knobs.is_upkeep_hasty:
+        config = _hasty(config)
+    return _tight(config) if knobs.is_room_tight else config
+
+
+def _hasty(config: StorageConfig) -> StorageConfig:
+    """A node that does in seconds what others do in minutes and days."""
+    return attrs.evolve(
+        config,
+        garbage_interval_s=1.0,
+        garbage_grace_s=20.0,  # Longer than a replacement rests between two attempts.
+        allocated_expiry_s=10.0,
+        compaction_interval_s=1.0,
+        compaction_live_share_max=0.9,
+        scrub_interval_s=2.0,
+    )
+
+
+def _tight(config: StorageConfig) -> StorageConfig:
+    """A node that reaches its bounds with a handful of clients."""
+    return attrs.evolve(
+        config,
+        reads_max=4,
+        reads_max_all=8,
+        follows_max=1,
+        follows_max_all=2,
+        outgoing_bytes_max=8 << 10,
+        outgoing_bytes_max_all=16 << 10,
+        tail_cache_bytes_max=8 << 10,
+    )

@@ -1,0 +1,112 @@
+"""What the processes of a world meet at their seams: metadata sessions, disks, clocks."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import trio
+
+from geolog.metadata.memory import MemoryStore
+from regions.storage.disk import Disk
+from sim.failing_disk import FailingDisk, Failure
+from sim.world.disk import WorldDisk
+from sim.world.metadata import WorldMetadata
+from sim.world.network import WorldLinks
+from sim.world.node import Node
+from sim.world.options import Options
+from sim.world.process import Process
+from sim.world.trace import Trace
+
+CLUSTER = "default"
+
+_START_OF_TIME_US = 1_700_000_000_000_000
+_SLOW_SYNC_CHANCE = 0.02
+_METADATA_SPREAD = 2.0
+_SYNC_S_MAX = 1.5
+"""A sync that began on a slow disk must not hold the node up long after the disk is well."""
+
+_READ_S = 0.0002
+"""What a read of a disk takes that is slow, times the factor by which it is."""
+
+_LEDGER_PUT = f"put /geolog/{CLUSTER}/ledgers/"
+
+
+class Seams:
+    """The seams of one world; what happens at them is noted in its trace."""
+
+    def __init__(
+        self,
+        options: Options,
+        store: MemoryStore,
+        links: WorldLinks,
+        trace: Trace,
+        *,
+        disk_rng: Random,
+        metadata_rng: Random,
+    ) -> None:
+        self.clock_offsets_us: dict[str, int] = {}
+        """By host: how far its wall clock is off."""
+        self.ledger_changed = trio.Event()
+        """Set, and made anew, when a ledger's record in metadata has changed."""
+        self._options = options
+        self._store = store
+        self._links = links
+        self._trace = trace
+        self._disk_rng = disk_rng
+        self._metadata_rng = metadata_rng
+
+    def now_us(self, host: str) -> int:
+        """The wall-clock time that a host believes in."""
+        true_us = _START_OF_TIME_US + int(trio.current_time() * 1_000_000)
+        return true_us + self.clock_offsets_us.get(host, 0)
+
+    @asynccontextmanager
+    async def open_session(self, process: Process) -> AsyncIterator[WorldMetadata]:
+        """The session of a process with the metadata store, while the block lasts."""
+        async with self._store.open_session(
+            self._options.knobs.session_timeout_s,
+            round_trip_s=lambda: self._metadata_round_trip_s(process.region),
+        ) as session:
+            process.session = session
+            yield WorldMetadata(
+                session, lambda event, details: self._note(process, event, details)
+            )
+
+    def open_disk(self, node: Node, process: Process) -> Disk:
+        """The node's disk as its process sees it, whose calls take time and may fail."""
+
+        def note(event: str, details: str) -> None:
+            self._note(process, event, details)
+
+        def read_s() -> float:
+            return _READ_S * (node.sync_factor - 1)
+
+        node.failure = Failure(at=None, on_failed=lambda what: note("disk-fail", what))
+        disk = WorldDisk(node.disk, note, lambda: self._sync_s(node), read_s)
+        return FailingDisk(disk, node.failure)
+
+    def _note(self, process: Process, event: str, details: str) -> None:
+        if event == "meta-answer" and _LEDGER_PUT in details:
+            self.ledger_changed.set()
+            self.ledger_changed = trio.Event()
+        if process.is_alive:
+            self._trace.add(process.host, event, details)
+
+    def _sync_s(self, node: Node) -> float:
+        usual_s = self._options.links.sync_s * self._disk_rng.uniform(0.5, 1.5)
+        if self._disk_rng.random() < _SLOW_SYNC_CHANCE:
+            usual_s *= 10
+        return min(usual_s * node.sync_factor, _SYNC_S_MAX)
+
+    def _metadata_round_trip_s(self, region: str) -> float:
+        """To the leader, which stands in the first region, and from there to a quorum."""
+        leader = self._options.shape.regions[0]
+        distance_s = max(
+            self._links.distance_s(region, leader), self._options.links.latency_s_across * 0.3
+        )
+        return 2 * distance_s * self._metadata_rng.uniform(1.0, _METADATA_SPREAD)
+
+    @property
+    def metadata_round_trip_s_max(self) -> float:
+        """The longest that an operation of the metadata store takes when all is well."""
+        return 2 * self._options.links.latency_s_across * _METADATA_SPREAD

@@ -1,0 +1,71 @@
+"""What a seed draws of the one stream: how it is set, who uses it how, what is done to it."""
+
+from random import Random
+from typing import Literal
+
+import attrs
+
+Answers = Literal["durable", "received", "none"]
+"""When an append is answered: once it is durable, once it is received, or never."""
+
+_PLAIN_SHARE = 0.3
+_SEAL_SHARE = 0.15
+_GROWTH_SHARE = 0.4
+_EXPECTING_SHARE = 0.3
+
+
+@attrs.frozen(kw_only=True)
+class StreamKnobs:
+    """As they are, all that happens to the stream is that it is written and read."""
+
+    partitions: int = 1
+    partitions_added: int = 0
+    """How many more it gets while it is used, one at a time."""
+    segment_age_s: float = 3600.0
+    retention_s: float | None = None
+    retention_bytes: int | None = None
+    retention_every_s: float = 30.0
+    """Pause of a writer between looks at what the retention lets go."""
+    truncation_rest_s_max: float | None = None
+    """Longest rest of an operator between two truncations; None: there are none."""
+    seal_after_s_max: float | None = None
+    """When an operator seals it at the latest; None: nobody does."""
+    answers: Answers = "durable"
+    keyed_share: float = 0.0
+    """Share of records that have a key."""
+    expecting_share: float = 0.0
+    """Share of runs of appends that are one record, which expects a sequence."""
+    has_transactions: bool = False
+    """Whether records have transaction ids, a few of which go back."""
+    placed_share: float = 0.0
+    """Share of the walks of readers that begin at a place: a time, a transaction id."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is only written and read, as a log of one partition."""
+        return self == StreamKnobs()
+
+
+PLAIN = StreamKnobs()
+
+
+def draw_stream_knobs(rng: Random) -> StreamKnobs:
+    """Draw how a stream is used; some are plain, so that nothing hides behind the rest."""
+    if rng.random() < _PLAIN_SHARE:
+        return PLAIN
+    partitions = rng.choice((1, 1, 2, 3))
+    return StreamKnobs(
+        partitions=partitions,
+        partitions_added=rng.choice((1, 2)) if rng.random() < _GROWTH_SHARE else 0,
+        segment_age_s=rng.choice((1.0, 3.0, 3600.0)),
+        retention_s=rng.choice((None, None, 3.0, 10.0)),
+        retention_bytes=rng.choice((None, None, 2_000, 20_000, 200_000)),
+        retention_every_s=rng.choice((1.0, 5.0)),
+        truncation_rest_s_max=rng.choice((None, 1.0, 4.0)),
+        seal_after_s_max=20.0 if rng.random() < _SEAL_SHARE else None,
+        answers=rng.choice(("durable", "durable", "received", "received", "none")),
+        keyed_share=rng.choice((0.0, 0.7, 1.0)),
+        expecting_share=0.2 if rng.random() < _EXPECTING_SHARE else 0.0,
+        has_transactions=rng.random() < 0.5,
+        placed_share=rng.choice((0.0, 0.3, 0.6)),
+    )

@@ -1,0 +1,140 @@
+"""Who looks after the stream while it is used: truncates it, adds partitions, seals it."""
+
+import attrs
+import trio
+
+import geolog
+from geolog.client.bounds import Bound
+from sim.world.calls import STREAM, Calls
+from sim.world.history import Found, Truncation
+from sim.world.process import Process
+
+_RETRY_S = 0.5
+_RECORDS_LEFT_MAX = 30
+_ALL_BUT_LAST_SHARE = 0.2
+_GROWTH_REST_S_MAX = 10.0
+
+
+@attrs.define(eq=False)
+class Tending:
+    """What those run who look after the stream."""
+
+    calls: Calls
+
+    # Truncation.
+
+    async def truncate_for_ever(self, process: Process, log: geolog.Log) -> None:
+        """Cut off the front of a partition, rest; again and again."""
+        rest_s_max = self.calls.stream.truncation_rest_s_max
+        assert rest_s_max is not None
+        while not self.calls.quiet.is_set():
+            await self.calls.rest(rest_s_max)
+            found = self._found_to_cut()
+            if found is not None:
+                await self._truncate(process, log, found)
+
+    def _found_to_cut(self) -> Found | None:
+        """A record that is known and there; nothing before it need stay."""
+        shown = self.calls.history.shown.values()
+        there = [one for one in shown if one.sequence >= self.calls.trim_of(one.partition)]
+        return self.calls.rng.choice(there) if there else None
+
+    async def _truncate(self, process: Process, log: geolog.Log, found: Found) -> None:
+        before, truncation = self._demand(found)
+        self.calls.begin(process, f"truncate {found.partition} {before}")
+        self.calls.history.truncations.append(truncation)
+        try:
+            firsts = await log.truncate_stream(f"{STREAM}#{found.partition}", before=before)
+        except geolog.GeologError as error:
+            self._on_failed(process, "truncate", error)
+        else:
+            self.calls.done(process, f"truncate {firsts}")
+            if self.calls.is_heard(process):
+                truncation.answered = firsts[found.partition]
+                self.calls.history.happened.add("truncated")
+
+    def _demand(self, found: Found) -> tuple[Bound, Truncation]:
+        """Where to cut, said in one of many ways, and what that allows at most."""
+        rng, partition = self.calls.rng, found.partition
+        if rng.random() < _ALL_BUT_LAST_SHARE:
+            left = rng.randrange(_RECORDS_LEFT_MAX)
+            return geolog.LastRecords(left), Truncation(
+                partition=partition, limit=None, records_left=left
+            )
+        ways: list[Bound] = [
+            geolog.AtSequence(found.sequence),
+            geolog.AtDlsn(found.dlsn),
+            geolog.AtTime(found.timestamp_us),
+        ]
+        if found.transaction_id is not None:
+            ways.append(geolog.AtTransaction(found.transaction_id))
+        before = rng.choice(ways)
+        is_exact = isinstance(before, geolog.AtSequence | geolog.AtDlsn)
+        return before, Truncation(
+            partition=partition,
+            limit=found.sequence,
+            reaches=found.sequence if is_exact else 0,
+        )
+
+    # Growth.
+
+    async def add_partitions(self, process: Process, log: geolog.Log) -> None:
+        """Let the stream have one more partition, rest; until it has all that it shall get."""
+        stream, history = self.calls.stream, self.calls.history
+        wanted = stream.partitions + stream.partitions_added
+        while history.partitions[0] < wanted and not self.calls.quiet.is_set():
+            await self.calls.rest(_GROWTH_REST_S_MAX)
+            count = history.partitions[0] + 1
+            history.partitions = history.partitions[0], max(history.partitions[1], count)
+            self.calls.begin(process, f"add-partition {count}")
+            try:
+                await log.update_stream(STREAM, partitions=count)
+            except geolog.SealedError as error:
+                self._on_failed(process, "add-partition", error)
+                return
+            except geolog.GeologError as error:
+                self._on_failed(process, "add-partition", error)
+                await trio.sleep(_RETRY_S)
+            else:
+                self._on_grown(process, count)
+
+    def _on_grown(self, process: Process, count: int) -> None:
+        self.calls.done(process, f"add-partition {count}")
+        if self.calls.is_heard(process):
+            history = self.calls.history
+            history.partitions = max(history.partitions[0], count), history.partitions[1]
+            history.happened.add("partitions-added")
+
+    # The end.
+
+    async def seal(self, process: Process, log: geolog.Log) -> None:
+        """Seal the stream some day; try again until it is."""
+        after_s_max = self.calls.stream.seal_after_s_max
+        assert after_s_max is not None
+        await self.calls.rest(after_s_max)
+        history = self.calls.history
+        while history.sealed_at is None:
+            self.calls.begin(process, "seal")
+            history.is_seal_asked = True
+            try:
+                await log.seal_stream(STREAM)
+            except geolog.SealedError:
+                self._on_sealed(process)  # By a call whose answer was lost.
+            except geolog.GeologError as error:
+                self._on_failed(process, "seal", error)
+                await trio.sleep(_RETRY_S)
+            else:
+                self._on_sealed(process)
+
+    def _on_sealed(self, process: Process) -> None:
+        self.calls.done(process, "seal")
+        if self.calls.is_heard(process):
+            history = self.calls.history
+            history.sealed_at = self.calls.trace.events_count
+            history.happened.add("sealed")
+
+    def _on_failed(self, process: Process, what: str, error: geolog.GeologError) -> None:
+        self.calls.failed(process, f"{what} {error!r}")
+        is_sealed = isinstance(error, geolog.SealedError) and self.calls.history.is_seal_asked
+        if not error.retriable and not is_sealed and self.calls.is_heard(process):
+            self.calls.history.harsh_errors.append(f"{what} failed: {error!r}")

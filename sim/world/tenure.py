@@ -1,0 +1,158 @@
+"""One writer's time as the owner of the stream: it sends, hears answers, and notes them."""
+
+from collections.abc import Iterable
+
+import attrs
+import trio
+
+import geolog
+from sim.world.calls import Calls
+from sim.world.history import Append, Outcome
+from sim.world.new_records import NewRecords
+from sim.world.process import Process
+
+
+@attrs.define(eq=False)
+class Tenure:
+    """Runs of appends over one open writer."""
+
+    calls: Calls
+    records: NewRecords
+    process: Process
+    writer: geolog.Writer
+    partitions_known: tuple[int, int]
+
+    async def append_run(self, count: int) -> None:
+        """Send some, then wait for the answers of all, whatever becomes of the first."""
+        appends = self.records.next_appends(self.process, count, self.partitions_known)
+        if self.calls.stream.answers == "none":
+            await self._post(appends)
+            return
+        sent: list[tuple[Append, geolog.Pending]] = []
+        failure: geolog.GeologError | None = None
+        for append in appends:
+            try:
+                sent.append((append, self._send(append)))
+            except trio.WouldBlock:
+                self._end(append, "refused", "no room")
+                break
+            except geolog.GeologError as error:
+                failure = self._fail(append, error) or failure
+                if failure is not None:
+                    break
+        for append, pending in sent:
+            failure = await self._hear(append, pending) or failure
+        for append, pending in sent:
+            if append.provisional is not None and append.outcome == "pending":
+                failure = await self._hear_durable(append, pending) or failure
+        if failure is not None:
+            raise failure
+
+    def _send(self, append: Append) -> geolog.Pending:
+        return self.writer.append_nowait(
+            append.value,
+            key=append.key,
+            transaction_id=append.transaction_id,
+            seq=append.seq,
+            expect_sequence=append.expected,
+        )
+
+    async def _hear(self, append: Append, pending: geolog.Pending) -> geolog.GeologError | None:
+        """Wait for the answer at the writer's level; returns what stops the run, if so."""
+        try:
+            receipt = await pending.wait()
+        except geolog.GeologError as error:
+            return self._fail(append, error)
+        if not receipt.provisional:
+            self._on_receipt(append, receipt)
+        elif self.calls.is_heard(self.process):
+            self.calls.history.happened.add("answered-provisionally")
+            append.provisional = receipt.partition, receipt.sequence
+        return None
+
+    async def _hear_durable(
+        self, append: Append, pending: geolog.Pending
+    ) -> geolog.GeologError | None:
+        try:
+            self._on_receipt(append, await pending.wait_durable())
+        except geolog.GeologError as error:
+            self.calls.history.happened.add("provisional-lost")
+            return self._fail(append, error)
+        return None
+
+    async def _post(self, appends: Iterable[Append]) -> None:
+        """Append without answers; a flush tells that all is in the log."""
+        posted: list[Append] = []
+        try:
+            for append in appends:
+                try:
+                    await self.writer.post(
+                        append.value, key=append.key, transaction_id=append.transaction_id
+                    )
+                except geolog.ConflictError as error:
+                    self._fail(append, error)
+                else:
+                    posted.append(append)
+            await self.writer.flush()
+        except geolog.GeologError as error:
+            for append in posted:
+                self._end(append, "unknown", repr(error))
+            raise
+        for append in posted:
+            self._end(append, "flushed", "")
+            self.calls.history.happened.add("flushed")
+
+    async def repeat_last(self) -> None:
+        """Now and then send once more what was answered: it is where it was."""
+        numbering = self.records.numbering(self.process.host)
+        if numbering is None or numbering.answered_last is None:
+            return
+        if self.calls.rng.random() < 0.5:
+            return
+        append = numbering.answered_last
+        self.calls.begin(self.process, f"repeat {append.seq}")
+        try:
+            receipt = await self._send(append).wait()
+        except geolog.ForgottenSeqError as error:
+            self._on_forgotten(append, error)
+            return  # It says so, and appends nothing.
+        if self.calls.is_heard(self.process):
+            history = self.calls.history
+            history.repeats.append((append, receipt.partition, receipt.dlsn))
+
+    def _on_forgotten(self, append: Append, error: geolog.ForgottenSeqError) -> None:
+        """What was answered last is among those remembered, as long as it is there."""
+        partition, sequence = append.place
+        if self.calls.is_heard(self.process) and sequence >= self.calls.trim_of(partition):
+            self.calls.history.forgotten.append(f"{append.place} of {append.writer}: {error}")
+
+    def _on_receipt(self, append: Append, receipt: geolog.Receipt) -> None:
+        if not self.calls.is_heard(self.process):
+            return
+        append.partition, append.sequence = receipt.partition, receipt.sequence
+        append.dlsn, append.answered_by = receipt.dlsn, self.process.key
+        append.is_duplicate = receipt.duplicate
+        self.records.on_answered(append, self.process.host)
+        self._end(append, "acknowledged", f"{receipt.sequence} {receipt.dlsn}")
+
+    def _fail(self, append: Append, error: geolog.GeologError) -> geolog.GeologError | None:
+        """Note what became of an append; returns what stops the run, if it does."""
+        if isinstance(error, geolog.ForgottenSeqError):
+            self.records.give_up(append, self.process.host)
+            self._end(append, "unknown", repr(error))
+            return error
+        self._end(append, error.outcome, repr(error))
+        has_wish = append.transaction_id is not None or append.expected is not None
+        if not (has_wish and isinstance(error, geolog.ConflictError)):
+            return error
+        self.calls.history.happened.add("wish-refused")
+        self.records.give_up(append, self.process.host)
+        return None
+
+    def _end(self, append: Append, outcome: Outcome, words: str) -> None:
+        if not self.calls.is_heard(self.process):
+            return
+        name = append.value.partition(b"|")[0].decode()
+        note = self.calls.done if outcome in ("acknowledged", "flushed") else self.calls.failed
+        note(self.process, f"append {name} {outcome} {words}")
+        self.calls.history.on_answered(append, outcome, self.calls.trace.events_count)

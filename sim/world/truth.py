@@ -1,0 +1,34 @@
+"""What is true of the stream at this moment, as the leader of the metadata store has it."""
+
+import attrs
+
+from geolog.metadata.documents import open_document
+from geolog.metadata.memory import MemoryStore
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.stream_state import PartitionName, StreamName, TrimRecord
+from sim.world.calls import STREAM
+from sim.world.seams import CLUSTER
+
+_PATHS = ClusterPaths(CLUSTER)
+_STREAM = StreamName.parse(STREAM)
+
+
+@attrs.define(eq=False)
+class Truth:
+    """Looks into the metadata store without asking it."""
+
+    _store: MemoryStore
+    _opened: dict[int, tuple[bytes, int]] = attrs.field(factory=dict, init=False)
+    """By partition: a document, and what it says: it seldom changes."""
+
+    def trim_of(self, partition: int) -> int:
+        """Where a partition begins; 0 if there is none yet."""
+        path = _PATHS.trim(PartitionName(_STREAM, partition))
+        node = self._store.tree.nodes.get(path)
+        if node is None:
+            return 0
+        known = self._opened.get(partition)
+        if known is None or known[0] is not node.data:
+            record = open_document(node.data, TrimRecord, path=path)
+            known = self._opened[partition] = node.data, record.first_sequence
+        return known[1]
