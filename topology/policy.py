@@ -39,6 +39,10 @@ class PlacementRequest:
     custom_metadata: Mapping[str, Json] = attrs.field(factory=dict)
     """What the caller knows of the ledger. Ours need none of it; another policy may."""
     now_s: float = 0.0
+    leaving: frozenset[str] = frozenset()
+    """Members whose slots a repair gives to others, however well the ensemble adheres."""
+    wanted: Adherence = Adherence.SOFT
+    """A repair makes an ensemble adhere at least so well."""
 
     def __attrs_post_init__(self) -> None:
         check_sizes(self.ensemble_size, self.write_quorum, self.ack_quorum)
@@ -89,7 +93,10 @@ class PlacementPolicy(Protocol):
         ensemble: Sequence[str],
         rng: random.Random,
     ) -> Placement:
-        """The ensemble with the fewest changes that make it adhere; empty when none do."""
+        """The ensemble with the fewest changes that make it adhere; empty when none do.
+
+        It adheres as well as `wanted`, and without those that are `leaving`.
+        """
 
     def adherence(
         self, members: Membership, ensemble: Sequence[str], write_quorum: int, ack_quorum: int

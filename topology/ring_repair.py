@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from topology.ring_search import PlacementUndecidedError, find_ring
+from topology.ring_search import PlacementUndecidedError, find_ring, obstacle_of
 from topology.window_rule import Adherence, Label, WindowRule
 
 REPAIR_STEPS_MAX = 5_000
@@ -32,8 +32,9 @@ def repair_ring(
     *,
     movable: frozenset[int],
     must_go: frozenset[int],
+    wanted: Adherence = Adherence.SOFT,
 ) -> RingRepair | None:
-    """The fewest changes that make the ring SOFT or better, STRICT among equals.
+    """The fewest changes that make the ring as `wanted` or better, STRICT among equals.
 
     `free` counts the nodes outside the ring; those in `movable` slots may take another slot.
     Slots in `must_go` change in any case. None if nothing makes it adhere;
@@ -42,9 +43,11 @@ def repair_ring(
     if None not in ring:
         pool = Counter(dict(free))
         pool.update(label for label in ring if label is not None)
-        if find_ring(len(ring), pool, rule) is None:
+        if obstacle_of(len(ring), pool, rule, wanted) is not None:
             return None
-    return _RepairSearch(ring, rule, free, movable, must_go).run()
+        if wanted is Adherence.SOFT and find_ring(len(ring), pool, rule) is None:
+            return None
+    return _RepairSearch(ring, rule, free, movable, must_go).run(wanted)
 
 
 class _RepairSearch:
@@ -75,8 +78,10 @@ class _RepairSearch:
         self._taken: Counter[Label] = Counter()
         self._steps = 0
 
-    def run(self) -> RingRepair | None:
-        levels = [Adherence.STRICT, Adherence.SOFT] if self._rule.strict else [Adherence.SOFT]
+    def run(self, least: Adherence) -> RingRepair | None:
+        levels = [Adherence.STRICT] if self._rule.strict else []
+        if least is not Adherence.STRICT or not levels:
+            levels.append(Adherence.SOFT)
         for changes in range(self._size + 1):
             for wanted in levels:
                 for is_moving in (False, True):

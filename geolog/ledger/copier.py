@@ -64,10 +64,10 @@ class Copier:
 
         `is_deep` reads the targets' own copies, which finds damage that nobody noticed.
         """
-        ensemble = extent.fragment.ensemble
+        members = (*extent.fragment.ensemble, *(member for _, member in extent.leaving))
         order = sorted(
-            range(len(ensemble)),
-            key=lambda slot: ensemble[slot].location.region != self._region,
+            range(len(members)),
+            key=lambda slot: members[slot].location.region != self._region,
         )
         run = FragmentCopy(record, extent, sorted(set(targets)), order, self._means)
         try:

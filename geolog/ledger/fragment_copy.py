@@ -63,7 +63,7 @@ class CopyConfig:
 
 @attrs.define
 class CopyOutcome:
-    """What came of one fragment. Slots are those of its ensemble."""
+    """What came of one fragment. Slots are those of its ensemble, then who leaves it."""
 
     copies_stored: int = 0
     bytes_stored: int = 0
@@ -123,7 +123,10 @@ class FragmentCopy:
     ) -> None:
         self._record = record
         self._extent = extent
-        self._ensemble = extent.fragment.ensemble
+        self._members = (
+            *extent.fragment.ensemble,
+            *(member for _, member in extent.leaving),
+        )
         self._rule = extent.fragment.rule(record.quorum)
         self._targets = targets
         self._order = order
@@ -147,6 +150,7 @@ class FragmentCopy:
                 count=count,
                 targets=sum(1 << slot for slot in self._targets),
                 order=self._order,
+                leaving=[slot for slot, _ in self._extent.leaving],
             )
             await self._ask_all(core, first, count, deep_at=self._targets if is_deep else ())
             effects = core.start()
@@ -174,7 +178,7 @@ class FragmentCopy:
             )
 
         async with trio.open_nursery() as nursery:
-            for slot in range(len(self._ensemble)):
+            for slot in range(len(self._members)):
                 nursery.start_soon(ask, slot)
 
     async def _probe(self, slot: int, first: EntryId, count: int) -> Sequence[Answer] | None:
@@ -183,7 +187,7 @@ class FragmentCopy:
             return None
         try:
             probed = await self._means.members.probe(
-                self._record.ledger, self._ensemble[slot], first, count
+                self._record.ledger, self._members[slot], first, count
             )
         except GeologError as error:
             self._silence(slot, error)
@@ -213,7 +217,7 @@ class FragmentCopy:
         try:
             answers = await self._means.members.read(
                 self._record.ledger,
-                self._ensemble[slot],
+                self._members[slot],
                 first,
                 count,
                 self._means.config.read_bytes,
@@ -243,6 +247,9 @@ class FragmentCopy:
         self._outcome.complaints[slot] = str(error)
 
     def _is_of(self, slot: int, entry: int) -> bool:
+        size = len(self._extent.fragment.ensemble)
+        if slot >= size:
+            slot, _ = self._extent.leaving[slot - size]
         return bool(self._rule.write_mask(entry) >> slot & 1)
 
     # Copying.
@@ -269,7 +276,7 @@ class FragmentCopy:
         """Make the ledger known to a target, when the first copy is to be sent there."""
         if slot in self._silent or slot in self._sinks:
             return
-        member = self._ensemble[slot]
+        member = self._members[slot]
         try:
             with trio.fail_after(self._means.config.member_timeout_s):
                 link = self._means.pool.link(member.instance)

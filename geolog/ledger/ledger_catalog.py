@@ -1,10 +1,12 @@
 """All ledgers of a cluster, whatever stream they belong to, a bucket at a time."""
 
+from collections.abc import Sequence
+
 from geolog.metadata.documents import open_document
 from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata, NoNodeError
-from geolog.protocol.ids import InstanceId
+from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 
 
@@ -48,4 +50,12 @@ class LedgerCatalog:
                 for fragment in record.fragments
                 for member in fragment.ensemble
             )
+        ]
+
+    async def records_of(self, ledgers: Sequence[LedgerId]) -> list[LedgerRecord | None]:
+        """The records of these ledgers, in order; None for one that is gone."""
+        paths = [self._paths.ledger(ledger) for ledger in ledgers]
+        return [
+            None if one is None else open_document(one.data, LedgerRecord, path=path)
+            for path, one in zip(paths, await find_all(self._metadata, paths), strict=True)
         ]

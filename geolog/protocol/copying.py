@@ -8,13 +8,17 @@ preference, that says HAVE. One that turns out to be damaged there, or is not ha
 fetched from the next; a target that was found damaged so is among those that lack it. When
 nobody is left to ask, that is said, and nothing is ever made up in its place.
 
+When members leave a fragment whose place others take, those that leave are asked as well: they
+stand behind the slots of the ensemble, each for the slot that it leaves, and are never targets.
+
 Invariants.
-1. No member is asked twice for one entry, and none outside the entry's write set.
+1. No member is asked twice for one entry, and none outside the entry's write set but those that
+   leave it.
 2. Of an entry that some target lacks, either a fetch is under way, or it was sent to all of
    these, or `NoIntactCopy` was said, once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 
@@ -31,6 +35,8 @@ class FragmentExtent:
     index: int
     fragment: Fragment
     last: EntryId
+    leaving: tuple[tuple[int, Member], ...] = attrs.field(default=(), eq=False)
+    """Members that had a slot of it before others, by that slot: they may have its entries."""
 
     @property
     def count(self) -> int:
@@ -69,6 +75,24 @@ def with_member(extent: FragmentExtent, gone: InstanceId, new: Member) -> Fragme
     ensemble[slot] = new
     return attrs.evolve(
         extent, fragment=attrs.evolve(extent.fragment, ensemble=tuple(ensemble))
+    )
+
+
+def with_ring(
+    extent: FragmentExtent, ring: Sequence[Member], *, answering: Collection[InstanceId]
+) -> FragmentExtent:
+    """The extent with these members; those of the others that answer are `leaving`."""
+    before = extent.fragment.ensemble
+    assert len(ring) == len(before), f"{len(ring)} members for {len(before)} slots"
+    assert len({member.instance for member in ring}) == len(ring), "a member stands there twice"
+    return attrs.evolve(
+        extent,
+        fragment=attrs.evolve(extent.fragment, ensemble=tuple(ring)),
+        leaving=tuple(
+            (slot, old)
+            for slot, (old, new) in enumerate(zip(before, ring, strict=True))
+            if old.instance != new.instance and old.instance in answering
+        ),
     )
 
 
@@ -114,7 +138,10 @@ class FetchRun:
 
 
 class CopyBatch:
-    """The core of copying one batch. `targets` is a mask; `order` names each slot once."""
+    """The core of copying one batch. `targets` is a mask; `order` names each slot once.
+
+    `leaving` are the slots that members leave which stand behind the ensemble, in their order.
+    """
 
     def __init__(
         self,
@@ -124,9 +151,13 @@ class CopyBatch:
         count: int,
         targets: int,
         order: Sequence[int],
+        leaving: Sequence[int] = (),
     ) -> None:
-        assert sorted(order) == list(range(rule.config.ensemble_size))
+        size = rule.config.ensemble_size
+        assert sorted(order) == list(range(size + len(leaving)))
+        assert targets >> size == 0, "who leaves is no target"
         self._rule = rule
+        self._leaving = tuple(enumerate(leaving, start=size))
         self._first = first
         self._count = count
         self._targets = targets
@@ -175,7 +206,10 @@ class CopyBatch:
         return NoIntactCopy(entry, to, tuple(_slots(self._silent & self._write_mask(place))))
 
     def _write_mask(self, place: int) -> int:
-        return self._rule.write_mask(self._first + place)
+        mask = self._rule.write_mask(self._first + place)
+        for behind, slot in self._leaving:
+            mask |= (mask >> slot & 1) << behind
+        return mask
 
 
 def runs_of(fetches: Iterable[Fetch], *, count_max: int) -> Iterator[FetchRun]:

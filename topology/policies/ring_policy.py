@@ -175,7 +175,8 @@ class RingPolicy:
         checked_ensemble(ensemble, request)
         write_quorum, ack_quorum = request.write_quorum, request.ack_quorum
         now = self.adherence(members, ensemble, write_quorum, ack_quorum)
-        if now is not Adherence.FAIL:
+        leaving = request.leaving.intersection(ensemble)
+        if rank_of(now) >= rank_of(request.wanted) and not leaving:
             return Placement(tuple(ensemble), now)
         tree = next(self.free(members, request, ensemble))
         labels = [self._counted(members, node) for node in ensemble]
@@ -183,7 +184,7 @@ class RingPolicy:
         movable = {
             node
             for node, label in zip(ensemble, labels, strict=True)
-            if label is not None and node in usable - request.exclude
+            if label is not None and node in usable - request.exclude - leaving
         }
         piles: dict[Label, list[TreeNode]] = {}
         for one in self.drawn(list(tree.nodes()), rng):
@@ -196,22 +197,31 @@ class RingPolicy:
             {label: len(pile) for label, pile in piles.items()},
             movable=frozenset(slot for slot, node in enumerate(ensemble) if node in movable),
             must_go=frozenset(
-                slot for slot, node in enumerate(ensemble) if self._must_go(members, node)
+                slot
+                for slot, node in enumerate(ensemble)
+                if node in leaving or self._must_go(members, node)
             ),
+            wanted=request.wanted,
         )
         if found is None:
             return Placement((), Adherence.FAIL)
         moved = [ensemble[slot] for slot in found.labels if ensemble[slot] in movable]
         ring = list(ensemble)
+        racks = Counter(members.location_of(node) for node in ensemble if node not in leaving)
         for slot, label in found.labels.items():
             if piles.get(label):
-                ring[slot] = piles[label].pop(0).node
+                taken = min(piles[label], key=lambda one: racks[one.location])
+                piles[label].remove(taken)
+                racks[taken.location] += 1
+                ring[slot] = taken.node
             else:
                 here = [one for one in moved if self._counted(members, one) == label]
                 ring[slot] = here[0]
                 moved.remove(here[0])
         after = self.adherence(members, ring, write_quorum, ack_quorum)
-        return Placement(() if after is Adherence.FAIL else tuple(ring), after)
+        if rank_of(after) < rank_of(request.wanted):
+            return Placement((), Adherence.FAIL)
+        return Placement(tuple(ring), after)
 
 
 def _without(tree: Tree, members: Membership, nodes: Collection[str]) -> Tree:
