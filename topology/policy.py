@@ -9,6 +9,7 @@ import attrs
 from topology.errors import InvalidArgumentError
 from topology.fields import Json
 from topology.membership import Membership
+from topology.replacement import Replacement
 from topology.window_rule import Adherence
 
 
@@ -85,6 +86,20 @@ class PlacementPolicy(Protocol):
         rng: random.Random,
     ) -> ReplacedNode:
         """A node outside the ensemble for the slot of one that is in it."""
+
+    def replace_slots(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        slots: Collection[int],
+        rng: random.Random,
+    ) -> Replacement:
+        """Nodes outside the ensemble for as many of these slots as can be, judged together.
+
+        Members count where they stand, in whatever state they are. NotEnoughNodesError when
+        not one slot can be given to another node.
+        """
 
     def repair(
         self,

@@ -6,7 +6,7 @@ these follow adherence, the replacement of a node, and repair.
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -15,6 +15,7 @@ from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.location import Location
 from topology.membership import Membership, NodeState
 from topology.policy import Placement, PlacementRequest, ReplacedNode
+from topology.replacement import Replacement, labels_for_slots
 from topology.ring_repair import repair_ring
 from topology.tree import Tree, TreeNode, Weighting
 from topology.window_rule import Adherence, Label, WindowRule, rank_of
@@ -120,6 +121,56 @@ class RingPolicy:
             f" A {request.ack_quorum})"
         )
 
+    def replace_slots(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        slots: Collection[int],
+        rng: random.Random,
+    ) -> Replacement:
+        """Nodes for as many of these slots as can be, on racks that the ring uses least."""
+        checked_ensemble(ensemble, request)
+        ring = [self._placed(members, node) for node in ensemble]
+        rule = self._rule(request.write_quorum, request.ack_quorum)
+        census = "none"
+        for tree in self.free(members, request, ensemble):
+            census = ", ".join(f"{name}: {count}" for name, count in tree.counts.items())
+            piles = self._piles(members, tree, rng)
+            labels = labels_for_slots(
+                rule,
+                ring,
+                list(slots),
+                {label: len(pile) for label, pile in piles.items()},
+                is_best_effort=not self._is_enforced(),
+            )
+            if labels is not None:
+                after = [labels.get(slot, label) for slot, label in enumerate(ring)]
+                kept = [node for slot, node in enumerate(ensemble) if slot not in labels]
+                racks = Counter(members.location_of(node) for node in kept)
+                return Replacement(_take(labels, piles, racks), rule.judge(after))
+        regions = " ".join(members.location_of(node).region for node in ensemble)
+        raise NotEnoughNodesError(
+            "no node that is up and allowed can take a place in an ensemble (E"
+            f" {request.ensemble_size} W {request.write_quorum} A {request.ack_quorum}) of"
+            f" {regions}; free are {census or 'none'}"
+        )
+
+    def _piles(
+        self, members: Membership, tree: Tree, rng: random.Random
+    ) -> dict[Label, list[TreeNode]]:
+        """The nodes of a tree by label, each pile as drawn; labels of the own region first."""
+        piles: dict[Label, list[TreeNode]] = {}
+        for one in self.drawn(list(tree.nodes()), rng):
+            label = self._placed(members, one.node)
+            if label is not None:
+                piles.setdefault(label, []).append(one)
+        return dict(sorted(piles.items(), key=lambda pile: not self._is_local(pile[1][0])))
+
+    def _is_local(self, node: TreeNode) -> bool:
+        local = self.local_location
+        return local is not None and node.location.region == local.region
+
     def _best(
         self,
         members: Membership,
@@ -222,6 +273,21 @@ class RingPolicy:
         if rank_of(after) < rank_of(request.wanted):
             return Placement((), Adherence.FAIL)
         return Placement(tuple(ring), after)
+
+
+def _take(
+    labels: Mapping[int, Label],
+    piles: Mapping[Label, list[TreeNode]],
+    racks: Counter[Location],
+) -> dict[int, str]:
+    """A node for each slot, of its label, on a rack that is used least."""
+    taken: dict[int, str] = {}
+    for slot, label in labels.items():
+        node = min(piles[label], key=lambda one: racks[one.location])
+        piles[label].remove(node)
+        racks[node.location] += 1
+        taken[slot] = node.node
+    return taken
 
 
 def _without(tree: Tree, members: Membership, nodes: Collection[str]) -> Tree:

@@ -1,0 +1,116 @@
+"""Giving slots of one fragment to other members: copy first, then change the record.
+
+Who takes a slot gets all copies that belong there, and is asked whether it has them; only then
+the ledger's record is changed, by one compare-and-set. Those that give their slots away are
+sources as long as they answer. So at each moment the record is true, no copy that counts was
+given up, and whoever is interrupted begins again and finds what was copied.
+"""
+
+from collections.abc import Collection, Mapping
+
+import attrs
+
+from geolog.client.cluster_access import ClusterAccess
+from geolog.ledger.copier import Copier
+from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
+from geolog.metadata.repair_queue import RepairReason
+from geolog.metadata.seam import BadVersionError, NoNodeError
+from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, with_ring
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import LedgerRecord, Member
+from topology.errors import GeologError, OutcomeUnknownError
+
+
+@attrs.frozen(kw_only=True)
+class ChangeOutcome:
+    """What came of a change: `why` it was not made, if it was not."""
+
+    is_made: bool = False
+    is_overtaken: bool = False
+    """Whether others changed the ledger, or deleted it, meanwhile: it is to be read again."""
+    why: str = ""
+    may_pass: bool = True
+    """Whether time may heal it."""
+    warnings: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class FragmentChange:
+    """Changes fragments of ledgers of one cluster."""
+
+    _access: ClusterAccess
+    _copier: Copier
+
+    async def make(
+        self,
+        read: VersionedLedger,
+        extent: FragmentExtent,
+        changes: Mapping[int, Member],
+        *,
+        answering: Collection[InstanceId],
+    ) -> ChangeOutcome:
+        """Give these slots of a fragment to these members. `answering` are the nodes up."""
+        ring = [
+            changes.get(slot, member) for slot, member in enumerate(extent.fragment.ensemble)
+        ]
+        after = with_ring(extent, ring, answering=answering)
+        outcome = await self._copier.copy(read.record, after, changes)
+        whys = {slot: outcome.why_incomplete(slot) for slot in changes}
+        failed = [f"node {changes[slot].node_id}: {why}" for slot, why in whys.items() if why]
+        if failed:
+            return ChangeOutcome(
+                is_overtaken=await self._is_changed(read),
+                why="; ".join(failed),
+                may_pass=not outcome.lost_count and not outcome.never.intersection(changes),
+            )
+        if not await self._store(read, extent, after):
+            return ChangeOutcome(is_overtaken=True, why="others changed the ledger meanwhile")
+        warnings = [
+            warning
+            for slot in changes
+            for warning in await self._look_again(read.record, after, slot)
+        ]
+        return ChangeOutcome(is_made=True, warnings=tuple(warnings))
+
+    async def _is_changed(self, read: VersionedLedger) -> bool:
+        try:
+            return await self._access.ledgers.read_latest(read.record.ledger) != read
+        except NoSuchLedgerError:
+            return True
+
+    async def _store(
+        self, read: VersionedLedger, before: FragmentExtent, after: FragmentExtent
+    ) -> bool:
+        """Put the members in their slots; False if the fragment is not as it was."""
+        while before in final_extents(read.record):
+            try:
+                await self._access.ledgers.replace(read, with_extent(read.record, after))
+            except (BadVersionError, NoNodeError, OutcomeUnknownError):
+                try:
+                    read = await self._access.ledgers.read_latest(read.record.ledger)
+                except NoSuchLedgerError:
+                    return False
+                if after in final_extents(read.record):
+                    return True  # It was stored; only the answer was lost.
+                continue
+            return True
+        return False
+
+    async def _look_again(
+        self, record: LedgerRecord, extent: FragmentExtent, slot: int
+    ) -> list[str]:
+        """Ask a new member once more; whatever it lacks now goes to the repair queue."""
+        try:
+            lacking_count = await self._copier.lacks_count(record, extent, slot)
+        except GeologError as error:
+            complaint = str(error)
+        else:
+            if not lacking_count:
+                return []
+            complaint = f"it lacks {lacking_count} entries"
+        await self._access.repair_queue.enqueue(record.ledger, RepairReason.COPIES_MISSING)
+        return [
+            f"ledger {record.ledger}: node {extent.fragment.ensemble[slot].node_id} had all"
+            f" copies, and then {complaint}; it is in the repair queue (`geolog ledger repair"
+            " --queue`)"
+        ]

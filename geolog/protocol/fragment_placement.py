@@ -1,0 +1,177 @@
+"""How a fragment lies: where its members stand, how they are, and how well that adheres.
+
+It is judged twice. As it is *placed* every member counts but those whose disk was given up: a
+node that is down may come back, with its copies. As it is *now* only those count that are up.
+Nodes go by their instance: another disk under the same node id is another node.
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Collection
+from functools import cached_property, lru_cache
+
+import attrs
+
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
+from topology.membership import Member as KnownNode
+from topology.membership import Membership, NodeState
+from topology.policy import PlacementPolicy
+from topology.stream_policy import PlacementPlace, policy_of
+from topology.window_rule import Adherence
+
+_policy_of = lru_cache(maxsize=64)(policy_of)
+
+
+class MemberState(enum.Enum):
+    """How a member of a fragment is."""
+
+    UP = "up"
+    READ_ONLY = "readonly"
+    DRAINING = "draining"
+    DOWN = "down"
+    REPLACED = "replaced"
+    """Its disk was given up for good; what it had must come from others."""
+
+
+_STATE_OF = {
+    NodeState.WRITABLE: MemberState.UP,
+    NodeState.READONLY: MemberState.READ_ONLY,
+    NodeState.DRAINING: MemberState.DRAINING,
+    NodeState.DOWN: MemberState.DOWN,
+    NodeState.NEVER_REGISTERED: MemberState.DOWN,
+}
+
+
+@attrs.frozen(slots=False)
+class NodesSeen:
+    """The nodes of a cluster at one moment, by instance, also those that were replaced."""
+
+    members: Membership
+    replaced: frozenset[str] = frozenset()
+    """Instances whose disks were given up."""
+    forbidden_regions: frozenset[str] = frozenset()
+    """Regions in which nothing new is placed."""
+
+    def state_of(self, instance: InstanceId) -> MemberState:
+        """How it is; one that nobody knows any more is down."""
+        if instance in self.replaced:
+            return MemberState.REPLACED
+        return _STATE_OF[self.members.state_of(instance)]
+
+    def region_of(self, member: Member) -> str:
+        """Where it stands now, or stood when it was last heard of."""
+        known = self.members.members.get(member.instance)
+        return member.location.region if known is None else known.location.region
+
+    def is_forbidden(self, member: Member) -> bool:
+        """Whether it stands in a region in which nothing new is placed."""
+        return self.region_of(member) in self.forbidden_regions
+
+    @cached_property
+    def unplaceable(self) -> frozenset[str]:
+        """Nodes that take entries, but stand in forbidden regions."""
+        return frozenset(
+            node
+            for node, one in self.members.members.items()
+            if one.location.region in self.forbidden_regions
+        )
+
+    @cached_property
+    def placed(self) -> Membership:
+        """All that count as placed are writable, the others are down."""
+        return self._counting({*self.members.members} - self.replaced)
+
+    @cached_property
+    def now(self) -> Membership:
+        """All that are up are writable, the others are down."""
+        up = {node for node, one in self.members.members.items() if one.is_up}
+        return self._counting(up - self.replaced)
+
+    def policy_of(self, record: LedgerRecord) -> PlacementPolicy:
+        """The policy that a ledger was placed by, in this cluster."""
+        place = PlacementPlace(forbidden_regions=self.forbidden_regions)
+        return _policy_of(record.placement, record.quorum, place)
+
+    def _counting(self, counted: Collection[str]) -> Membership:
+        return Membership.of(
+            self.members.config,
+            [_as_counted(one, node in counted) for node, one in self.members.members.items()],
+        )
+
+
+def _as_counted(node: KnownNode, is_counted: bool) -> KnownNode:  # noqa: FBT001 - One of two states.
+    return attrs.evolve(node, state=NodeState.WRITABLE if is_counted else NodeState.DOWN)
+
+
+@attrs.frozen
+class Lie:
+    """How one fragment lies."""
+
+    placed: Adherence
+    """As it is placed, nodes that are down included."""
+    now: Adherence
+    """With the members that are up alone."""
+    states: tuple[MemberState, ...]
+    """Of its members, in ring order."""
+    why: str
+    """What is wrong, where `placed` is not STRICT or a disk was given up; else empty."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is to be repaired: it is STRICT, and no disk was given up."""
+        return self.placed is Adherence.STRICT and MemberState.REPLACED not in self.states
+
+
+def judge_fragment(seen: NodesSeen, record: LedgerRecord, fragment: Fragment) -> Lie:
+    """Say how a fragment of a ledger lies."""
+    policy = seen.policy_of(record)
+    names = [member.instance for member in fragment.ensemble]
+    write, ack = record.quorum.write_quorum, record.quorum.ack_quorum
+    placed = policy.adherence(seen.placed, names, write, ack)
+    states = tuple(seen.state_of(name) for name in names)
+    why = ""
+    if placed is not Adherence.STRICT or MemberState.REPLACED in states:
+        why = _why(seen, record, fragment, states)
+    return Lie(placed, policy.adherence(seen.now, names, write, ack), states, why)
+
+
+def _why(
+    seen: NodesSeen,
+    record: LedgerRecord,
+    fragment: Fragment,
+    states: Collection[MemberState],
+) -> str:
+    """What is wrong with a fragment, from the gravest on."""
+    whys = []
+    gone = [
+        member.node_id
+        for member, state in zip(fragment.ensemble, states, strict=True)
+        if state is MemberState.REPLACED
+    ]
+    if gone:
+        whys.append(f"the disk of {' and '.join(gone)} was given up")
+    regions = [seen.region_of(member) for member in fragment.ensemble]
+    counted = sum(
+        1 << slot for slot, state in enumerate(states) if state is not MemberState.REPLACED
+    )
+    rule = fragment.rule(record.quorum)
+    if not rule.acks_all(counted):
+        whys.append(f"no ack set is on it ({record.quorum})")
+    else:
+        needed = [
+            region
+            for region in sorted(set(regions))
+            if not rule.acks_all(counted & ~_mask_of(regions, region))
+        ]
+        if needed:
+            whys.append(f"no ack set is left without region {' or without '.join(needed)}")
+    if not whys:
+        census = Counter(str(member.location) for member in fragment.ensemble)
+        places = ", ".join(f"{place}: {census[place]}" for place in sorted(census))
+        whys.append(f"its members stand in {places}")
+    return "; ".join(whys)
+
+
+def _mask_of(regions: list[str], region: str) -> int:
+    return sum(1 << slot for slot, one in enumerate(regions) if one == region)

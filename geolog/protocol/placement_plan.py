@@ -1,0 +1,237 @@
+"""What brings a fragment back to its policy: the fewest slots to give to other nodes.
+
+Theory of operation. Some members are leaving in any case: those whose disks were given up, and,
+where that is asked for, those that are down or stand in a forbidden region. The others count as
+placed. The policy is asked for the fewest changes that make the ring STRICT; where that cannot
+be, and only if it is worse than that, for SOFT. Where not all that are leaving can go, as many
+go, slot by slot, as leave the ring no worse. What a plan gives is never worse than what is.
+
+The answer is the same for two fragments whose members stand and are alike; that none can be
+mended is remembered by that, since in a cluster that has lost a region most of them are.
+"""
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+
+import attrs
+
+from geolog.protocol.fragment_placement import MemberState, NodesSeen
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
+from topology.errors import NotEnoughNodesError
+from topology.location import Location
+from topology.membership import Member as KnownNode
+from topology.membership import Membership, NodeState
+from topology.placement import adherence_of
+from topology.policy import PlacementPolicy, PlacementRequest
+from topology.quorum import QuorumConfig
+from topology.ring_search import PlacementUndecidedError
+from topology.window_rule import Adherence, rank_of
+
+_HOPELESS_MAX = 10_000
+"""Shapes of fragments that are remembered as not to be mended."""
+
+
+@attrs.frozen(kw_only=True)
+class RepairAims:
+    """Which members leave, beside those whose disks were given up."""
+
+    replaces_down: bool = False
+    """Nodes that are down do not come back."""
+    leaves_forbidden: bool = False
+    """What lies in forbidden regions moves to others."""
+
+
+@attrs.frozen
+class FragmentPlan:
+    """Which node takes which slot, how it adheres then, and what stands in the way of more."""
+
+    changes: Mapping[int, InstanceId]
+    before: Adherence
+    """How it adheres without those that are leaving."""
+    after: Adherence
+    obstacle: str = ""
+
+
+@attrs.frozen
+class _Shape:
+    """What a plan depends on, but for chance."""
+
+    policy: PlacementPolicy
+    quorum: QuorumConfig
+    slots: tuple[tuple[Location, MemberState, bool], ...]
+
+
+@attrs.define
+class PlacementPlanner:
+    """Plans for the fragments of a cluster as it was seen at one moment."""
+
+    seen: NodesSeen
+    aims: RepairAims = attrs.field(factory=RepairAims)
+    now_s: float = 0.0
+    _hopeless: dict[_Shape, FragmentPlan] = attrs.field(factory=dict, init=False)
+
+    def plan(self, record: LedgerRecord, index: int) -> FragmentPlan:
+        """The fewest changes of one fragment; the same again, as long as the nodes are."""
+        fragment, policy = record.fragments[index], self.seen.policy_of(record)
+        shape = self._shape_of(policy, record.quorum, fragment)
+        known = self._hopeless.get(shape)
+        if known is not None:
+            return known
+        search = _Search(
+            policy,
+            self._members_for(fragment),
+            self._request(record.quorum, fragment),
+            fragment,
+        )
+        plan = search.run(random.Random(f"{record.ledger}/{index}"))
+        if not plan.changes:
+            if len(self._hopeless) >= _HOPELESS_MAX:
+                self._hopeless.clear()
+            self._hopeless[shape] = plan
+        return plan
+
+    def is_leaving(self, fragment: Fragment, slot: int) -> bool:
+        """Whether the member of a slot is to go in any case."""
+        member = fragment.ensemble[slot]
+        match self.seen.state_of(member.instance):
+            case MemberState.REPLACED:
+                return True
+            case MemberState.DOWN if self.aims.replaces_down:
+                return True
+            case _:
+                return self.aims.leaves_forbidden and self.seen.is_forbidden(member)
+
+    def _leaving(self, fragment: Fragment) -> frozenset[str]:
+        return frozenset(
+            member.instance
+            for slot, member in enumerate(fragment.ensemble)
+            if self.is_leaving(fragment, slot)
+        )
+
+    def _shape_of(
+        self, policy: PlacementPolicy, quorum: QuorumConfig, fragment: Fragment
+    ) -> _Shape:
+        located = self.seen.members.location_of
+        slots = tuple(
+            (
+                located(member.instance),
+                self.seen.state_of(member.instance),
+                self.is_leaving(fragment, slot),
+            )
+            for slot, member in enumerate(fragment.ensemble)
+        )
+        return _Shape(policy, quorum, slots)
+
+    def _members_for(self, fragment: Fragment) -> Membership:
+        """The cluster with those of the fragment that stay writable, and the others down."""
+        members = dict(self.seen.members.members)
+        leaving = self._leaving(fragment)
+        for member in fragment.ensemble:
+            known = members.get(member.instance) or KnownNode(
+                node=member.instance, location=member.location, state=NodeState.DOWN
+            )
+            state = NodeState.DOWN if member.instance in leaving else NodeState.WRITABLE
+            members[member.instance] = attrs.evolve(known, state=state)
+        return Membership(self.seen.members.config, members)
+
+    def _request(self, quorum: QuorumConfig, fragment: Fragment) -> PlacementRequest:
+        """Members that stay, and take nothing new, keep their slots or give them away."""
+        fixed = [
+            member.instance
+            for member in fragment.ensemble
+            if self.seen.state_of(member.instance) is not MemberState.UP
+        ]
+        return PlacementRequest(
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            exclude=self.seen.unplaceable.union(fixed),
+            leaving=self._leaving(fragment),
+            now_s=self.now_s,
+            wanted=Adherence.STRICT,
+        )
+
+
+@attrs.define
+class _Search:
+    """The plan of one fragment."""
+
+    _policy: PlacementPolicy
+    _members: Membership
+    _request: PlacementRequest
+    _fragment: Fragment
+    _obstacle: str = attrs.field(default="", init=False)
+
+    def run(self, rng: random.Random) -> FragmentPlan:
+        ring: list[str] = [member.instance for member in self._fragment.ensemble]
+        before = self._judge(ring)
+        found = self._repaired(ring, before, rng)
+        if found is None:
+            found = self._without_some(ring, rng)
+        changes = {
+            slot: InstanceId(node) for slot, node in enumerate(found) if node != ring[slot]
+        }
+        return FragmentPlan(changes, before, self._judge(found), self._obstacle)
+
+    def _judge(self, ring: Sequence[str]) -> Adherence:
+        request = self._request
+        return self._policy.adherence(
+            self._members, ring, request.write_quorum, request.ack_quorum
+        )
+
+    def _repaired(
+        self, ring: Sequence[str], before: Adherence, rng: random.Random
+    ) -> Sequence[str] | None:
+        """All that are leaving gone, as well as can be; None if that cannot be."""
+        for wanted in (Adherence.STRICT, Adherence.SOFT):
+            if not self._request.leaving and rank_of(before) >= rank_of(wanted):
+                return ring
+            request = attrs.evolve(self._request, wanted=wanted)
+            try:
+                found = self._policy.repair(self._members, request, ring, rng)
+            except NotEnoughNodesError as error:
+                self._obstacle = str(error)
+                if isinstance(error, PlacementUndecidedError):
+                    self._obstacle = f"undecided: {error}"
+                continue
+            if found.nodes and rank_of(found.adherence) >= rank_of(before):
+                if found.adherence is Adherence.STRICT:
+                    self._obstacle = ""
+                return found.nodes
+            self._obstacle = self._obstacle or (
+                f"the nodes that are up and allowed make no ensemble that is {wanted.value}"
+                if found.nodes or not self._request.leaving
+                else f"the nodes that are up and allowed cannot take all slots and be"
+                f" {wanted.value}"
+            )
+        return None
+
+    def _without_some(self, ring: Sequence[str], rng: random.Random) -> Sequence[str]:
+        """As many of those that are leaving gone as can go without making it worse."""
+        found = list(ring)
+        for slot, node in enumerate(ring):
+            if node not in self._request.leaving:
+                continue
+            try:
+                other = self._policy.replace_node(
+                    self._members, self._request, found, node, rng
+                ).node
+            except NotEnoughNodesError as error:
+                self._obstacle = str(error)
+                continue
+            tried = [*found[:slot], other, *found[slot + 1 :]]
+            if rank_of(self._judge(tried)) >= rank_of(self._judge(found)):
+                found = tried
+        return found
+
+
+def keeps_ack_sets(
+    quorum: QuorumConfig, before: Collection[str], after: Collection[str]
+) -> bool:
+    """Whether entries in these regions, one for each slot, are as durable as the quorums say.
+
+    A fragment that did not keep its ack sets before may be changed in any case.
+    """
+    is_worse = adherence_of(quorum, list(after)) is Adherence.FAIL
+    return not is_worse or adherence_of(quorum, list(before)) is Adherence.FAIL

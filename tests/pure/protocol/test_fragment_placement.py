@@ -1,0 +1,78 @@
+"""How a fragment lies: as it is placed, as it is now, and in words why not better."""
+
+import pytest
+
+from geolog.protocol.fragment_placement import MemberState, judge_fragment
+from tests.pure.protocol.fragment_layouts import layout
+from topology.stream_policy import PlacementTerms, PolicyKind
+
+
+@pytest.mark.parametrize(
+    ("nodes", "placed", "now"),
+    [
+        ("aabbcc", "strict", "strict"),
+        ("aabbcc-", "strict", "soft"),
+        ("aabbc*c*", "strict", "strict"),
+        ("aabbcx c", "soft", "soft"),
+        ("aaabbb", "soft", "soft"),
+        ("aaab-b-b-", "soft", "fail"),
+        ("aaaaaa", "fail", "fail"),
+    ],
+)
+def test_nodes_that_are_down_count_as_placed_and_not_as_it_is_now(
+    nodes: str, placed: str, now: str
+) -> None:
+    one = layout(nodes, ack=4)
+
+    lie = judge_fragment(one.seen, one.record, one.fragment)
+
+    assert (lie.placed.value, lie.now.value) == (placed, now)
+
+
+def test_a_disk_that_was_given_up_counts_for_nothing_and_is_named() -> None:
+    one = layout("aabbccx", ack=4)
+
+    lie = judge_fragment(one.seen, one.record, one.fragment)
+
+    assert lie.states[-1] is MemberState.REPLACED
+    assert "the disk of node-c1 was given up" in lie.why
+    assert not lie.is_good
+
+
+def test_a_disk_given_up_is_to_be_repaired_however_well_the_others_adhere() -> None:
+    one = layout("aabbccddx", ack=4)
+
+    lie = judge_fragment(one.seen, one.record, one.fragment)
+
+    assert (lie.placed.value, lie.is_good) == ("strict", False)
+
+
+def test_what_is_wrong_is_said_by_region() -> None:
+    def why(nodes: str) -> str:
+        one = layout(nodes, ack=4)
+        return judge_fragment(one.seen, one.record, one.fragment).why
+
+    assert why("aabbcc") == ""
+    assert why("aaabbb") == "no ack set is left without region a or without b"
+    assert why("aaaabc") == "no ack set is left without region a"
+    assert why("aaaaaa") == "no ack set is on it (E 6 W 6 A 4 m 2 (regions))"
+
+
+def test_a_fragment_of_another_policy_is_judged_by_that() -> None:
+    racks = PlacementTerms(policy=PolicyKind.RACK_AWARE, min_racks=2)
+    # The racks of a region take turns.
+    two = layout("aaa", ack=2, min_regions=1, terms=racks)
+    anywhere = layout(
+        "aaa", ack=2, min_regions=1, terms=PlacementTerms(policy=PolicyKind.DEFAULT)
+    )
+
+    assert judge_fragment(two.seen, two.record, two.fragment).placed.value == "strict"
+    assert judge_fragment(anywhere.seen, anywhere.record, anywhere.fragment).is_good
+
+
+def test_a_node_that_nobody_knows_any_more_is_down() -> None:
+    one, other = layout("aabbcc", ack=4), layout("aabb", ack=3)
+
+    lie = judge_fragment(other.seen, one.record, one.fragment)
+
+    assert lie.states[-1] is MemberState.DOWN

@@ -1,0 +1,171 @@
+"""What brings a fragment back to its policy: held to brute force, and told by cases."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geolog.protocol.placement_plan import FragmentPlan, PlacementPlanner, RepairAims
+from tests.pure.protocol.fragment_layouts import Layout, layout
+from topology.placement import Adherence, adherence_of
+from topology.window_rule import rank_of
+
+
+def planned(one: Layout, **aims: bool) -> FragmentPlan:
+    return PlacementPlanner(one.seen, RepairAims(**aims)).plan(one.record, 0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "after", "adherence"),
+    [
+        # What is STRICT stays as it is, also with nodes that are down.
+        ("aabbcc | aabbcc", "aabbcc", "strict"),
+        ("aabbcc- | aabbcc", "aabbcc", "strict"),
+        # A disk that was given up goes, into its region before any other.
+        ("aabbcx c | aabbcc", "aabbcc", "strict"),
+        ("aabbccx | d", "aabbcd", "strict"),
+        # Badly placed, with better nodes to be had: as few as it takes.
+        ("aaabbb | cc", None, "strict"),
+        ("aaaaaa | bbcc", None, "strict"),
+        # Without a third region it stays.
+        ("aaabbb | ab", "aaabbb", "soft"),
+        # FAIL becomes SOFT where no more is to be had.
+        ("aaaaaa | bb", None, "soft"),
+    ],
+)
+def test_fragments_come_back_to_their_policy(
+    nodes: str, after: str | None, adherence: str
+) -> None:
+    one = layout(nodes, ack=4)
+
+    plan = planned(one)
+
+    assert plan.after.value == adherence
+    if after is not None:
+        assert one.regions_after(dict(plan.changes)) == after
+
+
+def test_nodes_that_are_down_are_replaced_only_if_that_is_asked_for() -> None:
+    one = layout("aabbc-c- | abdd", ack=4)
+
+    assert not planned(one).changes
+    plan = planned(one, replaces_down=True)
+
+    assert set(plan.changes) == {4, 5}
+    assert "c" not in one.regions_after(dict(plan.changes))
+    assert plan.after is Adherence.STRICT
+
+
+def test_a_region_that_is_lost_leaves_what_the_others_can_hold() -> None:
+    one = layout("aabbc-c- | ab", ack=4)
+
+    plan = planned(one, replaces_down=True)
+
+    assert sorted(one.regions_after(dict(plan.changes))) == list("aaabbb")
+    assert plan.after is Adherence.SOFT
+    assert "strict" in plan.obstacle
+
+
+def test_where_not_all_can_go_as_many_go_as_can() -> None:
+    one = layout("aabbcxcx | a", ack=4)
+
+    plan = planned(one)
+
+    assert len(plan.changes) == 1
+    assert plan.obstacle
+
+
+def test_what_lies_in_a_forbidden_region_stays_until_it_is_to_leave() -> None:
+    one = layout("aabbcc | aabbdd", ack=4, forbidden="c")
+
+    assert not planned(one).changes
+    plan = planned(one, leaves_forbidden=True)
+
+    assert one.regions_after(dict(plan.changes)) == "aabbdd"
+
+
+def test_nothing_new_is_placed_in_a_forbidden_region() -> None:
+    one = layout("aaabbb | cd", ack=4, forbidden="c")
+
+    plan = planned(one)
+
+    assert "c" not in one.regions_after(dict(plan.changes))
+
+
+def test_a_node_that_takes_nothing_new_keeps_its_slot_and_gets_no_other() -> None:
+    one = layout("a*a*b*b*cx c | c", ack=4)
+
+    plan = planned(one)
+
+    assert set(plan.changes) == {4}
+    assert one.regions_after(dict(plan.changes)) == "aabbcc"
+
+
+def test_the_same_fragment_gets_the_same_plan_again() -> None:
+    one = layout("aaabbb | ccccdddd", ack=4)
+    assert planned(one) == planned(one)
+
+
+def test_what_cannot_be_mended_is_sought_once() -> None:
+    one = layout("aaabbb | ab", ack=4)
+    planner = PlacementPlanner(one.seen)
+    assert planner.plan(one.record, 0) is planner.plan(one.record, 0)
+
+
+_STATES = st.sampled_from(["", "", "", "-", "x", "*"])
+_NODES = st.lists(st.tuples(st.sampled_from("abcd"), _STATES).map("".join), max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), _STATES).map("".join), min_size=3, max_size=4),
+    _NODES,
+    st.integers(2, 3),
+    st.integers(1, 2),
+    st.sampled_from([2, 3, None]),
+)
+def test_a_plan_is_as_good_as_any_and_changes_as_little(
+    members: list[str], free: list[str], ack: int, min_regions: int, write: int | None
+) -> None:
+    if write is not None and write < ack:
+        return
+    one = layout(
+        f"{''.join(members)} | {''.join(free)}", ack=ack, min_regions=min_regions, write=write
+    )
+    plan = planned(one)
+
+    best = _best(one)
+    changed = one.regions_after(dict(plan.changes))
+    assert len(changed) == len(members)
+    assert rank_of(plan.after) >= rank_of(plan.before)
+    if best is not None:
+        adherence, changes_min = best
+        assert plan.after is adherence
+        assert len(plan.changes) == changes_min
+
+
+def _best(one: Layout) -> tuple[Adherence, int] | None:
+    """By trying all rings without the disks given up: how good, and with how few changes.
+
+    None if there is no such ring that is any good.
+    """
+    seen, quorum = one.seen, one.record.quorum
+    ring = [member.instance for member in one.fragment.ensemble]
+    up = {
+        node for node, known in seen.members.members.items() if known.state.value == "writable"
+    }
+    movable = [node for node in sorted(up) if node not in seen.replaced]
+    found: dict[Adherence, int] = {}
+    slots = [sorted({*movable, node} - seen.replaced) for node in ring]
+    for tried in itertools.product(*slots):
+        if len(set(tried)) < len(tried):
+            continue
+        regions = [seen.members.location_of(node).region for node in tried]
+        adherence = adherence_of(quorum, regions)
+        changes = sum(new != old for new, old in zip(tried, ring, strict=True))
+        found[adherence] = min(changes, found.get(adherence, len(ring)))
+    for wanted in (Adherence.STRICT, Adherence.SOFT):
+        if wanted in found:
+            return wanted, found[wanted]
+    return None

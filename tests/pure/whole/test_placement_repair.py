@@ -1,0 +1,246 @@
+"""Where fragments lie is seen, and brought back to the policy of their stream."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from geolog.client.placement_description import FragmentPlacement, PlacementLook
+from geolog.client.placement_moves import FragmentMove, PlacementRepairReport
+from geolog.client.placement_repair import PlacementRepairer
+from geolog.ledger.fragment_copy import CopyConfig
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.metadata.replaced_nodes import mark_replaced
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.placement_plan import RepairAims
+from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of
+
+SEGMENT_BYTES = 64 * 1024
+SESSION_GONE_S = 10.0
+REGIONS = {"us-east": 3, "eu-west": 3, "ap-northeast": 3}
+
+
+@asynccontextmanager
+async def a_world_written_without(
+    region: str | None,
+) -> AsyncIterator[tuple[World, list[bytes]]]:
+    """Closed segments of three regions' nodes, written while one of these was away."""
+    async with open_world(regions=REGIONS, segment_bytes=SEGMENT_BYTES) as world:
+        if region is not None:
+            await world.cluster.kill_region(region)
+            await trio.sleep(SESSION_GONE_S)
+        rng = random.Random(1)
+        values = [rng.randbytes(4000) for _ in range(40)]
+        for start in (0, 20):
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, values[start : start + 20])
+        if region is not None:
+            await world.cluster.restart_region(region)
+            await trio.sleep(SESSION_GONE_S)
+        yield world, values
+
+
+async def seen(world: World) -> list[FragmentPlacement]:
+    look = await PlacementLook.begin(world.log.access, STREAM)
+    found = []
+    while (fragments := await look.next_fragments()) is not None:
+        found += fragments
+    return found
+
+
+async def adherences(world: World) -> set[str]:
+    return {one.adherence for one in await seen(world) if one.entries != 0}
+
+
+@attrs.frozen
+class Repaired:
+    moves: list[FragmentMove]
+    report: PlacementRepairReport
+
+
+async def repaired(world: World, *, is_dry_run: bool = False, **aims: bool) -> Repaired:
+    moves: list[FragmentMove] = []
+    repairer = PlacementRepairer(
+        world.log.access,
+        CopyConfig(),
+        aims=RepairAims(**aims),
+        is_dry_run=is_dry_run,
+        on_move=moves.append,
+    )
+    return Repaired(moves, await repairer.run(STREAM))
+
+
+async def is_fully_copied(world: World) -> bool:
+    return (await world.log.verify_stream(STREAM, full_copies=True)).is_good
+
+
+async def test_what_is_well_placed_is_strict_and_nothing_moves(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without(None) as (world, _):
+        assert await adherences(world) == {"strict"}
+        outcome = await repaired(world)
+        assert outcome.moves == []
+        assert outcome.report.is_complete
+        assert outcome.report.bytes_stored == 0
+
+
+async def test_what_was_written_without_a_region_comes_back_to_three(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without("ap-northeast") as (world, values):
+        assert await adherences(world) == {"soft"}
+        assert all(one.is_repairable for one in await seen(world) if one.entries)
+
+        told = await repaired(world, is_dry_run=True)
+        assert await adherences(world) == {"soft"}
+        outcome = await repaired(world)
+
+        assert await adherences(world) == {"strict"}
+        assert outcome.moves == told.moves
+        assert all(len(move.slots) == 2 for move in outcome.moves)
+        assert outcome.report.is_complete
+        assert outcome.report.copies_stored >= 2 * 40
+        assert await is_fully_copied(world)
+        await world.cluster.kill_region("us-east")
+        assert await values_of(world.log) == values
+
+
+async def test_a_repair_that_is_cut_off_goes_on_where_it_stopped(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without("ap-northeast") as (world, _):
+        wanted = sum(2 * one.entries for one in await seen(world) if one.entries)
+        scope = trio.CancelScope()
+        cut_off = PlacementRepairer(
+            world.log.access,
+            CopyConfig(rate_bytes_per_s=50e3),
+            aims=RepairAims(),
+            on_move=lambda _: None,
+            on_progress=lambda told: scope.cancel() if told.copied.copies_stored > 9 else None,
+        )
+        with scope:
+            await cut_off.run(STREAM)
+
+        outcome = await repaired(world)
+
+        assert scope.cancelled_caught
+        # What was under way when it was cut off may be stored twice over.
+        assert 9 < wanted - outcome.report.copies_stored <= cut_off.report.copies_stored + 8
+        assert await adherences(world) == {"strict"}
+
+
+async def test_two_repairs_at_once_end_as_one(autojump_clock: MockClock) -> None:
+    async with a_world_written_without("ap-northeast") as (world, _):
+        outcomes: list[Repaired] = []
+
+        async def repair() -> None:
+            outcomes.append(await repaired(world))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(repair)
+            nursery.start_soon(repair)
+
+        assert all(one.report.is_complete for one in outcomes)
+        assert await adherences(world) == {"strict"}
+        assert await is_fully_copied(world)
+
+
+async def test_a_disk_that_was_given_up_is_seen_and_its_slots_go_to_others(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without(None) as (world, values):
+        lost = next(one for one in await seen(world) if one.entries).members[0].node_id
+        await world.cluster.kill(lost)
+        await trio.sleep(SESSION_GONE_S)
+        down = [one for one in await seen(world) if one.copies_missing]
+        await mark_replaced(world.log.access.metadata, "default", lost)
+        given_up = [one for one in await seen(world) if one.why]
+
+        outcome = await repaired(world)
+
+        assert down
+        assert {(one.adherence, one.adherence_now) for one in down} == {("strict", "soft")}
+        assert all(f"the disk of {lost} was given up" in one.why for one in given_up)
+        assert len(outcome.moves) == len(given_up) == len(down)
+        assert outcome.report.is_complete
+        assert not [one for one in await seen(world) if one.why]
+        assert await is_fully_copied(world)
+        assert await values_of(world.log) == values
+
+
+async def test_a_region_that_does_not_come_back_is_replaced_as_far_as_can_be(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without(None) as (world, values):
+        await world.cluster.kill_region("eu-west")
+        await trio.sleep(SESSION_GONE_S)
+
+        untouched = await repaired(world)
+        outcome = await repaired(world, replaces_down=True)
+
+        assert untouched.moves == []
+        assert untouched.report.is_complete
+        assert outcome.moves
+        assert {move.after for move in outcome.moves} == {"soft"}
+        assert not outcome.report.is_complete  # Two regions hold no more than they can.
+        assert all("strict" in one.why for one in outcome.report.remaining)
+        assert {one.copies_missing for one in await seen(world) if one.entries} == {0}
+        assert await is_fully_copied(world)
+        assert await values_of(world.log) == values
+
+
+async def test_a_fragment_that_is_being_written_is_left_to_its_writer(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(regions=REGIONS) as world, world.log.open_writer(STREAM) as writer:
+        await append_each(writer, [b"one"])
+        [open_] = await seen(world)
+        lost = open_.members[0].node_id
+        await world.cluster.kill(lost)
+        await trio.sleep(SESSION_GONE_S)
+        await mark_replaced(world.log.access.metadata, "default", lost)
+        await writer.append(b"two")
+
+        outcome = await repaired(world)
+
+        assert open_.last_entry is None
+        if outcome.report.remaining_count:
+            assert all(one.may_pass for one in outcome.report.remaining)
+        assert await values_of(world.log) == [b"one", b"two"]
+
+
+async def test_a_record_that_others_change_meanwhile_is_read_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without("ap-northeast") as (world, _):
+        access = world.log.access
+        conflicting = _ChangedOnce(access.ledgers)
+        spoiled = attrs.evolve(access, ledgers=conflicting)
+        moves: list[FragmentMove] = []
+        repairer = PlacementRepairer(
+            spoiled, CopyConfig(), aims=RepairAims(), on_move=moves.append
+        )
+
+        await repairer.run(STREAM)
+
+        assert conflicting.changed
+        assert moves
+        assert await adherences(world) == {"strict"}
+
+
+class _ChangedOnce(LedgerMetadata):
+    """The record of a ledger is written by another just before the first change of it."""
+
+    def __init__(self, real: LedgerMetadata) -> None:
+        super().__init__(real._metadata, real._paths)  # noqa: SLF001 - It stands in for it.
+        self.changed = False
+
+    async def replace(self, read: VersionedLedger, record: LedgerRecord) -> VersionedLedger:
+        if not self.changed:
+            self.changed = True
+            await super().replace(read, read.record)
+        return await super().replace(read, record)
