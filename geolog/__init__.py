@@ -26,7 +26,9 @@ _HOMES = {
     "geolog.client.log": ("Log", "LogConfig"),
     "geolog.client.reader": ("ReadTrimmedError", "Reader"),
     "geolog.client.record": ("Gap", "GapReason", "Record", "RecordBatch"),
-    "geolog.client.writer": ("AckLevel", "ForgottenSeqError", "Pending", "Receipt", "Writer"),
+    "geolog.client.writer": ("Writer",),
+    "geolog.client.writer_pending": ("AckLevel", "Pending", "Receipt"),
+    "geolog.client.writer_repeats": ("ForgottenSeqError",),
     "geolog.protocol.ids": ("DLSN", "Position"),
     "topology.errors": (
         "ConflictError",

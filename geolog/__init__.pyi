@@ -17,11 +17,11 @@ from geolog.client.record import Gap as Gap
 from geolog.client.record import GapReason as GapReason
 from geolog.client.record import Record as Record
 from geolog.client.record import RecordBatch as RecordBatch
-from geolog.client.writer import AckLevel as AckLevel
-from geolog.client.writer import ForgottenSeqError as ForgottenSeqError
-from geolog.client.writer import Pending as Pending
-from geolog.client.writer import Receipt as Receipt
 from geolog.client.writer import Writer as Writer
+from geolog.client.writer_pending import AckLevel as AckLevel
+from geolog.client.writer_pending import Pending as Pending
+from geolog.client.writer_pending import Receipt as Receipt
+from geolog.client.writer_repeats import ForgottenSeqError as ForgottenSeqError
 from geolog.protocol.ids import DLSN as DLSN
 from geolog.protocol.ids import Position as Position
 from topology.errors import ConflictError as ConflictError

@@ -14,8 +14,8 @@ from geolog.client.bounds import EARLIEST, Bound
 from geolog.client.log import Log as TrioLog
 from geolog.client.reader import Reader as TrioReader
 from geolog.client.verification import VerifyReport
-from geolog.client.writer import AckLevel
 from geolog.client.writer import Writer as TrioWriter
+from geolog.client.writer_pending import AckLevel
 from geolog.portal.inlet import Inlet
 from geolog.portal.outlet import Outlet
 from geolog.portal.residence import Residence

@@ -38,8 +38,9 @@ from geolog.client.stream_view import StreamView
 from geolog.client.tail import TailFinder
 from geolog.client.takeover import Succession
 from geolog.client.verification import Extent, StreamVerifier, VerifyReport
-from geolog.client.writer import AckLevel, Writer, open_linger
+from geolog.client.writer import Writer, open_linger
 from geolog.client.writer_lane import WriterConfig
+from geolog.client.writer_pending import AckLevel
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig
@@ -466,11 +467,12 @@ class Log:
             linger_s=linger_s, batch_bytes=batch_bytes, in_flight_bytes=in_flight_bytes
         )
         level = AckLevel(ack)
-        record, names = await self._named(name)
+        record, _ = await self._named(name)
+        number = parse_target(name)[1]
         if record.is_sealed:
             raise SealedError(f"{record.name} is sealed: nothing is appended to it any more")
         told: list[Writer] = []
-        places = {one: place for place, one in enumerate(names)}
+        places: dict[PartitionName, int] = {}
 
         def on_progress(one: PartitionName) -> None:
             for writer in told:
@@ -481,9 +483,10 @@ class Log:
                 retention_s=record.retention_s, retention_bytes=record.retention_bytes
             )
             async with open_partition_writers(
-                names,
                 record,
+                number,
                 who=self._who,
+                catalog=self._catalog,
                 succession=self._succession,
                 metadata=self._metadata,
                 config=self._config.partition,
@@ -491,9 +494,12 @@ class Log:
                 now_us=self._now_us,
                 on_progress=on_progress,
             ) as owners:
+                names = [one.name for one in owners]
+                places.update({one: place for place, one in enumerate(names)})
                 writer = Writer(
                     owners,
                     config,
+                    is_whole=number is None,
                     writer_id=writer_id,
                     ack=level,
                     home_epoch=HOME_EPOCH,

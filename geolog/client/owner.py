@@ -11,6 +11,7 @@ from geolog.client.ledger_source import LedgerSource
 from geolog.client.partition_config import PartitionConfig
 from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.partition_writer import PartitionWriter
+from geolog.client.stream_catalog import StreamCatalog
 from geolog.client.takeover import Succession
 from geolog.metadata.seam import Metadata, SessionState
 from geolog.protocol.stream_state import PartitionName, StreamRecord
@@ -21,10 +22,11 @@ _SESSION_LOOK_S = 1.0
 
 @asynccontextmanager
 async def open_partition_writers(
-    names: Sequence[PartitionName],
     stream: StreamRecord,
+    number: int | None,
     *,
     who: str,
+    catalog: StreamCatalog,
     succession: Succession,
     metadata: Metadata,
     config: PartitionConfig,
@@ -32,8 +34,10 @@ async def open_partition_writers(
     now_us: Callable[[], int],
     on_progress: Callable[[PartitionName], None],
 ) -> AsyncIterator[list[PartitionWriter]]:
-    """Take partitions over, and write them while the block lasts.
+    """Take a stream over, or one partition of it, and write it while the block lasts.
 
+    The whole stream is all partitions that it has once they are taken over: whoever writes it
+    later finds as many, or more.
     Waits for their predecessors' ledgers to be recovered; the caller bounds that wait.
     NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without an error
     leaves the open ledgers CLOSED.
@@ -66,8 +70,20 @@ async def open_partition_writers(
             await writer.start()
             return writer
 
+        async def take_all() -> list[PartitionWriter]:
+            taken: list[PartitionWriter] = []
+            latest = stream
+            while len(taken) < latest.partitions:
+                more = latest.partition_names()[len(taken) :]
+                taken += await all_of([partial(take, name) for name in more])
+                latest = await catalog.read_latest(stream.name)
+            return taken
+
         try:
-            in_order = await all_of([partial(take, name) for name in names])
+            if number is None:
+                in_order = await take_all()
+            else:
+                in_order = [await take(stream.partition(number))]
             for writer in in_order:
                 nursery.start_soon(writer.run, name=f"owner of {writer.name}")
             nursery.start_soon(

@@ -410,4 +410,10 @@ def _note(state: PartitionState, batch: BatchInFlight) -> None:
     )
     stamp = batch.terms.writer
     if stamp is not None:
-        state.on_batch(stamp.writer_id, stamp.epoch, batch.written(stamp), append_time_us)
+        state.on_batch(
+            stamp.writer_id,
+            stamp.epoch,
+            batch.written(stamp),
+            append_time_us,
+            partitions=stamp.partitions,
+        )

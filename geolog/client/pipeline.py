@@ -11,7 +11,9 @@ from contextlib import suppress
 import attrs
 import trio
 
-from geolog.client.writer import ForgottenSeqError, Pending, Receipt, Writer
+from geolog.client.writer import Writer
+from geolog.client.writer_pending import Pending, Receipt
+from geolog.client.writer_repeats import ForgottenSeqError
 
 
 @attrs.frozen

@@ -162,7 +162,11 @@ def _after(state: PartitionState, facts: list[_Fact]) -> PartitionState:
                     body_crc=line.body_crc,
                 )
                 state.on_batch(
-                    line.writer.writer_id, line.writer.epoch, batch, header.append_time_us
+                    line.writer.writer_id,
+                    line.writer.epoch,
+                    batch,
+                    header.append_time_us,
+                    partitions=line.writer.partitions,
                 )
             slot += line.record_count
     return state

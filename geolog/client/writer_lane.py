@@ -136,6 +136,8 @@ class WriterSession:
 
     writer_id: bytes
     epoch: int
+    partitions: int
+    """How many it divides its records among; 0 if it writes one that it was told to."""
 
 
 @attrs.define(eq=False)
@@ -188,7 +190,9 @@ class Filling:
         writer = None
         if session is not None:
             assert self.first_seq is not None
-            writer = WriterStamp(session.writer_id, session.epoch, self.first_seq)
+            writer = WriterStamp(
+                session.writer_id, session.epoch, self.first_seq, session.partitions
+            )
         return BatchTerms(
             writer=writer,
             expect_sequence=self.expect_sequence,

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from geolog.protocol.generations import Generation, with_seq
 from geolog.protocol.ids import Sequence
 
 BATCHES_REMEMBERED = 64
@@ -52,6 +53,8 @@ class WriterState:
     last_append_us: int
     batches: tuple[WrittenBatch, ...]
     """The last ones, in the order in which they were appended."""
+    generations: tuple[Generation, ...] = ()
+    """Among how many partitions it divided what is in this one."""
 
     @property
     def next_sequence(self) -> int:
@@ -66,11 +69,14 @@ class WriterState:
             (one for one in reversed(self.batches) if one.seq <= seq <= one.seq_last), None
         )
 
-    def with_batch(self, epoch: int, batch: WrittenBatch, append_time_us: int) -> "WriterState":
+    def with_batch(
+        self, epoch: int, batch: WrittenBatch, append_time_us: int, partitions: int
+    ) -> "WriterState":
         """The successor, after one more batch."""
         assert batch.seq > self.seq_highest, f"seq {batch.seq} is not above {self.seq_highest}"
         batches = (*self.batches[1 - BATCHES_REMEMBERED :], batch)
-        return WriterState(epoch, batch.seq_last, append_time_us, batches)
+        generations = with_seq(self.generations, partitions, batch.seq_last)
+        return WriterState(epoch, batch.seq_last, append_time_us, batches, generations)
 
 
 FIRST_SEQUENCE = Sequence(0)
@@ -136,11 +142,20 @@ class PartitionState:
             self.transaction_id = transaction_id
 
     def on_batch(
-        self, writer_id: bytes, epoch: int, batch: WrittenBatch, append_time_us: int
+        self,
+        writer_id: bytes,
+        epoch: int,
+        batch: WrittenBatch,
+        append_time_us: int,
+        *,
+        partitions: int,
     ) -> None:
-        """One more batch of a named writer, in the entry that came last."""
+        """One more batch of a named writer, in the entry that came last.
+
+        `partitions`: how many its writer divided its records among; 0 for none.
+        """
         writer = self.writer(writer_id)
-        self.writers[writer_id] = writer.with_batch(epoch, batch, append_time_us)
+        self.writers[writer_id] = writer.with_batch(epoch, batch, append_time_us, partitions)
 
     def forget_idle(self, before_us: int, *, trimmed_before: int) -> int:
         """Forget writers that appended nothing since then, and whose records are trimmed.

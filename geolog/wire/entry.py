@@ -13,8 +13,10 @@ a mirror stores the same bytes under a ledger of its own. Layout, little-endian:
 
 and each line, padded with zeros to 8 bytes:
 
-    0  length u32           8  header CRC32C u32           16 writer epoch u64
-    4  record count u32     12 body CRC32C u32             24 writer seq i64, -1 for none
+    0  length u32           8  header CRC32C u32           16 writer epoch u32
+    4  record count u32     12 body CRC32C u32             20 zero u16
+                                                           22 partitions divided among u16
+                                                           24 writer seq i64, -1 for none
                                                            32 length of writer id u8, writer id
 
 The header's checksum covers it from byte 8 on.
@@ -48,12 +50,14 @@ MAGIC = b"GLEN"
 VERSION = 1
 
 _FIXED = struct.Struct("<4sIBBHIIIIIQQQQq")
-_LINE = struct.Struct("<IIIIQqB")
+_LINE = struct.Struct("<IIIIIHHqB")
 _CRC = struct.Struct("<I")
 _CHECKED_FROM = 8
 _LINE_BYTES_MAX = (_LINE.size + WRITER_ID_BYTES_MAX + 7) // 8 * 8
 _HEADER_BYTES_MAX = _FIXED.size + BATCHES_PER_ENTRY_MAX * _LINE_BYTES_MAX
-_NO_WRITER = (0, -1, b"")
+_NO_WRITER = (0, 0, -1, b"")
+_EPOCH_MAX = (1 << 32) - 1
+_PARTITIONS_MAX = (1 << 15) - 1
 _ZEROS = bytes(8)
 
 
@@ -74,6 +78,8 @@ class WriterStamp:
     writer_id: bytes
     epoch: int
     seq: int
+    partitions: int = 0
+    """How many the writer divided its records among; 0 if it chose the partition itself."""
 
 
 @attrs.frozen
@@ -273,17 +279,27 @@ def _encode_line(batch: SealedBatch, writer: WriterStamp | None) -> tuple[BatchL
     line = BatchLine(
         batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc, writer
     )
-    epoch, seq, writer_id = _NO_WRITER
+    epoch, partitions, seq, writer_id = _NO_WRITER
     if writer is not None:
-        epoch, seq, writer_id = writer.epoch, writer.seq, writer.writer_id
-        is_possible = 0 <= epoch <= INT64_MAX and 0 <= seq <= INT64_MAX
-        if not is_possible or not 0 < len(writer_id) <= WRITER_ID_BYTES_MAX:
-            raise InvalidArgumentError(f"{writer} cannot be the stamp of a writer")
+        _check_stamp(writer)
+        epoch, partitions = writer.epoch, writer.partitions
+        seq, writer_id = writer.seq, writer.writer_id
     data = _LINE.pack(
         batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc,
-        epoch, seq, len(writer_id),
+        epoch, 0, partitions, seq, len(writer_id),
     ) + writer_id  # fmt: skip
     return line, data + _ZEROS[: -len(data) % 8]
+
+
+def _check_stamp(writer: WriterStamp) -> None:
+    is_possible = (
+        0 <= writer.epoch <= _EPOCH_MAX
+        and 0 <= writer.seq <= INT64_MAX
+        and 0 <= writer.partitions <= _PARTITIONS_MAX
+        and 0 < len(writer.writer_id) <= WRITER_ID_BYTES_MAX
+    )
+    if not is_possible:
+        raise InvalidArgumentError(f"{writer} cannot be the stamp of a writer")
 
 
 def _decode_lines(data: bytes, batch_count: int) -> tuple[BatchLine, ...]:
@@ -301,21 +317,22 @@ def _decode_line(data: bytes, start: int) -> tuple[BatchLine, int]:
     id_start = start + _LINE.size
     if id_start > len(data):
         raise DamagedBytesError("a line of an entry's header is cut off")
-    length_bytes, record_count, header_crc, body_crc, epoch, seq, id_length = _LINE.unpack_from(
-        data, start
-    )
+    (
+        length_bytes, record_count, header_crc, body_crc,
+        epoch, reserved, partitions, seq, id_length,
+    ) = _LINE.unpack_from(data, start)  # fmt: skip
     id_end = id_start + id_length
     end = id_end + -id_end % 8  # The lines begin at a multiple of 8.
     if end > len(data) or any(data[id_end:end]):
         raise DamagedBytesError("a line of an entry's header is not padded as it should be")
     writer_id = data[id_start:id_end]
     writer = None
-    if (epoch, seq, writer_id) != _NO_WRITER:
-        if not writer_id or seq < 0 or epoch > INT64_MAX:
+    if (epoch, partitions, seq, writer_id) != _NO_WRITER or reserved:
+        if not writer_id or seq < 0 or reserved or partitions > _PARTITIONS_MAX:
             raise DamagedBytesError(
                 f"id {writer_id!r}, epoch {epoch}, seq {seq} cannot be the stamp of a writer"
             )
-        writer = WriterStamp(writer_id, epoch, seq)
+        writer = WriterStamp(writer_id, epoch, seq, partitions)
     return BatchLine(length_bytes, record_count, header_crc, body_crc, writer), end
 
 

@@ -10,16 +10,18 @@ values, little-endian:
     1  has a transaction id u8          8  highest seq i64
     2  part u16, from 0                 16 last append time i64, µs UTC
     4  parts in all u16                 24 count of batches u8
-    6  zero u16                         25 a line per batch
+    6  zero u16                         25 a line per batch, then one per generation
     8  highest transaction id i64
 
-and each line: first seq i64, first sequence u64, segment u64, entry u64, record count u32,
-slot u32, header CRC32C u32, body CRC32C u32.
+A line of a batch: first seq i64, first sequence u64, segment u64, entry u64, record count u32,
+slot u32, header CRC32C u32, body CRC32C u32. A line of a generation: partitions u16, highest
+seq i64.
 """
 
 import struct
 from collections.abc import Iterable
 
+from geolog.protocol.generations import Generation
 from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import (
     BATCHES_REMEMBERED,
@@ -37,26 +39,40 @@ VERSION = 1
 _FIRST = struct.Struct("<BBHHHq")
 _WRITER = struct.Struct("<QqqB")
 _BATCH = struct.Struct("<qQQQIIII")
+_GENERATION = struct.Struct("<Hq")
 
-_WRITERS_PER_PART = 1000
-"""Each takes 3 KiB at most: they fit a batch."""
+_PART_BYTES = 3 << 20
+"""About how much of writers a part holds: with a few KiB more it still fits a batch."""
+
+_ROW_BYTES = 32
+"""What a record takes of its batch besides its key and value, generously."""
 
 
 def seal_snapshot(state: PartitionState, *, now_us: int) -> list[SealedBatch]:
     """The batches of the snapshot: a control entry each, with nothing else between them."""
-    writers = list(writers_in_order(state.writers))
-    parts = [
-        writers[start : start + _WRITERS_PER_PART]
-        for start in range(0, max(1, len(writers)), _WRITERS_PER_PART)
-    ]
+    parts = _parts(state)
     return [
         seal_batch(
-            [_first(state, part, len(parts)), *(_writer_bytes(one) for _, one in some)],
+            [_first(state, part, len(parts)), *(data for _, data in some)],
             keys=[None, *(name for name, _ in some)],
             created_us=now_us,
         )
         for part, some in enumerate(parts)
     ]
+
+
+def _parts(state: PartitionState) -> list[list[tuple[bytes, bytes]]]:
+    """The writers' ids and bytes, in order, as many together as one batch can hold."""
+    parts: list[list[tuple[bytes, bytes]]] = [[]]
+    part_bytes = 0
+    for name, writer in writers_in_order(state.writers):
+        data = _writer_bytes(writer)
+        if part_bytes > _PART_BYTES:
+            parts.append([])
+            part_bytes = 0
+        parts[-1].append((name, data))
+        part_bytes += len(name) + len(data) + _ROW_BYTES
+    return parts
 
 
 def _first(state: PartitionState, part: int, parts: int) -> bytes:
@@ -75,7 +91,10 @@ def _writer_bytes(writer: WriterState) -> bytes:
         )
         for one in writer.batches
     )  # fmt: skip
-    return b"".join([fixed, *lines])
+    generations = (
+        _GENERATION.pack(one.partitions, one.seq_highest) for one in writer.generations
+    )
+    return b"".join([fixed, *lines, *generations])
 
 
 def snapshot_part(batch: Batch) -> tuple[int, int]:
@@ -125,7 +144,9 @@ def _open_writer(data: bytes) -> WriterState:
     if len(data) < _WRITER.size:
         raise DamagedBytesError(f"a writer's state of {len(data)} bytes is cut off")
     epoch, seq_highest, last_append_us, count = _WRITER.unpack_from(data)
-    if count > BATCHES_REMEMBERED or len(data) != _WRITER.size + count * _BATCH.size:
+    batches_end = _WRITER.size + count * _BATCH.size
+    rest_bytes = len(data) - batches_end
+    if count > BATCHES_REMEMBERED or rest_bytes < 0 or rest_bytes % _GENERATION.size:
         raise DamagedBytesError(f"a writer's state of {len(data)} bytes has {count} batches")
     batches = tuple(
         WrittenBatch(
@@ -133,6 +154,7 @@ def _open_writer(data: bytes) -> WriterState:
             body_crc,
         )
         for seq, first_sequence, segment, entry, record_count, slot, header_crc, body_crc
-        in _BATCH.iter_unpack(data[_WRITER.size :])
+        in _BATCH.iter_unpack(data[_WRITER.size : batches_end])
     )  # fmt: skip
-    return WriterState(epoch, seq_highest, last_append_us, batches)
+    generations = tuple(Generation(*one) for one in _GENERATION.iter_unpack(data[batches_end:]))
+    return WriterState(epoch, seq_highest, last_append_us, batches, generations)

@@ -4,7 +4,13 @@ from collections import Counter
 
 import pytest
 
-from geolog.client.partitioner import STICK_BYTES, Partitioner, partition_of_key
+from geolog.client.partitioner import (
+    STICK_BYTES,
+    NamedPartitioner,
+    Partitioner,
+    partition_of_key,
+)
+from geolog.protocol.generations import Generation
 
 
 @pytest.mark.parametrize(
@@ -29,14 +35,14 @@ def test_keys_spread_evenly(partitions: int) -> None:
 
 
 def test_records_without_keys_stick_and_then_move_on() -> None:
-    spread = Partitioner(3, writer_id=None, first=1)
+    spread = Partitioner(3, first=1)
     found = [spread.partition_of(None, STICK_BYTES // 4) for _ in range(12)]
 
     assert found == [1] * 4 + [2] * 4 + [0] * 4
 
 
 def test_keys_do_not_move_the_others_on() -> None:
-    spread = Partitioner(3, writer_id=None, first=0)
+    spread = Partitioner(3, first=0)
     for _ in range(100):
         spread.partition_of(b"key", STICK_BYTES)
 
@@ -44,8 +50,16 @@ def test_keys_do_not_move_the_others_on() -> None:
 
 
 def test_a_named_writer_stays_where_its_name_puts_it() -> None:
-    spread = Partitioner(5, writer_id=b"till-7", first=2)
+    spread = NamedPartitioner(b"till-7", [], 5)
 
-    assert {spread.partition_of(None, STICK_BYTES) for _ in range(20)} == {
+    assert {spread.partition_of(None, seq) for seq in range(20)} == {
         partition_of_key(b"till-7", 5)
     }
+
+
+@pytest.mark.parametrize("key", [None, b"a", b"b", b"c"])
+def test_what_comes_again_goes_by_the_partitions_that_there_were(key: bytes | None) -> None:
+    spread = NamedPartitioner(b"till-7", [(Generation(2, 9),), ()], 5)
+
+    assert spread.partition_of(key, 9) == partition_of_key(key or b"till-7", 2)
+    assert spread.partition_of(key, 10) == partition_of_key(key or b"till-7", 5)

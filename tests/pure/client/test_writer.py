@@ -9,8 +9,10 @@ import trio
 from trio.testing import MockClock
 
 from geolog.client.batch_in_flight import BatchTerms
-from geolog.client.writer import Pending, Writer, open_linger
+from geolog.client.partitioner import partition_of_key
+from geolog.client.writer import Writer, open_linger
 from geolog.client.writer_lane import WriterConfig
+from geolog.client.writer_pending import Pending
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, StreamName
@@ -30,6 +32,7 @@ class Taken:
     """A batch that the taker holds, until the test answers it."""
 
     sealed: SealedBatch
+    terms: BatchTerms
     first_sequence: Sequence
     entry: int
     segment: int = 1
@@ -67,7 +70,7 @@ class Taker:
         if self.failure is not None:
             raise self.failure
         first = sum(one.sealed.record_count for one in self.taken)
-        self.taken.append(Taken(sealed, Sequence(first), len(self.taken)))
+        self.taken.append(Taken(sealed, terms, Sequence(first), len(self.taken)))
         return self.taken[-1]
 
     def answer(self, count: int = 1, error: GeologError | None = None) -> None:
@@ -420,6 +423,29 @@ async def test_many_who_wait_for_room_all_get_it(
 # Flushing.
 
 
+async def test_those_who_wait_for_room_get_numbers_of_their_own(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    """A number is given with the room, not before: two who wait would have the same."""
+    taker.writer = Writer(
+        [taker],
+        WriterConfig(batch_bytes=1000, in_flight_bytes=1000),
+        writer_id="till-7",
+        home_epoch=1,
+        now_us=lambda: 0,
+    )
+    rng = random.Random(1)
+    async with open_linger(taker.writer), trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(taker.writer.append, rng.randbytes(900))
+        for _ in range(5):
+            await trio.testing.wait_all_tasks_blocked()
+            taker.answer()
+
+    stamps = [one.terms.writer for one in taker.taken]
+    assert [None if one is None else one.seq for one in stamps] == [0, 1, 2, 3, 4]
+
+
 async def test_flush_waits_for_all_that_was_appended(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
@@ -493,3 +519,22 @@ async def test_who_waits_for_room_is_told_of_a_failure(
         nursery.start_soon(append)
         await trio.testing.wait_all_tasks_blocked()
         taker.fail(FencedError("another writes"))
+
+
+async def test_who_waits_for_room_is_told_of_a_failure_in_another_lane(
+    autojump_clock: MockClock,
+) -> None:
+    """What fills the window may be of a lane that fails: nothing would ever make room."""
+    takers = [Taker(), Taker()]
+    writer = Writer(
+        takers,
+        WriterConfig(batch_bytes=1000, in_flight_bytes=1000),
+        home_epoch=1,
+        now_us=lambda: 0,
+    )
+    key_of = {partition_of_key(key, 2): key for key in (b"a", b"b", b"c", b"d")}
+    writer.append_nowait(random.Random(1).randbytes(900), key=key_of[1])
+    takers[0].failure = FencedError("fenced")
+
+    with pytest.raises(FencedError):
+        await writer.append(bytes(900), key=key_of[1])

@@ -138,6 +138,7 @@ async def test_a_duplicate_that_cannot_be_compared_now_is_an_error_not_a_loop(
         settings = {"writer_id": "till-7"}
         async with open_inlet(world.log, **settings) as (inlet, _):  # type: ignore[arg-type]
             await done(inlet, put(inlet, b"once", seq=0))
+            await done(inlet, put(inlet, b"never read back", seq=1))
         async with open_inlet(world.log, **settings) as (inlet, _):  # type: ignore[arg-type]
             assert (await done(inlet, put(inlet, b"once", seq=0))).duplicate
             with pytest.raises(geolog.ConflictError, match="other bytes"):
@@ -145,7 +146,7 @@ async def test_a_duplicate_that_cannot_be_compared_now_is_an_error_not_a_loop(
             for region in ("us-east", "eu-west", "ap-northeast"):
                 await world.cluster.kill_region(region)
             with pytest.raises(geolog.GeologError):
-                await done(inlet, put(inlet, b"once", seq=0))
+                await done(inlet, put(inlet, b"never read back", seq=1))
 
 
 async def test_a_writer_closed_by_an_error_says_of_each_append_what_is_known(

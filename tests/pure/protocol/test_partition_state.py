@@ -24,7 +24,7 @@ def appended(state: PartitionState, writer: bytes, epoch: int, seq: int, count: 
         transaction_id=None,
     )
     batch = WrittenBatch(seq, count, 1, first, 0, first, 0, 0)
-    state.on_batch(writer, epoch, batch, state.append_time_us)
+    state.on_batch(writer, epoch, batch, state.append_time_us, partitions=1)
 
 
 def test_a_writer_that_never_wrote_begins_anywhere() -> None:

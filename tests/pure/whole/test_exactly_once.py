@@ -1,6 +1,7 @@
 """Named writers: what is appended again is found out, also by another owner (law 16)."""
 
 import random
+from functools import partial
 
 import pytest
 import trio
@@ -233,3 +234,66 @@ async def test_a_repeat_is_found_out_where_it_was_before_there_were_more_partiti
 
         assert [one.duplicate for one in again] == [True] * 20 + [False] * 5
         assert sorted(await values_of(world.log)) == sorted(numbered(25))
+
+
+async def test_what_is_forgotten_is_not_appended_again_in_a_partition_that_is_new(
+    autojump_clock: MockClock,
+) -> None:
+    """Only the last 64 batches are remembered by sight; the others by where they belong."""
+    values = {seq: (b"%d" % seq, b"key %d" % (seq % 7)) for seq in range(120)}
+    async with open_world() as world:
+        for partitions, end in ((2, 80), (5, 110)):
+            await world.log.update_stream(STREAM, partitions=partitions)
+            async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+                for seq in range(writer.seq_highest + 1, end):
+                    value, key = values[seq]
+                    await writer.append(value, key=key)
+        await world.log.update_stream(STREAM, partitions=9)
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for seq, (value, key) in values.items():
+                try:
+                    receipt = await writer.append(value, key=key, seq=seq)
+                except geolog.ForgottenSeqError:
+                    assert seq < 110
+                else:
+                    assert receipt.duplicate is (seq < 110)
+
+        assert sorted(await values_of(world.log)) == sorted(
+            value for value, _ in values.values()
+        )
+
+
+async def test_partitions_that_come_while_a_writer_opens_are_its_own_too(
+    autojump_clock: MockClock,
+) -> None:
+    """Whoever opens it later goes by no fewer: so a seq has one partition for ever."""
+    async with open_world() as world:
+        for partitions in range(2, 12):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(
+                    partial(world.log.update_stream, STREAM, partitions=partitions)
+                )
+                async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+                    owned = len(writer.lanes)
+            assert owned in (partitions - 1, partitions)
+            description = await world.log.describe_stream(STREAM)
+            assert len(description.partition_list) == partitions
+
+
+async def test_repeats_that_are_grouped_otherwise_read_their_batch_once(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for value in numbered(200):
+                writer.append_nowait(value)
+        world.cluster.network.latency_s = lambda sender, receiver: 0.05
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            since_s = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                for seq, value in enumerate(numbered(200)):
+                    nursery.start_soon(partial(writer.append, value, seq=seq))
+            for seq, value in enumerate(numbered(200)):
+                assert (await writer.append(value, seq=seq)).duplicate
+
+            assert trio.current_time() - since_s < 2  # One by one they would take 20 s.

@@ -20,7 +20,11 @@ from topology.errors import DamagedBytesError, InvalidArgumentError, TooLargeErr
 
 naturals = st.integers(0, INT64_MAX - 1000)
 stamps = st.builds(
-    WriterStamp, st.binary(min_size=1, max_size=255), st.integers(0, INT64_MAX), naturals
+    WriterStamp,
+    st.binary(min_size=1, max_size=255),
+    st.integers(0, 2**32 - 1),
+    naturals,
+    st.integers(0, 2**15 - 1),
 )
 batches = st.lists(st.binary(max_size=20), min_size=1, max_size=4).map(
     lambda values: batch_of_values(*values)
@@ -137,6 +141,8 @@ def test_a_damaged_body_is_found_when_its_batch_is_opened() -> None:
         {"writers": [WriterStamp(bytes(256), 0, 0)]},
         {"writers": [WriterStamp(b"w", -1, 0)]},
         {"writers": [WriterStamp(b"w", 0, -1)]},
+        {"writers": [WriterStamp(b"w", 1 << 32, 0)]},
+        {"writers": [WriterStamp(b"w", 0, 0, 1 << 15)]},
     ],
     ids=str,
 )

@@ -65,7 +65,9 @@ ENTRY: Parts = [
     (4, "its records, {}"),
     (4, "its header's CRC32C, as above"),
     (4, "its body's CRC32C, as above"),
-    (8, "writer epoch {}"),
+    (4, "writer epoch {}"),
+    (2, "zero"),
+    (2, "divided among {} partitions"),
     (8, "writer seq {}"),
     (1, "length of the writer's id: {}"),
     (6, 'writer id "till-7"'),
@@ -106,7 +108,7 @@ def entry() -> EncodedEntry:
         entry=4,
         first_sequence=100,
         append_time_us=1_357_017_420_250_000,
-        writers=[WriterStamp(b"till-7", 2, 40)],
+        writers=[WriterStamp(b"till-7", 2, 40, 5)],
     )
 
 

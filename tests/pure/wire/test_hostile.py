@@ -282,6 +282,7 @@ def test_the_forger_of_these_tests_can_write_a_good_entry() -> None:
         (entry_bytes(line_bytes(ONE, writer=(1, 0, b"")), BODY), "stamp of a writer"),
         (entry_bytes(line_bytes(ONE, writer=(0, -1, b"w")), BODY), "stamp of a writer"),
         (entry_bytes(line_bytes(ONE, writer=(1 << 63, 0, b"w")), BODY), "stamp of a writer"),
+        (entry_bytes(line_bytes(ONE, writer=(1 << 32, 0, b"w")), BODY), "stamp of a writer"),
         (entry_bytes(LINE[:32] + b"\xff" + LINE[33:], BODY), "not padded"),
     ],
     ids=message_alone,

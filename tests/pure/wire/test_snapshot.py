@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geolog.protocol.generations import Generation
 from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import PartitionState, WriterState, WrittenBatch
 from geolog.wire.batch import Batch, open_batch, seal_batch
@@ -23,6 +24,9 @@ writers = st.dictionaries(
         WriterState,
         epoch=i63, seq_highest=i63, last_append_us=i63,
         batches=st.lists(written, max_size=4).map(tuple),
+        generations=st.lists(
+            st.builds(Generation, st.integers(1, 1024), i63), max_size=3
+        ).map(tuple),
     ),
     max_size=5,
 )  # fmt: skip
@@ -73,7 +77,7 @@ def a_crowd(count: int) -> PartitionState:
 
 
 @pytest.mark.parametrize(
-    ("writers_count", "parts_count"), [(0, 1), (1000, 1), (1001, 2), (2500, 3)]
+    ("writers_count", "parts_count"), [(0, 1), (1000, 1), (1010, 2), (2500, 3)]
 )
 def test_a_crowd_of_writers_takes_several_parts(writers_count: int, parts_count: int) -> None:
     state = a_crowd(writers_count)
@@ -103,6 +107,7 @@ def test_parts_that_are_missing_or_out_of_turn_are_told() -> None:
         [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), b"short"],
         [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x05"],
         [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x41" + bytes(65 * 48)],
+        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(25) + b"cut"],
     ],
 )
 def test_bytes_that_are_no_snapshot_are_told(values: list[bytes]) -> None:

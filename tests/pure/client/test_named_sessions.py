@@ -1,0 +1,147 @@
+"""Sessions of a named writer over a stream that gets more and more partitions (law 16)."""
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geolog.client.batch_in_flight import BatchTerms
+from geolog.client.partitioner import partition_of_key
+from geolog.client.writer import Writer
+from geolog.client.writer_lane import WriterConfig
+from geolog.client.writer_repeats import ForgottenSeqError
+from geolog.protocol.ids import Epoch, Sequence
+from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
+from geolog.protocol.stream_state import PartitionName, StreamName
+from geolog.wire.batch import SealedBatch
+from topology.errors import GeologError
+
+TILL = "till-7"
+
+
+@attrs.define(eq=False)
+class Sent:
+    """A batch that nobody answers: what of it was kept shows in the next session."""
+
+    sealed: SealedBatch
+    terms: BatchTerms
+    segment: int = 1
+    entry: int = 0
+    first_sequence: Sequence = FIRST_SEQUENCE
+    error: GeologError | None = None
+    done: trio.Event = attrs.field(factory=trio.Event)
+    received: trio.Event = attrs.field(factory=trio.Event)
+
+
+class Partition:
+    """What a partition's log has of batches, and those that a session has sent."""
+
+    def __init__(self, number: int) -> None:
+        self.name = PartitionName(StreamName("a", "b"), number)
+        self.epoch = Epoch(1)
+        self.in_flight_bytes = 0
+        self.is_idle = False
+        self.failure: GeologError | None = None
+        self.acknowledged = PartitionState()
+        self.seqs: list[int] = []
+        self.sent: list[Sent] = []
+
+    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms) -> Sent:
+        self.sent.append(Sent(sealed, terms))
+        return self.sent[-1]
+
+    def end_session(self, kept_count: int) -> None:
+        """The first batches are in the log; the others are lost."""
+        for one in self.sent[:kept_count]:
+            self._keep(one)
+        self.sent = []
+
+    def _keep(self, one: Sent) -> None:
+        state, stamp, count = self.acknowledged, one.terms.writer, one.sealed.record_count
+        assert stamp is not None
+        first = state.sequence_next
+        state.on_entry(
+            next_sequence=Sequence(first + count), append_time_us=0, transaction_id=None
+        )
+        batch = WrittenBatch(stamp.seq, count, 1, first, 0, first, 0, 0)
+        state.on_batch(stamp.writer_id, stamp.epoch, batch, 0, partitions=stamp.partitions)
+        self.seqs += range(stamp.seq, stamp.seq + count)
+
+
+def a_session(partitions: list[Partition]) -> Writer:
+    return Writer(partitions, WriterConfig(), writer_id=TILL, home_epoch=1, now_us=lambda: 0)
+
+
+def seal_all(writer: Writer) -> None:
+    for lane in writer.lanes:
+        lane.seal()
+
+
+def key_of(seq: int) -> bytes | None:
+    """A program gives a record the same key each time it sends it."""
+    return None if seq % 5 == 0 else b"key %d" % (seq % 11)
+
+
+def in_the_log(partitions: list[Partition]) -> list[int]:
+    return sorted(seq for one in partitions for seq in one.seqs)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),  # Partitions that are new.
+            st.integers(0, 100),  # Records.
+            st.integers(1, 7),  # Records of a batch, about.
+            st.lists(st.integers(0, 100), min_size=1, max_size=5),  # Percent that are kept.
+            st.booleans(),  # Whether the program was told.
+        ),
+        max_size=7,
+    )
+)
+def test_a_program_that_sends_again_what_it_was_not_answered_appends_each_record_once(
+    story: list[tuple[int, int, int, list[int], bool]],
+) -> None:
+    partitions = [Partition(0)]
+    due, end = 0, 0
+    for more, count, batch_records, kept, is_told in [*story, (1, 10, 3, [100], True)]:
+        partitions += [Partition(len(partitions) + one) for one in range(more)]
+        end += count
+        writer = a_session(partitions)
+        before = set(in_the_log(partitions))
+        for seq in range(due, end):
+            try:
+                writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
+            except ForgottenSeqError:
+                assert seq in before
+            if seq % batch_records == 0:
+                seal_all(writer)
+        seal_all(writer)
+        for one in partitions:
+            one.end_session(len(one.sent) * kept[one.name.number % len(kept)] // 100)
+        there = in_the_log(partitions)
+        assert len(there) == len(set(there)), "a record is in the log twice"
+        if is_told:
+            due = next(seq for seq in range(end + 1) if seq not in set(there))
+
+    assert in_the_log(partitions) == list(range(end))
+
+
+def test_a_number_that_is_forgotten_is_refused_whatever_partitions_there_are() -> None:
+    """Only its last 64 batches are remembered: no lane knows the first ones by sight."""
+    partitions = [Partition(0)]
+    writer = a_session(partitions)
+    for seq in range(200):
+        writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
+        seal_all(writer)
+    partitions[0].end_session(200)
+    partitions += [Partition(1), Partition(2)]
+    writer = a_session(partitions)
+
+    for seq in range(100):
+        with pytest.raises(ForgottenSeqError):
+            writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
+        assert writer.is_appended(seq, key=key_of(seq))
+    writer.append_nowait(b"new", key=b"k", seq=200)
+    seal_all(writer)
+    assert len(partitions[partition_of_key(b"k", 3)].sent) == 1
