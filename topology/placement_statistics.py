@@ -10,6 +10,7 @@ import attrs
 from topology.errors import NotEnoughNodesError
 from topology.membership import Membership
 from topology.policy import Placement, PlacementPolicy, PlacementRequest, ReplacedNode
+from topology.replacement import Replacement
 from topology.ring_search import PlacementUndecidedError
 from topology.window_rule import Adherence
 
@@ -29,7 +30,14 @@ class CountedPolicy:
     def __init__(self, policy: PlacementPolicy) -> None:
         self._policy = policy
         self._outcomes: dict[str, Counter[str]] = {
-            name: Counter() for name in ("new_ensemble", "replace_node", "repair", "adherence")
+            name: Counter()
+            for name in (
+                "new_ensemble",
+                "replace_node",
+                "replace_slots",
+                "repair",
+                "adherence",
+            )
         }
 
     def statistics(self) -> PlacementStatistics:
@@ -62,6 +70,22 @@ class CountedPolicy:
             lambda: self._policy.replace_node(members, request, ensemble, node, rng),
         )
         self._outcomes["replace_node"][found.adherence.value] += 1
+        return found
+
+    def replace_slots(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        ensemble: Sequence[str],
+        slots: Collection[int],
+        rng: random.Random,
+    ) -> Replacement:
+        """As the policy's."""
+        found = self._counting(
+            "replace_slots",
+            lambda: self._policy.replace_slots(members, request, ensemble, slots, rng),
+        )
+        self._outcomes["replace_slots"][found.adherence.value] += 1
         return found
 
     def repair(

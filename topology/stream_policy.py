@@ -46,6 +46,10 @@ class PlacementTerms:
     min_racks: int = 2
     """How many racks a write set of a rack-aware stream spans, where there are so many."""
 
+    def __str__(self) -> str:
+        racks = f" ({self.min_racks} racks)" if self.policy is PolicyKind.RACK_AWARE else ""
+        return self.policy.value + racks
+
     def check(self, quorum: QuorumConfig) -> None:
         """InvalidArgumentError unless the policy can keep these quorums, with the nearest."""
         name = self.policy.value
@@ -125,6 +129,7 @@ def policy_of(
                 weighting=weighting,
                 min_regions=quorum.min_regions,
                 durability=quorum.durability,
+                wants_survival=True,
                 disallowed_regions=place.forbidden_regions,
             )
         case PolicyKind.ZONE_AWARE:

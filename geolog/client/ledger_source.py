@@ -6,25 +6,28 @@ its copies arrive.
 """
 
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 
 import attrs
 import trio
 
 from geolog.client.partition_config import PartitionConfig
+from geolog.ledger.cluster_nodes import ClusterSeen
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_writer import LedgerListener, LedgerWriter
 from geolog.ledger.node_pool import NodePool
 from geolog.ledger.replacement_finder import ReplacementFinder
-from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
-from geolog.protocol.ledger_state import Fragment, Member
+from geolog.protocol.ledger_state import Fragment
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError, NotEnoughNodesError
-from topology.placement import Adherence, Candidate, Placement, choose_ensemble
+from topology.policy import Placement, PlacementRequest
+from topology.stream_policy import policy_of
+from topology.switches import PlacementSwitches
+from topology.window_rule import Adherence
 
 _DISCARD_S = 2.0
 """How long forgetting a ledger may take; if metadata is away it stays, and harms nobody."""
@@ -63,6 +66,7 @@ class LedgerSource:
     ) -> None:
         self._name = name
         self._quorum = stream.quorum
+        self._terms = stream.placement
         self._ledgers = ledgers
         self._pool = pool
         self._region = region
@@ -100,56 +104,59 @@ class LedgerSource:
 
         NotEnoughNodesError when no ensemble can be placed, or too few of it answer.
         """
-        nodes = await self._writable_nodes()
+        seen = await self._pool.nodes.look(self._region)
         avoided = {*avoid, *self._finder.avoided()}
-        preferred = [node for node in nodes.values() if node.instance not in avoided]
         try:
-            placement = self._place(preferred)
+            placement = self._place(seen, avoided)
         except NotEnoughNodesError:
-            if len(preferred) == len(nodes):
+            if not avoided:
                 raise
-            placement = self._place(nodes.values())
-        return await self._prepare_at(placement, nodes, listener)
+            placement = self._place(seen, ())
+        return await self._prepare_at(placement, seen, listener)
 
     async def prepare_better(
-        self, listener: LedgerListener, *, avoid: Collection[InstanceId]
+        self, listener: LedgerListener, *, than: Fragment, avoid: Collection[InstanceId]
     ) -> PreparedLedger | None:
-        """Make the next ledger if one fits that survives any one region, with all members up.
+        """Make the next ledger if one fits that is placed better, with all members up.
 
-        None when there is none without the members in `avoid` and those out of reach.
+        That is one that adheres strictly, or one of no forbidden region instead of one with
+        such. None when there is none without the members in `avoid` and those out of reach.
         """
-        nodes = await self._writable_nodes()
-        avoided = {*avoid, *self._pool.unreachable()}
+        seen = await self._pool.nodes.look(self._region)
         try:
-            placement = self._place(
-                [node for node in nodes.values() if node.instance not in avoided]
-            )
+            placement = self._place(seen, {*avoid, *self._pool.unreachable()})
         except NotEnoughNodesError:
             return None
-        if placement.adherence is not Adherence.STRICT:
+        if placement.adherence is not Adherence.STRICT and not self.is_forbidden(than):
             return None
-        prepared = await self._prepare_at(placement, nodes, listener)
+        prepared = await self._prepare_at(placement, seen, listener)
         if prepared.writer.instances_missing():
             await self.discard(prepared)
             return None
         return prepared
 
-    async def _writable_nodes(self) -> dict[InstanceId, NodeRecord]:
-        live = await self._pool.live_nodes()
-        return {record.instance: record for record in live if record.is_writable}
+    def is_forbidden(self, fragment: Fragment) -> bool:
+        """Whether a member of the ensemble stands in a region where nothing new is placed."""
+        forbidden = self._pool.nodes.switches.forbidden_regions
+        return any(member.location.region in forbidden for member in fragment.ensemble)
+
+    @property
+    def switches(self) -> PlacementSwitches:
+        """What is forbidden now."""
+        return self._pool.nodes.switches
 
     async def _prepare_at(
         self,
         placement: Placement,
-        nodes: dict[InstanceId, NodeRecord],
+        seen: ClusterSeen,
         listener: LedgerListener,
     ) -> PreparedLedger:
-        members = tuple(
-            Member(record.instance, record.node_id, record.location)
-            for record in (nodes[InstanceId(node)] for node in placement.nodes)
-        )
+        members = tuple(seen.member(node) for node in placement.nodes)
         ledger = await self._ledgers.allocate(
-            self._quorum, Fragment(EntryId(0), members), stream=str(self._name)
+            self._quorum,
+            Fragment(EntryId(0), members),
+            stream=str(self._name),
+            placement=self._terms,
         )
         writer = LedgerWriter(
             self._pool,
@@ -194,10 +201,14 @@ class LedgerSource:
         """The same, without waiting for it."""
         self._nursery.start_soon(self.retire, writer, last_entry)
 
-    def _place(self, nodes: Iterable[NodeRecord]) -> Placement:
-        return choose_ensemble(
-            self._quorum,
-            [Candidate(node.instance, node.location) for node in nodes],
-            local_region=self._region,
-            rng=self._rng,
+    def _place(self, seen: ClusterSeen, avoided: Collection[InstanceId]) -> Placement:
+        quorum = self._quorum
+        request = PlacementRequest(
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            exclude=seen.excluded(avoided),
+            now_s=seen.now_s,
         )
+        policy = policy_of(self._terms, quorum, seen.place)
+        return policy.new_ensemble(seen.members, request, self._rng)

@@ -8,8 +8,8 @@ by two at once. What it looks at, in this order:
 2. The open segment is full, and the next ledger ready: it is rolled once all in it is answered.
 3. Half the segment is written: the next ledger is made ahead.
 4. Members have been away for a while: they are replaced, without hurry.
-5. The ensemble would not survive another region, though it is complete: a better one is looked
-   for, to roll to.
+5. The ensemble would not survive another region, though it is complete, or has a member in a
+   region where nothing new is to be placed: a better one is looked for, to roll to.
 
 With metadata away 2 to 5 wait, and the open ledger goes on past its size.
 """
@@ -41,7 +41,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
 )
 from topology.errors import FencedError, GeologError, NotEnoughNodesError
-from topology.placement import Adherence
+from topology.window_rule import Adherence
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +111,7 @@ class SegmentSuccession:
         self._keep_not_before_s = 0.0
         self._better_not_before_s = math.inf
         self._better_pause_s = config.better_ledger_s
+        self._switches_seen = source.switches
         self._wake = trio.Event()
         self.owner = owner
         self.open: OpenSegment | None = None
@@ -162,7 +163,7 @@ class SegmentSuccession:
                 await self._work(self.open)
 
     async def _work(self, segment: OpenSegment) -> None:
-        if self._next is not None and self._next.age_s > self._config.prepared_age_s_max:
+        if self._next is not None and not self._is_usable(self._next):
             self._drop_next()
         if segment.keeper.is_urgent:
             await self._mend(segment)
@@ -175,6 +176,12 @@ class SegmentSuccession:
             await self._keep_calmly(segment)
         elif self._is_better_ledger_due(segment):
             await self._prepare_better(segment)
+
+    def _is_usable(self, prepared: PreparedLedger) -> bool:
+        """Whether a ledger that was made ahead may be written: it is young, and allowed."""
+        if prepared.age_s > self._config.prepared_age_s_max:
+            return False
+        return not self._source.is_forbidden(prepared.ledger.record.fragments[-1])
 
     # An ensemble that cannot acknowledge, or not well.
 
@@ -225,22 +232,35 @@ class SegmentSuccession:
             self._keep_not_before_s = trio.current_time() + self._config.retry_delay_s
 
     def _is_better_ledger_due(self, segment: OpenSegment) -> bool:
-        """Whether the open ledger, though complete, would not survive another region."""
+        """Whether the open ledger, though complete, should lie elsewhere; with pauses."""
         now_s = trio.current_time()
-        if segment.keeper.adherence is Adherence.STRICT:
+        if self._switches_seen != self._source.switches:
+            self._switches_seen = self._source.switches
+            self._better_pause_s = self._config.better_ledger_s
+            self._better_not_before_s = now_s  # What could not be placed may fit now.
+        if self._is_well_placed(segment):
             self._better_pause_s = self._config.better_ledger_s
             self._better_not_before_s = now_s + self._better_pause_s
         return now_s >= self._better_not_before_s
 
+    def _is_well_placed(self, segment: OpenSegment) -> bool:
+        """Whether it would survive another region, and lies where it may."""
+        ensemble = segment.keeper.ledger.record.fragments[-1]
+        return segment.keeper.adherence is Adherence.STRICT and not self._source.is_forbidden(
+            ensemble
+        )
+
     async def _prepare_better(self, segment: OpenSegment) -> None:
-        """Look for a ledger that adheres strictly; after each that fails, less often."""
+        """Look for a ledger that is placed better; after each try that fails, less often."""
         self._better_not_before_s = trio.current_time() + self._better_pause_s
         self._better_pause_s = min(
             2 * self._better_pause_s, _BETTER_PAUSES_MAX * self._config.better_ledger_s
         )
         try:
             better = await self._source.prepare_better(
-                self._user, avoid=segment.writer.instances_missing()
+                self._user,
+                than=segment.keeper.ledger.record.fragments[-1],
+                avoid=segment.writer.instances_missing(),
             )
         except GeologError as error:
             if not error.retriable:

@@ -9,7 +9,10 @@ from topology.errors import ConflictError, InvalidArgumentError, SealedError
 
 SEGMENT_BYTES_MIN = 64 * 1024
 
-_MAY_DIFFER = {"created_us", "is_sealed"}
+_MAY_DIFFER = {"created_us", "is_sealed", "survive"}
+
+
+_NAMES = {"placement": "policy"}
 
 
 def check_settings(record: StreamRecord) -> None:
@@ -18,6 +21,7 @@ def check_settings(record: StreamRecord) -> None:
         raise InvalidArgumentError(
             f"{record.partitions} partitions cannot be: a stream has 1 to {PARTITIONS_MAX}"
         )
+    record.placement.check(record.quorum)
     if record.segment_bytes < SEGMENT_BYTES_MIN:
         raise InvalidArgumentError(
             f"segment size {record.segment_bytes} bytes is too small; the smallest is"
@@ -40,7 +44,8 @@ def check_same(there: StreamRecord, wanted: StreamRecord) -> None:
     """ConflictError if a stream that exists has other settings than are wanted."""
     found, asked = attrs.asdict(there, recurse=False), attrs.asdict(wanted, recurse=False)
     differing = [
-        f"{key} is {_setting_text(found[key])}, not {_setting_text(asked[key])}"
+        f"{_NAMES.get(key, key)} is {_setting_text(found[key])}, not"
+        f" {_setting_text(asked[key])}"
         for key in asked
         if key not in _MAY_DIFFER and found[key] != asked[key]
     ]

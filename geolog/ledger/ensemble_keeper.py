@@ -13,6 +13,7 @@ import trio
 
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError, VersionedLedger
+from geolog.ledger.ledger_placement import adherence_as_recorded
 from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.seam import BadVersionError, NoNodeError
@@ -26,7 +27,7 @@ from topology.errors import (
     NotEnoughNodesError,
     OutcomeUnknownError,
 )
-from topology.placement import Adherence, adherence_of
+from topology.window_rule import Adherence
 
 _log = logging.getLogger(__name__)
 
@@ -218,5 +219,4 @@ class EnsembleKeeper:
 
 
 def _adherence(record: LedgerRecord) -> Adherence:
-    ensemble = record.fragments[-1].ensemble
-    return adherence_of(record.quorum, [member.location.region for member in ensemble])
+    return adherence_as_recorded(record, record.fragments[-1])

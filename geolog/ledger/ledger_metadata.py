@@ -20,6 +20,7 @@ from geolog.protocol.ids import Epoch, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
 from topology.errors import DamagedBytesError, NotFoundError
 from topology.quorum import QuorumConfig
+from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
 
 
 class NoSuchLedgerError(NotFoundError):
@@ -70,7 +71,12 @@ class LedgerMetadata:
         return await self.read(ledger)
 
     async def allocate(
-        self, quorum: QuorumConfig, fragment: Fragment, *, stream: str
+        self,
+        quorum: QuorumConfig,
+        fragment: Fragment,
+        *,
+        stream: str,
+        placement: PlacementTerms = REGION_AWARE_TERMS,
     ) -> VersionedLedger:
         """Make a ledger ALLOCATED, under an id that was never used before."""
         while True:
@@ -82,6 +88,7 @@ class LedgerMetadata:
                 quorum=quorum,
                 fragments=(fragment,),
                 stream=stream,
+                placement=placement,
             )
             try:
                 await self._metadata.multi(

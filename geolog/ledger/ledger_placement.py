@@ -1,6 +1,10 @@
 """How the fragments of a ledger were placed, judged by the terms frozen in its record."""
 
+import attrs
+
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
+from topology.membership import Member as ClusterMember
+from topology.membership import Membership, NodeState
 from topology.stream_policy import adherence_at
 from topology.window_rule import Adherence
 
@@ -12,3 +16,17 @@ def adherence_as_recorded(record: LedgerRecord, fragment: Fragment) -> Adherence
         record.quorum,
         [(member.instance, member.location) for member in fragment.ensemble],
     )
+
+
+def with_members_of(fragment: Fragment, members: Membership) -> Membership:
+    """The membership with those of the ensemble where the record says, known or not.
+
+    Who acknowledges for which region is frozen with the ledger, wherever a node stands now.
+    """
+    places: dict[str, ClusterMember] = {**members.members}
+    for member in fragment.ensemble:
+        known = members.members.get(member.instance) or ClusterMember(
+            node=member.instance, location=member.location, state=NodeState.DOWN
+        )
+        places[member.instance] = attrs.evolve(known, location=member.location)
+    return Membership(members.config, places)

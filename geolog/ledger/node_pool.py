@@ -19,7 +19,9 @@ import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.ledger.cluster_nodes import ClusterNodes, PlacementConfig
 from geolog.ledger.connection import ConnectionConfig, NodeConnection
+from geolog.ledger.node_locations import LocationsConfig, NodeLocations
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
@@ -88,6 +90,12 @@ class PoolConfig:
 
     idle_s: float = 60.0
     """How long a connection that nobody wants is kept."""
+
+    placement: PlacementConfig = attrs.field(factory=PlacementConfig)
+    """How nodes are chosen for new entries."""
+
+    locations: LocationsConfig = attrs.field(factory=LocationsConfig)
+    """How it is found out where nodes stand."""
 
 
 class NodeLink:
@@ -232,6 +240,14 @@ class NodePool:
         self._addresses: dict[InstanceId, Address] = {}
         self._idle_writers: dict[LacPusher, None] = {}
         self._has_idle_writers = trio.Event()
+        self.nodes = ClusterNodes(
+            metadata,
+            cluster,
+            config.placement,
+            NodeLocations(config.locations),
+            live_nodes=self.live_nodes,
+            nursery=nursery,
+        )
 
     def link(self, instance: InstanceId, use: LinkUse = LinkUse.WRITING) -> NodeLink:
         """The link to an instance, made when it is first asked for."""

@@ -11,15 +11,17 @@ from collections.abc import Collection, Iterable
 import attrs
 import trio
 
+from geolog.ledger.cluster_nodes import ClusterSeen
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ensemble_links import make_known
+from geolog.ledger.ledger_placement import with_members_of
 from geolog.ledger.node_pool import NodePool
-from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
 from topology.errors import FencedError, GeologError, NotEnoughNodesError
-from topology.placement import Candidate
-from topology.replacement import Replacement, replace_nodes
+from topology.policy import PlacementRequest
+from topology.replacement import Replacement
+from topology.stream_policy import policy_of
 
 AVOID_S = 30.0
 """How long a node that failed is chosen only if there is no other."""
@@ -94,38 +96,38 @@ class ReplacementFinder:
     async def _choose(
         self, record: LedgerRecord, slots: Collection[int], failed: set[InstanceId]
     ) -> dict[int, Member]:
-        ensemble = record.fragments[-1].ensemble
-        members = {member.instance for member in ensemble}
-        free = {
-            node.instance: node
-            for node in await self._pool.live_nodes()
-            if node.is_writable and node.instance not in members | failed
-        }
+        seen = await self._pool.nodes.look(self._region)
         avoided = self.avoided()
-        preferred = [node for node in free.values() if node.instance not in avoided]
         try:
-            found = self._replace(record, slots, preferred)
+            found = self._replace(record, slots, seen, failed | avoided)
         except NotEnoughNodesError:
-            found = self._replace(record, slots, free.values())
-        chosen = {slot: free[InstanceId(name)] for slot, name in sorted(found.nodes.items())}
-        return {
-            slot: Member(node.instance, node.node_id, node.location)
-            for slot, node in chosen.items()
-        }
+            if not avoided - failed:
+                raise
+            found = self._replace(record, slots, seen, failed)
+        return {slot: seen.member(node) for slot, node in sorted(found.nodes.items())}
 
     def _replace(
-        self, record: LedgerRecord, slots: Collection[int], nodes: Iterable[NodeRecord]
+        self,
+        record: LedgerRecord,
+        slots: Collection[int],
+        seen: ClusterSeen,
+        excluded: set[InstanceId],
     ) -> Replacement:
-        return replace_nodes(
-            record.quorum,
-            [
-                Candidate(member.instance, member.location)
-                for member in record.fragments[-1].ensemble
-            ],
+        """Who may take the slots; the ledger's members stand where its record says they do."""
+        quorum, fragment = record.quorum, record.fragments[-1]
+        request = PlacementRequest(
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            exclude=seen.excluded(excluded),
+            now_s=seen.now_s,
+        )
+        return policy_of(record.placement, quorum, seen.place).replace_slots(
+            with_members_of(fragment, seen.members),
+            request,
+            [member.instance for member in fragment.ensemble],
             slots,
-            [Candidate(node.instance, node.location) for node in nodes],
-            local_region=self._region,
-            rng=self._rng,
+            self._rng,
         )
 
     async def _made_known(

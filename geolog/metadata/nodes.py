@@ -37,13 +37,15 @@ class ClusterRecord:
 
 @attrs.frozen
 class NodeRecord:
-    """One storage node. `state` counts in its live record alone."""
+    """One storage node. `state` and `free_bytes` count in its live record alone."""
 
     node_id: str
     instance: InstanceId
     address: Address
     location: Location
     state: NodeState = NodeState.WRITABLE
+    free_bytes: int = 0
+    """Space that is left for entries, told in coarse steps; 0 if it was never told."""
 
     @property
     def is_writable(self) -> bool:

@@ -13,6 +13,7 @@ import attrs
 from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, LedgerId, Sequence
 from topology.errors import InvalidArgumentError
 from topology.quorum import QuorumConfig
+from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
 
 SEGMENT_AGE_S = 3600.0
 """After how long a segment that is not full is closed."""
@@ -113,6 +114,9 @@ class StreamRecord:
     """How long a named writer that is idle is remembered."""
     is_sealed: bool = False
     """Whether nothing may be appended any more."""
+    placement: PlacementTerms = REGION_AWARE_TERMS
+    survive: str = ""
+    """What it was asked to outlive; empty if its quorums were given."""
 
     def partition_names(self) -> list[PartitionName]:
         """All its partitions."""

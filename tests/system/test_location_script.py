@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from geolog.client.location_script import LocationScript, LocationScriptConfig
+from geolog.ledger.location_script import LocationScript, LocationScriptConfig
 from topology.errors import InvalidConfigError, UnavailableError
 from topology.location import Location
 

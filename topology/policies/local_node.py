@@ -10,6 +10,7 @@ from topology.location import Location
 from topology.membership import Membership
 from topology.policies.ring_policy import slot_of
 from topology.policy import Placement, PlacementRequest, ReplacedNode
+from topology.replacement import Replacement
 from topology.window_rule import Adherence
 
 
@@ -65,6 +66,20 @@ class LocalNode:
         slot_of(ensemble, node)
         raise NotEnoughNodesError(
             f"node {node!r} cannot be replaced: under the local-node policy there is no other"
+        )
+
+    def replace_slots(
+        self,
+        members: Membership,  # noqa: ARG002
+        request: PlacementRequest,  # noqa: ARG002
+        ensemble: Sequence[str],
+        slots: Collection[int],  # noqa: ARG002
+        rng: random.Random,  # noqa: ARG002
+    ) -> Replacement:
+        """Never possible: no other node is local."""
+        raise NotEnoughNodesError(
+            f"node {ensemble[0]!r} cannot be replaced: under the local-node policy there is no"
+            " other"
         )
 
     def repair(

@@ -32,6 +32,8 @@ class RegionAware(RingPolicy):
     min_regions: int = 0
     """m: how many regions an entry must be in; 0: none is enforced."""
     durability: Durability = Durability.COUNT
+    wants_survival: bool = False
+    """With `count` too, STRICT means that an ack set is left without any one region."""
     is_enforced_in_replace: bool = True
     is_durability_disabled: bool = False
     """m counts as 1, for new ensembles and replacements: a switch for emergencies."""
@@ -59,7 +61,7 @@ class RegionAware(RingPolicy):
     def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:
         inner = self.min_racks if self.is_racks_enforced else 1
         m = self._m
-        if self.durability is Durability.REGIONS:
+        if self.durability is Durability.REGIONS or self.wants_survival:
             rule = survival_rule(write_quorum, ack_quorum, max(m, 1), self.durability)
             return attrs.evolve(rule, inner_min=inner)
         if m == 0:

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,18 @@ from tests.pure.topology.notation import quorum_of
 from tests.pure.topology.test_placement import configs, counts_of, naive_adherence, trees, up
 from topology.errors import NotEnoughNodesError
 from topology.location import Location
+from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.placement import Adherence, Candidate
+from topology.policy import PlacementRequest
 from topology.quorum import QuorumConfig
-from topology.replacement import Replacement, replace_nodes
+from topology.replacement import Replacement
+from topology.stream_policy import (
+    DEFAULT_LOCATION,
+    PlacementPlace,
+    PlacementTerms,
+    PolicyKind,
+    policy_of,
+)
 
 RANKS = {Adherence.FAIL: 0, Adherence.SOFT: 1, Adherence.STRICT: 2}
 
@@ -23,6 +33,38 @@ def ring_of(letters: str) -> list[Candidate]:
     return [
         Candidate(f"m{slot}", Location(one, f"m{slot}")) for slot, one in enumerate(letters)
     ]
+
+
+def replace_nodes(
+    config: QuorumConfig,
+    ring: list[Candidate],
+    slots: Iterable[int],
+    candidates: Iterable[Candidate],
+    *,
+    local_region: str | None = None,
+    seed: int = 0,
+    policy: PolicyKind = PolicyKind.REGION_AWARE,
+) -> Replacement:
+    """Give these slots of a ring, whose members are all down, to candidates that are up."""
+    members = [
+        Member(node=one.node, location=one.location, state=state)
+        for state, some in ((NodeState.DOWN, ring), (NodeState.WRITABLE, candidates))
+        for one in some
+    ]
+    local = None if local_region is None else Location.within(local_region)
+    return policy_of(
+        PlacementTerms(policy=policy), config, PlacementPlace(local=local)
+    ).replace_slots(
+        Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), members),
+        PlacementRequest(
+            ensemble_size=config.ensemble_size,
+            write_quorum=config.write_quorum,
+            ack_quorum=config.ack_quorum,
+        ),
+        [one.node for one in ring],
+        list(slots),
+        random.Random(seed),
+    )
 
 
 def replaced(
@@ -40,7 +82,7 @@ def replaced(
         [int(slot) for slot in slots],
         up(tree),
         local_region=local,
-        rng=random.Random(seed),
+        seed=seed,
     )
 
 
@@ -82,9 +124,7 @@ def test_as_many_as_can_be_are_replaced_as_well_as_can_be(
     best = naive_best(config, letters, slots, tree)
     ring, candidates = ring_of(letters), up(tree)
     try:
-        found = replace_nodes(
-            config, ring, slots, candidates, local_region=None, rng=random.Random(seed)
-        )
+        found = replace_nodes(config, ring, slots, candidates, seed=seed)
     except NotEnoughNodesError:
         assert best is None
         return
@@ -125,8 +165,7 @@ def test_a_rack_that_the_ring_does_not_use_is_preferred() -> None:
             ring,
             [1],
             candidates,
-            local_region=None,
-            rng=random.Random(seed),
+            seed=seed,
         )
 
         assert found.nodes == {1: "on another"}
@@ -153,3 +192,32 @@ def test_a_ring_of_many_windows_is_mended_strictly_where_one_fits() -> None:
 
     assert found.adherence is Adherence.STRICT
     assert sorted(node[-1] for node in found.nodes.values()) == ["c", "c", "c"]
+
+
+def test_under_a_rack_aware_policy_a_rack_that_the_ring_lacks_takes_the_place() -> None:
+    ring = [Candidate("m0", Location("a", "r0")), Candidate("m1", Location("a", "r1"))]
+    candidates = [Candidate("n0", Location("a", "r0")), Candidate("n2", Location("a", "r2"))]
+    for seed in range(10):
+        found = replace_nodes(
+            quorum_of("2/2/2 m1"),
+            ring,
+            [1],
+            candidates,
+            seed=seed,
+            policy=PolicyKind.RACK_AWARE,
+        )
+
+        assert found == Replacement({1: "n2"}, Adherence.STRICT)
+
+
+def test_what_a_rack_aware_policy_cannot_keep_is_placed_all_the_same_and_that_is_said() -> None:
+    ring = [Candidate("m0", Location("a", "r0")), Candidate("m1", Location("a", "r1"))]
+    found = replace_nodes(
+        quorum_of("2/2/2 m1"),
+        ring,
+        [1],
+        [Candidate("n0", Location("a", "r0"))],
+        policy=PolicyKind.RACK_AWARE,
+    )
+
+    assert found == Replacement({1: "n0"}, Adherence.FAIL)

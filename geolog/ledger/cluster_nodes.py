@@ -1,0 +1,206 @@
+"""The nodes of the cluster as placement sees them: one snapshot, kept over the process's life.
+
+Who is up is read anew whenever nodes are chosen; metadata is the truth. Between two looks the
+list of live nodes is watched for those that leave, so that one that comes and goes is known for
+it, and the switches are watched, so that writers follow them without being started again. The
+watching begins with the first look: a process that places nothing watches nothing.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import attrs
+import trio
+
+from geolog.ledger.node_locations import NodeLocations
+from geolog.metadata.nodes import NodeRecord
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.placement_switches import read_switches
+from geolog.metadata.seam import Metadata, NoNodeError
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import Member
+from topology.errors import GeologError
+from topology.location import Location
+from topology.membership import Membership, MembershipConfig, NodeState
+from topology.stream_policy import DEFAULT_LOCATION, PlacementPlace
+from topology.switches import PlacementSwitches
+from topology.tree import Weighting
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+"""Pause before metadata that did not answer is watched again."""
+
+
+@attrs.frozen(kw_only=True)
+class PlacementConfig:
+    """How a client chooses nodes."""
+
+    location: Location | None = None
+    """Where the client stands, with its rack; without it only its region is known."""
+
+    weight_by_free_space: bool = False
+    """Nodes with more free space are chosen more often."""
+
+    weight_multiple_max: float = 3.0
+    """A node counts for at most this many times the median of the free space."""
+
+    stabilize_s: float = 0.0
+    """So long after it left a node may still be chosen when too few others are up: a rolling
+    restart does not keep new ledgers from being made. 0: never."""
+
+    departures_max: int = 3
+    """A node that left more often than so within `flapping` is chosen last for new ledgers."""
+
+    flapping_s: float = 600.0
+    """The time in which departures are counted."""
+
+
+@attrs.frozen
+class ClusterSeen:
+    """The nodes at one moment."""
+
+    members: Membership
+    """By instance id."""
+    records: Mapping[InstanceId, NodeRecord]
+    """Those that are up, and those that left a while ago, as they were."""
+    place: PlacementPlace
+    """Where the client stands, and which regions are forbidden."""
+    now_s: float
+
+    def member(self, node: str) -> Member:
+        """A node as a member of an ensemble, where it stands now."""
+        record = self.records[InstanceId(node)]
+        location = self.members.location_of(node)
+        return Member(record.instance, record.node_id, location)
+
+    def excluded(self, instances: Iterable[InstanceId] = ()) -> frozenset[str]:
+        """These, and the nodes that nothing new is placed on."""
+        return self.place.excluded(self.members) | frozenset(instances)
+
+
+class ClusterNodes:
+    """Follows the nodes of one cluster; the node pool has one."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        cluster: str,
+        config: PlacementConfig,
+        locations: NodeLocations,
+        *,
+        live_nodes: Callable[[], Awaitable[list[NodeRecord]]],
+        nursery: trio.Nursery,
+    ) -> None:
+        self._metadata = metadata
+        self._cluster = cluster
+        self._config = config
+        self._locations = locations
+        self._live_nodes = live_nodes
+        self._nursery = nursery
+        self._members = Membership.of(
+            MembershipConfig(
+                default_location=DEFAULT_LOCATION,
+                stabilize_s=config.stabilize_s,
+                departures_max=config.departures_max,
+                flapping_s=config.flapping_s,
+            ),
+            [],
+        )
+        self._records: dict[InstanceId, NodeRecord] = {}
+        self._is_watching = False
+        self.switches = PlacementSwitches()
+        """As they were seen last."""
+
+    async def look(self, region: str | None) -> ClusterSeen:
+        """All nodes as they are now, for a client in this region."""
+        if not self._is_watching:
+            self.switches = await read_switches(self._metadata, self._cluster)
+            self._is_watching = True
+            self._nursery.start_soon(self._run_watching_switches)
+            self._nursery.start_soon(self._run_watching_departures)
+        live = await self._live_nodes()
+        self._observe(live, await self._locations.locate(live))
+        return ClusterSeen(
+            self._members, dict(self._records), self.place(region), trio.current_time()
+        )
+
+    def place(self, region: str | None) -> PlacementPlace:
+        """Where a client of this region stands, and what is forbidden now."""
+        config = self._config
+        within = None if region is None else Location.within(region)
+        return PlacementPlace(
+            local=config.location or within,
+            weighting=Weighting(config.weight_multiple_max)
+            if config.weight_by_free_space
+            else None,
+            forbidden_regions=self.switches.forbidden_regions,
+        )
+
+    def _observe(
+        self, live: list[NodeRecord], locations: Mapping[InstanceId, Location]
+    ) -> None:
+        now_s = trio.current_time()
+        members, _ = self._members.changed(
+            writable={one.instance for one in live if one.is_writable},
+            readonly={one.instance for one in live if not one.is_writable},
+            locations=dict[str, Location](locations.items()),
+            now_s=now_s,
+        )
+        kept_s = max(self._config.flapping_s, self._config.stabilize_s)
+        self._members = members.without_departed(now_s - kept_s).with_free_bytes(
+            {one.instance: one.free_bytes for one in live}
+        )
+        self._records.update({one.instance: one for one in live})
+        self._records = {
+            instance: record
+            for instance, record in self._records.items()
+            if instance in self._members.members
+        }
+
+    # What is watched between two looks.
+
+    async def _run_watching_switches(self) -> None:
+        while True:
+            changed = trio.Event()
+            try:
+                self.switches = await read_switches(
+                    self._metadata, self._cluster, changed=changed
+                )
+            except GeologError as error:
+                await self._rest(error)
+            else:
+                await changed.wait()
+
+    async def _run_watching_departures(self) -> None:
+        path = ClusterPaths(self._cluster).nodes_live
+        while True:
+            changed = trio.Event()
+            try:
+                self._note_departures(await self._metadata.children(path, changed=changed))
+            except (NoNodeError, GeologError) as error:
+                await self._rest(error)
+            else:
+                await changed.wait()
+
+    def _note_departures(self, instances: list[str]) -> None:
+        """Those that are not in the list any more have left; who is new is read when needed."""
+        up = {
+            state: {
+                node
+                for node, member in self._members.members.items()
+                if member.state is state and node in instances
+            }
+            for state in (NodeState.WRITABLE, NodeState.READONLY)
+        }
+        self._members, _ = self._members.changed(
+            writable=up[NodeState.WRITABLE],
+            readonly=up[NodeState.READONLY],
+            locations={},
+            now_s=trio.current_time(),
+        )
+
+    async def _rest(self, error: GeologError) -> None:
+        if not error.retriable and not isinstance(error, NoNodeError):
+            _log.warning("what placement goes by cannot be read: %s", error)
+        await trio.sleep(_RETRY_S)
