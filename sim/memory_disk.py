@@ -76,6 +76,23 @@ class _Inode:
         length = max(length, len(left))
         return _Inode(bytearray(left), left, [], length, length)
 
+    def as_seen(self) -> "_Inode":
+        """The same for another process: what is not synced is in the machine's memory."""
+        return _Inode(
+            bytearray(self.seen),
+            bytearray(self.synced),
+            list(self.dirty),
+            self.seen_bytes,
+            self.synced_bytes,
+            self.cut_bytes,
+        )
+
+    def is_synced(self, start: int, end: int) -> bool:
+        """Whether these bytes would be there after power loss, whatever else is lost."""
+        return end <= self.synced_bytes and not any(
+            first < end and start < last for first, last in self.dirty
+        )
+
     def replace(self, content: bytes) -> None:
         self.seen, self.synced = bytearray(content), bytearray(content)
         self.seen_bytes = self.synced_bytes = len(content)
@@ -247,6 +264,29 @@ class MemoryDisk:
         """Space left for this node."""
         await trio.lowlevel.checkpoint()
         return self.capacity_bytes - self._used_bytes()
+
+    def handed_on(self) -> "MemoryDisk":
+        """The disk as the next process finds it when this one was killed.
+
+        All that was written can be read, and what was not synced still is not.
+        """
+        found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
+        directories = [self._seen, self._synced, *self._names_since]
+        inodes = {id(inode): inode for names in directories for inode in names.values()}
+        copies = {key: inode.as_seen() for key, inode in inodes.items()}
+        found._seen, found._synced, *found._names_since = [
+            {name: copies[id(inode)] for name, inode in names.items()} for names in directories
+        ]
+        return found
+
+    def is_synced(self, name: str, offset: int, length: int) -> bool:
+        """Whether these bytes of a file are there after power loss, and its name is."""
+        inode = self._seen.get(name)
+        return (
+            inode is not None
+            and self._synced.get(name) is inode
+            and inode.is_synced(offset, offset + length)
+        )
 
     def crash(self, *, keep_unsynced: bool | Random = False) -> "MemoryDisk":
         """The disk as found after power loss; this one stays as it is.

@@ -1,47 +1,66 @@
 """The state laws of a world, asked again and again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 import trio
 
 from sim.laws.law_01_trim_is_due import TrimIsDue
 from sim.laws.law_02_ack_set import AckSet
+from sim.laws.law_02_copies_stay import CopiesStay
+from sim.laws.law_02_failed_disk import FailedDisk
 from sim.laws.law_03_sets_intersect import SetsIntersect
 from sim.laws.law_04_closed_stays import ClosedStays
+from sim.laws.law_05_absence import AbsenceIsTrue
 from sim.laws.law_05_closed_above_ok import ClosedAboveOk
+from sim.laws.law_06_absent_stays import AbsentStays
 from sim.laws.law_06_fenced_takes_nothing import FencedTakesNothing
 from sim.laws.law_07_fence_outlives import FenceOutlives
+from sim.laws.law_08_addressee import Addressee
 from sim.laws.law_08_identity import Identity
 from sim.laws.law_09_list_in_order import ListInOrder
 from sim.laws.law_10_owners_in_order import OwnersInOrder
 from sim.laws.law_12_lac_rises import LacRises
+from sim.laws.law_15_bytes_served import BytesServed
 from sim.laws.law_21_fragments_adhere import FragmentsAdhere
 from sim.laws.law_22_bounds_hold import BoundsHold
 from sim.laws.seen import Looking, StateLaw
 from sim.laws.sometimes import Sometimes
+from sim.laws.wire import Wire, WireLaw
 
 LOOK_S = 0.1
 """Simulated time between two looks."""
 
 
-def all_state_laws() -> dict[str, StateLaw]:
-    """A new one of each, by the number of the law."""
-    return {
-        "1": TrimIsDue(),
-        "2": AckSet(),
-        "4": ClosedStays(),
-        "5": ClosedAboveOk(),
-        "7": FenceOutlives(),
-        "8": Identity(),
-        "12": LacRises(),
-        "3": SetsIntersect(),
-        "6": FencedTakesNothing(),
-        "9": ListInOrder(),
-        "10": OwnersInOrder(),
-        "21": FragmentsAdhere(),
-        "22": BoundsHold(),
-    }
+def all_state_laws() -> list[tuple[str, StateLaw]]:
+    """A new one of each, with the number of the law."""
+    return [
+        ("1", TrimIsDue()),
+        ("2", AckSet()),
+        ("2", CopiesStay()),
+        ("2", FailedDisk()),
+        ("4", ClosedStays()),
+        ("5", ClosedAboveOk()),
+        ("7", FenceOutlives()),
+        ("8", Identity()),
+        ("12", LacRises()),
+        ("3", SetsIntersect()),
+        ("6", FencedTakesNothing()),
+        ("9", ListInOrder()),
+        ("10", OwnersInOrder()),
+        ("21", FragmentsAdhere()),
+        ("22", BoundsHold()),
+    ]
+
+
+def all_wire_laws() -> list[tuple[str, WireLaw]]:
+    """A new one of each that is held to what nodes are asked and say."""
+    return [
+        ("5", AbsenceIsTrue()),
+        ("6", AbsentStays()),
+        ("8", Addressee()),
+        ("15", BytesServed()),
+    ]
 
 
 @attrs.define(eq=False)
@@ -51,17 +70,30 @@ class StateLaws:
     _looking: Looking
     _on_breach: Callable[[str, str], None]
     sometimes: Sometimes = attrs.field(factory=Sometimes, init=False)
-    _laws: dict[str, StateLaw] = attrs.field(factory=all_state_laws, init=False)
+    _laws: list[tuple[str, StateLaw]] = attrs.field(factory=all_state_laws, init=False)
+    _wire_laws: list[tuple[str, WireLaw]] = attrs.field(factory=all_wire_laws, init=False)
+    _wire: Wire | None = attrs.field(default=None, init=False)
 
     def look(self) -> None:
         """Ask each law once."""
         now = self._looking.look()
         self.sometimes.look(now)
-        for number, law in list(self._laws.items()):
-            message = next(law.breaches(now), None)
-            if message is not None:
-                self._on_breach(number, message)
-                del self._laws[number]
+        if self._wire is None:
+            self._wire = Wire(now.world)
+        facts = self._wire.take()
+        self._laws = [
+            one for one in self._laws if not self._is_told(one[0], one[1].breaches(now))
+        ]
+        self._wire_laws = [
+            one for one in self._wire_laws if not self._is_told(one[0], one[1].breaches(facts))
+        ]
+
+    def _is_told(self, number: str, breaches: Iterator[str]) -> bool:
+        """Tell of the first breach, if there is one; then the law is not asked any more."""
+        message = next(breaches, None)
+        if message is not None:
+            self._on_breach(number, message)
+        return message is not None
 
     async def watch(self) -> None:
         """Ask them again and again; never returns."""

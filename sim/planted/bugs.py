@@ -9,23 +9,27 @@ from contextlib import ExitStack, contextmanager
 
 import attrs
 
+from geolog.client import takeover
 from geolog.client.partition_metadata import PartitionMetadata
 from geolog.ledger import ledger_recovery
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReader
-from geolog.ledger.recovery_run import RecoveryRun
+from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.replacement_finder import ReplacementFinder
 from geolog.protocol.add_window import AddWindow
 from geolog.protocol.fencing import FenceRound
 from geolog.protocol.recovery import Recovery
 from geolog.protocol.replica import LedgerReplica
 from regions.protocol.ledgers import Ledgers
+from regions.protocol.records import RecordCodec
 from regions.storage import identity, restart
 from regions.storage.entries import EntryStore
 from regions.storage.journal import Journal
-from regions.storage.outbox import Budget
+from regions.storage.outbox import Outbox
+from regions.storage.read_lane import ReadLane
+from regions.storage.replay import Replay
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
 from sim.world.metadata import WorldMetadata
@@ -51,7 +55,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "recovery-read-does-not-fence": PlantedBug(
         1,
         "recovery's reads do not fence",
-        [(RecoveryRun, "_question", client_bugs.question_without_fence)],
+        [(LedgerReplica, "_on_read", node_bugs.read_without_fence)],
     ),
     "recovery-from-zero": PlantedBug(
         2,
@@ -103,23 +107,47 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "any-instance": PlantedBug(
         11,
-        "a node takes what was meant for another instance",
-        [(LedgerReplica, "on", node_bugs.on_any_instance)],
+        "nobody looks which instance it is that is meant, or that answers",
+        [
+            (LedgerReplica, "on", node_bugs.on_any_instance),
+            (NodeLink, "_connect_once", client_bugs.connect_to_anybody),
+        ],
     ),
     "empty-disk-boots": PlantedBug(
         12,
         "a node that finds an empty disk at its place starts as a new one",
-        [(identity, "_check_new", node_bugs.check_nothing)],
+        [
+            (identity, "_check_new", node_bugs.check_nothing),
+            (identity, "_note_known", node_bugs.note_whoever_comes),
+        ],
     ),
     "ack-before-sync": PlantedBug(
         13,
         "a node answers before the sync",
         [(Journal, "when_synced", node_bugs.call_at_once)],
     ),
+    "failed-sync-retried": PlantedBug(
+        14,
+        "a write and sync that failed are tried again",
+        [(Journal, "_write", node_bugs.write_until_it_works)],
+    ),
     "no-directory-sync": PlantedBug(
         15,
         "names of files are not synced",
         [(MemoryDisk, "sync_directory", node_bugs.sync_no_directory)],
+    ),
+    "damage-as-torn-tail": PlantedBug(
+        16,
+        "damage in the middle of a file is cut as if a crash had torn its end",
+        [(Replay, "_proven_end", node_bugs.end_at_first_gap)],
+    ),
+    "checksum-without-place": PlantedBug(
+        17,
+        "the checksum of a record's header does not cover ledger and entry",
+        [
+            (RecordCodec, "pack", node_bugs.pack_without_place),
+            (RecordCodec, "unpack", node_bugs.unpack_without_place),
+        ],
     ),
     "lac-ahead": PlantedBug(
         18,
@@ -137,6 +165,11 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "a fence sets a node's LAC back",
         [(LedgerReplica, "restore_fence", node_bugs.fence_forgets_lac)],
     ),
+    "writers-not-recovered": PlantedBug(
+        20,
+        "a new owner does not find out what named writers have in the log",
+        [(takeover, "recovered_state", client_bugs.recovered_without_writers)],
+    ),
     "replacement-anywhere": PlantedBug(
         28,
         "members are replaced by any nodes, whatever their regions",
@@ -145,7 +178,10 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "unbounded-answers": PlantedBug(
         31,
         "answers wait at a node without bound",
-        [(Budget, "has_room", property(node_bugs.has_always_room))],
+        [
+            (ReadLane, "_has_room", property(node_bugs.has_always_room)),
+            (Outbox, "wait_room", node_bugs.wait_for_nothing),
+        ],
     ),
     "unknown-as-refused": PlantedBug(
         32,

@@ -1,28 +1,31 @@
 """Defects of writers, recovery and readers: what stands in the place of a good method."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 import trio
 
 from geolog.client.partition_metadata import ClosingSegment, PartitionMetadata
+from geolog.client.state_recovery import recovered_state
 from geolog.ledger.connection import AddSink, NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_reader import LedgerReader, TailView
 from geolog.ledger.ledger_recovery import _Round
-from geolog.ledger.recovery_run import RecoveryRun
+from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.documents import seal_document
 from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.seam import Operation
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
-from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
 from geolog.protocol.ledger_change import LedgerChange
 from geolog.protocol.ledger_state import LedgerRecord
-from geolog.protocol.messages import Answer, Probe, ProbeAnswer, Read
+from geolog.protocol.messages import Answer, Probe, ProbeAnswer
+from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
+from geolog.protocol.stream_state import PartitionName
 from geolog.wire.entry import EncodedEntry
 from sim.world.metadata import WorldMetadata
 from topology.errors import GeologError, NotEnoughNodesError
@@ -31,17 +34,10 @@ from topology.quorum import AckRule
 from topology.replacement import Replacement
 
 _add_nowait = NodeConnection.add_nowait
+_recovered_state = recovered_state
 
 # A planted bug reaches into the private state of what it spoils.
 # ruff: noqa: SLF001
-
-
-def question_without_fence(
-    run: RecoveryRun, instance: InstanceId, first: EntryId, count: int
-) -> Callable[[int], Read]:
-    """Ask for a batch, and fence nothing."""
-    ledger, bytes_max = run._record.ledger, run._config.batch_bytes
-    return lambda request: Read(request, ledger, first, count, bytes_max, 1, NO_EPOCH, instance)
 
 
 def silence_is_absence(core: Recovery, slot: int) -> list[RecoveryEffect]:
@@ -72,6 +68,51 @@ async def recover_from_zero(run: _Round) -> LedgerRecord:
     """Recover as the core does, but from the first entry of all."""
     await run._fence()
     return await run._close(await run._recover_from(EntryId(0)))
+
+
+async def connect_to_anybody(link: NodeLink) -> bool:
+    """Take whoever answers at the address for the instance that was meant."""
+    was_up = False
+
+    def on_ready(connection: NodeConnection) -> None:
+        nonlocal was_up
+        was_up = True
+        link.connection = connection
+        link._announce()
+        for user in list(link._users):
+            user.on_link_up(link.instance, connection)
+
+    pool = link._pool
+    try:
+        address = await pool.address_of(link.instance)
+        with trio.fail_after(pool.config.connection.connect_timeout_s):
+            stream = await pool.transport.connect(address)
+    except (trio.TooSlowError, GeologError) as error:
+        link.why_down = str(error)
+        return False
+    connection = NodeConnection(stream, pool.config.connection, str(address))
+    try:
+        await connection.run(cluster=pool.cluster, on_ready=on_ready)
+    finally:
+        link.connection = None
+        link.why_down = connection.broken_why
+    return was_up
+
+
+async def recovered_without_writers(
+    name: PartitionName,
+    *,
+    last_segment: int,
+    partitions: PartitionMetadata,
+    ledgers: LedgerMetadata,
+    reader: LedgerReader,
+) -> PartitionState:
+    """Find where the partition ends, and no writer of it."""
+    state = await _recovered_state(
+        name, last_segment=last_segment, partitions=partitions, ledgers=ledgers, reader=reader
+    )
+    state.writers.clear()
+    return state
 
 
 def replace_anywhere(

@@ -4,11 +4,17 @@ from collections.abc import Callable, Sequence
 
 import attrs
 import trio
+from crc32c import crc32c
 
-from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
-from geolog.protocol.messages import Answer, EntryAnswer
+from geolog.metadata.documents import seal_document
+from geolog.metadata.nodes import NodeRecord
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Metadata
+from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, LedgerId
+from geolog.protocol.messages import Answer, EntryAnswer, Read
 from geolog.protocol.replica import (
     NO_LIMITS,
+    AnswerRead,
     Effect,
     Held,
     LedgerReplica,
@@ -19,18 +25,25 @@ from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import (
     DATA_OFFSET,
     MARK,
+    RECORD_HEADER_BYTES,
     Body,
     FileHeader,
     Record,
     RecordCodec,
     file_name,
+    unpack_proven,
 )
+from regions.protocol.scan import JournalWalk
 from regions.protocol.tables import Place
-from regions.storage.disk import Disk
+from regions.storage import identity
+from regions.storage.disk import Disk, DiskFailedError
 from regions.storage.entries import EntryStore, JournalFile, _Found
-from regions.storage.journal import Journal
+from regions.storage.found_files import FoundFile
+from regions.storage.journal import Journal, _Group
 from regions.storage.open_file import OpenFile
-from regions.storage.outbox import Budget
+from regions.storage.outbox import Outbox
+from regions.storage.read_lane import ReadLane
+from regions.storage.replay import Replay
 from sim.memory_disk import MemoryDisk
 
 # A planted bug reaches into the private state of what it spoils.
@@ -38,6 +51,19 @@ from sim.memory_disk import MemoryDisk
 
 _on = LedgerReplica.on
 _checked = EntryStore._checked
+_write = Journal._write
+_pack = RecordCodec.pack
+_note_known = identity._note_known
+_proven_end = Replay._proven_end
+
+_CHECKSUM_BYTES = 4
+_PLACE_FIELDS = slice(8, 24)
+"""Where ledger and entry stand in the header of a record."""
+
+
+def read_without_fence(_replica: LedgerReplica, request: Read) -> list[Effect]:
+    """Answer recovery as anybody else."""
+    return [AnswerRead(attrs.evolve(request, fence_epoch=NO_EPOCH), is_synced=False)]
 
 
 def fence_in_memory(replica: LedgerReplica, epoch: Epoch) -> list[Effect]:
@@ -77,9 +103,14 @@ def corrupt_is_absent(
     return EntryAnswer(Answer.ABSENT) if answer.answer is Answer.CORRUPT else answer
 
 
-def has_always_room(_budget: Budget) -> bool:
+def has_always_room(_lane: ReadLane) -> bool:
     """Let answers wait without bound."""
     return True
+
+
+async def wait_for_nothing(_outbox: Outbox) -> None:
+    """Take the next request, however many answers wait."""
+    await trio.lowlevel.checkpoint()
 
 
 def any_add_moves_lac(
@@ -102,6 +133,44 @@ def call_at_once(_journal: Journal, call: Callable[[], None]) -> None:
     call()
 
 
+async def write_until_it_works(journal: Journal, group: _Group) -> None:
+    """Try once more when the disk has failed."""
+    try:
+        await _write(journal, group)
+    except DiskFailedError:
+        await _write(journal, group)
+
+
+def end_at_first_gap(replay: Replay, found: FoundFile, walk: JournalWalk) -> int:
+    """Take what cannot be read for the torn end of the file, wherever it is."""
+    end = _proven_end(replay, found, walk)
+    return min([end, *(gap.start for gap in walk.gaps)])
+
+
+def pack_without_place(codec: RecordCodec, offset: int, record: Record) -> bytes:
+    """Leave out of the checksum which entry of which ledger it is."""
+    header = _pack(codec, offset, record)[:-_CHECKSUM_BYTES]
+    return header + _crc_without_place(codec, offset, header)
+
+
+def unpack_without_place(
+    codec: RecordCodec, offset: int, header: bytes | bytearray
+) -> Record | None:
+    """Look at the checksum of the rest."""
+    if len(header) != RECORD_HEADER_BYTES:
+        return None
+    checked, checksum = header[:-_CHECKSUM_BYTES], header[-_CHECKSUM_BYTES:]
+    is_intact = _crc_without_place(codec, offset, checked) == checksum
+    return unpack_proven(header) if is_intact else None
+
+
+def _crc_without_place(codec: RecordCodec, offset: int, header: bytes | bytearray) -> bytes:
+    checked = bytearray(header)
+    checked[_PLACE_FIELDS] = bytes(len(checked[_PLACE_FIELDS]))
+    checksum: int = crc32c(checked, codec._seed_at(offset))
+    return checksum.to_bytes(_CHECKSUM_BYTES, "little")
+
+
 async def sync_no_directory(_disk: MemoryDisk) -> None:
     """Say that names are synced; they are not."""
     await trio.lowlevel.checkpoint()
@@ -110,6 +179,18 @@ async def sync_no_directory(_disk: MemoryDisk) -> None:
 async def check_nothing(*_arguments: object) -> None:
     """Let an empty disk pass."""
     await trio.lowlevel.checkpoint()
+
+
+async def note_whoever_comes(
+    metadata: Metadata, cluster: str, record: NodeRecord, known: NodeRecord | None
+) -> None:
+    """Let the node id belong to this disk from now on, whichever it belonged to."""
+    if known is None:
+        await _note_known(metadata, cluster, record, known)
+        return
+    path = ClusterPaths(cluster).node_known(record.node_id)
+    stored = await metadata.get(path)
+    await metadata.put(path, seal_document(record), stored.version)
 
 
 async def create_file_unsynced(

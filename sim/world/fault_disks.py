@@ -9,24 +9,21 @@ from sim.world.fault_targets import (
     nodes_alive,
     nodes_harmable,
     one_of,
+    slowed,
 )
 from sim.world.harm import harm_disk
 from sim.world.operator import OPERATOR, replacing
 from sim.world.world import World
 
-_SLOW_DISK_FACTOR = 100.0
 _MET_AT_START_CHANCE = 0.5
 
 
 @contextmanager
 def slow_disk(world: World, rng: Random) -> Iterator[str | None]:
     """The syncs and reads of a disk take a hundred times as long."""
-    node = world.nodes[rng.choice(sorted(world.nodes))]
-    node.sync_factor = _SLOW_DISK_FACTOR
-    try:
-        yield node.node_id
-    finally:
-        node.sync_factor = 1.0
+    host = rng.choice(sorted(world.nodes))
+    with slowed(world, host):
+        yield host
 
 
 @contextmanager
@@ -95,7 +92,7 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
         return
     harm = harm_disk(world.nodes[host].disk, rng)
     if harm is None:
-        # Only files that were followed by another are harmed: a restart begins another.
+        # Nothing lies below a mark: a restart begins another file.
         world.kill(host)
         world.restart(host)
         yield f"{host} restarted"

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from random import Random
 
 from sim.world.fault_targets import (
+    cut_off,
     isolated,
     writers_alive,
 )
@@ -21,13 +22,8 @@ def cut_writer(world: World, rng: Random) -> Iterator[str | None]:
     writer = rng.choice(writers).host
     nodes = sorted(world.nodes)
     away = rng.sample(nodes, rng.randint(1, len(nodes) - 1))
-    for node in away:
-        world.network.cut(writer, node)
-    try:
+    with cut_off(world, writer, away):
         yield f"{writer}: {', '.join(away)}"
-    finally:
-        for node in away:
-            world.network.mend(writer, node)
 
 
 @contextmanager

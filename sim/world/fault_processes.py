@@ -10,6 +10,7 @@ from sim.world.fault_targets import (
     down,
     nodes_alive,
     one_of,
+    paused,
     processes,
     writers_alive,
 )
@@ -64,12 +65,9 @@ def pause_process(world: World, rng: Random) -> Iterator[str | None]:
     if not running:
         yield None
         return
-    process = rng.choice(running)
-    world.pause(process.host)
-    try:
-        yield process.host
-    finally:
-        world.resume(process)
+    host = rng.choice(running).host
+    with paused(world, host):
+        yield host
 
 
 @contextmanager

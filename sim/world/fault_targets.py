@@ -4,8 +4,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
 
+from geolog.metadata.documents import open_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ledger_state import LedgerRecord
 from sim.world.process import Life, Process
+from sim.world.seams import CLUSTER
 from sim.world.world import World
+
+_LEDGERS = ClusterPaths(CLUSTER).ledgers
+_SLOW_DISK_FACTOR = 100.0
 
 
 def processes(world: World) -> list[Process]:
@@ -46,6 +53,54 @@ def nodes_harmable(world: World) -> list[str]:
         for host in sorted(world.harmable)
         if host in world.cores and not world.nodes[host].is_refusal_due
     ]
+
+
+def ledgers_now(world: World) -> list[LedgerRecord]:
+    """All ledgers, as the leader of the metadata store has them."""
+    nodes = world.store.tree.nodes
+    return [
+        open_document(nodes[path].data, LedgerRecord, path=path)
+        for bucket in (sorted(nodes[_LEDGERS].children) if _LEDGERS in nodes else ())
+        for name in sorted(nodes[f"{_LEDGERS}/{bucket}"].children)
+        for path in (f"{_LEDGERS}/{bucket}/{name}",)
+    ]
+
+
+@contextmanager
+def paused(world: World, host: str) -> Iterator[None]:
+    """A host's process, if it has one that runs, stands still."""
+    process = world.processes.get(host)
+    if process is None or process.life is not Life.RUNNING:
+        yield
+        return
+    world.pause(host)
+    try:
+        yield
+    finally:
+        world.resume(process)
+
+
+@contextmanager
+def slowed(world: World, host: str) -> Iterator[None]:
+    """The syncs and reads of a node's disk take a hundred times as long."""
+    node = world.nodes[host]
+    node.sync_factor = _SLOW_DISK_FACTOR
+    try:
+        yield
+    finally:
+        node.sync_factor = 1.0
+
+
+@contextmanager
+def cut_off(world: World, host: str, others: list[str]) -> Iterator[None]:
+    """Nothing passes between a host and these others."""
+    for other in others:
+        world.network.cut(host, other)
+    try:
+        yield
+    finally:
+        for other in others:
+            world.network.mend(host, other)
 
 
 @contextmanager

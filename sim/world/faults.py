@@ -2,16 +2,18 @@
 
 A fault is a context manager: it begins when it is entered, gives the name of what it struck,
 and ends when it is left, also because all faults stop. One that finds nothing to strike gives
-None.
+None. Some strike at any time, or after a change of a ledger's record; others, the ambushes, at
+their own moment.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from random import Random
 
 import trio
 
 from sim.world import fault_disks, fault_links, fault_metadata, fault_processes
+from sim.world.fault_ambushes import AMBUSHES, Ambush
 from sim.world.world import World
 
 Fault = Callable[[World, Random], AbstractContextManager[str | None]]
@@ -24,12 +26,13 @@ async def strike_for_ever(world: World, kind: str, strikes_per_s: float, rng: Ra
     """Let faults of a kind strike, one after the other; cancelling ends the one that lasts."""
     while True:
         await trio.sleep(rng.expovariate(strikes_per_s))
-        if world.options.hazards.lies_in_wait:
-            with trio.move_on_after(_AMBUSH_S_MAX):
-                await world.seams.ledger_changed.wait()
-            round_trip_s = 2 * world.options.links.latency_s_across
-            await trio.sleep(rng.random() * _AMBUSH_ROUND_TRIPS * round_trip_s)
-        with FAULTS[kind](world, rng) as struck:
+        fault = FAULTS[kind]
+        begun = (
+            _in_ambush(world, fault, rng)
+            if isinstance(fault, Ambush)
+            else _after_change(world, fault, rng)
+        )
+        async with begun as struck:
             if struck is None:
                 continue
             world.struck[kind] += 1
@@ -40,7 +43,30 @@ async def strike_for_ever(world: World, kind: str, strikes_per_s: float, rng: Ra
                 world.trace.add("-", "fault-off", f"{kind} {struck}")
 
 
-FAULTS: dict[str, Fault] = {
+@asynccontextmanager
+async def _in_ambush(world: World, ambush: Ambush, rng: Random) -> AsyncIterator[str | None]:
+    """Wait for the moment, and strike."""
+    while True:
+        process, details = await world.trace.wait(ambush.event)
+        async with ambush.strike(world, rng, process, details) as struck:
+            if struck is not None:
+                yield struck
+                return
+
+
+@asynccontextmanager
+async def _after_change(world: World, fault: Fault, rng: Random) -> AsyncIterator[str | None]:
+    """Strike; in worlds that lie in wait, soon after the record of a ledger has changed."""
+    if world.options.hazards.lies_in_wait:
+        with trio.move_on_after(_AMBUSH_S_MAX):
+            await world.seams.ledger_changed.wait()
+        round_trip_s = 2 * world.options.links.latency_s_across
+        await trio.sleep(rng.random() * _AMBUSH_ROUND_TRIPS * round_trip_s)
+    with fault(world, rng) as struck:
+        yield struck
+
+
+FAULTS: dict[str, Fault | Ambush] = {
     "kill-node": fault_processes.kill_node,
     "power-loss-node": fault_processes.power_loss_node,
     "power-loss-region": fault_processes.power_loss_region,
@@ -68,5 +94,6 @@ FAULTS: dict[str, Fault] = {
     "metadata-answer-lost": fault_metadata.metadata_answer_lost,
     "clock-jump": fault_metadata.clock_jump,
     "clock-skew": fault_metadata.clock_skew,
+    **AMBUSHES,
 }
 """By name, as options and trace have it."""

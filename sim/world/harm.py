@@ -1,47 +1,108 @@
 """What rot, a stray hand or a disk that writes to the wrong place does to synced bytes.
 
-Only files are harmed that another followed. Of the newest a harmed end looks as a torn one
-does, and no node can tell what was synced there but by what comes behind it.
+Of the newest file only what lies below its last mark is harmed. Behind it a harmed record looks
+as a torn one does, and no node can tell what was synced there but by what comes later.
 """
 
 from random import Random
 
-from regions.protocol.records import file_id_of
+from geolog.protocol.ids import LedgerId
+from regions.protocol.records import (
+    DATA_OFFSET,
+    RECORD_HEADER_BYTES,
+    FileHeader,
+    Kind,
+    RecordCodec,
+    file_id_of,
+    file_name,
+)
+from regions.protocol.scan import JournalWalk
+from regions.storage.store import Store
 from sim.memory_disk import SECTOR_BYTES, MemoryDisk
+from topology.errors import DamagedBytesError
 
 _CUT_CHANCE = 0.3
+_NEWEST_CHANCE = 0.3
 
 
 def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
     """Change some bytes of some file; what was done, or None if there is nothing to harm."""
-    older = [name for name in disk.names if file_id_of(name) is not None][:-1]
-    names = [name for name in older if disk.content(name)]
-    if not names:
+    journals = [name for name in disk.names if file_id_of(name) is not None]
+    older = [name for name in journals[:-1] if disk.content(name)]
+    if journals and (not older or rng.random() < _NEWEST_CHANCE):
+        end = _proven_end(disk, journals[-1])
+        if end > DATA_OFFSET:
+            return _harm_piece(disk, journals[-1], end, rng)
+    if not older:
         return None
-    name = rng.choice(names)
+    name = rng.choice(older)
     content = disk.content(name)
     if rng.random() < _CUT_CHANCE:
         length = rng.randrange(len(content))
         disk.overwrite(name, content[:length])
         return f"the end of {name} from {length} on"
+    return _harm_piece(disk, name, len(content), rng)
+
+
+def harm_entry(disk: MemoryDisk, store: Store, ledger: LedgerId, rng: Random) -> str | None:
+    """Flip a bit in one of the last entries of a ledger, or in the header of its record."""
+    highest = store.ledgers.replica_of(ledger).entry_highest
+    newest = store.entries.files[-1].file_id
+    for entry in range(highest, max(highest - 3, -1), -1):
+        for source in reversed(store.entries.files):
+            place = source.table.find(ledger, entry)
+            if place is None:
+                continue
+            name = file_name(source.file_id)
+            end = place.offset + place.length
+            if source.file_id != newest or end <= _proven_end(disk, name):
+                offset = place.offset - rng.randint(-place.length + 1, RECORD_HEADER_BYTES)
+                _flip(disk, name, offset, rng)
+                return f"a flipped bit at {offset} of {name}, in entry {entry} of {ledger}"
+            break
+    return None
+
+
+def _harm_piece(disk: MemoryDisk, name: str, end: int, rng: Random) -> str:
+    """Harm a bit or a sector of a file, before `end`."""
     if rng.random() < 0.5:
-        offset = rng.randrange(len(content))
-        harmed = bytes([content[offset] ^ 1 << rng.randrange(8)])
-        what = "a flipped bit"
-    else:
-        offset = _some_sector(content, rng)
-        harmed, what = _other_sector(disk, rng, names)
-    disk.overwrite_at(name, offset, harmed[: len(content) - offset])
+        offset = rng.randrange(end)
+        _flip(disk, name, offset, rng)
+        return f"a flipped bit at {offset} of {name}"
+    offset = _some_sector(end, rng)
+    harmed, what = _other_sector(disk, rng)
+    disk.overwrite_at(name, offset, harmed[: end - offset])
     return f"{what} at {offset} of {name}"
 
 
-def _other_sector(disk: MemoryDisk, rng: Random, names: list[str]) -> tuple[bytes, str]:
+def _flip(disk: MemoryDisk, name: str, offset: int, rng: Random) -> None:
+    [byte] = disk.content(name)[offset : offset + 1]
+    disk.overwrite_at(name, offset, bytes([byte ^ 1 << rng.randrange(8)]))
+
+
+def _other_sector(disk: MemoryDisk, rng: Random) -> tuple[bytes, str]:
     if rng.random() < 0.5:
         return bytes(SECTOR_BYTES), "zeros"
+    names = [name for name in disk.names if file_id_of(name) is not None and disk.content(name)]
     content = disk.content(rng.choice(names))
-    start = _some_sector(content, rng)
+    start = _some_sector(len(content), rng)
     return content[start : start + SECTOR_BYTES], "another sector"
 
 
-def _some_sector(content: bytes, rng: Random) -> int:
-    return rng.randrange((len(content) + SECTOR_BYTES - 1) // SECTOR_BYTES) * SECTOR_BYTES
+def _some_sector(end: int, rng: Random) -> int:
+    return rng.randrange((end + SECTOR_BYTES - 1) // SECTOR_BYTES) * SECTOR_BYTES
+
+
+def _proven_end(disk: MemoryDisk, name: str) -> int:
+    """Where the last mark of a journal file stands that is on disk: all below it surely is."""
+    content = disk.content(name)
+    try:
+        header = FileHeader.decode(content[:DATA_OFFSET])
+    except DamagedBytesError:
+        return 0
+    walk = JournalWalk(RecordCodec(header.file_id, header.salt), DATA_OFFSET, len(content))
+    while (window := walk.window()) is not None:
+        offset, length = window
+        walk.take(offset, content[offset : offset + length])
+    marks = (offset for offset, record in walk.records() if record.kind is Kind.MARK)
+    return max((at for at in marks if disk.is_synced(name, at, RECORD_HEADER_BYTES)), default=0)

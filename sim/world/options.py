@@ -22,6 +22,10 @@ _TIGHT_SHARE = 0.2
 _NAMED_SHARE = 0.4
 
 _TAKEOVER_FAULTS = (
+    "ambush-add",
+    "ambush-append",
+    "ambush-send",
+    "ambush-takeover",
     "cut-link",
     "cut-writer",
     "isolate-host",

@@ -53,6 +53,15 @@ EVENTS = {
 
 
 @attrs.define(eq=False)
+class _Awaited:
+    """An event that somebody waits for."""
+
+    happened: trio.Event = attrs.field(factory=trio.Event)
+    process: str = ""
+    details: str = ""
+
+
+@attrs.define(eq=False)
 class Trace:
     """Takes the events of one world, in order."""
 
@@ -62,6 +71,7 @@ class Trace:
     """How often each event was seen: what was never seen was never tried."""
     is_closed: bool = attrs.field(default=False, init=False)
     events_count: int = attrs.field(default=0, init=False)
+    _awaited: dict[str, _Awaited] = attrs.field(factory=dict, init=False)
     _hash: hashlib.blake2b = attrs.field(
         factory=lambda: hashlib.blake2b(digest_size=16), init=False
     )
@@ -77,6 +87,16 @@ class Trace:
         self._hash.update(b"\n")
         if self.write_line is not None:
             self.write_line(line)
+        awaited = self._awaited.pop(event, None)
+        if awaited is not None:
+            awaited.process, awaited.details = process, details
+            awaited.happened.set()
+
+    async def wait(self, event: str) -> tuple[str, str]:
+        """Wait for the next event of this name: where it happens, and its details."""
+        awaited = self._awaited.setdefault(event, _Awaited())
+        await awaited.happened.wait()
+        return awaited.process, awaited.details
 
     @contextmanager
     def taking_logs(self) -> Iterator[None]:

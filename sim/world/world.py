@@ -180,8 +180,8 @@ class World:
             process.session.restore()
 
     def _take_disk(self, node: Node, *, power_loss: bool) -> None:
-        keeps = self._disk_rng if power_loss else True
-        node.disk = node.disk.crash(keep_unsynced=keeps)
+        disk = node.disk
+        node.disk = disk.crash(keep_unsynced=self._disk_rng) if power_loss else disk.handed_on()
 
     # What a process is.
 

@@ -7,9 +7,10 @@ import trio
 import geolog
 from geolog.client.repair import RepairReport
 from geolog.client.verification import VerifyReport
-from regions.protocol.records import file_id_of
+from regions.protocol.records import DATA_OFFSET, FileHeader, Kind, RecordCodec, file_id_of
+from regions.protocol.scan import JournalWalk
 from sim.memory_disk import MemoryDisk
-from sim.world.harm import harm_disk
+from sim.world.harm import harm_disk, harm_entry
 from sim.world.operator import OPERATOR, repair_all, replacing
 from sim.world.process import Process
 from sim.world.world import World
@@ -22,6 +23,16 @@ async def append_some(_process: Process, log: geolog.Log) -> None:
     async with log.open_writer(STREAM) as writer:
         for number in range(20):
             await writer.append(b"%d" % number * 50)
+
+
+def last_synced_mark(disk: MemoryDisk, name: str) -> int:
+    content = disk.content(name)
+    header = FileHeader.decode(content[:DATA_OFFSET])
+    walk = JournalWalk(RecordCodec(header.file_id, header.salt), 0, len(content))
+    while (window := walk.window()) is not None:
+        walk.take(window[0], content[window[0] : sum(window)])
+    marks = [offset for offset, record in walk.records() if record.kind is Kind.MARK]
+    return max(offset for offset in marks if disk.is_synced(name, offset, 1))
 
 
 async def repair_and_verify(world: World) -> tuple[list[RepairReport], VerifyReport]:
@@ -37,24 +48,38 @@ async def repair_and_verify(world: World) -> tuple[list[RepairReport], VerifyRep
     return found[0]
 
 
-def test_only_files_that_another_followed_are_harmed() -> None:
-    async def story(world: World) -> list[str]:
+def test_of_the_newest_file_only_what_lies_below_its_last_mark_is_harmed() -> None:
+    async def story(world: World) -> tuple[bool, bool]:
         await do(world, append_some)
+        await trio.sleep(1.0)
         disk = world.nodes[NODE].disk
-        before = {name: disk.content(name) for name in disk.names}
-        assert harm_disk(disk, Random(1)) is None
+        [name] = [one for one in disk.names if file_id_of(one) is not None]
+        before = disk.content(name)
+        last = last_synced_mark(disk, name)
+        assert harm_disk(disk, Random(0)) is not None
+        for seed in range(50):
+            harm_disk(disk, Random(seed))  # In the end the file's own header is harmed.
+        harmed = disk.content(name)
+        return harmed[:last] != before[:last], harmed[last:] == before[last:]
+
+    assert in_a_calm_world(story) == (True, True)
+
+
+def test_the_end_of_a_ledger_is_harmed_where_a_node_has_it() -> None:
+    async def story(world: World) -> tuple[str | None, int]:
+        await do(world, append_some)
         world.kill(NODE)
         world.restart(NODE)
         await trio.sleep(5.0)
-        disk = world.nodes[NODE].disk
-        assert harm_disk(disk, Random(1)) is not None
-        for seed in range(50):
-            harm_disk(disk, Random(seed))  # In the end there is nothing left to harm.
-        newest = max(name for name in disk.names if file_id_of(name) is not None)
-        assert newest not in before
-        return [name for name in before if disk.content(name) != before[name]]
+        [store] = world.cores[NODE].service.stores
+        ledger = max(replica.ledger for replica in store.ledgers if replica.entry_highest >= 0)
+        words = harm_entry(world.nodes[NODE].disk, store, ledger, Random(1))
+        return words, ledger
 
-    assert len(in_a_calm_world(story)) >= 1
+    words, ledger = in_a_calm_world(story)
+
+    assert words is not None
+    assert words.endswith(f"of {ledger}")
 
 
 def test_what_rots_at_one_node_is_repaired_from_the_others() -> None:

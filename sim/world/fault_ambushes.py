@@ -1,0 +1,207 @@
+"""Faults that lie in wait for a moment, and strike there: where protocols are thin.
+
+Most of a history is calm, and a blind fault strikes there. These wait for an event of the trace
+that tells that something is half done: a ledger is being taken over, an append has just been
+answered, an entry has reached one member and not the others, bytes are on their way.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from random import Random
+
+import attrs
+import trio
+
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from sim.world.fault_targets import (
+    clients_alive,
+    cut_off,
+    down,
+    ledgers_now,
+    nodes_harmable,
+    paused,
+    slowed,
+    without_metadata,
+    writers_alive,
+)
+from sim.world.harm import harm_entry
+from sim.world.process import Life
+from sim.world.world import World
+
+Strike = Callable[[World, Random, str, str], AbstractAsyncContextManager[str | None]]
+"""Given where the event happened, and its details; None if it is not the moment."""
+
+_LEDGER_PUT = "put /geolog/default/ledgers/"
+_MEMBER_CHANCE = 0.5
+_ROT_CHANCE = 0.3
+
+
+@attrs.frozen
+class Ambush:
+    """What is waited for, and what is done then."""
+
+    event: str
+    strike: Strike
+
+
+@asynccontextmanager
+async def ambush_takeover(
+    world: World, rng: Random, process: str, details: str
+) -> AsyncIterator[str | None]:
+    """A ledger is taken over: members are late or gone, the old writer wakes up at the end."""
+    record = _newest(world, LedgerState.IN_RECOVERY)
+    if record is None or not details.startswith(_LEDGER_PUT) or process in world.nodes:
+        yield None
+        return
+    with ExitStack() as struck:
+        words = [f"{process} takes ledger {record.ledger}"]
+        for writer in writers_alive(world):
+            if writer.host != process and rng.random() < _MEMBER_CHANCE:
+                struck.enter_context(paused(world, writer.host))
+                words.append(f"{writer.host} stands still")
+        words += _strike_members(world, rng, struck, record, process)
+        yield "; ".join(words)
+
+
+@asynccontextmanager
+async def ambush_append(
+    world: World, rng: Random, process: str, details: str
+) -> AsyncIterator[str | None]:
+    """An append was answered a moment ago: its writer is gone, and members are late or gone."""
+    record = _newest(world, LedgerState.OPEN)
+    writers = [one for one in writers_alive(world) if one.host == process]
+    if record is None or not writers or not details.startswith("append"):
+        yield None
+        return
+    [writer] = writers
+    how = rng.choice(("killed", "paused", "cut off"))
+    with ExitStack() as struck:
+        if how == "killed":
+            struck.enter_context(down(world, process, power_loss=False))
+        elif how == "paused":
+            struck.enter_context(paused(world, process))
+        else:
+            struck.enter_context(without_metadata([writer], rng))
+            struck.enter_context(cut_off(world, process, sorted(world.nodes)))
+        words = [f"{process} is {how}"]
+        words += _strike_members(world, rng, struck, record, process)
+        yield "; ".join(words)
+
+
+@asynccontextmanager
+async def ambush_add(
+    world: World, rng: Random, _process: str, _details: str
+) -> AsyncIterator[str | None]:
+    """A member has an entry that others lack: soon it is killed, and they are slow."""
+    record = _newest(world, LedgerState.OPEN)
+    reached = {} if record is None else _highest_entries(world, record)
+    ahead = [host for host in sorted(reached) if reached[host] == max(reached.values())]
+    if not reached or len(ahead) == len(reached):
+        yield None
+        return
+    first = rng.choice(ahead)
+    behind = [host for host in sorted(reached) if host not in ahead]
+    with ExitStack() as struck:
+        for host in behind:
+            if rng.random() < 0.5:
+                struck.enter_context(slowed(world, host))
+            else:
+                struck.enter_context(paused(world, host))
+        # The writer hears of it first.
+        await trio.sleep(rng.random() * 4 * world.options.links.latency_s_across)
+        if first not in world.processes:
+            yield None
+            return
+        struck.enter_context(down(world, first, power_loss=rng.random() < 0.5))
+        yield f"{first} is gone, {', '.join(behind)} slow"
+
+
+@asynccontextmanager
+async def ambush_send(
+    world: World, rng: Random, process: str, details: str
+) -> AsyncIterator[str | None]:
+    """Bytes have just left a client for a node: the connection breaks, at any byte of them."""
+    number, peer, *_ = details.split()
+    streams = [
+        stream
+        for stream in world.network.streams_of(process)
+        if stream.connection == int(number) and stream.under_way_bytes
+    ]
+    if process not in clients_alive(world) or peer not in world.nodes or not streams:
+        yield None
+        return
+    [stream] = streams
+    kept_bytes = rng.choice((0, rng.randint(0, stream.under_way_bytes)))
+    stream.break_after(kept_bytes)
+    yield f"{stream.connection} {stream.host} {stream.peer_host} {kept_bytes}"
+
+
+def _newest(world: World, state: LedgerState) -> LedgerRecord | None:
+    """The newest ledger of the stream in this state."""
+    those = [one for one in ledgers_now(world) if one.state is state and one.segment]
+    return max(those, key=lambda one: one.ledger, default=None)
+
+
+def _highest_entries(world: World, record: LedgerRecord) -> dict[str, int]:
+    """By host: the highest entry that each member of the last fragment has on disk."""
+    reached: dict[str, int] = {}
+    for member in record.fragments[-1].ensemble:
+        core = world.cores.get(member.node_id)
+        process = world.processes.get(member.node_id)
+        if core is None or core.instance != member.instance or process is None:
+            continue
+        if process.life is not Life.RUNNING:
+            continue
+        store = core.service.store_of(record.ledger)
+        highest = store.ledgers.replica_of(record.ledger).entry_highest
+        is_in_flight = store.entries.is_in_flight(record.ledger, highest)
+        reached[member.node_id] = highest - 1 if is_in_flight else highest
+    return reached
+
+
+def _strike_members(
+    world: World, rng: Random, struck: ExitStack, record: LedgerRecord, process: str
+) -> list[str]:
+    """Some members of the ledger's last fragment, each in its own way."""
+    words: list[str] = []
+    for member in record.fragments[-1].ensemble:
+        host = member.node_id
+        if host not in world.cores or rng.random() > _MEMBER_CHANCE:
+            continue
+        how = rng.choice(("reset", "cut", "slow", "killed", "restarted", "without power"))
+        if how == "reset":
+            world.network.reset(process, host)
+        elif how == "cut":
+            struck.enter_context(cut_off(world, process, [host]))
+        elif how == "slow":
+            struck.enter_context(slowed(world, host))
+        elif how == "restarted":
+            rotten = _rot(world, rng, record.ledger, host)
+            words += [rotten] if rotten else []
+            world.kill(host)
+            world.restart(host)
+        else:
+            struck.enter_context(down(world, host, power_loss=how == "without power"))
+        words.append(f"{host} {how}")
+    return words
+
+
+def _rot(world: World, rng: Random, ledger: LedgerId, host: str) -> str | None:
+    """Harm what the node has of the ledger's end, if its disk may be harmed."""
+    if host not in nodes_harmable(world) or rng.random() > _ROT_CHANCE:
+        return None
+    core = world.cores[host]
+    harmed = harm_entry(world.nodes[host].disk, core.service.store_of(ledger), ledger, rng)
+    if harmed is not None:
+        world.harmed.add(core.instance)
+    return harmed
+
+
+AMBUSHES: dict[str, Ambush] = {
+    "ambush-takeover": Ambush("meta-answer", ambush_takeover),
+    "ambush-append": Ambush("done", ambush_append),
+    "ambush-add": Ambush("disk-sync", ambush_add),
+    "ambush-send": Ambush("send", ambush_send),
+}
+"""By name, as options and trace have it."""
