@@ -65,6 +65,7 @@ async def open_partition_writers(
                 config=config,
                 now_us=now_us,
                 on_progress=partial(on_progress, name),
+                nursery=nursery,
             )
             writers.append(writer)
             await writer.start()

@@ -113,6 +113,17 @@ class PartitionMetadata:
         await self._metadata.sync(self._paths.owner(name))
         return await self.owner(name)
 
+    async def why_deposed(self, name: PartitionName, owner: OwnerRecord) -> GeologError | None:
+        """What tells whoever was this owner that it is no more; None if it still is.
+
+        FencedError, SealedError, NoSuchStreamError.
+        """
+        try:
+            found = (await self.owner_latest(name)).record
+        except NoSuchStreamError as error:
+            return error
+        return None if found.epoch == owner.epoch else _no_owner(name, found)
+
     async def is_owner_alive(self, owner: OwnerRecord) -> bool:
         """Whether the session of that owner still lives, as far as metadata knows."""
         if not owner.session:

@@ -20,6 +20,7 @@ Which ledger is written, and by which members, is `SegmentSuccession`'s to see t
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -54,6 +55,9 @@ _SNAPSHOT_SHARE = 4
 _LAST_SNAPSHOT_BYTES = 256 << 10
 """With less than this behind the last snapshot no other ends a ledger: it is soon read."""
 
+_REASON_S = 2.0
+"""How long metadata may take to say who took the partition from this owner."""
+
 _LAST_SNAPSHOT_S = 1.0
 """How long a snapshot may take that spares the next owner some reading."""
 
@@ -78,7 +82,9 @@ class PartitionWriter:
         config: PartitionConfig,
         now_us: Callable[[], int],
         on_progress: Callable[[], None],
+        nursery: trio.Nursery,
     ) -> None:
+        """`nursery`: for what is to be found out once the partition was lost."""
         self.name = name
         self._stream = stream
         self._partitions = partitions
@@ -86,6 +92,7 @@ class PartitionWriter:
         self._config = config
         self._now_us = now_us
         self._on_progress = on_progress
+        self._nursery = nursery
         self._first_sequence = taken.first_sequence
         self.acknowledged = taken.state
         self._sent_state = taken.state.copy()
@@ -98,6 +105,7 @@ class PartitionWriter:
         self._since_snapshot_bytes = 0
         self._snapshot_bytes = 0
         self._failure: GeologError | None = None
+        self._is_fenced = False
         self._progress = trio.Event()
         self._segments = SegmentSuccession(
             name, stream, taken.owner, self, partitions=partitions, source=source, config=config
@@ -248,7 +256,7 @@ class PartitionWriter:
         self._send_snapshot(segment)
         last = EntryId(segment.writer.entry_next - 1)
         with trio.move_on_after(_LAST_SNAPSHOT_S):
-            while segment.writer.lac < last and self._failure is None:
+            while segment.writer.lac < last and not self.is_failed:
                 await self._progress.wait()
 
     # What the ledger's writer tells.
@@ -280,10 +288,26 @@ class PartitionWriter:
         self._on_progress()
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
-        """Another owns the partition: what was sent is unknown, what was not is refused."""
+        """The partition was taken: once it is known by whom, or after a moment, this one fails.
+
+        What was sent is unknown then, what was not is refused.
+        """
         segment = self._segments.open
-        if segment is not None and writer is segment.writer:
-            self._fail(FencedError(f"another writer owns {self.name} now: {why}"))
+        if segment is not None and writer is segment.writer and not self.is_failed:
+            fenced = FencedError(f"another writer owns {self.name} now: {why}")
+            self._nursery.start_soon(self._fail_as_deposed, fenced)
+            self._is_fenced = True
+            self._segments.wake()
+
+    async def _fail_as_deposed(self, fenced: FencedError) -> None:
+        """Fail for what metadata says of it, if that comes soon; else as fenced."""
+        self._is_fenced = True
+        failure: GeologError = fenced
+        with trio.move_on_after(_REASON_S), suppress(GeologError):
+            found = await self._partitions.why_deposed(self.name, self.owner)
+            if found is not None and not isinstance(found, FencedError):
+                failure = found
+        self._fail(failure)
 
     def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - It is asked again.
         """Too few members are up: look for others."""
@@ -320,7 +344,7 @@ class PartitionWriter:
     @property
     def is_failed(self) -> bool:
         """Whether nothing more is to be written."""
-        return self._failure is not None
+        return self._failure is not None or self._is_fenced
 
     @property
     def has_sent(self) -> bool:
@@ -360,6 +384,8 @@ class PartitionWriter:
         """Roll, change members, fail over and make ledgers ahead, until it fails."""
         try:
             await self._segments.run()
+        except FencedError as error:
+            await self._fail_as_deposed(error)
         except GeologError as error:
             self._fail(error)
 
@@ -373,9 +399,9 @@ class PartitionWriter:
 
         What metadata does not answer is asked again; the caller bounds that.
         """
-        if self.is_idle and self._failure is None:
+        if self.is_idle and not self.is_failed:
             await self._end_with_snapshot()
-        closing = self._segments.stop(is_clean=self.is_idle and self._failure is None)
+        closing = self._segments.stop(is_clean=self.is_idle and not self.is_failed)
         self._fail(FencedError("this writer is closed"))
         owner = self._segments.owner
         if closing is not None:

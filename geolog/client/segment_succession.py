@@ -126,7 +126,7 @@ class SegmentSuccession:
     def may_send(self) -> bool:
         """Whether the next entry goes to the open segment; if not, it will be told."""
         segment = self.open
-        if segment is None or self.is_rolling:
+        if segment is None or self.is_rolling or self._user.is_failed:
             return False
         if self._is_roll_due(segment):
             self.is_rolling = True

@@ -1,5 +1,7 @@
 """Streams that are sealed: all is there, and nothing comes after it."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -42,11 +44,65 @@ async def test_sealing_fences_who_writes_and_keeps_what_it_was_answered(
                 for _ in range(1000):
                     await writer.append(b"too late")
 
-        assert isinstance(ended.error, geolog.FencedError | geolog.OutcomeUnknownError)
+        assert isinstance(ended.error, geolog.SealedError | geolog.OutcomeUnknownError)
         values = await values_of(other)
         assert values[:5] == numbered(5)
         assert set(values[5:]) <= {b"too late"}
         assert (await other.verify_stream(STREAM)).is_good
+
+
+async def test_a_fenced_writer_hears_what_became_of_its_stream(
+    autojump_clock: MockClock,
+) -> None:
+    """What was sent is unknown, and says why; what comes after is refused for that."""
+
+    async def fenced(end: Callable[[geolog.Log], Awaitable[object]]) -> list[BaseException | None]:
+        async with (
+            open_world() as world,
+            world.cluster.open_client("eu-west", host="other") as other,
+        ):
+            errors: list[BaseException | None] = []
+            with ended_by(geolog.GeologError) as ended:
+                async with world.log.open_writer(STREAM) as writer:
+                    await append_each(writer, numbered(5))
+                    await end(other)
+                    with pytest.raises(geolog.OutcomeUnknownError) as unknown:
+                        await writer.append(b"too late")
+                    errors.append(unknown.value.__cause__)
+                    with pytest.raises(geolog.GeologError) as refused:
+                        await writer.append(b"later still")
+                    errors.append(refused.value)
+            return [*errors, ended.error]
+
+    async def take_over(log: geolog.Log) -> None:
+        async with log.open_writer(STREAM):
+            pass
+
+    for end, kind in (
+        (lambda log: log.seal_stream(STREAM), geolog.SealedError),
+        (lambda log: log.delete_stream(STREAM), geolog.NoSuchStreamError),
+        (take_over, geolog.FencedError),
+    ):
+        assert [type(one) for one in await fenced(end)] == [kind] * 3
+
+
+async def test_a_fenced_writer_does_not_wait_for_metadata_to_hear_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="other") as other,
+    ):
+        with ended_by(geolog.FencedError):
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, numbered(5))
+                await other.seal_stream(STREAM)
+                world.session.cut_off()
+                since_s = trio.current_time()
+                with pytest.raises(geolog.OutcomeUnknownError):
+                    await writer.append(b"too late")
+                assert trio.current_time() - since_s < 5
+                world.session.restore()
 
 
 async def test_sealing_twice_is_told(autojump_clock: MockClock) -> None:
