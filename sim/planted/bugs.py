@@ -170,6 +170,11 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "a new owner does not find out what named writers have in the log",
         [(takeover, "recovered_state", client_bugs.recovered_without_writers)],
     ),
+    "fewer-regions": PlantedBug(
+        27,
+        "while a region is lost, fewer regions are asked for than the ledger says",
+        [(AddWindow, "_release_acked_prefix", client_bugs.release_with_fewer_regions)],
+    ),
     "replacement-anywhere": PlantedBug(
         28,
         "members are replaced by any nodes, whatever their regions",

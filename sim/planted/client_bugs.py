@@ -3,10 +3,12 @@
 from collections import deque
 from collections.abc import Collection, Iterable
 
+import attrs
 import trio
 
 from geolog.client.partition_metadata import ClosingSegment, PartitionMetadata
 from geolog.client.state_recovery import recovered_state
+from geolog.ledger.cluster_nodes import ClusterSeen
 from geolog.ledger.connection import AddSink, NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
@@ -15,11 +17,10 @@ from geolog.ledger.ledger_recovery import _Round
 from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.documents import seal_document
-from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.seam import Operation
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
-from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_change import LedgerChange
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.messages import Answer, Probe, ProbeAnswer
@@ -35,6 +36,7 @@ from topology.replacement import Replacement
 
 _add_nowait = NodeConnection.add_nowait
 _recovered_state = recovered_state
+_release_acked_prefix = AddWindow._release_acked_prefix
 
 # A planted bug reaches into the private state of what it spoils.
 # ruff: noqa: SLF001
@@ -117,15 +119,30 @@ async def recovered_without_writers(
 
 def replace_anywhere(
     _finder: ReplacementFinder,
-    _record: LedgerRecord,
+    record: LedgerRecord,
     slots: Collection[int],
-    nodes: Iterable[NodeRecord],
+    seen: ClusterSeen,
+    excluded: set[InstanceId],
 ) -> Replacement:
     """Take any nodes, wherever they stand."""
-    names = sorted(node.instance for node in nodes)
+    taken = {member.instance for member in record.fragments[-1].ensemble} | excluded
+    names = sorted(set(seen.records) - taken)
     if not names:
         raise NotEnoughNodesError("there is no other node")
     return Replacement(dict(zip(sorted(slots), names, strict=False)), Adherence.STRICT)
+
+
+def release_with_fewer_regions(window: AddWindow) -> list[AdvanceLac]:
+    """Ask for as many regions less as are wholly lost."""
+    rule = window._rule
+    here = {region for slot, region in enumerate(rule.regions) if not window._lost >> slot & 1}
+    regions_count = max(1, rule.config.min_regions - len({*rule.regions} - here))
+    config = attrs.evolve(rule.config, min_regions=regions_count)
+    window._rule = AckRule(config, rule.regions)
+    try:
+        return _release_acked_prefix(window)
+    finally:
+        window._rule = rule
 
 
 def send_nothing_again(window: AddWindow, slot: int) -> list[SendAdd]:

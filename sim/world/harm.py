@@ -12,6 +12,7 @@ from regions.protocol.records import (
     RECORD_HEADER_BYTES,
     FileHeader,
     Kind,
+    Record,
     RecordCodec,
     file_id_of,
     file_name,
@@ -64,9 +65,14 @@ def harm_entry(disk: MemoryDisk, store: Store, ledger: LedgerId, rng: Random) ->
 
 
 def _harm_piece(disk: MemoryDisk, name: str, end: int, rng: Random) -> str:
-    """Harm a bit or a sector of a file, before `end`."""
-    if rng.random() < 0.5:
+    """Harm a bit, of any byte or of a record's header, or a sector of a file, before `end`."""
+    how = rng.choice(("bit", "header", "sector"))
+    if how != "sector":
+        starts = [offset for offset, _ in _records(disk.content(name)) if offset < end]
         offset = rng.randrange(end)
+        if how == "header" and starts:
+            start = rng.choice(starts)
+            offset = rng.randrange(start, min(start + RECORD_HEADER_BYTES, end))
         _flip(disk, name, offset, rng)
         return f"a flipped bit at {offset} of {name}"
     offset = _some_sector(end, rng)
@@ -95,14 +101,19 @@ def _some_sector(end: int, rng: Random) -> int:
 
 def _proven_end(disk: MemoryDisk, name: str) -> int:
     """Where the last mark of a journal file stands that is on disk: all below it surely is."""
-    content = disk.content(name)
+    records = _records(disk.content(name))
+    marks = (offset for offset, record in records if record.kind is Kind.MARK)
+    return max((at for at in marks if disk.is_synced(name, at, RECORD_HEADER_BYTES)), default=0)
+
+
+def _records(content: bytes) -> list[tuple[int, Record]]:
+    """The records of a journal file, with their offsets; none if it cannot be read."""
     try:
         header = FileHeader.decode(content[:DATA_OFFSET])
     except DamagedBytesError:
-        return 0
+        return []
     walk = JournalWalk(RecordCodec(header.file_id, header.salt), DATA_OFFSET, len(content))
     while (window := walk.window()) is not None:
         offset, length = window
         walk.take(offset, content[offset : offset + length])
-    marks = (offset for offset, record in walk.records() if record.kind is Kind.MARK)
-    return max((at for at in marks if disk.is_synced(name, at, RECORD_HEADER_BYTES)), default=0)
+    return list(walk.records())

@@ -20,12 +20,11 @@ _HARSH_SHARE = 0.5
 _HASTY_SHARE = 0.3
 _TIGHT_SHARE = 0.2
 _NAMED_SHARE = 0.4
+_SPARE_SHARE = 0.6
+
+_AMBUSHES = ("ambush-add", "ambush-append", "ambush-send", "ambush-takeover")
 
 _TAKEOVER_FAULTS = (
-    "ambush-add",
-    "ambush-append",
-    "ambush-send",
-    "ambush-takeover",
     "cut-link",
     "cut-writer",
     "isolate-host",
@@ -151,13 +150,14 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     counts = dict.fromkeys(REGION_NAMES[:regions_count], 1)
     for _ in range(rng.choice((0, 1, 2)) + 3 - regions_count):
         counts[rng.choice(REGION_NAMES[:regions_count])] += 1
-    others = sorted(set(fault_kinds) - set(_TAKEOVER_FAULTS))
-    kinds = rng.sample(_TAKEOVER_FAULTS, rng.choice((1, 2, 3)))
+    others = sorted(set(fault_kinds) - {*_AMBUSHES, *_TAKEOVER_FAULTS})
+    kinds = rng.sample(_AMBUSHES, rng.choice((0, 1, 1, 2)))
+    kinds += rng.sample(_TAKEOVER_FAULTS, rng.choice((1, 1, 2)))
     kinds += rng.sample(others, rng.choice((0, 1, 2)))
     return Options(
         shape=Shape(
             nodes_by_region=tuple(counts.items()),
-            quorum=rng.choice(list(_possible_quorums(counts))),
+            quorum=_draw_harsh_quorum(rng, counts),
             writers_count=rng.choice((2, 3)),
             readers_count=1,
         ),
@@ -182,6 +182,13 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
             lies_in_wait=rng.random() < 0.7,
         ),
     )
+
+
+def _draw_harsh_quorum(rng: Random, counts: dict[str, int]) -> QuorumConfig:
+    """Mostly one that leaves a node over: without one no ensemble can change."""
+    quorums = list(_possible_quorums(counts))
+    spare = [one for one in quorums if one.ensemble_size < sum(counts.values())]
+    return rng.choice(spare if spare and rng.random() < _SPARE_SHARE else quorums)
 
 
 def _draw_shape(rng: Random) -> Shape:
