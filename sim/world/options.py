@@ -76,6 +76,8 @@ class Knobs:
     """Appends of a writer before it gives the stream back."""
     rest_s_max: float
     """Longest rest of a writer before it takes the stream again."""
+    spread_s_max: float = 0.0
+    """Longest rest before an append of a run, while those before it wait for answers."""
     is_upkeep_hasty: bool = False
     """Whether nodes look for garbage, compact and scrub all the time."""
     is_room_tight: bool = False
@@ -170,6 +172,7 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
             pause_s_max=rng.choice((0.02, 0.2)),
             appends_per_tenure=rng.choice((10, 40, 400)),
             rest_s_max=rng.choice((0.5, 2.0, 5.0)),
+            spread_s_max=rng.choice((0.0, 0.01, 0.1)),
             is_upkeep_hasty=rng.random() < _HASTY_SHARE,
             is_room_tight=rng.random() < _TIGHT_SHARE,
             are_writers_named=rng.random() < _NAMED_SHARE,
@@ -230,6 +233,7 @@ def _draw_knobs(rng: Random) -> Knobs:
         pause_s_max=rng.choice((0.02, 0.2, 0.2)),
         appends_per_tenure=rng.choice((10, 40, 400)),
         rest_s_max=rng.choice((0.5, 5.0, 20.0)),
+        spread_s_max=rng.choice((0.0, 0.0, 0.05)),
         is_upkeep_hasty=rng.random() < _HASTY_SHARE,
         is_room_tight=rng.random() < _TIGHT_SHARE,
         are_writers_named=rng.random() < _NAMED_SHARE,

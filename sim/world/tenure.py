@@ -31,6 +31,8 @@ class Tenure:
         sent: list[tuple[Append, geolog.Pending]] = []
         failure: geolog.GeologError | None = None
         for append in appends:
+            if self.calls.knobs.spread_s_max:
+                await trio.sleep(self.calls.rng.random() * self.calls.knobs.spread_s_max)
             try:
                 sent.append((append, self._send(append)))
             except trio.WouldBlock:
