@@ -7,21 +7,29 @@ ensemble can still be placed. Write sets are whole ensembles here, E = W, so onl
 For regions m is one more than may be lost, so that an answer never stands on the lost alone.
 """
 
+import difflib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.placement import Candidate, adherence_of, arrange_regions
-from topology.quorum import ENSEMBLE_SIZE_MAX, Durability, QuorumConfig
+from topology.quorum import (
+    ENSEMBLE_SIZE_MAX,
+    Durability,
+    QuorumConfig,
+    ack_quorum_smallest,
+)
+from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms, PolicyKind
 from topology.window_rule import Adherence, shares_dealt
 
 _NUMBERS = {"one": 1, "two": 2, "1": 1, "2": 2}
 _PROMISE = re.compile(r"(\w+) (node|rack|region)s?(?: and (\w+) nodes?)?")
 _KNOWN = ("1 node", "1 rack", "1 region", "1 region and 1 node", "2 regions")
+"""What can be asked for, the weakest first."""
 _REGIONAL = _KNOWN[:2]
 
 
@@ -49,9 +57,10 @@ class Loss:
             if str(loss) in known:
                 return loss
         what = "a regional stream, which lies in one region" if is_regional else "a stream"
+        nearest = difflib.get_close_matches(text.lower(), known, 1, 0.0)[0]
         raise InvalidArgumentError(
-            f"survive {text!r} is not known for {what}; what can be asked for is"
-            f" {', '.join(repr(one) for one in known)}"
+            f"survive {text!r} is not known for {what}; the nearest is {nearest!r}; what can be"
+            f" asked for is {', '.join(repr(one) for one in known)}"
             " (or give the quorums: ensemble size, write quorum, ack quorum, min regions)"
         )
 
@@ -62,20 +71,52 @@ class SurvivalPlan:
 
     loss: Loss
     quorum: QuorumConfig
-    policy: str
+    placement: PlacementTerms
     explanation: tuple[str, ...]
 
 
 def plan_to_survive(
-    survive: str, candidates: Iterable[Candidate], *, is_regional: bool = False
+    survive: str,
+    candidates: Iterable[Candidate],
+    *,
+    durability: Durability = Durability.REGIONS,
+    is_regional: bool = False,
 ) -> SurvivalPlan:
-    """Derive E, W, A, m, durability and policy from the nodes that are up.
+    """Derive E, W, A, m and policy from the nodes that are up.
 
     For a `regional` stream the candidates are those of its home. InvalidArgumentError for what
-    cannot be asked, NotEnoughNodesError, with the reason, for what cannot hold.
+    cannot be asked, NotEnoughNodesError, with the reason, and the nearest that holds, for what
+    cannot.
     """
     loss = Loss.parse(survive, is_regional=is_regional)
-    counts = _counts(loss, candidates)
+    nodes = sorted(set(candidates))
+    try:
+        return _plan(loss, nodes, durability)
+    except NotEnoughNodesError as error:
+        raise NotEnoughNodesError(f"{error}{_nearest(loss, nodes, durability)}") from None
+
+
+def _nearest(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> str:
+    """What can be promised instead, as the end of a refusal."""
+    if durability is Durability.COUNT and _can_plan(loss, nodes, Durability.REGIONS):
+        return ". With durability 'regions' it can be promised"
+    weaker = reversed(_KNOWN[: _KNOWN.index(str(loss))])
+    for text in weaker:
+        if _can_plan(Loss.parse(text), nodes, durability):
+            return f". What can be promised now is {text!r}"
+    return ""
+
+
+def _can_plan(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> bool:
+    try:
+        _plan(loss, nodes, durability)
+    except NotEnoughNodesError:
+        return False
+    return True
+
+
+def _plan(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> SurvivalPlan:
+    counts = _counts(loss, nodes)
     least = 2 * loss.domains + 1
     if len(counts) < least:
         raise NotEnoughNodesError(
@@ -84,32 +125,17 @@ def plan_to_survive(
             " start nodes in others, or give the quorum sizes"
         )
     for size in _sizes(loss, len(counts)):
-        for config in _configs(loss, size, counts):
+        for config in _configs(loss, size, counts, durability):
             if _holds(loss, config, counts):
-                return SurvivalPlan(
-                    loss, config, _policy(loss), _explained(loss, config, counts)
-                )
+                lines = _explained(loss, config, counts, nodes)
+                return SurvivalPlan(loss, config, _terms(loss, config), lines)
     raise NotEnoughNodesError(_refusal(loss, counts))
 
 
-def quorums_to_survive(survive: str, candidates: Iterable[Candidate]) -> QuorumConfig:
-    """The quorums of `plan_to_survive`, for ensembles that are dealt over regions.
-
-    InvalidArgumentError for a rack: regions take turns first, so two nodes may share one.
-    """
-    plan = plan_to_survive(survive, candidates)
-    if plan.loss.kind == "rack":
-        raise InvalidArgumentError(
-            f"survive {survive!r} cannot be promised where nodes are spread over regions first:"
-            " ask for '1 node', or for '1 region', which is more"
-        )
-    return plan.quorum
-
-
-def _counts(loss: Loss, candidates: Iterable[Candidate]) -> dict[str, int]:
+def _counts(loss: Loss, candidates: Sequence[Candidate]) -> dict[str, int]:
     """How many nodes each domain that may be lost has."""
     found: Counter[str] = Counter()
-    for one in sorted(set(candidates)):
+    for one in candidates:
         match loss.kind:
             case "node":
                 found[one.node] += 1
@@ -135,7 +161,9 @@ def _sizes(loss: Loss, domains: int) -> Iterator[int]:
     yield from (size for size in dict.fromkeys(wanted) if size <= ENSEMBLE_SIZE_MAX)
 
 
-def _configs(loss: Loss, size: int, counts: Mapping[str, int]) -> Iterator[QuorumConfig]:
+def _configs(
+    loss: Loss, size: int, counts: Mapping[str, int], durability: Durability
+) -> Iterator[QuorumConfig]:
     is_regions = loss.kind == "region"
     min_regions = loss.domains + 1 if is_regions else 1
     shares = shares_dealt(counts, size)
@@ -144,14 +172,15 @@ def _configs(loss: Loss, size: int, counts: Mapping[str, int]) -> Iterator[Quoru
     lost_most = max((sum(lost.values()) for lost in _losses(loss, shares)), default=0)
     # A majority; with nodes lost besides, it may be all that is left.
     acks = (size // 2 + 1, *((size - lost_most,) if loss.nodes else ()))
-    for ack in dict.fromkeys(acks):
+    smallest = ack_quorum_smallest(size, min_regions, durability)
+    for ack in dict.fromkeys(max(ack, smallest) for ack in acks):
         if min_regions <= ack <= size:
             yield QuorumConfig(
                 ensemble_size=size,
                 write_quorum=size,
                 ack_quorum=ack,
                 min_regions=min_regions,
-                durability=Durability.REGIONS,
+                durability=durability,
             )
 
 
@@ -206,11 +235,19 @@ def _can_place(loss: Loss, config: QuorumConfig, counts: Mapping[str, int]) -> b
     return loss.kind != "region" or arrange_regions(config, counts) is not None
 
 
-def _policy(loss: Loss) -> str:
-    return "region_aware" if loss.kind == "region" else "rack_aware"
+def _terms(loss: Loss, config: QuorumConfig) -> PlacementTerms:
+    match loss.kind:
+        case "node":
+            return PlacementTerms(policy=PolicyKind.RACK_AWARE)
+        case "rack":  # No two copies may go with one rack.
+            return PlacementTerms(policy=PolicyKind.RACK_AWARE, min_racks=config.write_quorum)
+        case _:
+            return REGION_AWARE_TERMS
 
 
-def _explained(loss: Loss, config: QuorumConfig, counts: Mapping[str, int]) -> tuple[str, ...]:
+def _explained(
+    loss: Loss, config: QuorumConfig, counts: Mapping[str, int], nodes: Sequence[Candidate]
+) -> tuple[str, ...]:
     size, ack, m = config.ensemble_size, config.ack_quorum, config.min_regions
     shares = Counter(share for share in shares_dealt(counts, size).values() if share)
     spread = " and ".join(
@@ -228,12 +265,27 @@ def _explained(loss: Loss, config: QuorumConfig, counts: Mapping[str, int]) -> t
             " trip to the nearest other region that makes up the number"
         )
     else:
-        lines.append(f"an append waits for {ack} of them: no round trip to another region")
+        lines.append(
+            f"an append waits for {ack} of them: no round trip to another region"
+            + _unless_narrow(size, nodes)
+        )
     lines.append(
         f"without any {loss} {ack} copies are left to write to, those lost never held an"
         " entry alone, and a new ensemble still fits the nodes that are up"
     )
     return tuple(lines)
+
+
+def _unless_narrow(size: int, nodes: Sequence[Candidate]) -> str:
+    """Where a writer's own region cannot hold all copies on racks of their own."""
+    racks = Counter(one.region for one in {one.location for one in nodes})
+    narrow = [region for region in sorted(racks) if racks[region] < size]
+    if not narrow:
+        return ", as long as the writer's own has enough racks up"
+    return (
+        f", but for writers in {', '.join(narrow)}: fewer than {size} racks are up there, so"
+        " other regions take part"
+    )
 
 
 def _refusal(loss: Loss, counts: Mapping[str, int]) -> str:

@@ -39,8 +39,14 @@ async def open_log(invocation: Invocation) -> AsyncIterator[Log]:
         cluster=config.cluster,
         region=config.region,
         gateway=config.gateway,
+        zookeeper_regions=_listed(config.zookeeper_regions),
     ) as log:
         yield log
+
+
+def _listed(text: str) -> list[str] | None:
+    """Names between commas; None for no text."""
+    return [name.strip() for name in text.split(",")] if text else None
 
 
 class Patience:

@@ -38,6 +38,10 @@ class CommandConfig:
     zookeeper: str = ""
     """The cluster's ZooKeeper servers, `HOST:PORT,HOST:PORT`, with an optional `/chroot`."""
 
+    zookeeper_regions: str = ""
+    """The region of each of these servers, `us-east,eu-west,…` in their order: then a stream
+    that is to survive a region is refused where ZooKeeper would not."""
+
     cluster: str = "default"
     """The cluster's name: several can share one ZooKeeper."""
 

@@ -13,6 +13,7 @@ from geolog.cli.quantities import parse_bytes, parse_seconds
 from geolog.cli.session import ask
 from geolog.client.bounds import parse_bound
 from geolog.client.descriptions import PartitionDescription, StreamDescription
+from geolog.client.stream_plan import parse_policy
 from topology.survive import Loss
 
 
@@ -26,6 +27,7 @@ def command() -> None:
 Examples:
   geolog stream create shop/orders
   geolog stream create shop/clicks --partitions 4 --retention 7d
+  geolog stream create shop/local --survive '1 rack'
   geolog stream create shop/small --ensemble 3 --write-quorum 3 --ack-quorum 2 --min-regions 2
 """
 )
@@ -37,7 +39,10 @@ Examples:
     help="global: durable in several regions before an append is answered.",
 )
 @click.option(
-    "--survive", metavar="'1 region'", help="What the stream outlives; gives E, W, A, m."
+    "--survive",
+    metavar="'1 region'",
+    help="What the stream outlives, and so E, W, A, m and the policy: '1 node', '1 rack',"
+    " '1 region', '1 region and 1 node' or '2 regions'.",
 )
 @click.option("--ensemble", type=int, metavar="E", help="Nodes of a segment.")
 @click.option("--write-quorum", type=int, metavar="W", help="Copies of an entry.")
@@ -49,6 +54,11 @@ Examples:
     default="regions",
     show_default=True,
     help="Whether an answer waits for M regions too, or for A copies alone.",
+)
+@click.option(
+    "--policy",
+    metavar="NAME",
+    help="default, local_node, rack_aware, region_aware or zone_aware; --survive gives one.",
 )
 @click.option(
     "--segment-size",
@@ -109,6 +119,7 @@ def create(
     ack_quorum: int | None,
     min_regions: int | None,
     durability: Literal["regions", "count"],
+    policy: str | None,
     segment_size: int,
     partitions: int,
     segment_age: float,
@@ -119,14 +130,17 @@ def create(
 ) -> None:
     """Create the stream NAMESPACE/NAME.
 
-    Without --survive and quorum sizes it survives the loss of one region.
+    Without --survive, quorum sizes and another --policy it survives the loss of one region.
+    What was chosen is explained, with its cost.
     """
     sizes = (ensemble, write_quorum, ack_quorum, min_regions)
     if survive is not None and any(size is not None for size in sizes):
         raise click.UsageError("give --survive, or the quorum sizes, not both")
     if survive is not None:
         Loss.parse(survive)
-    if all(size is None for size in sizes):
+    if policy is not None:
+        parse_policy(policy)
+    if all(size is None for size in sizes) and policy in (None, "region_aware"):
         survive = survive or "1 region"
     description = ask(
         lambda log: log.create_stream(
@@ -137,6 +151,7 @@ def create(
             ack_quorum=ack_quorum,
             min_regions=min_regions,
             durability=durability,
+            policy=policy,
             mode=mode,
             segment_bytes=segment_size,
             partitions=partitions,
@@ -157,12 +172,15 @@ def _show(description: StreamDescription) -> None:
         show(description, output)
         return
     document = attrs.asdict(description, recurse=False)
-    del document["partition_list"]
+    del document["partition_list"], document["explanation"]
     if description.retention_s is None:
         document["retention_s"] = "forever"
     if description.retention_bytes is None:
         document["retention_bytes"] = "all"
+    document["survive"] = description.survive or "as its quorums say"
     show(document, output)
+    for line in description.explanation:
+        print(f"  - {line}")
     print()
     show([_partition_row(one) for one in description.partition_list], output)
 

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -30,10 +30,12 @@ async def open_log(
     now_us: Callable[[], int],
     config: LogConfig | None = None,
     metadata_spare: int | None = None,
+    metadata_regions: tuple[str, ...] | None = None,
 ) -> AsyncIterator[Log]:
     """A log over given seams, while the block lasts.
 
-    `metadata_spare`: how many servers of the metadata store can be lost, if that is known.
+    `metadata_spare`: how many servers of the metadata store can be lost, `metadata_regions`:
+    where they stand, a region each; if that is known.
     """
     config = config or LogConfig()
     queue = RepairQueue(metadata, ClusterPaths(cluster), now_us=now_us)
@@ -54,6 +56,7 @@ async def open_log(
             now_us=now_us,
             config=config,
             metadata_spare=metadata_spare,
+            metadata_regions=metadata_regions,
         )
 
 
@@ -67,12 +70,14 @@ async def connect(
     session_timeout_s: float = 6.0,
     config: LogConfig | None = None,
     gateway: Address | str | None = None,
+    zookeeper_regions: Sequence[str] | None = None,
 ) -> AsyncIterator[Log]:
     """Connect to a cluster, while the block lasts.
 
     zookeeper: `HOST:PORT,…[/chroot]`. region: where the caller stands; reads prefer it. via:
     `direct` makes this process the owner of the streams that it writes. gateway: `HOST:PORT` of
     one through which all servers are reached, as from `region`; an emulated WAN has one.
+    zookeeper_regions: the region of each ZooKeeper server, in their order, where known.
     UnavailableError when ZooKeeper is not there.
     """
     if via != "direct":
@@ -96,6 +101,20 @@ async def connect(
             now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
             config=config,
             metadata_spare=(servers_count - 1) // 2,
+            metadata_regions=_checked_regions(zookeeper_regions, servers_count),
         ) as log,
     ):
         yield log
+
+
+def _checked_regions(
+    regions: Sequence[str] | None, servers_count: int
+) -> tuple[str, ...] | None:
+    if regions is None:
+        return None
+    if len(regions) != servers_count:
+        raise InvalidArgumentError(
+            f"zookeeper_regions names {len(regions)} regions ({', '.join(regions)}), there are"
+            f" {servers_count} ZooKeeper servers: name one region for each, in their order"
+        )
+    return tuple(regions)

@@ -32,6 +32,10 @@ class StreamDescription:
     ack_quorum: int
     min_regions: int
     durability: str
+    policy: str
+    """The policy that places its ledgers."""
+    survive: str | None
+    """What it was asked to outlive; None if its quorums were given."""
     segment_bytes: int
     segment_age_s: float
     retention_s: float | None
@@ -42,6 +46,8 @@ class StreamDescription:
     is_sealed: bool
     created_us: int
     partition_list: list[PartitionDescription]
+    explanation: list[str] = attrs.field(factory=list)
+    """When it was made: what was chosen, why, and what it costs, a sentence each."""
 
 
 @attrs.frozen(kw_only=True)

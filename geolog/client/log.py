@@ -32,6 +32,7 @@ from geolog.client.reader import (
 from geolog.client.record import Gap
 from geolog.client.scan import PartitionScan, ReaderConfig
 from geolog.client.stream_catalog import StreamCatalog, StreamExistsError
+from geolog.client.stream_plan import StreamPlanner, StreamWanted
 from geolog.client.stream_settings import changed_settings, check_same, check_settings
 from geolog.client.stream_upkeep import StreamUpkeep, run_retention
 from geolog.client.stream_view import StreamView
@@ -62,9 +63,6 @@ from geolog.protocol.stream_state import (
     parse_target,
 )
 from topology.errors import GeologError, InvalidArgumentError, SealedError
-from topology.placement import Candidate, choose_ensemble
-from topology.quorum import Durability, QuorumConfig
-from topology.survive import quorums_to_survive
 
 _KNOCK_S = 2.0
 
@@ -105,6 +103,7 @@ class Log:
         now_us: Callable[[], int],
         config: LogConfig,
         metadata_spare: int | None,
+        metadata_regions: tuple[str, ...] | None = None,
     ) -> None:
         self.cluster = cluster
         self.region = region
@@ -141,6 +140,13 @@ class Log:
             succession=self._succession,
             now_us=now_us,
         )
+        self._planner = StreamPlanner(
+            metadata=metadata,
+            cluster=cluster,
+            region=region,
+            rng=rng,
+            metadata_regions=metadata_regions,
+        )
         self._view = StreamView(self._catalog, self._partitions, self._ledgers)
 
     def __repr__(self) -> str:
@@ -172,6 +178,7 @@ class Log:
         ack_quorum: int | None = None,
         min_regions: int | None = None,
         durability: str = "regions",
+        policy: str | None = None,
         mode: str = "global",
         partitions: int = 1,
         segment_bytes: int = 64 * 1024 * 1024,
@@ -183,6 +190,8 @@ class Log:
     ) -> StreamDescription:
         """Make a stream: either what it shall `survive`, or its quorums, are given.
 
+        policy: default, local_node, rack_aware, region_aware (unless `survive` takes another)
+        or zone_aware. The answer's `explanation` says what was chosen, why, and its cost.
         partitions: logs of its own that it is made of, each with an order of its own.
         segment_bytes, segment_age_s: when a segment is closed. retention_s, retention_bytes:
         what each partition keeps at least; None keeps all. writer_retention_s: how long a named
@@ -196,12 +205,23 @@ class Log:
             raise InvalidArgumentError(
                 f"mode {mode!r} is not built yet; 'global' ones are durable in several regions"
             )
-        sizes = (ensemble_size, write_quorum, ack_quorum, min_regions)
-        quorum = await self._quorum(survive, sizes, durability)
+        plan = await self._planner.plan(
+            StreamWanted(
+                survive=survive,
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                min_regions=min_regions,
+                durability=durability,
+                policy=policy,
+            )
+        )
         record = StreamRecord(
             name=stream,
             mode=StreamMode.GLOBAL,
-            quorum=quorum,
+            quorum=plan.quorum,
+            placement=plan.placement,
+            survive=plan.survive,
             partitions=partitions,
             segment_bytes=segment_bytes,
             segment_age_s=segment_age_s,
@@ -217,7 +237,9 @@ class Log:
             if not if_not_exists:
                 raise
             check_same(await self._catalog.read_latest(stream), record)
-        return await self.describe_stream(name)
+        return attrs.evolve(
+            await self.describe_stream(name), explanation=list(plan.explanation)
+        )
 
     async def update_stream(
         self,
@@ -252,27 +274,6 @@ class Log:
             StreamName.parse(name), lambda found: changed_settings(found, given)
         )
         return await self.describe_stream(name)
-
-    async def _quorum(
-        self,
-        survive: str | None,
-        sizes: tuple[int | None, int | None, int | None, int | None],
-        durability: str,
-    ) -> QuorumConfig:
-        if survive is not None:
-            if any(size is not None for size in sizes):
-                raise InvalidArgumentError(
-                    "give either what to survive, or the quorums, not both"
-                )
-            live = await list_live_nodes(self._metadata, self.cluster)
-            return quorums_to_survive(
-                survive, [Candidate(one.instance, one.location) for one in live]
-            )
-        quorum = _given_quorum(sizes, durability)
-        known = await list_known_nodes(self._metadata, self.cluster)
-        candidates = [Candidate(one.instance, one.location) for one in known]
-        choose_ensemble(quorum, candidates, local_region=self.region, rng=self._rng)
-        return quorum
 
     async def seal_stream(self, name: str) -> StreamDescription:
         """Let nothing be appended to the stream any more. SealedError if it is sealed already.
@@ -539,25 +540,3 @@ class Log:
             config=self._config.reader,
         ) as reader:
             yield reader
-
-
-def _given_quorum(
-    sizes: tuple[int | None, int | None, int | None, int | None], durability: str
-) -> QuorumConfig:
-    """The quorums with what was not given filled in: E 3, W = E, A a majority of W, m 1."""
-    ensemble_size, write_quorum, ack_quorum, min_regions = sizes
-    ensemble_size = 3 if ensemble_size is None else ensemble_size
-    write_quorum = ensemble_size if write_quorum is None else write_quorum
-    try:
-        kind = Durability(durability)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"durability {durability!r} is not known; it is 'regions' or 'count'"
-        ) from None
-    return QuorumConfig(
-        ensemble_size=ensemble_size,
-        write_quorum=write_quorum,
-        ack_quorum=write_quorum // 2 + 1 if ack_quorum is None else ack_quorum,
-        min_regions=1 if min_regions is None else min_regions,
-        durability=kind,
-    )

@@ -13,13 +13,13 @@ from geolog.client.descriptions import (
 from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.stream_catalog import StreamCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
+from geolog.ledger.ledger_placement import adherence_as_recorded
 from geolog.protocol.stream_state import (
     PartitionName,
     SegmentRecord,
     StreamName,
     StreamRecord,
 )
-from topology.placement import adherence_of
 
 _AT_ONCE = 64
 
@@ -92,7 +92,7 @@ class StreamView:
             size_bytes=segment.size_bytes,
             ensemble=[member.node_id for member in members],
             regions=regions,
-            adherence=adherence_of(ledger.quorum, regions).value,
+            adherence=adherence_as_recorded(ledger, ledger.fragments[-1]).value,
         )
 
 
@@ -108,6 +108,8 @@ def _description(
         ack_quorum=record.quorum.ack_quorum,
         min_regions=record.quorum.min_regions,
         durability=record.quorum.durability.value,
+        policy=record.placement.policy.value,
+        survive=record.survive or None,
         segment_bytes=record.segment_bytes,
         segment_age_s=record.segment_age_s,
         retention_s=record.retention_s,

@@ -1,8 +1,9 @@
 """Rack-aware placement: every write set spans at least so many racks.
 
 A rack is a whole location. Racks are used one after another before one is used again, the
-client's own first. Where the rule is not enforced and cannot be kept, the racks are spread as
-evenly as they can be, and the adherence says FAIL.
+client's own first, then those of its region: to this policy others are just far away. Where the
+rule is not enforced and cannot be kept, the racks are spread as evenly as they can be, and the
+adherence says FAIL.
 """
 
 import itertools
@@ -124,7 +125,14 @@ class RackAware(RingPolicy):
             first = (node.location for node in self.drawn(list(tree.nodes()), rng))
             counts = dict(places)
             order = [(place, counts[place]) for place in dict.fromkeys(first)]
-        return sorted(order, key=lambda one: one[0] != self.local_location)
+        return sorted(order, key=lambda one: self._distance(one[0]))
+
+    def _distance(self, rack: Location) -> int:
+        """0 for the client's own rack, 1 for those of its region, 2 for the others."""
+        local = self.local_location
+        if local is None or rack.region != local.region:
+            return 2
+        return 0 if rack == local else 1
 
     def _ring(self, size: int, counts: dict[Label, int], rule: WindowRule) -> list[Label]:
         if len(counts) >= size:

@@ -73,6 +73,7 @@ def test_each_setting_tells_which_place_decided_it(tmp_path: Path) -> None:
 
     assert {each.setting.key: each.origin for each in decided} == {
         "zookeeper": "default",
+        "zookeeper_regions": "default",
         "gateway": "default",
         "cluster": f"{file.path}:5 [profile.test]",
         "region": "flag --region",

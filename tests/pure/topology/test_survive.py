@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from tests.pure.topology.notation import quorum_of
 from tests.pure.topology.test_placement import chosen, counts_of, regions_of, up
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
-from topology.placement import Adherence, choose_ensemble
-from topology.quorum import AckRule
-from topology.survive import Loss, plan_to_survive, quorums_to_survive
+from topology.placement import Adherence, Candidate, choose_ensemble
+from topology.quorum import AckRule, Durability, QuorumConfig
+from topology.stream_policy import PlacementTerms, PolicyKind
+from topology.survive import Loss, plan_to_survive
+
+
+def quorums_to_survive(survive: str, candidates: list[Candidate]) -> QuorumConfig:
+    return plan_to_survive(survive, candidates).quorum
 
 
 @pytest.mark.parametrize(
@@ -52,8 +57,40 @@ def test_what_cannot_be_promised_is_refused_with_what_can() -> None:
         quorums_to_survive("3 regions", up("a3 b3 c3"))
     with pytest.raises(InvalidArgumentError, match=r"lies in one region; .*'1 node', '1 rack'"):
         plan_to_survive("1 region", up("a9"), is_regional=True)
-    with pytest.raises(InvalidArgumentError, match="spread over regions first"):
-        quorums_to_survive("1 rack", up("a4 b4"))
+    with pytest.raises(InvalidArgumentError, match="nearest is '1 region'"):
+        plan_to_survive("one regoin", up("a9"))
+
+
+@pytest.mark.parametrize(
+    ("survive", "tree", "nearest"),
+    [
+        ("2 regions", "a3 b3 c3 d3", "1 region and 1 node"),
+        ("1 region and 1 node", "a3 b3 c3", "1 region"),
+        ("1 region", "a5 b5", "1 rack"),
+        ("1 rack", "a4", "1 node"),
+    ],
+)
+def test_a_refusal_says_what_can_be_promised_instead(
+    survive: str, tree: str, nearest: str
+) -> None:
+    with pytest.raises(NotEnoughNodesError, match=f"What can be promised now is '{nearest}'"):
+        plan_to_survive(survive, up(tree))
+
+
+def test_a_lost_rack_takes_one_copy_at_most() -> None:
+    plan = plan_to_survive("1 rack", up("a8 b8"))
+
+    assert plan.placement == PlacementTerms(policy=PolicyKind.RACK_AWARE, min_racks=3)
+
+
+def test_a_promise_by_count_waits_for_so_many_that_no_region_lost_holds_them() -> None:
+    tree = "a4 b4 c4"
+
+    assert plan_to_survive(
+        "1 region", up(tree), durability=Durability.COUNT
+    ).quorum == quorum_of("6/6/4 m2 count")
+    with pytest.raises(NotEnoughNodesError, match="With durability 'regions' it can"):
+        plan_to_survive("2 regions", up("a4 b4 c4 d4 e4"), durability=Durability.COUNT)
 
 
 @given(st.lists(st.integers(1, 6), min_size=3, max_size=5), st.integers(0, 99))

@@ -1,0 +1,155 @@
+"""Streams of every policy over a whole cluster, and what operators forbid while it runs."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.metadata.placement_switches import change_switches
+from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.whole.clusters import STREAM, append_each, numbered, open_world, values_of
+from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.switches import PlacementSwitches
+
+NINE = {"us-east": 3, "eu-west": 3, "ap-northeast": 3}
+
+
+async def turn(cluster: InProcessCluster, *forbidden: str) -> None:
+    """Let an operator forbid placement in these regions, and in no others."""
+    async with cluster.store.open_session(6.0) as metadata:
+        switches = PlacementSwitches(frozenset(forbidden))
+        await change_switches(metadata, "default", lambda _: switches)
+
+
+async def regions_of(log: geolog.Log) -> list[set[str]]:
+    """The regions of each segment's last ensemble."""
+    return [set(one.regions) for one in await log.list_segments(STREAM)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "quorums", "policy"),
+    [
+        ({"survive": "1 node"}, (3, 3, 2, 1), "rack_aware"),
+        ({"survive": "1 rack"}, (3, 3, 2, 1), "rack_aware"),
+        ({"survive": "1 region"}, (6, 6, 4, 2), "region_aware"),
+        ({"survive": "1 region", "durability": "count"}, (6, 6, 4, 2), "region_aware"),
+        ({"policy": "default"}, (3, 3, 2, 1), "default"),
+        ({"policy": "local_node"}, (1, 1, 1, 1), "local_node"),
+        ({"policy": "zone_aware", "min_regions": 2}, (3, 3, 2, 2), "zone_aware"),
+        ({"policy": "rack_aware", "ensemble_size": 5}, (5, 5, 3, 1), "rack_aware"),
+    ],
+)
+async def test_a_stream_is_made_written_and_read_under_each_policy(
+    wanted: dict[str, object], quorums: tuple[int, int, int, int], policy: str
+) -> None:
+    async with (
+        open_in_process_cluster(NINE) as cluster,
+        cluster.open_client("eu-west") as log,
+    ):
+        made = await log.create_stream(STREAM, **wanted)  # type: ignore[arg-type]
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(5))
+        (segment,) = await log.list_segments(STREAM)
+
+        found = (made.ensemble_size, made.write_quorum, made.ack_quorum, made.min_regions)
+        assert (found, made.policy) == (quorums, policy)
+        assert len(made.explanation) >= 3
+        assert segment.adherence == "strict"
+        if policy in ("rack_aware", "local_node"):  # As long as its own region has racks.
+            assert "eu-west" in segment.regions
+        assert await values_of(log) == numbered(5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"survive": "2 regions"}, "What can be promised now is '1 region'"),
+        ({"survive": "1 region", "policy": "rack_aware"}, "kept by policy 'region_aware'"),
+        ({"policy": "rack_aware", "min_regions": 2}, "ask for min_regions 1, or policy 're"),
+        ({"policy": "local_node", "ensemble_size": 2}, "one copy, on one node"),
+        ({"policy": "regoin_aware"}, "the nearest is 'region_aware'"),
+        ({"policy": "zone_aware", "ensemble_size": 4, "write_quorum": 3}, "6 is"),
+        ({"durability": "copies"}, "it is 'regions' or 'count'"),
+    ],
+)
+async def test_what_cannot_be_is_refused_with_what_can(
+    wanted: dict[str, object], message: str
+) -> None:
+    async with (
+        open_in_process_cluster(NINE) as cluster,
+        cluster.open_client("eu-west") as log,
+    ):
+        with pytest.raises((InvalidArgumentError, NotEnoughNodesError), match=message):
+            await log.create_stream(STREAM, **wanted)  # type: ignore[arg-type]
+
+        assert await log.list_streams() == []
+
+
+async def test_an_open_ledger_leaves_a_region_that_is_forbidden_and_comes_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(regions=NINE) as world, world.log.open_writer(STREAM) as writer:
+        await append_each(writer, numbered(3))
+        await turn(world.cluster, "ap-northeast")
+        await trio.sleep(2)
+        await append_each(writer, numbered(3, start=3))
+        await turn(world.cluster)
+        await trio.sleep(2)
+        await append_each(writer, numbered(3, start=6))
+
+        everywhere = set(NINE)
+        assert await regions_of(world.log) == [
+            everywhere,
+            everywhere - {"ap-northeast"},
+            everywhere,
+        ]
+        assert await values_of(world.log) == numbered(9)
+
+
+async def test_a_lost_member_is_not_replaced_by_a_node_of_a_forbidden_region(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster({"us-east": 2, "eu-west": 1, "ap-northeast": 1}) as cluster,
+        cluster.open_client("us-east") as log,
+    ):
+        await log.create_stream(STREAM, ensemble_size=2, ack_quorum=1)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+            (before,) = await log.list_segments(STREAM)
+            (lost,) = (node for node in before.ensemble if not node.startswith("us-east"))
+            (free,) = {"eu-west-1", "ap-northeast-1"} - {lost}
+            await turn(cluster, free.removesuffix("-1"))
+            await cluster.kill(lost)
+            await trio.sleep(30)
+            await append_each(writer, numbered(3, start=3))
+
+        after = (await log.list_segments(STREAM))[-1].ensemble
+        assert set(after) == {"us-east-1", "us-east-2"}
+        assert await values_of(log) == numbered(6)
+
+
+async def test_a_region_that_is_forbidden_before_the_writer_comes_gets_nothing() -> None:
+    async with open_world(regions=NINE) as world:
+        await turn(world.cluster, "us-east")
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+
+        assert await regions_of(world.log) == [{"eu-west", "ap-northeast"}]
+
+
+async def test_where_all_but_one_region_are_forbidden_a_stream_of_two_cannot_begin() -> None:
+    async with open_world(regions=NINE) as world:
+        await turn(world.cluster, "us-east", "eu-west")
+
+        with pytest.raises(NotEnoughNodesError, match="placement is forbidden in eu-west, us"):
+            async with world.log.open_writer(STREAM):
+                pass
+
+
+async def test_a_promise_counts_no_forbidden_region() -> None:
+    async with open_world(regions=NINE) as world:
+        await turn(world.cluster, "us-east")
+
+        with pytest.raises(NotEnoughNodesError, match="Placement is forbidden in us-east"):
+            await world.log.create_stream("shop/other", survive="1 region")
