@@ -128,7 +128,7 @@ async def _show(
     ):
         async with open_log(invocation) as log:
             look = await PlacementLook.begin(log.access, name)
-            table = PlacementTable(look.regions(), look.seen.forbidden_regions)
+            table = PlacementTable(look.regions(), look.seen.place.forbidden_regions)
             while (fragments := await look.next_fragments()) is not None:
                 patience.progressed()
                 progress.at(look.totals.segments, look.segments_count)
@@ -255,7 +255,8 @@ def _report_lines(report: PlacementRepairReport) -> Iterator[str]:
 
 def _report_document(report: PlacementRepairReport) -> dict[str, object]:
     fields = attrs.asdict(report, recurse=False)
-    return {**fields, "fragments_moved": fields.pop("moves"), "is_complete": report.is_complete}
+    moved = fields.pop("moves")  # Of this name are the moves themselves.
+    return {**fields, "fragments_moved": moved, "is_complete": report.is_complete}
 
 
 def _judge_remaining(report: PlacementRepairReport) -> None:

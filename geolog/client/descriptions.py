@@ -81,7 +81,61 @@ class NodeDescription:
     region: str
     rack: str
     state: str
-    """writable, readonly or down."""
+    """writable, readonly or down; replaced, if its disk was given up and its copies are not all
+    with others yet."""
+
+
+@attrs.define(kw_only=True)
+class PlacementHealth:
+    """Adherence of the fragments that were judged, as they are placed."""
+
+    ledgers: int = 0
+    """That were judged."""
+    is_sample: bool = False
+    """Whether there are more: the newest were judged, and others at random."""
+    strict: int = 0
+    soft: int = 0
+    fail: int = 0
+    disks_given_up: int = 0
+    """Fragments that still name a disk that was given up."""
+    repairable: int = 0
+    """Closed fragments that `geolog placement repair` can make better now."""
+    streams: dict[str, int] = attrs.field(factory=dict)
+    """Streams with fragments that can be made better, or fail, and how many: the worst ten."""
+    streams_count: int = 0
+    """How many such streams there are in all."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether no fragment fails its policy, or names a disk that was given up."""
+        return not (self.fail or self.disks_given_up)
+
+    def told(self) -> str | None:
+        """What a person should know, with the next step; None if there is nothing to do."""
+        if not self.streams_count:
+            return None
+        found = [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.fail, "fail"),
+                (self.soft, "are soft"),
+                (self.disks_given_up, "name a disk that was given up"),
+            )
+            if count
+        ]
+        of = f"of {self.ledgers:,} ledgers that were drawn" if self.is_sample else "in all"
+        names = ", ".join(f"{name} ({count:,})" for name, count in self.streams.items())
+        if self.streams_count > len(self.streams):
+            names += f" and {self.streams_count - len(self.streams):,} more"
+        next_step = (
+            f"`geolog placement repair` mends {self.repairable:,}"
+            if self.repairable
+            else "`geolog placement show STREAM --problems` says what stands in the way"
+        )
+        return (
+            f"fragments do not adhere to their policies, {', '.join(found)} {of}: {names};"
+            f" {next_step}"
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -90,6 +144,8 @@ class HealthReport:
 
     is_healthy: bool
     reasons: list[str]
+    advice: list[str]
+    """What should be done some time, though all is well."""
     regions_spare: int
     """How many more regions can be lost with every stream still readable and writable."""
     nodes_live: int
@@ -97,5 +153,7 @@ class HealthReport:
     regions: dict[str, int]
     """Nodes that are up, by region."""
     streams: int
+    placement: PlacementHealth
+    """How fragments lie, closed and open ones."""
     metadata: str
     """State of the session with the metadata store."""

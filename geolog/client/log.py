@@ -7,21 +7,21 @@ from functools import partial
 from typing import Literal
 
 import attrs
-import trio
 
 from geolog.background import open_background
 from geolog.client.bounds import EARLIEST, Bound
 from geolog.client.cluster_access import ClusterAccess
+from geolog.client.cluster_view import judge_cluster, list_nodes
 from geolog.client.descriptions import (
     HealthReport,
     NodeDescription,
     SegmentDescription,
     StreamDescription,
 )
-from geolog.client.health import StreamState, judge
 from geolog.client.owner import open_partition_writers
 from geolog.client.partition_config import PartitionConfig
 from geolog.client.partition_metadata import PartitionMetadata
+from geolog.client.placement_health import LEDGERS_JUDGED_MAX
 from geolog.client.read_back import BatchReadBack
 from geolog.client.reader import (
     Reader,
@@ -47,7 +47,6 @@ from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig
 from geolog.ledger.node_pool import NodePool, PoolConfig
 from geolog.ledger.repair_reporter import RepairReporter
-from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import EntryId
@@ -62,9 +61,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     parse_target,
 )
-from topology.errors import GeologError, InvalidArgumentError, SealedError
-
-_KNOCK_S = 2.0
+from topology.errors import InvalidArgumentError, SealedError
 
 
 @attrs.frozen(kw_only=True)
@@ -344,60 +341,19 @@ class Log:
         return record, [record.partition(number)]
 
     async def list_nodes(self) -> list[NodeDescription]:
-        """All storage nodes that ever joined, and whether they are up."""
-        live = {
-            record.instance: record
-            for record in await list_live_nodes(self._metadata, self.cluster)
-        }
-        return [
-            NodeDescription(
-                node_id=record.node_id,
-                instance=record.instance,
-                address=str(record.address),
-                location=str(record.location),
-                region=record.location.region,
-                rack=record.location.rack,
-                state=live[record.instance].state.value if record.instance in live else "down",
-            )
-            for record in await list_known_nodes(self._metadata, self.cluster)
-        ]
+        """All storage nodes that ever joined, and whether they are up.
 
-    async def health(self) -> HealthReport:
-        """Judge the cluster as it is now."""
-        states = []
-        for name in await self._catalog.names():
-            record = await self._catalog.read(name)
-            for partition in record.partition_names():
-                listed = await self._partitions.last_segment(partition)
-                ledger = None
-                if listed is not None:
-                    ledger = (await self._ledgers.read(listed.record.ledger)).record
-                what = str(name) if record.partitions == 1 else str(partition)
-                states.append(StreamState(what, record.quorum, ledger))
-        return judge(
-            known=await list_known_nodes(self._metadata, self.cluster),
-            live=await self._answering_nodes(),
-            streams=states,
-            metadata=self._metadata.session_state.value,
+        Also disks that were given up, as long as their copies are not all with others.
+        """
+        return await list_nodes(self.access)
+
+    async def health(self, *, every_ledger: bool = False) -> HealthReport:
+        """Judge the cluster as it is now; of very many ledgers a sample, or every one."""
+        return await judge_cluster(
+            self.access,
             metadata_spare=self._metadata_spare,
+            ledgers_max=None if every_ledger else LEDGERS_JUDGED_MAX,
         )
-
-    async def _answering_nodes(self) -> list[NodeRecord]:
-        """The live nodes that answer: a record outlives its node until the session expires."""
-        answering = []
-
-        async def knock(record: NodeRecord) -> None:
-            with trio.move_on_after(_KNOCK_S):
-                try:
-                    await self._pool.link(record.instance).wait_connection()
-                except GeologError:
-                    return  # It counts as down.
-                answering.append(record)
-
-        async with trio.open_nursery() as nursery:
-            for record in await self._pool.live_nodes():
-                nursery.start_soon(knock, record)
-        return sorted(answering, key=lambda record: record.node_id)
 
     async def verify_stream(
         self,

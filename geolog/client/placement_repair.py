@@ -27,7 +27,7 @@ from geolog.client.placement_walk import PlacedSegment, PlacementWalk
 from geolog.ledger.copier import Copier
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
-from geolog.metadata.nodes import NodeRecord
+from geolog.metadata.replaced_nodes import note_moved
 from geolog.protocol.copying import FragmentExtent, final_extents
 from geolog.protocol.fragment_placement import judge_fragment
 from geolog.protocol.ledger_state import LedgerRecord, Member
@@ -77,6 +77,7 @@ class PlacementRepairer:
         walk = await PlacementWalk.begin(self._access, target)
         self._segments_count = walk.segments_count
         await self._see()
+        given_up = [one.instance for one in self._around.replaced if not one.is_moved]
         while (batch := await walk.next_batch()) is not None:
             if trio.current_time() - self._seen_s > _SEEN_S:
                 await self._see()
@@ -85,13 +86,17 @@ class PlacementRepairer:
                     await self._mend(placed, index)
                 self.report.segments += 1
                 self._tell()
+        if target is None and self.report.is_complete and not self.report.is_dry_run:
+            for instance in given_up:  # No ledger of any stream names it any more.
+                await note_moved(self._access.metadata, self._access.cluster, instance)
         return self.report
 
     async def _see(self) -> None:
-        seen = await see_nodes(self._access)
-        self._seen, self._live = seen.nodes, seen.live
-        self._planner = PlacementPlanner(self._seen, self._aims)
-        self._seen_s = trio.current_time()
+        self._around = await see_nodes(self._access)
+        self._seen = self._around.nodes
+        now_s = self._around.cluster.now_s
+        self._planner = PlacementPlanner(self._seen, self._aims, now_s)
+        self._seen_s = now_s
 
     def _tell(self) -> None:
         progress = self._copier.progress
@@ -182,10 +187,13 @@ class PlacementRepairer:
                 f" ({read.record.quorum})",
                 may_pass=False,
             )
-        return await self._change.make(read, extent, changes, answering=set(self._live))
+        return await self._change.make(read, extent, changes, answering=self._around.answering)
 
     def _members_of(self, plan: FragmentPlan) -> dict[int, Member]:
-        return {slot: _member(self._live[instance]) for slot, instance in plan.changes.items()}
+        return {
+            slot: self._around.cluster.member(instance)
+            for slot, instance in plan.changes.items()
+        }
 
     def _note_obstacle(
         self,
@@ -226,10 +234,6 @@ class PlacementRepairer:
 def _extent_at(record: LedgerRecord, index: int) -> FragmentExtent | None:
     """A fragment whose entries are final; None for one that is its writer's."""
     return next((one for one in final_extents(record) if one.index == index), None)
-
-
-def _member(node: NodeRecord) -> Member:
-    return Member(node.instance, node.node_id, node.location)
 
 
 def _move_of(

@@ -5,53 +5,49 @@ from collections.abc import Mapping
 import attrs
 
 from geolog.client.cluster_access import ClusterAccess
-from geolog.metadata.nodes import NodeRecord, NodeState, list_known_nodes
-from geolog.metadata.placement_switches import read_switches
+from geolog.ledger.cluster_nodes import ClusterSeen
+from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.replaced_nodes import ReplacedNode, list_replaced_nodes
 from geolog.protocol.fragment_placement import NodesSeen
 from geolog.protocol.ids import InstanceId
-from topology.membership import Member, Membership, MembershipConfig
-from topology.membership import NodeState as Placeable
-from topology.stream_policy import DEFAULT_LOCATION
-
-_CONFIG = MembershipConfig(default_location=DEFAULT_LOCATION)
+from topology.membership import Member, Membership, NodeState
 
 
 @attrs.frozen
-class ClusterSeen:
-    """The nodes of a cluster at one moment."""
+class PlacementSeen:
+    """The nodes of a cluster at one moment, those included that left, or were given up."""
 
     nodes: NodesSeen
-    live: Mapping[InstanceId, NodeRecord]
-    """Those that are up."""
+    cluster: ClusterSeen
     node_ids: Mapping[str, str]
-    """By instance, also of those that were given up."""
+    """By instance."""
+    replaced: tuple[ReplacedNode, ...]
+
+    @property
+    def answering(self) -> frozenset[InstanceId]:
+        """The instances that are up."""
+        members = self.nodes.members.members
+        return frozenset(InstanceId(node) for node, one in members.items() if one.is_up)
 
 
-async def see_nodes(access: ClusterAccess) -> ClusterSeen:
+async def see_nodes(access: ClusterAccess) -> PlacementSeen:
     """All nodes that are or were known, and what operators forbid."""
     known = await list_known_nodes(access.metadata, access.cluster)
     replaced = await list_replaced_nodes(access.metadata, access.cluster)
-    switches = await read_switches(access.metadata, access.cluster)
-    live = {node.instance: node for node in await access.pool.live_nodes()}
+    cluster = await access.pool.nodes.look(access.region)
     departed: list[NodeRecord | ReplacedNode] = [*replaced, *known]
     members: dict[str, Member] = {one.instance: _departed(one) for one in departed}
-    members.update({node.instance: _member(node) for node in live.values()})
+    members.update(cluster.members.members)
     seen = NodesSeen(
-        Membership(_CONFIG, members),
+        Membership(cluster.members.config, members),
         frozenset(one.instance for one in replaced),
-        switches.forbidden_regions,
+        cluster.place,
     )
     node_ids: dict[str, str] = {
-        one.instance: one.node_id for one in [*departed, *live.values()]
+        one.instance: one.node_id for one in [*departed, *cluster.records.values()]
     }
-    return ClusterSeen(seen, live, node_ids)
+    return PlacementSeen(seen, cluster, node_ids, tuple(replaced))
 
 
 def _departed(node: NodeRecord | ReplacedNode) -> Member:
-    return Member(node=node.instance, location=node.location, state=Placeable.DOWN)
-
-
-def _member(node: NodeRecord) -> Member:
-    state = Placeable.WRITABLE if node.state is NodeState.WRITABLE else Placeable.READONLY
-    return Member(node=node.instance, location=node.location, state=state)
+    return Member(node=node.instance, location=node.location, state=NodeState.DOWN)

@@ -28,6 +28,7 @@ from geolog.metadata.replaced_nodes import (
     UnknownNodeError,
     list_replaced_nodes,
     mark_replaced,
+    note_moved,
 )
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
@@ -131,6 +132,9 @@ class NodeReplacer:
             while is_waiting and any(one.may_pass for one in report.remaining):
                 await trio.sleep(_LOOK_EVERY_S)
                 await self._move_all(instances, successor, report)
+        if report.is_complete:
+            for instance in sorted(instances):
+                await note_moved(self._access.metadata, self._access.cluster, instance)
         return report
 
     async def _check_successor(self, node_id: str, successor_id: str) -> None:

@@ -42,6 +42,8 @@ class ReplacedNode:
     node_id: str
     address: Address
     location: Location
+    is_moved: bool = False
+    """Whether it is known that no ledger has it as a member any more."""
 
 
 async def find_replaced_node(
@@ -106,3 +108,18 @@ async def mark_replaced(metadata: Metadata, cluster: str, node_id: str) -> Repla
             if await find_replaced_node(metadata, cluster, known.instance) is None:
                 continue
         return replaced
+
+
+async def note_moved(metadata: Metadata, cluster: str, instance: InstanceId) -> None:
+    """Note that no ledger has this instance as a member any more."""
+    path = ClusterPaths(cluster).node_replaced(instance)
+    while (found := await metadata.find(path)) is not None:
+        replaced = open_document(found.data, ReplacedNode, path=path)
+        if replaced.is_moved:
+            return
+        moved = attrs.evolve(replaced, is_moved=True)
+        try:
+            await metadata.put(path, seal_document(moved), found.version)
+        except (BadVersionError, NoNodeError):
+            continue  # Another noted it, most likely.
+        return

@@ -17,7 +17,7 @@ from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
 from topology.membership import Member as KnownNode
 from topology.membership import Membership, NodeState
 from topology.policy import PlacementPolicy
-from topology.stream_policy import PlacementPlace, policy_of
+from topology.stream_policy import ANYWHERE, PlacementPlace, policy_of
 from topology.window_rule import Adherence
 
 _policy_of = lru_cache(maxsize=64)(policy_of)
@@ -50,8 +50,8 @@ class NodesSeen:
     members: Membership
     replaced: frozenset[str] = frozenset()
     """Instances whose disks were given up."""
-    forbidden_regions: frozenset[str] = frozenset()
-    """Regions in which nothing new is placed."""
+    place: PlacementPlace = ANYWHERE
+    """Where who looks stands, and in which regions nothing new is placed."""
 
     def state_of(self, instance: InstanceId) -> MemberState:
         """How it is; one that nobody knows any more is down."""
@@ -66,16 +66,12 @@ class NodesSeen:
 
     def is_forbidden(self, member: Member) -> bool:
         """Whether it stands in a region in which nothing new is placed."""
-        return self.region_of(member) in self.forbidden_regions
+        return self.region_of(member) in self.place.forbidden_regions
 
     @cached_property
     def unplaceable(self) -> frozenset[str]:
-        """Nodes that take entries, but stand in forbidden regions."""
-        return frozenset(
-            node
-            for node, one in self.members.members.items()
-            if one.location.region in self.forbidden_regions
-        )
+        """The nodes in forbidden regions."""
+        return self.place.excluded(self.members)
 
     @cached_property
     def placed(self) -> Membership:
@@ -90,8 +86,7 @@ class NodesSeen:
 
     def policy_of(self, record: LedgerRecord) -> PlacementPolicy:
         """The policy that a ledger was placed by, in this cluster."""
-        place = PlacementPlace(forbidden_regions=self.forbidden_regions)
-        return _policy_of(record.placement, record.quorum, place)
+        return _policy_of(record.placement, record.quorum, self.place)
 
     def _counting(self, counted: Collection[str]) -> Membership:
         return Membership.of(

@@ -28,8 +28,8 @@ from topology.quorum import QuorumConfig
 from topology.ring_search import PlacementUndecidedError
 from topology.window_rule import Adherence, rank_of
 
-_HOPELESS_MAX = 10_000
-"""Shapes of fragments that are remembered as not to be mended."""
+_SHAPES_MAX = 10_000
+"""Shapes of fragments of which it is remembered whether they can be mended."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +70,7 @@ class PlacementPlanner:
     aims: RepairAims = attrs.field(factory=RepairAims)
     now_s: float = 0.0
     _hopeless: dict[_Shape, FragmentPlan] = attrs.field(factory=dict, init=False)
+    _mendable: dict[_Shape, bool] = attrs.field(factory=dict, init=False)
 
     def plan(self, record: LedgerRecord, index: int) -> FragmentPlan:
         """The fewest changes of one fragment; the same again, as long as the nodes are."""
@@ -86,10 +87,21 @@ class PlacementPlanner:
         )
         plan = search.run(random.Random(f"{record.ledger}/{index}"))
         if not plan.changes:
-            if len(self._hopeless) >= _HOPELESS_MAX:
+            if len(self._hopeless) >= _SHAPES_MAX:
                 self._hopeless.clear()
             self._hopeless[shape] = plan
         return plan
+
+    def is_mendable(self, record: LedgerRecord, index: int) -> bool:
+        """Whether there is a plan that changes anything; asked once for all that are alike."""
+        shape = self._shape_of(
+            self.seen.policy_of(record), record.quorum, record.fragments[index]
+        )
+        if shape not in self._mendable:
+            if len(self._mendable) >= _SHAPES_MAX:
+                self._mendable.clear()
+            self._mendable[shape] = bool(self.plan(record, index).changes)
+        return self._mendable[shape]
 
     def is_leaving(self, fragment: Fragment, slot: int) -> bool:
         """Whether the member of a slot is to go in any case."""

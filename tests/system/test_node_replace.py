@@ -20,7 +20,7 @@ LINES = b"".join(b"line %d\n" % number for number in range(20_000))
 def instances(demo: DemoProcess) -> dict[str, str]:
     nodes = demo.json("node", "ls")
     assert isinstance(nodes, list)
-    return {node["node_id"]: node["instance"] for node in nodes}
+    return {node["node_id"]: node["instance"] for node in nodes if node["state"] != "replaced"}
 
 
 def members(demo: DemoProcess, ledger: int) -> dict[str, tuple[str, object]]:
@@ -47,6 +47,7 @@ def test_an_empty_directory_at_the_same_address_takes_the_place_of_a_lost_one(
         # Nobody is up to take its place yet: the old disk is given up all the same.
         too_early = demo.run("node", "replace", LOST, "--timeout", "500ms")
         nodes_without = instances(demo)
+        states_without = states(demo)
         demo.run("demo", "restart", LOST)
         replaced = demo.run("node", "replace", LOST, "-o", "json")
         new = instances(demo)[LOST]
@@ -64,6 +65,7 @@ def test_an_empty_directory_at_the_same_address_takes_the_place_of_a_lost_one(
     assert b"the old disk of a-storage-1 is given up: it never starts" in too_early.stderr
     assert b"has not come up" in too_early.stderr
     assert LOST not in nodes_without
+    assert "replaced" in states_without
     assert replaced.returncode == 0, replaced.stderr
     report = json.loads(replaced.stdout)
     assert report["is_complete"]

@@ -1,12 +1,14 @@
 """Judging a cluster, and how many regions more it can lose: compared with trying them all."""
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
-from geolog.client.descriptions import HealthReport
-from geolog.client.health import StreamState, judge
+from geolog.client.descriptions import HealthReport, PlacementHealth
+from geolog.client.health import ClusterState, StreamState, judge
 from geolog.metadata.nodes import NodeRecord, NodeState
+from geolog.metadata.replaced_nodes import ReplacedNode
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.transport.seam import Address
@@ -46,14 +48,13 @@ def judged(
     live: list[NodeRecord],
     *streams: StreamState,
     metadata_spare: int | None = None,
+    placement: PlacementHealth | None = None,
+    unmoved: Sequence[ReplacedNode] = (),
 ) -> HealthReport:
-    return judge(
-        known=known,
-        live=live,
-        streams=streams,
-        metadata="connected",
-        metadata_spare=metadata_spare,
+    cluster = ClusterState(
+        known=known, live=live, metadata_spare=metadata_spare, unmoved=unmoved
     )
+    return judge(cluster, streams, placement or PlacementHealth())
 
 
 def test_a_cluster_without_a_node_is_not_healthy() -> None:
@@ -177,3 +178,64 @@ def test_spare_regions_are_what_trying_every_loss_says(
             naive += 1
         report = judged(nodes, nodes, StreamState("s/t", quorum, ledger))
         assert report.regions_spare == naive, [one.node_id for one in ring]
+
+
+def gone(node: NodeRecord) -> ReplacedNode:
+    """A node whose disk was given up."""
+    return ReplacedNode(
+        instance=node.instance,
+        node_id=node.node_id,
+        address=node.address,
+        location=node.location,
+    )
+
+
+def test_closed_fragments_that_can_be_made_better_are_advice_with_the_next_step() -> None:
+    nodes = nodes_of("aabbcc")
+    placement = PlacementHealth(
+        ledgers=7, strict=4, soft=3, repairable=3, streams={"s/t": 3}, streams_count=1
+    )
+    report = judged(nodes, nodes, placement=placement)
+
+    assert report.is_healthy
+    assert report.advice == [
+        "fragments do not adhere to their policies, 3 are soft in all: s/t (3); `geolog"
+        " placement repair` mends 3"
+    ]
+
+
+def test_a_fragment_that_fails_its_policy_is_a_reason() -> None:
+    nodes = nodes_of("aabbcc")
+    placement = PlacementHealth(ledgers=7, fail=1, streams={"s/t": 1}, streams_count=1)
+    report = judged(nodes, nodes, placement=placement)
+
+    assert not report.is_healthy
+    assert "placement show STREAM --problems" in report.reasons[0]
+
+
+def test_fragments_that_are_soft_where_no_better_can_be_had_are_counted_alone() -> None:
+    nodes = nodes_of("aabb")
+    report = judged(nodes, nodes, placement=PlacementHealth(ledgers=7, soft=7))
+
+    assert report.is_healthy
+    assert report.placement.soft == 7
+
+
+def test_a_disk_that_was_given_up_is_told_until_no_ledger_names_it() -> None:
+    nodes = nodes_of("aabbcc")
+    found = PlacementHealth(
+        ledgers=2, soft=2, disks_given_up=2, streams={"s/t": 2}, streams_count=1
+    )
+    named = judged(nodes[1:], nodes[1:], placement=found, unmoved=[gone(nodes[0])])
+    sampled = judged(
+        nodes[1:],
+        nodes[1:],
+        placement=PlacementHealth(is_sample=True),
+        unmoved=[gone(nodes[0])],
+    )
+    over = judged(nodes[1:], nodes[1:], unmoved=[gone(nodes[0])])
+
+    assert "`geolog node replace a-0` goes on" in named.reasons[0]
+    assert "2 name a disk that was given up" in named.reasons[1]
+    assert len(sampled.reasons) == 1
+    assert over.is_healthy

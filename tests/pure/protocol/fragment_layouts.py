@@ -13,7 +13,7 @@ from topology.location import Location
 from topology.membership import Member as KnownNode
 from topology.membership import Membership, MembershipConfig, NodeState
 from topology.quorum import QuorumConfig
-from topology.stream_policy import DEFAULT_LOCATION, PlacementTerms
+from topology.stream_policy import DEFAULT_LOCATION, PlacementPlace, PlacementTerms
 
 _STATES = {
     "-": NodeState.DOWN,
@@ -85,7 +85,8 @@ def layout(
         placement=terms or PlacementTerms(),
     )
     cluster = Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), nodes)
-    return Layout(NodesSeen(cluster, frozenset(replaced), frozenset(forbidden)), record)
+    place = PlacementPlace(forbidden_regions=frozenset(forbidden))
+    return Layout(NodesSeen(cluster, frozenset(replaced), place), record)
 
 
 def _read(letters: str) -> list[tuple[str, str]]:

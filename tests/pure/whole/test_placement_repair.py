@@ -61,7 +61,9 @@ class Repaired:
     report: PlacementRepairReport
 
 
-async def repaired(world: World, *, is_dry_run: bool = False, **aims: bool) -> Repaired:
+async def repaired(
+    world: World, *, target: str | None = STREAM, is_dry_run: bool = False, **aims: bool
+) -> Repaired:
     moves: list[FragmentMove] = []
     repairer = PlacementRepairer(
         world.log.access,
@@ -70,7 +72,7 @@ async def repaired(world: World, *, is_dry_run: bool = False, **aims: bool) -> R
         is_dry_run=is_dry_run,
         on_move=moves.append,
     )
-    return Repaired(moves, await repairer.run(STREAM))
+    return Repaired(moves, await repairer.run(target))
 
 
 async def is_fully_copied(world: World) -> bool:
@@ -159,8 +161,10 @@ async def test_a_disk_that_was_given_up_is_seen_and_its_slots_go_to_others(
         down = [one for one in await seen(world) if one.copies_missing]
         await mark_replaced(world.log.access.metadata, "default", lost)
         given_up = [one for one in await seen(world) if one.why]
+        before = await world.log.health(), await states_of(world, lost)
 
-        outcome = await repaired(world)
+        outcome = await repaired(world, target=None)
+        after = await world.log.health(), await states_of(world, lost)
 
         assert down
         assert {(one.adherence, one.adherence_now) for one in down} == {("strict", "soft")}
@@ -168,8 +172,33 @@ async def test_a_disk_that_was_given_up_is_seen_and_its_slots_go_to_others(
         assert len(outcome.moves) == len(given_up) == len(down)
         assert outcome.report.is_complete
         assert not [one for one in await seen(world) if one.why]
+        assert f"`geolog node replace {lost}` goes on" in before[0].reasons[0]
+        assert (before[0].placement.disks_given_up, before[1]) == (len(down), ["replaced"])
+        assert after[0].is_healthy, after[0].reasons
+        assert after[1] == []
         assert await is_fully_copied(world)
         assert await values_of(world.log) == values
+
+
+async def states_of(world: World, node_id: str) -> list[str]:
+    """How `node ls` shows the nodes of that id."""
+    return [one.state for one in await world.log.list_nodes() if one.node_id == node_id]
+
+
+async def test_health_advises_a_repair_of_what_was_written_without_a_region(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without("ap-northeast") as (world, _):
+        before = await world.log.health()
+        await repaired(world)
+        after = await world.log.health(every_ledger=True)
+
+        count = before.placement.soft
+        assert before.is_healthy
+        assert count
+        assert f"`geolog placement repair` mends {count}" in before.advice[0]
+        assert before.placement.streams == {STREAM: count}
+        assert (after.advice, after.placement.soft) == ([], 0)
 
 
 async def test_a_region_that_does_not_come_back_is_replaced_as_far_as_can_be(

@@ -139,6 +139,10 @@ async def test_an_empty_disk_at_the_same_address_takes_the_place_of_a_lost_one(
 
         report = await replaced_by_itself(world, lost)
 
+        states = [
+            one.state for one in await world.log.list_nodes() if one.node_id == lost.node_id
+        ]
+        assert states == ["writable"]
         successor = await node_named(world, lost.node_id)
         assert (report.is_complete, report.fragments_changed, report.ledgers) == (
             True,
