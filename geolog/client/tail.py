@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from geolog.client.partition_metadata import PartitionMetadata
-from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool
@@ -69,7 +69,7 @@ class TailFinder:
                 return PartitionEnd(0, 0, 0, 0)
             last = listed.record
             if not last.is_completed:
-                found = await self._end_of_open(name, last)
+                found = await self._end_of_listed(name, last)
                 if found is None:
                     continue  # It was closed meanwhile: there may be a successor.
                 return found
@@ -83,6 +83,24 @@ class TailFinder:
                 last.last_append_time_us,
             )
 
+    async def _end_of_listed(
+        self, name: PartitionName, segment: SegmentRecord
+    ) -> PartitionEnd | None:
+        """The end, if it lies in this segment, which may have been completed and trimmed since.
+
+        NoSuchLedgerError when the list still ends with it: that cannot be.
+        """
+        try:
+            return await self._end_of_open(name, segment)
+        except NoSuchLedgerError:
+            if await self._is_last(name, segment):
+                raise
+            return None
+
+    async def _is_last(self, name: PartitionName, segment: SegmentRecord) -> bool:
+        listed = await self._partitions.last_segment(name)
+        return listed is not None and listed.record.segment == segment.segment
+
     async def _end_of_open(
         self, name: PartitionName, segment: SegmentRecord
     ) -> PartitionEnd | None:
@@ -92,8 +110,7 @@ class TailFinder:
             if end is None:
                 return None
             return await self._end_at(segment, ledger, end)
-        again = await self._partitions.last_segment(name)
-        if again is None or again.record.segment != segment.segment:
+        if not await self._is_last(name, segment):
             return None
         assert ledger.last_entry is not None
         return await self._end_at(segment, ledger, EntryId(ledger.last_entry + 1))

@@ -13,7 +13,7 @@ from geolog.client.partition_metadata import (
     VersionedSegment,
 )
 from geolog.client.state_recovery import recovered_state
-from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool
@@ -21,7 +21,7 @@ from geolog.protocol.ids import Sequence
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
-from topology.errors import DamagedBytesError, GeologError
+from topology.errors import DamagedBytesError, DataLostError, GeologError
 
 
 @attrs.frozen
@@ -67,8 +67,18 @@ class Succession:
         """Close the ledger that may be open, store its segment's end: the partition's state.
 
         Only the last ledger of the list can be open: each is listed in the step that closes the
-        one before it.
+        one before it. FencedError if others own the partition now: they may have gone on, and
+        trimmed what was the last.
         """
+        try:
+            return await self._end_listed(name, owner)
+        except (DamagedBytesError, DataLostError, NoSuchLedgerError):
+            why = await self.partitions.why_deposed(name, owner.record)
+            if why is not None:
+                raise why from None
+            raise
+
+    async def _end_listed(self, name: PartitionName, owner: VersionedOwner) -> PartitionState:
         listed = await self.partitions.last_segment(name)
         if listed is None:
             return PartitionState()
@@ -89,6 +99,11 @@ class Succession:
         assert closed.last_entry is not None
         if closed.last_entry < 0:
             _go_on_behind_nothing(state, last)
+        if state.sequence_next < last.first_sequence:
+            raise DamagedBytesError(
+                f"{name}: its log ends before sequence {state.sequence_next}, its last segment"
+                f" begins at {last.first_sequence}"
+            )
         completed = last.completed(
             last_entry=closed.last_entry,
             last_sequence=Sequence(state.sequence_next - 1),

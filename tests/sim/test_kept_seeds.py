@@ -1,0 +1,128 @@
+"""Seeds that broke a law once, with the options that they drew then: each defect was mended."""
+
+import pytest
+
+from sim.world.options import Hazards, Knobs, Links, Options, Shape
+from sim.world.run import run_seed
+from sim.world.stream_knobs import StreamKnobs
+from topology.quorum import QuorumConfig
+
+KEPT = {
+    "an owner that was deposed while it took over took what others trimmed for damage": (
+        100218,
+        Options(
+            shape=Shape(
+                nodes_by_region=(("us-east", 1), ("eu-west", 2)),
+                quorum=QuorumConfig(
+                    ensemble_size=3, write_quorum=3, ack_quorum=3, min_regions=2
+                ),
+                writers_count=3,
+                readers_count=1,
+            ),
+            knobs=Knobs(
+                session_timeout_s=2.0,
+                segment_bytes=65536,
+                journal_file_bytes=8388608,
+                value_bytes_max=1000,
+                pipelined_max=1,
+                pause_s_max=0.02,
+                appends_per_tenure=10,
+                rest_s_max=0.5,
+                is_upkeep_hasty=False,
+                is_room_tight=False,
+                are_writers_named=False,
+            ),
+            links=Links(
+                latency_s_within=0.0005,
+                latency_s_across=0.02,
+                jitter=0.1,
+                stall_chance=0.0,
+                sync_s=0.0002,
+            ),
+            hazards=Hazards(
+                chaos_s=20.0,
+                duration_s_max=8.0,
+                strikes_per_s=(("pause-process", 0.2), ("power-loss-node", 0.5)),
+                lies_in_wait=True,
+            ),
+            stream=StreamKnobs(
+                partitions=1,
+                partitions_added=0,
+                segment_age_s=1.0,
+                retention_s=3.0,
+                retention_bytes=None,
+                retention_every_s=1.0,
+                truncation_rest_s_max=1.0,
+                seal_after_s_max=None,
+                answers="durable",
+                keyed_share=1.0,
+                expecting_share=0.0,
+                has_transactions=False,
+                placed_share=0.3,
+                reader_rest_s_max=1.0,
+            ),
+        ),
+    ),
+    "a stream's end was sought in a segment that was completed and trimmed meanwhile": (
+        100412,
+        Options(
+            shape=Shape(
+                nodes_by_region=(("us-east", 2), ("eu-west", 3)),
+                quorum=QuorumConfig(
+                    ensemble_size=4, write_quorum=4, ack_quorum=4, min_regions=1
+                ),
+                writers_count=3,
+                readers_count=1,
+            ),
+            knobs=Knobs(
+                session_timeout_s=2.0,
+                segment_bytes=65536,
+                journal_file_bytes=1048576,
+                value_bytes_max=1000,
+                pipelined_max=40,
+                pause_s_max=0.2,
+                appends_per_tenure=40,
+                rest_s_max=0.5,
+                is_upkeep_hasty=False,
+                is_room_tight=False,
+                are_writers_named=False,
+            ),
+            links=Links(
+                latency_s_within=0.0001,
+                latency_s_across=0.001,
+                jitter=0.1,
+                stall_chance=0.02,
+                sync_s=0.0002,
+            ),
+            hazards=Hazards(
+                chaos_s=10.0,
+                duration_s_max=12.0,
+                strikes_per_s=(("kill-node", 0.2), ("wrong-disk", 0.5)),
+                lies_in_wait=False,
+            ),
+            stream=StreamKnobs(
+                partitions=1,
+                partitions_added=0,
+                segment_age_s=3600.0,
+                retention_s=10.0,
+                retention_bytes=2000,
+                retention_every_s=1.0,
+                truncation_rest_s_max=1.0,
+                seal_after_s_max=None,
+                answers="received",
+                keyed_share=1.0,
+                expecting_share=0.0,
+                has_transactions=False,
+                placed_share=0.3,
+                reader_rest_s_max=0.1,
+            ),
+        ),
+    ),
+}
+"""By what was wrong."""
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_a_seed_that_broke_a_law_keeps_them_all(what: str) -> None:
+    seed, options = KEPT[what]
+    assert run_seed(seed, options=options).violations == []
