@@ -221,6 +221,11 @@ class Ending:
         """Where a partition begins."""
         return self.trims.get(partition, 0)
 
+    def end(self, partition: int) -> int:
+        """Behind its last record, which may be trimmed."""
+        sequences = [one.sequence for one in self.found if one.partition == partition]
+        return max(sequences, default=self.trim(partition) - 1) + 1
+
     def is_trimmed(self, place: Place) -> bool:
         """Whether a record is gone, as it may be."""
         return place[1] < self.trim(place[0])

@@ -15,7 +15,7 @@ def reads_hold_all_before_them(history: History, ending: Ending) -> Iterator[str
     """
     known = known_records(history, ending)
     acknowledged = history.acknowledged()
-    ends = {partition: end_of(items) for partition, items in ending.by_partition().items()}
+    ends = {partition: ending.end(partition) for partition in range(history.partitions[1])}
     for read in history.reads:
         if not read.has_reached_end or not (read.is_of_all or read.start is not None):
             continue
@@ -25,7 +25,7 @@ def reads_hold_all_before_them(history: History, ending: Ending) -> Iterator[str
                 continue
             found = known.get(append.place)
             if read.start is not None and not (
-                found and _is_wanted(read.start, found, ends.get(found.partition, 0))
+                found and _is_wanted(read.start, found, ends[found.partition])
             ):
                 continue
             if not _is_covered(lists.get(append.partition, []), append.sequence or 0):
@@ -159,14 +159,14 @@ def sealed_stays(history: History, ending: Ending) -> Iterator[str]:
     """Law 4: whoever reads a sealed stream to its end comes to the same end."""
     if not history.is_seal_asked:
         return
-    ends = {partition: end_of(items) for partition, items in ending.by_partition().items()}
+    ends = {partition: ending.end(partition) for partition in range(history.partitions[1])}
     for read in history.reads:
         is_late = history.sealed_at is not None and read.begun_at > history.sealed_at
         is_followed = not read.is_of_all and read.start is None
         if not read.has_reached_end or not (is_followed or is_late):
             continue
         for partition, items in read.by_partition().items():
-            if partition in ends and end_of(items) != ends[partition]:
+            if end_of(items) != ends[partition]:
                 yield (
                     f"a read of {read.reader} ended at {end_of(items)} of partition"
                     f" {partition}, which is sealed at {ends[partition]}"

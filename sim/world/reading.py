@@ -11,6 +11,7 @@ from sim.world.process import Process
 
 _FOLLOWED_S_MAX = 5.0
 _RECORDS_BACK_MAX = 20
+_DAWDLING_SHARE = 0.1
 
 
 @attrs.define(eq=False)
@@ -97,7 +98,14 @@ class Reading:
         async with log.open_reader(name, start=start, follow=follow) as reader:
             async for item in reader.items():
                 self._on_item(read, item)
+                await self._dawdle()
         self._on_end(read)
+
+    async def _dawdle(self) -> None:
+        """Now and then rest in the middle of a walk."""
+        rest_s_max = self.calls.stream.reader_rest_s_max
+        if rest_s_max and self.calls.rng.random() < _DAWDLING_SHARE:
+            await self.calls.rest(rest_s_max)
 
     async def _follow(self, log: geolog.Log, read: Read) -> None:
         rng = self.calls.rng
@@ -106,6 +114,7 @@ class Reading:
             async with log.open_reader(STREAM, start=start, follow=True) as reader:
                 async for item in reader.items():
                     self._on_item(read, item)
+                    await self._dawdle()
             self._on_end(read)
             self._on_followed_to_end(read)
 

@@ -39,6 +39,8 @@ class StreamKnobs:
     """Whether records have transaction ids, a few of which go back."""
     placed_share: float = 0.0
     """Share of the walks of readers that begin at a place: a time, a transaction id."""
+    reader_rest_s_max: float = 0.0
+    """Longest rest of a reader in the middle of a walk: what it goes on with may be gone."""
 
     @property
     def is_plain(self) -> bool:
@@ -68,4 +70,5 @@ def draw_stream_knobs(rng: Random) -> StreamKnobs:
         expecting_share=0.2 if rng.random() < _EXPECTING_SHARE else 0.0,
         has_transactions=rng.random() < 0.5,
         placed_share=rng.choice((0.0, 0.3, 0.6)),
+        reader_rest_s_max=rng.choice((0.0, 0.1, 1.0)),
     )
