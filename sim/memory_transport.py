@@ -1,7 +1,7 @@
 """The transport seam in one process: hosts on a network that a test may cut, kill, slow down.
 
 Theory of operation. A connection is two pipes, one per direction. A pipe holds what was sent
-and not yet received, `PIPE_BYTES_MAX` at most, each piece with the time when it arrives; the
+and not yet received, `pipe_bytes_max` at most, each piece with the time when it arrives; the
 sender waits for room, the receiver for a piece whose time has come. Latency is asked once per
 piece, and no piece overtakes another. Everything goes by trio's clock and nothing here is
 random, so that one test has one history.
@@ -70,6 +70,8 @@ class MemoryNetwork:
     """How long a host takes now until it receives what has arrived."""
     receive_bytes_max: Callable[[str], int] = _all_at_once
     """How many bytes a host receives at once now."""
+    pipe_bytes_max: int = PIPE_BYTES_MAX
+    """What a connection holds per direction."""
     observe: Observer = _observe_nothing
     _listeners: "dict[Address, MemoryListener]" = attrs.field(factory=dict, init=False)
     _streams: "dict[MemoryStream, None]" = attrs.field(factory=dict, init=False)
@@ -295,7 +297,7 @@ class MemoryStream:
         return self._network.is_cut(self.peer_host, self.host)
 
     def _push(self, unsent: memoryview) -> int:
-        room_bytes = PIPE_BYTES_MAX - self._outgoing.held_bytes
+        room_bytes = self._network.pipe_bytes_max - self._outgoing.held_bytes
         piece = bytes(unsent[:room_bytes])
         if piece:
             latency_s = self._network.latency_s(self.host, self.peer_host)

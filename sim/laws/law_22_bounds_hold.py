@@ -14,6 +14,12 @@ from sim.world.node import storage_config
 _EVERY_S = 1.0
 """A node's status costs more than other looks do."""
 
+_RECORD_BYTES_MORE = 200
+"""What a record of an entry takes beside its value, at most."""
+
+_SMALL_ANSWERS_BYTES = 4 << 10
+"""What answers without entries take that come while others wait, at most."""
+
 
 @attrs.define
 class BoundsHold:
@@ -22,7 +28,8 @@ class BoundsHold:
     _looked_s: float = -_EVERY_S
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare each node's status with its settings."""
+        """Compare what waits for clients, and now and then all that a node says of itself."""
+        yield from _crowded_connections(now)
         if trio.current_time() - self._looked_s < _EVERY_S:
             return
         self._looked_s = trio.current_time()
@@ -36,6 +43,20 @@ class BoundsHold:
                 bound = config.in_flight_bytes_max + ENTRY_BYTES_MAX
                 if store.journal.in_flight_bytes > bound:
                     yield f"{host} holds {store.journal.in_flight_bytes} bytes for its disk"
+
+
+def _crowded_connections(now: Look) -> Iterator[str]:
+    """What waits for one client: as much as may be, and the answer that came on top."""
+    knobs = now.world.options.knobs
+    entry_bytes = knobs.pipelined_max * (knobs.value_bytes_max + _RECORD_BYTES_MORE)
+    for host, core in sorted(now.world.cores.items()):
+        config = storage_config(now.world.nodes[host], knobs)
+        answer_bytes = max(config.read_bytes_max, entry_bytes) + _SMALL_ANSWERS_BYTES
+        bound = config.outgoing_bytes_max + answer_bytes
+        for connection in core._connections:  # noqa: SLF001 - a law looks at the real thing.
+            waiting_bytes = connection._outbox.waiting_bytes  # noqa: SLF001 - the same.
+            if waiting_bytes > bound:
+                yield f"{host} has {waiting_bytes} bytes for one client; {bound} may wait"
 
 
 def _uses(status: dict[str, int], config: StorageConfig) -> Iterator[tuple[str, int, int]]:

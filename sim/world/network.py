@@ -12,6 +12,9 @@ from sim.world.trace import Trace
 _STALL_S_MIN, _STALL_S_MAX = 0.2, 3.0
 """What TCP takes to send again what was lost: its first time-out, and a few doublings."""
 
+_NARROW_PIPE_BYTES = 8 << 10
+"""Of worlds in which room is tight: what a slow reader does not take waits at the node."""
+
 
 @attrs.define(eq=False)
 class WorldLinks:
@@ -28,13 +31,14 @@ class WorldLinks:
     """By host, of those that are slow now."""
     _across_s: dict[tuple[str, str], float] = attrs.field(factory=dict, init=False)
 
-    def open_network(self) -> MemoryNetwork:
+    def open_network(self, *, is_narrow: bool) -> MemoryNetwork:
         """A network with these links, whose events stand in the trace."""
         return MemoryNetwork(
             latency_s=self.latency_s,
             receive_delay_s=lambda host: self.receive_delays_s.get(host, 0.0),
             receive_bytes_max=self._receive_bytes_max,
             observe=self._observe,
+            pipe_bytes_max=_NARROW_PIPE_BYTES if is_narrow else PIPE_BYTES_MAX,
         )
 
     def latency_s(self, sender: str, receiver: str) -> float:

@@ -82,7 +82,8 @@ def _tight(config: StorageConfig) -> StorageConfig:
         reads_max_all=8,
         follows_max=1,
         follows_max_all=2,
-        outgoing_bytes_max=8 << 10,
+        read_bytes_max=8 << 10,
+        outgoing_bytes_max=4 << 10,
         outgoing_bytes_max_all=16 << 10,
         tail_cache_bytes_max=8 << 10,
     )

@@ -53,7 +53,9 @@ class World:
         self.store = store
         self.queue = RunQueue.install()
         self.links = WorldLinks(options.links, self.chance(seed, "links"), trace)
-        self.network: MemoryNetwork = self.links.open_network()
+        self.network: MemoryNetwork = self.links.open_network(
+            is_narrow=options.knobs.is_room_tight
+        )
         self._disk_rng = self.chance(seed, "disks")
         self._metadata_rng = self.chance(seed, "metadata")
         self.seams = Seams(
