@@ -35,17 +35,21 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
         raise error_of_block
 
 
-async def all_of(asked: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """What each of these returns, in order; they run at the same time.
+async def all_of(
+    asked: Sequence[Callable[[], Awaitable[T]]], *, at_once_max: int | None = None
+) -> list[T]:
+    """What each of these returns, in order; they run at the same time, or so many of them.
 
     The first error ends the others, and comes out as it is.
     """
     found: dict[int, T] = {}
     failures: list[Exception] = []
+    turns = trio.Semaphore(at_once_max or max(1, len(asked)))
 
     async def ask(place: int) -> None:
         try:
-            found[place] = await asked[place]()
+            async with turns:
+                found[place] = await asked[place]()
         except Exception as error:  # noqa: BLE001 - raised again below.
             failures.append(error)
             nursery.cancel_scope.cancel(reason="another has failed")

@@ -5,8 +5,8 @@ record, so that only the owner of the moment can make it. Only what was trimmed 
 the front of the list by anybody: the owner never touches it.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 
 import attrs
 import trio
@@ -364,8 +364,11 @@ class PartitionMetadata:
         """Take the partition from its owner, whoever it is, as its stream is being deleted.
 
         It has none ever after: what a new one wrote would go unseen, or stay without a stream.
-        NoSuchStreamError.
+        Whoever deposes it a second time gets what the first left. NoSuchStreamError.
         """
+        found = await self.owner_latest(name)
+        if found.record.is_deleted:
+            return found
         return await self._dismiss(name, "deleted", is_deleted=True)
 
     async def seal(self, name: PartitionName) -> VersionedOwner:
@@ -445,36 +448,46 @@ class PartitionMetadata:
             return 0
         first_sequence = LogSequence(min(first_sequence, last.record.first_sequence - 1))
         dropped_count = 0
-        numbers = await self.segment_numbers(name)
-        for start in range(0, len(numbers), _DELETED_AT_ONCE):
-            asked = numbers[start : start + _DELETED_AT_ONCE]
-            going = [
-                one.record
-                for one in await self.segments_at(name, asked)
-                if one.record.last_sequence is not None
-                and one.record.last_sequence < first_sequence
-            ]
-            await self._drop(name, going)
-            dropped_count += len(going)
-            if len(going) < len(asked):
-                break
+        async with aclosing(self._segments_from_first(name)) as listed:
+            async for some in listed:
+                going = [
+                    one
+                    for one in some
+                    if one.last_sequence is not None and one.last_sequence < first_sequence
+                ]
+                await self._drop(name, going)
+                dropped_count += len(going)
+                if len(going) < len(some):
+                    break
         return dropped_count
 
     async def drop_all(self, name: PartitionName) -> None:
         """Take all segments from the list, with their ledgers. The partition was deposed."""
-        await self._drop(name, [one.record for one in await self.segments(name)])
+        await self._metadata.sync(self._paths.segments(name))
+        async with aclosing(self._segments_from_first(name)) as listed:
+            async for some in listed:
+                await self._drop(name, some)
+
+    async def _segments_from_first(
+        self, name: PartitionName
+    ) -> AsyncGenerator[list[SegmentRecord], None]:
+        """The list from its front, as many segments at a time as go in one step."""
+        parent = self._paths.segments(name)
+        for bucket in await self._children(parent):
+            numbers = [int(number) for number in await self._children(f"{parent}/{bucket}")]
+            for start in range(0, len(numbers), _DELETED_AT_ONCE):
+                asked = numbers[start : start + _DELETED_AT_ONCE]
+                yield [one.record for one in await self.segments_at(name, asked)]
 
     async def _drop(self, name: PartitionName, segments: list[SegmentRecord]) -> None:
-        """Delete segments, the first ones first, each in one step with its ledger."""
-        for start in range(0, len(segments), _DELETED_AT_ONCE):
-            some = segments[start : start + _DELETED_AT_ONCE]
-            try:
-                await self._metadata.multi(
-                    [one for each in some for one in self._drops(name, each)]
-                )
-            except NoNodeError:  # Another is at it as well.
-                for each in some:
-                    await self._drop_quietly(name, each)
+        """Delete segments with their ledgers, in one step."""
+        try:
+            await self._metadata.multi(
+                [one for each in segments for one in self._drops(name, each)]
+            )
+        except NoNodeError:  # Another is at it as well.
+            for each in segments:
+                await self._drop_quietly(name, each)
 
     def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
         return [

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import attrs
+
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
@@ -46,6 +48,7 @@ class StreamCatalog:
         try:
             await self._metadata.multi(operations)
         except NodeExistsError:
+            await self.read_latest(name)  # It may be half deleted: that is said first.
             raise StreamExistsError(
                 f"stream {str(name)!r} exists already: choose another name, or say that this is"
                 " no error (--if-not-exists)"
@@ -61,8 +64,8 @@ class StreamCatalog:
         ]
 
     async def read(self, name: StreamName) -> StreamRecord:
-        """The stream's settings. NoSuchStreamError."""
-        return (await self._find(name))[0]
+        """The stream's settings. NoSuchStreamError, also for one that is half deleted."""
+        return _living((await self._find(name))[0])
 
     async def read_latest(self, name: StreamName) -> StreamRecord:
         """The same, with all that was written before this call."""
@@ -89,7 +92,7 @@ class StreamCatalog:
         while True:
             await self._metadata.sync(self._paths.stream(name))
             found, version = await self._find(name)
-            record = changed(found)
+            record = changed(_living(found))
             operations: list[Operation] = [
                 Put(self._paths.stream(name), seal_document(record), version)
             ]
@@ -99,6 +102,25 @@ class StreamCatalog:
                 await self._metadata.multi(operations)
             except (BadVersionError, NodeExistsError, NoNodeError):
                 continue  # Somebody changed it meanwhile, or deleted it.
+            return record
+
+    async def begin_delete(self, name: StreamName) -> StreamRecord:
+        """Let nobody use the stream from now on. NoSuchStreamError if it is gone.
+
+        It gets no partitions any more: those that the record tells of are all.
+        """
+        while True:
+            await self._metadata.sync(self._paths.stream(name))
+            found, version = await self._find(name)
+            if found.is_deleted:
+                return found  # Whoever began did not come to the end, or is at it.
+            record = attrs.evolve(found, is_deleted=True)
+            try:
+                await self._metadata.put(
+                    self._paths.stream(name), seal_document(record), version
+                )
+            except (BadVersionError, NoNodeError):
+                continue
             return record
 
     async def names(self) -> list[StreamName]:
@@ -116,8 +138,12 @@ class StreamCatalog:
         except NoNodeError:
             return []
 
+    async def delete_partition(self, name: PartitionName) -> None:
+        """Delete a partition that was deposed, and whose segments are gone."""
+        await self._delete_tree(self._paths.partition(name))
+
     async def delete(self, name: StreamName) -> None:
-        """Delete a stream whose partitions were deposed, and whose segments are gone."""
+        """Delete a stream whose partitions are gone."""
         await self._delete_tree(self._paths.stream(name))
 
     async def _delete_tree(self, path: str) -> None:
@@ -129,3 +155,13 @@ class StreamCatalog:
             return
         except NotEmptyError:
             await self._delete_tree(path)
+
+
+def _living(found: StreamRecord) -> StreamRecord:
+    """The record of a stream that is not being deleted. NoSuchStreamError."""
+    if found.is_deleted:
+        raise NoSuchStreamError(
+            f"stream {str(found.name)!r} is being deleted; if that was interrupted, delete it"
+            f" once more (geolog stream delete {found.name})"
+        )
+    return found

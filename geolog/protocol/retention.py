@@ -9,6 +9,31 @@ from geolog.protocol.stream_state import SegmentRecord
 
 
 @attrs.frozen(kw_only=True)
+class RetainedSegment:
+    """What decides whether a segment goes. One that is not completed has no last record."""
+
+    activated_us: int
+    last_sequence: Sequence | None
+    last_append_time_us: int | None
+    size_bytes: int | None
+
+    @classmethod
+    def of(cls, record: SegmentRecord) -> "RetainedSegment":
+        """The part of a segment's record that matters here."""
+        return cls(
+            activated_us=record.activated_us,
+            last_sequence=record.last_sequence,
+            last_append_time_us=record.last_append_time_us,
+            size_bytes=record.size_bytes,
+        )
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether its end is known and final."""
+        return self.last_sequence is not None
+
+
+@attrs.frozen(kw_only=True)
 class RetentionPolicy:
     """What is kept at least: records as old as this, and as many bytes. None: all of it.
 
@@ -25,7 +50,7 @@ class RetentionPolicy:
         return self.retention_s is None and self.retention_bytes is None
 
     def first_kept(
-        self, newest_first: Listed[SegmentRecord], *, now_us: int
+        self, newest_first: Listed[RetainedSegment], *, now_us: int
     ) -> Sequence | None:
         """The first sequence that is kept, given the segments from the last one back.
 
@@ -43,7 +68,7 @@ class RetentionPolicy:
             kept_bytes += segment.size_bytes or 0
         return None
 
-    def _goes(self, segment: SegmentRecord, kept_bytes: int, now_us: int) -> bool:
+    def _goes(self, segment: RetainedSegment, kept_bytes: int, now_us: int) -> bool:
         if self.retention_bytes is not None and kept_bytes >= self.retention_bytes:
             return True
         if self.retention_s is None or segment.last_append_time_us is None:

@@ -3,24 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
-from geolog.protocol.retention import RetentionPolicy
-from geolog.protocol.stream_state import SegmentRecord
+from geolog.protocol.ids import Sequence
+from geolog.protocol.retention import RetainedSegment, RetentionPolicy
 
 DAY_US = 86400 * 10**6
 
 
-def segments_of(sizes_and_days: list[tuple[int, int]]) -> list[SegmentRecord]:
+def segments_of(sizes_and_days: list[tuple[int, int]]) -> list[RetainedSegment]:
     """Segments of ten records, newest first; each day is when its last record came."""
     found = [
-        SegmentRecord(
-            segment=number + 1,
-            ledger=LedgerId(number + 1),
-            home_epoch=1,
-            first_sequence=Sequence(10 * number),
-            owner_epoch=Epoch(1),
+        RetainedSegment(
             activated_us=0,
-            last_entry=EntryId(9),
             last_sequence=Sequence(10 * number + 9),
             last_append_time_us=day * DAY_US,
             size_bytes=size,

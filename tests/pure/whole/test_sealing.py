@@ -1,12 +1,14 @@
 """Streams that are sealed: all is there, and nothing comes after it."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.protocol.stream_state import PartitionName, StreamName
 from tests.pure.whole.clusters import (
     STREAM,
     append_each,
@@ -56,7 +58,9 @@ async def test_a_fenced_writer_hears_what_became_of_its_stream(
 ) -> None:
     """What was sent is unknown, and says why; what comes after is refused for that."""
 
-    async def fenced(end: Callable[[geolog.Log], Awaitable[object]]) -> list[BaseException | None]:
+    async def fenced(
+        end: Callable[[geolog.Log], Awaitable[object]],
+    ) -> list[BaseException | None]:
         async with (
             open_world() as world,
             world.cluster.open_client("eu-west", host="other") as other,
@@ -144,6 +148,33 @@ async def test_a_sealed_stream_of_partitions_has_none_open(autojump_clock: MockC
             await world.log.update_stream("shop/many", partitions=4)
 
     assert set(states) == {"closed"}
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.04, 0.06, 0.08, 0.1])
+async def test_partitions_that_come_while_a_stream_is_sealed_are_sealed_or_refused(
+    after_s: float, autojump_clock: MockClock
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="other") as other,
+    ):
+        world.cluster.store.round_trip_s = lambda: 0.01
+
+        async def grow() -> None:
+            await trio.sleep(after_s)
+            with suppress(geolog.SealedError):
+                await other.update_stream(STREAM, partitions=5)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(grow)
+            await world.log.seal_stream(STREAM)
+
+        described = await world.log.describe_stream(STREAM)
+        assert described.is_sealed
+        for number in range(described.partitions):
+            name = PartitionName(StreamName.parse(STREAM), number)
+            with pytest.raises(geolog.SealedError):
+                await world.log.access.partitions.take_ownership(name, "anybody")
 
 
 async def test_a_sealed_stream_can_be_truncated_and_deleted(autojump_clock: MockClock) -> None:

@@ -1,0 +1,98 @@
+"""What a retention lets go is found by reading each segment once."""
+
+import random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.client.partition_metadata import PartitionMetadata
+from geolog.client.partition_retention import PartitionRetention
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.repair_reporter import RepairReporter
+from geolog.metadata.documents import seal_document
+from geolog.metadata.memory import MemoryMetadata, open_memory_store
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.repair_queue import RepairQueue
+from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
+from geolog.protocol.retention import RetainedSegment, RetentionPolicy
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName
+
+NAME = PartitionName(StreamName("a", "b"))
+PATHS = ClusterPaths("test")
+
+
+def segment(number: int, size_bytes: int | None, *, is_completed: bool = True) -> SegmentRecord:
+    """One of ten records, the last of which came at `number` seconds."""
+    listed = SegmentRecord(
+        segment=number,
+        ledger=LedgerId(number),
+        home_epoch=1,
+        first_sequence=Sequence(10 * number),
+        owner_epoch=Epoch(1),
+        activated_us=0,
+    )
+    if not is_completed:
+        return listed
+    return listed.completed(
+        last_entry=EntryId(9),
+        last_sequence=Sequence(10 * number + 9),
+        last_append_time_us=number * 1_000_000,
+        last_transaction_id=None,
+        size_bytes=size_bytes,
+    )
+
+
+async def store(metadata: MemoryMetadata, record: SegmentRecord) -> None:
+    await metadata.ensure_path(PATHS.segment_bucket(NAME, record.segment))
+    path = PATHS.segment(NAME, record.segment)
+    found = await metadata.find(path)
+    if found is None:
+        await metadata.create(path, seal_document(record))
+    else:
+        await metadata.put(path, seal_document(record), found.version)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_it_says_what_a_look_at_all_segments_says_and_reads_only_new_ones(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    rng = random.Random(seed)
+    policy = RetentionPolicy(
+        retention_s=rng.choice((None, 30.0, 300.0)), retention_bytes=rng.choice((500, 5000))
+    )
+    async with (
+        open_memory_store() as tree,
+        tree.open_session() as metadata,
+    ):
+        repairs = RepairReporter(RepairQueue(metadata, PATHS, now_us=lambda: 0))
+        partitions = PartitionMetadata(
+            metadata, PATHS, LedgerMetadata(metadata, PATHS, repairs)
+        )
+        retention = PartitionRetention(NAME, policy, partitions)
+        listed: list[SegmentRecord] = []
+        gone_count = 0
+        for turn in range(8):
+            for _ in range(rng.choice((0, 1, 5, 100))):
+                if listed and not listed[-1].is_completed:
+                    listed[-1] = segment(len(listed), rng.randrange(30))
+                    await store(metadata, listed[-1])
+                is_completed = rng.random() < 0.5
+                listed.append(segment(len(listed) + 1, None, is_completed=is_completed))
+                await store(metadata, listed[-1])
+            now_us = len(listed) * 1_000_000 + turn
+            first = await retention.first_kept(now_us=now_us)
+
+            naive = [RetainedSegment.of(one) for one in reversed(listed[gone_count:])]
+            assert first == policy.first_kept(naive, now_us=now_us)
+            if first is not None and rng.random() < 0.5:
+                retention.forget_before(first)
+                gone_count = next(
+                    place for place, one in enumerate(listed) if one.first_sequence >= first
+                )
+                first = None
+            since_s = trio.current_time()
+            tree.round_trip_s = lambda: 1.0
+            assert await retention.first_kept(now_us=now_us) == first
+            tree.round_trip_s = lambda: 0.0
+            assert trio.current_time() - since_s <= 5, "more was read than the list and its end"

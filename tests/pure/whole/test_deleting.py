@@ -1,0 +1,92 @@
+"""Streams that are deleted, at once or, where that was interrupted, when asked once more."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from tests.pure.whole.clusters import World, ended_by, numbered, open_world
+
+MANY = "shop/many"
+
+
+async def make(world: World, partitions: int) -> None:
+    await world.log.create_stream(MANY, survive="1 region", partitions=partitions)
+    async with world.log.open_writer(MANY) as writer:
+        for value in numbered(40):
+            writer.append_nowait(value, key=value)
+
+
+def nodes_in_metadata(world: World) -> set[str]:
+    """What there is of streams and ledgers."""
+    paths = world.cluster.store.tree.nodes
+    return {
+        path
+        for path in paths
+        if "/streams/" in path or (f"/ledgers/{0:012d}/" in path and "/repairs/" not in path)
+    }
+
+
+async def test_of_a_deleted_stream_nothing_is_left(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        before = nodes_in_metadata(world)
+        await make(world, partitions=40)
+        await world.log.delete_stream(MANY)
+
+        assert nodes_in_metadata(world) == before
+        with pytest.raises(geolog.NoSuchStreamError):
+            await world.log.delete_stream(MANY)
+
+
+@pytest.mark.parametrize("after_s", [0.03, 0.05, 0.08, 0.12, 0.16, 0.2])
+async def test_a_stream_that_is_half_deleted_says_so_and_can_be_deleted_whole(
+    after_s: float, autojump_clock: MockClock
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="other") as other,
+    ):
+        before = nodes_in_metadata(world)
+        await make(world, partitions=5)
+        world.cluster.store.round_trip_s = lambda: 0.01
+        with trio.move_on_after(after_s):
+            await other.delete_stream(MANY)
+
+        half = f"geolog stream delete {MANY}"
+        if MANY in await world.log.list_streams():
+            for use in (
+                world.log.describe_stream(MANY),
+                world.log.update_stream(MANY, partitions=9),
+                world.log.seal_stream(MANY),
+                world.log.create_stream(MANY, survive="1 region"),
+            ):
+                with pytest.raises(geolog.NoSuchStreamError, match=half):
+                    await use
+            with ended_by(geolog.NoSuchStreamError):
+                async with world.log.open_writer(MANY):
+                    pass
+            await world.log.delete_stream(MANY)
+        assert nodes_in_metadata(world) == before
+
+
+async def test_two_who_delete_a_stream_do_not_hinder_each_other(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="other") as other,
+    ):
+        await make(world, partitions=5)
+
+        async def delete(log: geolog.Log) -> None:
+            try:
+                await log.delete_stream(MANY)
+            except geolog.NoSuchStreamError:
+                return  # The other was done before this one looked.
+
+        async with trio.open_nursery() as nursery:
+            for log in (world.log, other, world.log, other):
+                nursery.start_soon(delete, log)
+
+        assert MANY not in await world.log.list_streams()
+        await make(world, partitions=2)
