@@ -4,10 +4,8 @@ Production code knows nothing of them. Their numbers are those of the project's 
 breaks one thing that a theory of operation relies on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-
-import attrs
 
 from geolog.client import takeover
 from geolog.client.partition_metadata import PartitionMetadata
@@ -32,24 +30,13 @@ from regions.storage.read_lane import ReadLane
 from regions.storage.replay import Replay
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
+from sim.planted.planted_bug import PlantedBug
+from sim.planted.stream_bugs import STREAM_BUGS
 from sim.world.metadata import WorldMetadata
 from topology.errors import OutcomeUnknownError
 
 # A planted bug reaches into the private state of what it spoils.
 # ruff: noqa: SLF001
-
-Patch = tuple[object, str, object]
-"""What is replaced: of which class or module, which name, by what."""
-
-
-@attrs.frozen
-class PlantedBug:
-    """One defect: its number in the list, what is wrong, and what it replaces."""
-
-    number: int
-    what: str
-    patches: Sequence[Patch]
-
 
 PLANTED_BUGS: dict[str, PlantedBug] = {
     "recovery-read-does-not-fence": PlantedBug(
@@ -231,6 +218,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "the end of a stream is read from a metadata server that may be behind",
         [(WorldMetadata, "sync", client_bugs.sync_nothing)],
     ),
+    **STREAM_BUGS,
 }
 """By name."""
 

@@ -18,7 +18,8 @@ from sim.planted.bugs import PLANTED_BUGS, planted
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
 from sim.world.options import Options, draw_harsh_options
-from sim.world.run import SimReport, run_seed
+from sim.world.run import run_seed
+from sim.world.stream_knobs import draw_stream_knobs
 
 CHAOS_S = 10.0
 """How long faults strike in each history of a hunt, in simulated time."""
@@ -68,17 +69,25 @@ class Hunted:
         ]
 
 
-def options_of_hunt(seed: int) -> Options:
-    """The harsh options that the seed draws, with a chaos of `CHAOS_S`."""
+def options_of_hunt(seed: int, *, is_of_streams: bool = False) -> Options:
+    """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
+
+    The stream is a plain one, unless the hunt is for a bug of what is done to streams.
+    """
     options = draw_harsh_options(Random(f"{seed}/options"), tuple(FAULTS))
+    if is_of_streams:
+        stream = draw_stream_knobs(Random(f"{seed}/stream"))
+        options = attrs.evolve(options, stream=stream)
     return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=CHAOS_S))
 
 
 def hunt(name: str, seeds: Iterable[int]) -> Found | None:
     """Run histories with the bug until one finds it; None when none does."""
     for seeds_count, seed in enumerate(seeds, start=1):
-        report = _run(seed, name)
-        if report.violations and not _run(seed).violations:
+        options = options_of_hunt(seed, is_of_streams=PLANTED_BUGS[name].is_of_streams)
+        with planted(name):
+            report = run_seed(seed, options=options)
+        if report.violations and not run_seed(seed, options=options).violations:
             return Found(seed, seeds_count, report.violations)
     return None
 
@@ -128,11 +137,3 @@ def _hunt_within(name: str, first: int, seeds_max: int, hunt_s_max: float) -> Fo
     now_s = time.monotonic  # noqa: TID251 - A hunt has so much of a real machine's time.
     end_s = now_s() + hunt_s_max
     return hunt(name, takewhile(lambda _: now_s() < end_s, range(first, first + seeds_max)))
-
-
-def _run(seed: int, name: str | None = None) -> SimReport:
-    options = options_of_hunt(seed)
-    if name is None:
-        return run_seed(seed, options=options)
-    with planted(name):
-        return run_seed(seed, options=options)

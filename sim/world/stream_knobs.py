@@ -9,7 +9,7 @@ Answers = Literal["durable", "received", "none"]
 """When an append is answered: once it is durable, once it is received, or never."""
 
 _PLAIN_SHARE = 0.3
-_SEAL_SHARE = 0.15
+_SEAL_SHARE = 0.2
 _GROWTH_SHARE = 0.4
 _EXPECTING_SHARE = 0.3
 
@@ -64,7 +64,7 @@ def draw_stream_knobs(rng: Random) -> StreamKnobs:
         retention_bytes=rng.choice((None, None, 2_000, 20_000, 200_000)),
         retention_every_s=rng.choice((1.0, 5.0)),
         truncation_rest_s_max=rng.choice((None, 1.0, 4.0)),
-        seal_after_s_max=20.0 if rng.random() < _SEAL_SHARE else None,
+        seal_after_s_max=rng.choice((6.0, 20.0)) if rng.random() < _SEAL_SHARE else None,
         answers=rng.choice(("durable", "durable", "received", "received", "none")),
         keyed_share=rng.choice((0.0, 0.7, 1.0)),
         expecting_share=0.2 if rng.random() < _EXPECTING_SHARE else 0.0,

@@ -1,0 +1,19 @@
+"""What a planted bug is: a number, what is wrong, and what it replaces."""
+
+from collections.abc import Sequence
+
+import attrs
+
+Patch = tuple[object, str, object]
+"""What is replaced: of which class or module, which name, by what."""
+
+
+@attrs.frozen
+class PlantedBug:
+    """One defect. From 41 on the numbers are the simulator's own."""
+
+    number: int
+    what: str
+    patches: Sequence[Patch]
+    is_of_streams: bool = False
+    """Whether it shows only where more is done to the stream than to write and read it."""

@@ -1,0 +1,187 @@
+"""Defects of streams: what stands in the place of a good method, and the list of them."""
+
+from collections.abc import Sequence
+
+import trio
+
+from geolog.client import partitioner
+from geolog.client.batch_in_flight import BatchTerms
+from geolog.client.partition_metadata import PartitionMetadata
+from geolog.client.partition_writer import PartitionWriter
+from geolog.client.stream_upkeep import StreamUpkeep
+from geolog.client.walk import PartitionWalk, TrimmedRun
+from geolog.client.writer_lane import RecordFields, WriterLane
+from geolog.client.writer_pending import Receipt
+from geolog.protocol.ids import Sequence as LogSequence
+from geolog.protocol.retention import RetainedSegment, RetentionPolicy
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.wire.batch import SealedBatch
+from sim.planted.planted_bug import PlantedBug
+
+# A planted bug reaches into the private state of what it spoils.
+# ruff: noqa: SLF001
+
+_check = WriterLane.check
+_check_terms = PartitionWriter._check_terms
+_drop = PartitionMetadata._drop
+_go_to = PartitionWalk._go_to
+_truncate = StreamUpkeep.truncate
+_first_kept = RetentionPolicy.first_kept
+_partition_of_key = partitioner.partition_of_key
+
+
+def _forget(_receipt: Receipt, _is_provisional: object) -> None:
+    """Nothing is kept."""
+
+
+said_to_be_final = property(lambda _receipt: False, _forget)
+"""Of a receipt: that it is provisional is not said."""
+
+
+async def drop_one_more(
+    partitions: PartitionMetadata, name: PartitionName, segments: list[SegmentRecord]
+) -> None:
+    """Take one segment more from the list than lies before the trim."""
+    listed = [one.record for one in await partitions.segments(name)]
+    going = {one.segment for one in segments}
+    behind = [one for one in listed if one.is_completed and one.segment not in going]
+    await _drop(partitions, name, segments + behind[:1] if segments else [])
+
+
+async def go_on_silently(walk: PartitionWalk, number: int) -> TrimmedRun | None:
+    """Go on where the partition begins now, and say nothing of it."""
+    await _go_to(walk, number)
+    return None
+
+
+async def truncate_whole_segment(
+    upkeep: StreamUpkeep, name: PartitionName, first_sequence: int
+) -> int:
+    """Cut off the segment of the place as well."""
+    ends = [
+        one.record.last_sequence + 1
+        for one in await upkeep.partitions.segments(name)
+        if one.record.last_sequence is not None
+    ]
+    beyond = [end for end in ends if end >= first_sequence]
+    return await _truncate(upkeep, name, min(beyond, default=first_sequence))
+
+
+async def seal_and_close_nothing(upkeep: StreamUpkeep, name: PartitionName) -> None:
+    """Take the owner away, and leave its ledger open: its appends go on."""
+    await upkeep.partitions.seal(name)
+
+
+def count_open_segment(
+    policy: RetentionPolicy, newest_first: Sequence[RetainedSegment], *, now_us: int
+) -> LogSequence | None:
+    """Believe that the open segment alone is as many bytes as are to be kept."""
+    completed = [one for one in newest_first if one.is_completed]
+    if policy.retention_bytes is not None and completed and len(completed) < len(newest_first):
+        assert completed[0].last_sequence is not None
+        return LogSequence(completed[0].last_sequence + 1)
+    return _first_kept(policy, newest_first, now_us=now_us)
+
+
+def goes_by_first_record(
+    policy: RetentionPolicy, segment: RetainedSegment, kept_bytes: int, now_us: int
+) -> bool:
+    """Let a segment go as soon as its first record is old enough."""
+    if policy.retention_bytes is not None and kept_bytes >= policy.retention_bytes:
+        return True
+    if policy.retention_s is None:
+        return False
+    return segment.activated_us < now_us - policy.retention_s * 1e6
+
+
+def partition_of_older_count(key: bytes, partitions: int) -> int:
+    """Spread keys over one partition less than there are."""
+    return _partition_of_key(key, max(1, partitions - 1))
+
+
+def check_no_transaction_id(lane: WriterLane, fields: RecordFields) -> None:
+    """Let transaction ids go back."""
+    lane._transaction_id = None
+    _check(lane, fields)
+
+
+def check_no_transaction_terms(
+    writer: PartitionWriter, sealed: SealedBatch, terms: BatchTerms
+) -> None:
+    """Let transaction ids go back, also those of a whole batch."""
+    writer._transaction_id = None
+    _check_terms(writer, sealed, terms)
+
+
+async def flush_without_waiting(lane: WriterLane) -> None:
+    """Send what was gathered, and call that durable."""
+    lane.seal()
+    await trio.lowlevel.checkpoint()
+
+
+STREAM_BUGS: dict[str, PlantedBug] = {
+    "one-segment-too-many": PlantedBug(
+        41,
+        "truncation takes one segment from the list that still has records",
+        [(PartitionMetadata, "_drop", drop_one_more)],
+        is_of_streams=True,
+    ),
+    "silent-gap": PlantedBug(
+        42,
+        "a reader that truncation overtakes goes on without a word",
+        [(PartitionWalk, "_go_to", go_on_silently)],
+        is_of_streams=True,
+    ),
+    "truncation-of-whole-segment": PlantedBug(
+        43,
+        "truncation in the middle of a segment cuts all of it off",
+        [(StreamUpkeep, "truncate", truncate_whole_segment)],
+        is_of_streams=True,
+    ),
+    "seal-leaves-ledger-open": PlantedBug(
+        44,
+        "a stream is sealed, and its open ledger takes appends still",
+        [(StreamUpkeep, "_seal", seal_and_close_nothing)],
+        is_of_streams=True,
+    ),
+    "received-as-durable": PlantedBug(
+        45,
+        "what is in memory only is answered as if it were on disk",
+        [(Receipt, "provisional", said_to_be_final)],
+        is_of_streams=True,
+    ),
+    "retention-counts-open-segment": PlantedBug(
+        46,
+        "retention by size takes the open segment for a full one",
+        [(RetentionPolicy, "first_kept", count_open_segment)],
+        is_of_streams=True,
+    ),
+    "retention-by-first-record": PlantedBug(
+        47,
+        "retention by time lets a segment go by the age of its first record",
+        [(RetentionPolicy, "_goes", goes_by_first_record)],
+        is_of_streams=True,
+    ),
+    "key-of-older-count": PlantedBug(
+        48,
+        "keys are spread over fewer partitions than there are",
+        [(partitioner, "partition_of_key", partition_of_older_count)],
+        is_of_streams=True,
+    ),
+    "transaction-ids-unchecked": PlantedBug(
+        49,
+        "transaction ids may go back",
+        [
+            (WriterLane, "check", check_no_transaction_id),
+            (PartitionWriter, "_check_terms", check_no_transaction_terms),
+        ],
+        is_of_streams=True,
+    ),
+    "flush-waits-for-nothing": PlantedBug(
+        50,
+        "a flush returns before what was posted is durable",
+        [(WriterLane, "flush", flush_without_waiting)],
+        is_of_streams=True,
+    ),
+}
+"""By name."""
