@@ -16,7 +16,7 @@ from geolog.cli.output import Plain, plain, print_json, show
 from geolog.cli.quantities import parse_bytes_per_second
 from geolog.cli.session import Patience, ask, open_log, too_slow
 from geolog.client.doubt import DoubtReport, settle_doubts
-from geolog.client.ledger_description import describe_ledger, find_ledger
+from geolog.client.ledger_description import MemberDetails, describe_ledger, find_ledger
 from geolog.client.ledger_entries import (
     details_of,
     ledger_end,
@@ -48,17 +48,7 @@ _LEDGER_COLUMNS = (
     "lac",
     "is_in_repair_queue",
 )
-_MEMBER_COLUMNS = (
-    "fragment",
-    "first_entry",
-    "last_entry",
-    "node_id",
-    "state",
-    "copies",
-    "copies_expected",
-    "corrupt",
-    "unknown",
-)
+_MEMBER_COLUMNS = ("fragment", "entries", "node_id", "state", "copies", "corrupt", "unknown")
 _ENTRY_COLUMNS = (
     "entry",
     "kind",
@@ -106,7 +96,22 @@ def describe(ledger: LedgerId) -> None:
     show(details, output, _LEDGER_COLUMNS)
     if output == "table":
         print()
-        show(details.members, output, _MEMBER_COLUMNS)
+        show([_member_row(one) for one in details.members], output, _MEMBER_COLUMNS)
+
+
+def _member_row(member: MemberDetails) -> dict[str, object]:
+    """One member of one fragment, in a line of 80 columns."""
+    last = "" if member.last_entry is None else member.last_entry
+    has = "?" if member.copies is None else member.copies
+    return {
+        "fragment": member.fragment,
+        "entries": f"{member.first_entry}-{last}",
+        "node_id": member.node_id,
+        "state": member.state,
+        "copies": f"{has} of {member.copies_expected}",
+        "corrupt": member.corrupt,
+        "unknown": member.unknown,
+    }
 
 
 @command.command()

@@ -2,8 +2,9 @@
 
 import base64
 import enum
-import io
 import json
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,10 +14,19 @@ import attrs
 
 from geolog.cli.quantities import short_bytes, short_seconds
 from geolog.cli.settings import Output
+from geolog.cli.table import Cell, Paint, Tone, document_lines, list_lines, unpainted
 from geolog.protocol.ids import DLSN, Position
 
 # Named as the options that set them.
 _LABELS = {"segment_bytes": "segment size", "size_bytes": "size"}
+
+_TONES: dict[tuple[str, str], Tone] = {
+    **{("state", text): "good" for text in ("up", "writable")},
+    **{("state", text): "bad" for text in ("cut", "down", "paused", "replaced", "silent")},
+    **{(name, "yes"): "good" for name in ("good", "is_complete", "is_healthy", "is_settled")},
+    **{(name, "no"): "bad" for name in ("good", "is_complete", "is_healthy", "is_settled")},
+}
+_SGR = {"head": "1", "good": "32", "bad": "31"}
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
@@ -63,38 +73,44 @@ def print_json(document: Plain) -> None:
 
 
 def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
-    from rich.console import Console  # Slow to import, and only people need it.
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=False)
     match document:
         case []:
             print(empty, file=sys.stderr)
             return
         case [dict() as first, *_]:
-            table.show_header = True
             names = list(columns or first)
-            for name in names:
-                table.add_column(_label(name), overflow="fold")
-            for item in document:
-                assert isinstance(item, dict)
-                table.add_row(*(_cell_of(name, item.get(name)) for name in names))
+            rows = [
+                [_cell_of(name, item.get(name)) for name in names]
+                for item in document
+                if isinstance(item, dict)
+            ]
+            lines = list_lines([_label(name) for name in names], rows, *_medium())
         case [*items]:
-            for item in items:
-                table.add_row(_cell(item))
+            lines = (line for item in items for line in _text(item).split("\n"))
         case dict():
-            for name in columns or document:
-                table.add_row(f"[bold]{_label(name)}[/]", _cell_of(name, document.get(name)))
+            pairs = [
+                (_label(name), _cell_of(name, document.get(name)))
+                for name in columns or document
+            ]
+            lines = document_lines(pairs, *_medium())
         case other:
-            table.add_row(_cell(other))
-    if sys.stdout.isatty():
-        Console(highlight=False, emoji=False).print(table)
-        return
-    # Redirected, a table keeps its lines whole: they are for grep then.
-    console = Console(width=1000, highlight=False, emoji=False, file=io.StringIO())
-    with console.capture() as capture:
-        console.print(table)
-    sys.stdout.writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
+            lines = iter([_text(other)])
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _medium() -> tuple[int | None, Paint]:
+    """How wide stdout is, if it is a terminal, and how it is painted.
+
+    Redirected, a table keeps its lines whole: they are for grep then.
+    """
+    if not sys.stdout.isatty():
+        return None, unpainted
+    has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return shutil.get_terminal_size().columns, _paint if has_colours else unpainted
+
+
+def _paint(text: str, tone: Tone) -> str:
+    return f"\x1b[{_SGR[tone]}m{text}\x1b[0m" if tone in _SGR else text
 
 
 def _label(name: str) -> str:
@@ -104,10 +120,15 @@ def _label(name: str) -> str:
     return name.removesuffix("_us").removesuffix("_s").removesuffix("_per").replace("_", " ")
 
 
-def _cell_of(name: str, value: Plain) -> str:
+def _cell_of(name: str, value: Plain) -> Cell:
     """A value under its name: times of day, times, sizes and rates are written out."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _cell(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Cell(_quantity(name, value), is_number=True)
+    text = _text(value)
+    return Cell(text, tone=_TONES.get((name, text), "plain"))
+
+
+def _quantity(name: str, value: float) -> str:
     words = name.rpartition(".")[2].split("_")
     if words[-1] == "us":
         moment = datetime.fromtimestamp(value / 1_000_000, UTC)
@@ -116,12 +137,10 @@ def _cell_of(name: str, value: Plain) -> str:
         size = short_bytes(value)
         return f"{size}/s" if words[-2:] == ["per", "s"] else size
     is_time = "s" in words and "per" not in words
-    return short_seconds(value) if is_time else _cell(value)
+    return short_seconds(value) if is_time else _text(value)
 
 
-def _cell(value: Plain) -> str:
-    from rich.markup import escape
-
+def _text(value: Plain) -> str:
     match value:
         case None | "":
             return "-"
@@ -134,13 +153,23 @@ def _cell(value: Plain) -> str:
         case []:
             return "-"
         case list() if all(isinstance(item, dict) for item in value):
-            return "\n".join(_cell(item) for item in value)
+            return "\n".join(_text(item) for item in value)
         case list():
-            return escape(", ".join(str(item) for item in value))
+            return _harmless(", ".join(str(item) for item in value))
         case dict():
-            return escape(", ".join(f"{name} {item}" for name, item in value.items()))
+            pairs = (f"{_label(name)} {_text(item)}" for name, item in value.items())
+            return _harmless(", ".join(pairs))
         case _:
-            return escape(str(value))
+            return _harmless(str(value))
+
+
+def _harmless(text: str) -> str:
+    """A text whose control characters are written out: they do nothing to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def _attributes(value: object) -> Plain:

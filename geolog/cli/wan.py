@@ -10,7 +10,12 @@ import trio
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, this_invocation
 from geolog.cli.output import show as show_result
-from geolog.cli.quantities import parse_bytes_per_second, parse_seconds, parse_share
+from geolog.cli.quantities import (
+    parse_bytes_per_second,
+    parse_seconds,
+    parse_share,
+    short_bytes,
+)
 from geolog.cli.settings import DEMO, DemoConfig, configured
 from sim.cluster.place import started_last
 from sim.wan.check import Accuracy
@@ -18,18 +23,8 @@ from sim.wan.check import check as measure
 from sim.wan.conditions import ALL, Change, Conditions
 from sim.wan.control import ask_change, ask_show
 
-LINK_COLUMNS = (
-    "from",
-    "to",
-    "one way",
-    "jitter",
-    "bandwidth",
-    "stalls",
-    "state",
-    "connections",
-    "on the way",
-    "carried",
-)
+# What fits on 80 columns; JSON has the rest.
+LINK_COLUMNS = ("from", "to", "one way", "jitter", "bandwidth", "stalls", "state", "carried")
 
 directory_option = click.option(
     "--data-dir",
@@ -162,18 +157,15 @@ def _conditions(link: dict[str, object]) -> Conditions:
 
 def _link_row(link: dict[str, object]) -> dict[str, object]:
     conditions = _conditions(link)
-    stalls = f"{100 * conditions.stall_rate:g}% for {_ms(conditions.stall_s)}"
     return {
         "from": link["from"],
         "to": link["to"],
         "one way": _ms(conditions.delay_s),
         "jitter": _ms(conditions.jitter_s),
         "bandwidth": f"{conditions.bandwidth_bytes_per_s / 1e6:g}MB/s",
-        "stalls": stalls if conditions.stall_rate else "-",
+        "stalls": f"{100 * conditions.stall_rate:g}%" if conditions.stall_rate else None,
         "state": "cut" if conditions.is_cut else "up",
-        "connections": link["connections_count"],
-        "on the way": link["held_bytes"],
-        "carried": link["carried_bytes"],
+        "carried": short_bytes(int(str(link["carried_bytes"]))),
     }
 
 
