@@ -129,6 +129,7 @@ class Wire:
         self._world = world
         self._lines: dict[MemoryStream, _Line] = {}
         self._begun: set[int] = set()
+        self._over: set[MemoryStream] = set()
         self._facts: list[Fact] = []
         self._moment = 0
         self._observe_further = world.network.observe
@@ -146,11 +147,12 @@ class Wire:
                 self._begun.add(stream.connection)
             case "close" | "reset":
                 self._lines.pop(stream, None)
+                self._over.add(stream)  # What is still said there nobody hears.
             case "send" | "deliver" if stream.host in self._world.nodes:
                 self._hear(what, stream, piece)
 
     def _hear(self, what: str, stream: MemoryStream, piece: Buffer) -> None:
-        if stream.connection not in self._begun:
+        if stream.connection not in self._begun or stream in self._over:
             return
         line = self._lines.get(stream)
         if line is None:
