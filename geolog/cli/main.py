@@ -38,6 +38,7 @@ NOUNS = {
     "segment": NounPlace("geolog.cli.segment", "List the segments a stream consists of."),
     "ledger": NounPlace("geolog.cli.ledger", "Look into, read, end and repair ledgers."),
     "placement": NounPlace("geolog.cli.placement", "What placement would do, and why."),
+    "region": NounPlace("geolog.cli.region", "The regions, and where new entries may go."),
     "node": NounPlace("geolog.cli.node", "The storage nodes: list, describe, replace them."),
     "cluster": NounPlace(
         "geolog.cli.cluster", "Whether the cluster is well, and what it can lose."

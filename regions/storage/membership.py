@@ -8,6 +8,7 @@ on a disk that was moved. Their answers would count as one, so only one of them 
 
 import logging
 
+import attrs
 import trio
 
 from geolog.metadata.documents import open_document, seal_document
@@ -33,6 +34,10 @@ _RETRY_S = 0.5
 
 _SESSIONS_WAITED = 2.0
 """How many session time-outs the record of a dead process may need to go."""
+
+_FREE_STEP_SHARE = 0.25
+"""The space left is told anew when it has changed by this share of what was told: each time is
+a write that all who follow the nodes hear of."""
 
 _NO_ANSWER_ERRORS = (
     NodeExistsError,
@@ -92,10 +97,14 @@ class Membership:
     def set_state(self, state: NodeState) -> None:
         """Tell others what the node takes now."""
         if state is not self._record.state:
-            record = self._record
-            self._record = NodeRecord(
-                record.node_id, record.instance, record.address, record.location, state
-            )
+            self._record = attrs.evolve(self._record, state=state)
+            self._stale.set()
+
+    def set_free_bytes(self, free_bytes: int) -> None:
+        """Tell others how much space is left, where that has changed by a good part."""
+        told_bytes = self._record.free_bytes
+        if abs(free_bytes - told_bytes) >= max(1, told_bytes * _FREE_STEP_SHARE):
+            self._record = attrs.evolve(self._record, free_bytes=free_bytes)
             self._stale.set()
 
     async def register(self) -> None:

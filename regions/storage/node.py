@@ -153,7 +153,13 @@ class StorageNode:
                 state = self._state
                 _log.warning("%s is %s", self, state.value)
                 membership.set_state(state)
+            membership.set_free_bytes(self.free_bytes)
             await trio.sleep(self._config.free_check_s)
+
+    @property
+    def free_bytes(self) -> int:
+        """The space that was left when it was last looked at, of all directories."""
+        return sum(store.free_bytes for store in self._service.stores)
 
     async def look_at_free_space(self) -> None:
         """Allow as much to be stored as there is space for now, directory by directory."""
@@ -224,6 +230,7 @@ async def open_storage_node(
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
         membership = Membership(metadata, config.cluster, record)
         await node.look_at_free_space()
+        membership.set_free_bytes(node.free_bytes)
         await membership.register()
         repairs = RepairQueue(metadata, ClusterPaths(config.cluster), now_us=now_us)
         try:

@@ -86,6 +86,11 @@ class Store:
         )
 
     @property
+    def free_bytes(self) -> int:
+        """The space that was left when it was last looked at."""
+        return self._free_bytes
+
+    @property
     def is_read_only(self) -> bool:
         """Whether nothing new is stored here at present."""
         return self._space.is_read_only

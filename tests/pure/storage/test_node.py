@@ -444,6 +444,8 @@ async def test_a_node_that_runs_is_known_and_live_and_leaves_at_the_end(
             (live,) = await list_live_nodes(metadata, "default")
             assert (live.instance, live.address) == (node.instance, Address("storage", 7001))
             assert live.is_writable
+            assert live.free_bytes > 0
 
         assert await list_live_nodes(metadata, "default") == []
-        assert await list_known_nodes(metadata, "default") == [live]
+        known = attrs.evolve(live, free_bytes=0)  # Space is told while a node is up.
+        assert await list_known_nodes(metadata, "default") == [known]

@@ -1,0 +1,76 @@
+"""`geolog region`: the regions of the cluster, and where something new may be placed."""
+
+import click
+
+from geolog.cli.arguments import confirm
+from geolog.cli.invocation import Noun, tell, this_invocation
+from geolog.cli.output import show
+from geolog.cli.session import ask
+from geolog.client.region_switches import RegionChange, RegionSwitches
+
+_STREAMS_NAMED_MAX = 5
+
+
+@click.group(cls=Noun, name="region")
+def command() -> None:
+    """The regions, and where something new may be placed."""
+
+
+@command.command("ls")
+def list_() -> None:
+    """List the regions: their nodes by state, free space, whether placement is forbidden."""
+    found = ask(lambda log: RegionSwitches(log.access).regions())
+    show(found, this_invocation().config.output, empty="no storage node has joined the cluster")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  geolog region forbid-placement eu-west
+  geolog region forbid-placement eu-west --yes -o json
+"""
+)
+@click.argument("name", metavar="REGION")
+def forbid_placement(name: str) -> None:
+    """Place nothing new in REGION, from now on; what lies there stays, and is read.
+
+    Writers follow without being started again, and open segments leave it. Asks first where
+    streams could not get a new segment any more.
+    """
+    lost = ask(lambda log: RegionSwitches(log.access).streams_lost_by(name))
+    if lost:
+        confirm(
+            f"Without {name} no new segment can be placed for {_named(lost)}: they go on in"
+            " those that are open, for as long as these can be written. Forbid it all the same?"
+        )
+    _show(ask(lambda log: RegionSwitches(log.access).forbid(name)))
+
+
+@command.command()
+@click.argument("name", metavar="REGION")
+def allow_placement(name: str) -> None:
+    """Place in REGION again."""
+    _show(ask(lambda log: RegionSwitches(log.access).allow(name)))
+
+
+def _show(change: RegionChange) -> None:
+    output = this_invocation().config.output
+    if output != "table":
+        show(change, output)
+        return
+    tell(
+        f"placement in {change.region} is {change.placement}"
+        + ("" if change.is_changed else ", as before")
+    )
+    if change.streams_without_place:
+        tell(
+            "warning: no new segment can be placed now for"
+            f" {_named(change.streams_without_place)}"
+        )
+
+
+def _named(streams: list[str]) -> str:
+    """Some streams by name, the others by number."""
+    named = ", ".join(streams[:_STREAMS_NAMED_MAX])
+    more = len(streams) - _STREAMS_NAMED_MAX
+    return f"{named} and {more} more" if more > 0 else named
