@@ -1,6 +1,5 @@
 """`geolog append`: a record for each line of stdin, many in flight, answers in order."""
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,19 +9,18 @@ import attrs
 import click
 import trio
 
+from geolog.cli.appendtally import AppendTally, answer_document, with_tally
 from geolog.cli.arguments import partition_or_stream
-from geolog.cli.exits import exit_of
 from geolog.cli.invocation import Invocation, Verb, tell, this_invocation
-from geolog.cli.output import Plain, print_json, show
+from geolog.cli.output import print_json, show
 from geolog.cli.progress import Progress
 from geolog.cli.recordformats import FORMATS, Format, Outgoing, parser_of
 from geolog.cli.session import Patience, open_log, too_slow
+from geolog.cli.standardinput import StandardInput
 from geolog.client.pipeline import Answered, Pipeline
-from topology.errors import GeologError, InvalidArgumentError
+from topology.errors import GeologError
 
 AckChoice = Literal["none", "received", "durable"]
-
-_READ_BYTES_MAX = 1 << 20
 
 
 class AnswersUnprintedError(GeologError):
@@ -41,18 +39,6 @@ class AppendOptions:
     writer_id: str | None
     first_seq: int
     expect_sequence: int | None
-
-
-@attrs.define
-class AppendTally:
-    """What has been appended so far."""
-
-    appended: int = 0
-    duplicates: int = 0
-    """Records that were in the stream before, and were not appended again."""
-    bytes: int = 0
-    first: dict[str, Plain] | None = None
-    last: dict[str, Plain] | None = None
 
 
 @click.command(
@@ -142,6 +128,7 @@ def command(
 class Source:
     """Whether more is read from stdin. What was pushed before a stop is still answered."""
 
+    input: StandardInput = attrs.field(factory=StandardInput)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failure: GeologError | None = None
     is_interrupted: bool = False
@@ -167,18 +154,15 @@ async def _append(invocation: Invocation, options: AppendOptions) -> None:
             if source.failure is not None:
                 raise source.failure
         except* GeologError as errors:
-            raise _with_tally(errors, tally) from errors
+            raise with_tally(errors, tally) from errors
     if source.is_interrupted:
-        tell(f"interrupted: {_reached(tally)}, and no other")
+        tell(f"interrupted: {tally.reached()}, and no other")
         raise click.Abort
+    took_s = trio.current_time() - started_s
     if output == "json":
-        show(attrs.asdict(tally) | {"seconds": trio.current_time() - started_s}, output)
+        show(attrs.asdict(tally) | {"seconds": took_s}, output)
     elif output == "table":
-        took_s = trio.current_time() - started_s
-        has_place = tally.last is not None and tally.last["dlsn"] is not None
-        last = f", the last at {tally.last['dlsn']}" if tally.last and has_place else ""
-        skipped = f", {tally.duplicates:,} were there before" if tally.duplicates else ""
-        tell(f"{tally.appended:,} records appended in {took_s:.2f} s{last}{skipped}")
+        tell(tally.summary(took_s))
 
 
 async def _pump(
@@ -204,13 +188,29 @@ async def _pump(
         patience.suspend()
         while answers := await pipeline.next_answers():
             try:
-                _note(answers, tally, is_printed=_prints_answers(invocation, source))
+                _take(answers, tally, is_printed=_prints_answers(invocation, source))
             except OSError as error:
                 source.stop(AnswersUnprintedError(f"stdout takes no more: {error.strerror}"))
-            progress.at(tally.appended)
+            progress.at(tally.appended, share=_share_done(source, tally, pipeline))
             # Nothing is owed while all is answered: then we wait for stdin.
             patience.progressed() if pipeline.unanswered_count else patience.suspend()
         nursery.cancel_scope.cancel(reason="all is answered")
+
+
+def _take(answers: list[Answered], tally: AppendTally, *, is_printed: bool) -> None:
+    """Count these answers, and print them if they are asked for."""
+    tally.add(answers)
+    if is_printed:
+        for answered in answers:
+            print_json(answer_document(answered))
+        sys.stdout.flush()
+
+
+def _share_done(source: Source, tally: AppendTally, pipeline: Pipeline) -> float | None:
+    """How much of the input is answered for: what was taken, less what is still in flight."""
+    taken = source.input.share_taken
+    pushed_count = tally.answered_count + pipeline.unanswered_count
+    return None if taken is None else taken * tally.answered_count / pushed_count
 
 
 def _prints_answers(invocation: Invocation, source: Source) -> bool:
@@ -234,16 +234,18 @@ async def _push_all(
 ) -> None:
     try:
         with source.scope:
-            await _push_stdin(options, pipeline, patience)
+            await _push_stdin(source.input, options, pipeline, patience)
     except GeologError as error:
         source.stop(error)  # Told when all before it is answered.
     pipeline.close()
 
 
-async def _push_stdin(options: AppendOptions, pipeline: Pipeline, patience: Patience) -> None:
+async def _push_stdin(
+    stdin: StandardInput, options: AppendOptions, pipeline: Pipeline, patience: Patience
+) -> None:
     parser = parser_of(options.format, key_separator=options.key_separator)
     pusher = _Pusher(options, pipeline, patience)
-    while data := await _read_stdin():
+    while data := await stdin.read():
         await pusher.push(parser.feed(data))
     await pusher.push(parser.end())
 
@@ -279,66 +281,3 @@ class _Pusher:
                 self._expect_sequence = None
             if self._seq is not None:
                 self._seq += 1
-
-
-async def _read_stdin() -> bytes:
-    # Not through sys.stdin: a thread left waiting in it would hold its lock at exit.
-    try:
-        return await trio.to_thread.run_sync(
-            os.read, 0, _READ_BYTES_MAX, abandon_on_cancel=True
-        )
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"stdin cannot be read: {error.strerror}; give it a file or a pipe of records"
-        ) from error
-
-
-def _note(answers: list[Answered], tally: AppendTally, *, is_printed: bool) -> None:
-    tally.first = tally.first or _document(answers[0])
-    tally.last = _document(answers[-1])
-    duplicates = sum(answered.is_duplicate for answered in answers)
-    tally.duplicates += duplicates
-    tally.appended += len(answers) - duplicates
-    tally.bytes += sum(answered.size_bytes for answered in answers)
-    if is_printed:
-        for answered in answers:
-            print_json(_document(answered))
-        sys.stdout.flush()
-
-
-def _document(answered: Answered) -> dict[str, Plain]:
-    receipt = answered.receipt
-    if receipt is None:
-        return {
-            "partition": None,
-            "dlsn": None,
-            "sequence": None,
-            "duplicate": answered.is_duplicate,
-        }
-    document: dict[str, Plain] = {
-        "partition": receipt.partition,
-        "dlsn": str(receipt.dlsn),
-        "sequence": receipt.sequence,
-        "duplicate": receipt.duplicate,
-    }
-    return document | {"provisional": True} if receipt.provisional else document
-
-
-def _with_tally(errors: BaseExceptionGroup[GeologError], tally: AppendTally) -> GeologError:
-    """The first error, with what was acknowledged before it: that much is safe."""
-    error = min(_leaves(errors), key=exit_of)
-    return type(error)(f"{error} ({_reached(tally)})")
-
-
-def _reached(tally: AppendTally) -> str:
-    has_place = tally.last is not None and tally.last["sequence"] is not None
-    reached = f", up to sequence {tally.last['sequence']}" if tally.last and has_place else ""
-    return f"{tally.appended:,} records were acknowledged{reached}"
-
-
-def _leaves(errors: BaseExceptionGroup[GeologError]) -> Iterator[GeologError]:
-    for error in errors.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

@@ -1,5 +1,6 @@
 """A progress line on stderr, for work of over two seconds, when a person is watching."""
 
+import shutil
 from types import TracebackType
 from typing import TextIO
 
@@ -38,8 +39,8 @@ class Progress:
             self._stream.write("\n" if self._is_forced else "\r\x1b[K")
             self._stream.flush()
 
-    def at(self, done: int, total: int | None = None) -> None:
-        """So much is done, of `total` where that is known."""
+    def at(self, done: int, total: int | None = None, *, share: float | None = None) -> None:
+        """So much is done: of `total`, or that `share` of all, where one is known."""
         if not self._is_watched:
             return
         now_s = trio.current_time()
@@ -49,13 +50,22 @@ class Progress:
             return
         self._shown_s = now_s
         self._is_shown = True
-        rate = done / max(now_s - self._started_s, 1e-9)
-        self._stream.write(f"\r\x1b[K{_bar(done, total)}{done:,} {self._noun}, {rate:,.0f}/s")
+        if total:
+            share = done / total
+        line = progress_line(done, self._noun, share, now_s - self._started_s)
+        # One that went on below could not be drawn over.
+        self._stream.write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
         self._stream.flush()
 
 
-def _bar(done: int, total: int | None) -> str:
-    if not total:
-        return ""
-    filled = min(_BAR_CELLS, _BAR_CELLS * done // total)
-    return f"[{'█' * filled}{'░' * (_BAR_CELLS - filled)}] {100 * done // total}% "
+def progress_line(done: int, noun: str, share: float | None, elapsed_s: float) -> str:
+    """What is done, how fast, and of a known whole a bar and the time that is left."""
+    rate = f"{done:,} {noun}, {done / max(elapsed_s, 1e-9):,.0f}/s"
+    if share is None:
+        return rate
+    filled = min(_BAR_CELLS, int(_BAR_CELLS * share))
+    bar = f"[{'█' * filled}{'░' * (_BAR_CELLS - filled)}] {int(100 * share):3}%"
+    if not 0 < share < 1:
+        return f"{bar} {rate}"
+    left_s = round(elapsed_s * (1 - share) / share)
+    return f"{bar} {rate}, {left_s // 60}:{left_s % 60:02} left"

@@ -85,6 +85,11 @@ def format_bytes(size_bytes: int) -> str:
     return f"{size_bytes}B"
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: `1 record`, `2,000 records`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def short_seconds(seconds: float) -> str:
     """A time for people: exact where that is short, else three digits: `7d`, `1.23ms`."""
     if seconds == 0:

@@ -201,7 +201,7 @@ def test_a_record_over_the_limit_is_refused_and_those_before_it_are_safe(
 
     assert done.returncode == 1
     assert b"over the limit" in done.stderr
-    assert b"1 records were acknowledged" in done.stderr
+    assert b"1 record was acknowledged" in done.stderr
     assert demo.run("read", "bad/large").stdout == b"small\n"
 
 
@@ -224,7 +224,7 @@ def test_a_line_that_is_no_json_is_named_and_those_before_it_are_safe(
 
     assert done.returncode == 2
     assert b"line 2 is no JSON" in done.stderr
-    assert b"1 records were acknowledged" in done.stderr
+    assert b"1 record was acknowledged" in done.stderr
     assert len(done.stdout.splitlines()) == 1
 
 
@@ -267,7 +267,7 @@ def test_answers_that_nobody_takes_end_an_append_with_an_error(demo: DemoProcess
         message = read_rest(process.stderr)
 
     assert process.returncode == 1
-    assert b"stdout takes no more: Broken pipe (1 records were acknowledged" in message
+    assert b"stdout takes no more: Broken pipe (1 record was acknowledged" in message
 
 
 @pytest.mark.parametrize("stdout", ["/dev/full", None])

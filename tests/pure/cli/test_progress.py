@@ -1,0 +1,46 @@
+"""The line that shows how far a long command is."""
+
+import io
+
+import trio
+
+from geolog.cli.progress import Progress, progress_line
+
+
+def test_of_a_known_whole_a_bar_and_the_time_that_is_left_are_shown() -> None:
+    assert progress_line(250, "records appended", 0.25, 5.0) == (
+        "[██████░░░░░░░░░░░░░░░░░░]  25% 250 records appended, 50/s, 0:15 left"
+    )
+    assert progress_line(1000, "records appended", 1.0, 20.0) == (
+        "[████████████████████████] 100% 1,000 records appended, 50/s"
+    )
+
+
+def test_of_an_unknown_whole_only_what_is_done_and_how_fast() -> None:
+    assert progress_line(12_500, "records read", None, 5.0) == "12,500 records read, 2,500/s"
+
+
+def test_nothing_has_no_time_left_to_tell() -> None:
+    assert progress_line(0, "records read", 0.0, 0.0) == (
+        "[░░░░░░░░░░░░░░░░░░░░░░░░]   0% 0 records read, 0/s"
+    )
+
+
+async def test_a_line_that_is_forced_shows_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    with Progress("records read", stream, is_forced=True) as progress:
+        await trio.sleep(1.0)
+        progress.at(5, 10)
+
+    assert stream.getvalue() == (
+        "\r\x1b[K[████████████░░░░░░░░░░░░]  50% 5 records read, 5/s, 0:01 left\n"
+    )
+
+
+async def test_without_a_terminal_nothing_is_shown() -> None:
+    stream = io.StringIO()
+    with Progress("records read", stream) as progress:
+        await trio.sleep(5.0)
+        progress.at(5)
+
+    assert stream.getvalue() == ""
