@@ -113,6 +113,12 @@ class PartitionMetadata:
         await self._metadata.sync(self._paths.owner(name))
         return await self.owner(name)
 
+    async def check_exists(self, name: PartitionName) -> None:
+        """NoSuchStreamError if its stream is gone, or is being deleted."""
+        found = (await self.owner_latest(name)).record
+        if found.is_deleted:
+            raise _no_owner(name, found)
+
     async def why_deposed(self, name: PartitionName, owner: OwnerRecord) -> GeologError | None:
         """What tells whoever was this owner that it is no more; None if it still is.
 

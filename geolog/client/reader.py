@@ -56,16 +56,20 @@ class _Lane:
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Of the task that reads ahead."""
 
-    def gap(self, from_sequence: int | None, to_sequence: int) -> Gap:
-        """What was trimmed."""
-        start = None if from_sequence == UNKNOWN_SEQUENCE else from_sequence
-        return Gap(
-            str(self.name.stream), self.name.number, GapReason.TRIMMED, start, to_sequence
-        )
-
-    def begin_at(self, sequence: int) -> None:
-        """What lies before is not wanted, though its entry, or one before, be read."""
-        self.begin = attrs.evolve(self.begin, sequence=max(self.begin.sequence, sequence))
+    def gap_of(self, trimmed: TrimmedRun) -> Gap | None:
+        """What was trimmed of what is wanted; what lies before its end is wanted no more."""
+        if self.is_over:
+            return None
+        sequence = max(self.begin.sequence, trimmed.to_sequence)
+        self.begin = attrs.evolve(self.begin, sequence=sequence)
+        end, until = trimmed.to_sequence, self.until.sequence
+        if until is not None:
+            end = min(end, until)
+        if trimmed.from_sequence >= end:
+            return None
+        is_known = trimmed.from_sequence != UNKNOWN_SEQUENCE
+        start = trimmed.from_sequence if is_known else None
+        return Gap(str(self.name.stream), self.name.number, GapReason.TRIMMED, start, end)
 
     def batches_of(self, segment: SegmentRecord, fetched: FetchedEntry) -> list[RecordBatch]:
         """The wanted records of an entry."""
@@ -126,7 +130,8 @@ class Reader:
         self._what = what
         self._received = received
         self._failure: GeologError | None = None
-        self._batches: deque[RecordBatch | Gap] = deque()
+        self._entries: deque[tuple[_Lane, SegmentRecord, FetchedEntry]] = deque()
+        self._batches: deque[RecordBatch] = deque()  # Of one entry: unpacked they are large.
         self._records: Iterator[Record] = iter(())
 
     def __repr__(self) -> str:
@@ -171,25 +176,31 @@ class Reader:
 
     async def _next_run(self) -> RecordBatch | Gap:
         while not self._batches:
-            if self._failure is not None:
-                raise self._failure  # Also when it is asked again: it never ends short.
-            try:
-                received = await self._received.receive()
-            except trio.EndOfChannel:
-                raise StopAsyncIteration from None
-            if isinstance(received, GeologError):
-                self._failure = received
+            if self._entries:
+                lane, segment, fetched = self._entries.popleft()
+                self._batches.extend(lane.batches_of(segment, fetched))
+                if lane.is_over:
+                    lane.reading.cancel(reason="nothing more is wanted")
                 continue
-            lane, found = received
-            if isinstance(found, TrimmedRun):
-                lane.begin_at(found.to_sequence)
-                self._batches.append(lane.gap(found.from_sequence, found.to_sequence))
-                continue
-            for fetched in found.entries:
-                self._batches.extend(lane.batches_of(found.segment, fetched))
-            if lane.is_over:
-                lane.reading.cancel(reason="nothing more is wanted")
+            lane, found = await self._receive()
+            if isinstance(found, Chunk):
+                self._entries.extend((lane, found.segment, one) for one in found.entries)
+            elif (gap := lane.gap_of(found)) is not None:
+                return gap
         return self._batches.popleft()
+
+    async def _receive(self) -> tuple[_Lane, Chunk | TrimmedRun]:
+        """What was read ahead. StopAsyncIteration at the end."""
+        if self._failure is not None:
+            raise self._failure  # Also when it is asked again: it never ends short.
+        try:
+            received = await self._received.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+        if isinstance(received, GeologError):
+            self._failure = received
+            raise received
+        return received
 
 
 @attrs.frozen
@@ -321,9 +332,7 @@ async def _read_ahead(
         try:
             begin = lane.begin
             if begin.trimmed_from is not None:
-                wanted = lane.until.sequence
-                first = begin.sequence if wanted is None else min(begin.sequence, wanted)
-                await send.send((lane, TrimmedRun(begin.trimmed_from, first)))
+                await send.send((lane, TrimmedRun(begin.trimmed_from, begin.sequence)))
             if lane.until.is_before(begin):
                 return
             with PartitionWalk(scan, begin, end) as walk:

@@ -433,8 +433,8 @@ class PartitionScan:
         return (await self._ledgers.read(segment.ledger, changed=changed)).record
 
     async def check_stream(self) -> None:
-        """NoSuchStreamError if the stream is gone."""
-        await self._partitions.owner_latest(self.name)
+        """NoSuchStreamError if the stream is gone, or is being deleted."""
+        await self._partitions.check_exists(self.name)
 
     async def moved(self, ledger: LedgerRecord) -> LedgerRecord | None:
         """The ledger as it is now, if its entries are elsewhere than was known; else None."""

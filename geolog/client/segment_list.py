@@ -43,7 +43,7 @@ class SegmentList:
             await self._partitions.owner(self._name, changed=changed)
         found = await self._partitions.segment_numbers(self._name, least=least)
         if not found and changed is None:
-            await self._partitions.owner_latest(self._name)
+            await self._partitions.check_exists(self._name)
         self._numbers = self._numbers[: bisect_left(self._numbers, least)] + found
         for number in [one for one in self._records if not self._records[one].is_completed]:
             del self._records[number]

@@ -65,7 +65,7 @@ class TailFinder:
         while True:
             listed = await self._partitions.last_segment(name)
             if listed is None:
-                await self._partitions.owner_latest(name)  # NoSuchStreamError
+                await self._partitions.check_exists(name)
                 return PartitionEnd(0, 0, 0, 0)
             last = listed.record
             if not last.is_completed:

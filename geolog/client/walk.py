@@ -47,7 +47,7 @@ class Chunk:
 class TrimmedRun:
     """Sequences that were trimmed, from the one that was due on."""
 
-    from_sequence: int | None
+    from_sequence: int
     to_sequence: int
 
 
@@ -295,6 +295,7 @@ class PartitionWalk:
                 await trio.sleep(self._config.retry_delay_s)
                 continue
             if not is_following:
+                await self._scan.check_stream()
                 raise DataLostError(
                     f"segment {self._segment} of {self._scan.name} was there when the read"
                     " began, and is not listed any more"
