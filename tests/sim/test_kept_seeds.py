@@ -118,6 +118,58 @@ KEPT = {
             ),
         ),
     ),
+    "a partition that was added while its stream was sealed was born unsealed": (
+        100063,
+        Options(
+            shape=Shape(
+                nodes_by_region=(("us-east", 2), ("eu-west", 1), ("ap-northeast", 1)),
+                quorum=QuorumConfig(
+                    ensemble_size=4, write_quorum=3, ack_quorum=3, min_regions=2
+                ),
+                writers_count=1,
+                readers_count=1,
+            ),
+            knobs=Knobs(
+                session_timeout_s=6.0,
+                segment_bytes=65536,
+                journal_file_bytes=1048576,
+                value_bytes_max=20,
+                pipelined_max=40,
+                pause_s_max=0.2,
+                appends_per_tenure=400,
+                rest_s_max=20.0,
+                is_upkeep_hasty=True,
+                is_room_tight=True,
+                are_writers_named=True,
+            ),
+            links=Links(
+                latency_s_within=0.0001,
+                latency_s_across=0.1,
+                jitter=0.1,
+                stall_chance=0.0,
+                sync_s=0.002,
+            ),
+            hazards=Hazards(
+                chaos_s=10.0, duration_s_max=4.0, strikes_per_s=(), lies_in_wait=False
+            ),
+            stream=StreamKnobs(
+                partitions=2,
+                partitions_added=2,
+                segment_age_s=1.0,
+                retention_s=None,
+                retention_bytes=2000,
+                retention_every_s=5.0,
+                truncation_rest_s_max=4.0,
+                seal_after_s_max=20.0,
+                answers="durable",
+                keyed_share=0.0,
+                expecting_share=0.0,
+                has_transactions=True,
+                placed_share=0.6,
+                reader_rest_s_max=0.0,
+            ),
+        ),
+    ),
 }
 """By what was wrong."""
 
