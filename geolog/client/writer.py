@@ -248,12 +248,13 @@ class Writer:
     async def wait_writable(self) -> None:
         """Wait until there is room for the record that `append_nowait` refused last.
 
-        It returns as well when the writer has failed.
+        It waits until there is room for a batch. Were each small batch that is answered
+        followed by as few records as it held, batches that were small once would stay so for
+        ever (the silly window of RFC 813). It returns as well when the writer has failed.
         """
-        while (
-            self._failure() is None
-            and self._in_flight_bytes + self._blocked_bytes > self._config.in_flight_bytes
-        ):
+        window_bytes = self._config.in_flight_bytes
+        room_bytes = max(self._blocked_bytes, min(self._config.batch_bytes, window_bytes // 2))
+        while self._failure() is None and self._in_flight_bytes + room_bytes > window_bytes:
             await self._progress.wait()
 
     def _failure(self) -> GeologError | None:

@@ -2,7 +2,8 @@
 
 A batch is sealed when it is full, when `linger_s` has passed, or at once when nothing is in
 flight: so one append alone waits for nobody, and under load batches fill by themselves while
-others are on their way.
+others are on their way. While the processor is busy (a hundred streams, say) batches wait
+somewhat longer, for fewer and larger ones cost less.
 """
 
 import math
@@ -30,6 +31,14 @@ _HEADER_OVERHEAD_BYTES = 16
 
 _BATCH_SPARE_BYTES = 1024
 """What the columns of a batch need besides their rows: ends and padding, generously."""
+
+
+_BUSY_TURN_S = 0.005
+"""A turn of the event loop that takes so long means that the processor is busy."""
+
+_BUSY_LINGER_TURNS = 3
+_BUSY_LINGER_S = 0.05
+"""How long a batch waits at most because the processor is busy."""
 
 
 class Placed(Protocol):
@@ -229,6 +238,7 @@ class WriterLane:
         self._refused_seq: int | None = None  # It comes again before any that is higher.
         self._filling: Filling | None = None
         self._has_filling = trio.Event()
+        self._is_held = False  # The batch that is filled waits for the processor's sake.
         self._placed_last: Placed | None = None
         self.records_count = 0
         self.batches_count = 0
@@ -291,7 +301,7 @@ class WriterLane:
 
     def seal_if_idle(self) -> bool:
         """Seal the batch that is filled if nothing is in flight to wait behind."""
-        if not self.taker.is_idle:
+        if self._is_held or not self.taker.is_idle:
             return False
         self.seal()
         return True
@@ -354,11 +364,26 @@ class WriterLane:
             if filling is None:
                 continue
             await trio.lowlevel.checkpoint()  # Who appends in this same turn joins the batch.
-            if not self.taker.is_idle:
-                with trio.move_on_after(self._config.linger_s):
+            linger_s = self._linger_s(turn_s=(self._now_us() - filling.created_us[0]) / 1e6)
+            if linger_s > 0:
+                with trio.move_on_after(linger_s):
                     await filling.sealed.wait()
+            self._is_held = False
             if self._filling is filling:
                 self.seal()
+
+    def _linger_s(self, *, turn_s: float) -> float:
+        """How long a batch waits for more records, when a turn of all tasks takes so long.
+
+        A batch costs the processor much the same whatever is in it. A long turn means that all
+        wait for the processor: then a few turns more make larger batches, and so more records a
+        second for everybody.
+        """
+        linger_s = 0.0 if self.taker.is_idle else self._config.linger_s
+        self._is_held = turn_s >= _BUSY_TURN_S
+        if not self._is_held:
+            return linger_s
+        return max(linger_s, min(_BUSY_LINGER_TURNS * turn_s, _BUSY_LINGER_S))
 
 
 def _extended(column: list[T] | None, value: T, slot: int, blank: T) -> list[T]:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import attrs
 import pytest
@@ -167,6 +168,39 @@ async def test_a_batch_that_lingers_goes_when_nothing_is_in_flight_any_more(
         taker.answer()
         assert taker.values() == [[b"first"], [b"second"]]
         taker.answer()
+
+
+async def test_while_the_processor_is_busy_a_batch_waits_some_turns_for_more(
+    taker: Taker, writer: Writer, autojump_clock: MockClock
+) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    writer.append_nowait(b"one")
+    autojump_clock.jump(0.01)
+    await trio.testing.wait_all_tasks_blocked()
+    assert taker.values() == []
+
+    writer.append_nowait(b"two")
+    autojump_clock.jump(0.05)
+    await trio.testing.wait_all_tasks_blocked()
+    assert taker.values() == [[b"one", b"two"]]
+
+
+async def test_who_waits_for_room_gets_room_for_a_batch(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    window = {"batch_bytes": 4096, "in_flight_bytes": 16384}
+    async with open_linger(a_writer(taker, linger_s=0.001, **window)) as writer:
+        with suppress(trio.WouldBlock):
+            while True:
+                writer.append_nowait(b"x" * 96)
+                await trio.sleep(0.002)  # Each is a batch of its own.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.wait_writable)
+            while nursery.child_tasks:
+                taker.answer()
+                await trio.testing.wait_all_tasks_blocked()
+        assert 12_000 < writer.statistics().in_flight_bytes <= 16384 - 4096
+        taker.answer(len(taker.taken))
 
 
 async def test_a_batch_goes_when_the_next_record_would_pass_its_size(
