@@ -25,7 +25,7 @@ async def measure_open_ledgers(count: int) -> list[Figure]:
     async with open_one_node(None, needed_bytes=_NEEDED_BYTES) as cluster:
         (node,) = cluster.named("storage")
         assert node.pid is not None
-        before_bytes = _resident_bytes(node.pid)
+        before_bytes = resident_bytes(node.pid)
         encoded = random_entry(_ENTRY_BYTES, rng)
         async with open_connection(node) as connection:
             filling = Filling(connection)
@@ -33,7 +33,7 @@ async def measure_open_ledgers(count: int) -> list[Figure]:
                 await filling.open(LedgerId(ledger))
                 await filling.add(LedgerId(ledger), EntryId(0), encoded)
             await filling.wait_synced()
-            after_bytes = _resident_bytes(node.pid)
+            after_bytes = resident_bytes(node.pid)
     return [
         figure("memory of an idle node", before_bytes / 1e6, "MB"),
         figure(f"memory with {count:,} open ledgers", after_bytes / 1e6, "MB"),
@@ -41,7 +41,8 @@ async def measure_open_ledgers(count: int) -> list[Figure]:
     ]
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """What the kernel says that the process holds in memory."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
