@@ -1,7 +1,8 @@
 """Appends with many in flight, and takes the answers in order.
 
 One task pushes, another takes answers; both wait only when there is nothing to do. The bound on
-what is in flight is the writer's own.
+what is in flight is the writer's own; what was in the log before is in no window, and has a
+bound here.
 """
 
 from collections import deque
@@ -12,8 +13,11 @@ import attrs
 import trio
 
 from geolog.client.writer import Writer
-from geolog.client.writer_pending import Pending, Receipt
+from geolog.client.writer_pending import Pending, Receipt, RepeatedRecord
 from geolog.client.writer_repeats import ForgottenSeqError
+
+REPEATS_MAX = 1024
+"""Records that were in the log before, and whose answers were not taken."""
 
 
 @attrs.frozen
@@ -34,6 +38,8 @@ class _Sent:
     pending: Pending | None
     """None if there is nothing to wait for."""
     is_duplicate: bool
+    is_repeat: bool
+    """Whether its writer has it in the log, or had it."""
     is_forgotten_skipped: bool
     """Whether it is a duplicate if it turns out to be appended, and gone."""
     started_s: float
@@ -62,8 +68,10 @@ class Pipeline:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._sent: deque[_Sent] = deque()
+        self._repeats_count = 0  # Of those.
         self._is_closed = False
         self._changed = trio.Event()
+        self._taken = trio.Event()
 
     def __repr__(self) -> str:
         return f"<Pipeline unanswered={len(self._sent)} closed={self._is_closed}>"
@@ -85,12 +93,14 @@ class Pipeline:
         is_answered: bool = True,
         is_forgotten_skipped: bool = False,
     ) -> Pending | None:
-        """Append without waiting for the answer; waits only while the window is full.
+        """Append without waiting for the answer; waits only while there is no room.
 
         Without `is_answered` its answer does not say where it is. With `is_forgotten_skipped` a
         `seq` that was appended, and is not remembered, is answered as a duplicate. Returns what
         can be waited for beside the answers, if anything can.
         """
+        while self._repeats_count >= REPEATS_MAX:
+            await self._taken.wait()
         started_s = trio.current_time()
         pending, is_duplicate = None, False
         while pending is None and not is_duplicate:
@@ -110,8 +120,10 @@ class Pipeline:
                     raise
                 is_duplicate = True
         answer = pending if is_answered else None
+        is_repeat = is_duplicate or isinstance(pending, RepeatedRecord)
+        self._repeats_count += is_repeat
         self._sent.append(
-            _Sent(answer, is_duplicate, is_forgotten_skipped, started_s, len(value))
+            _Sent(answer, is_duplicate, is_repeat, is_forgotten_skipped, started_s, len(value))
         )
         if len(self._sent) == 1:
             self._wake()
@@ -138,7 +150,9 @@ class Pipeline:
         answers = []
         while self._sent and self._sent[0].is_done:
             answers.append(self._sent[0].answered_nowait())
-            self._sent.popleft()
+            self._repeats_count -= self._sent.popleft().is_repeat
+        self._taken.set()
+        self._taken = trio.Event()
         return answers
 
     def _wake(self) -> None:

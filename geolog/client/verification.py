@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import attrs
 import trio
+from crc32c import crc32c
 
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.protocol.ids import EntryId
@@ -67,10 +68,14 @@ class Extent:
 
 @attrs.frozen
 class _Copy:
+    """What one member has of an entry. Its bytes are not kept: answers are many and large."""
+
     slot: int
     answer: Answer
-    body: bytes | memoryview
-    header: EntryHeader | None
+    header: EntryHeader | None = None
+    """None unless it is intact."""
+    crc: int = 0
+    """Of the whole entry, if it is intact."""
 
 
 class StreamVerifier:
@@ -151,7 +156,7 @@ class StreamVerifier:
             report.tell(f"{where}: its {len(good)} good copies are no ack set")
         if len(good) < rule.config.write_quorum:
             report.under_replicated += 1
-        if any(bytes(copy.body) != bytes(good[0].body) for copy in good[1:]):
+        if any((copy.header, copy.crc) != (good[0].header, good[0].crc) for copy in good[1:]):
             report.unequal += 1
             report.tell(f"{where}: its copies differ")
         self._follow(segment, entry, where, good)
@@ -175,10 +180,10 @@ class StreamVerifier:
 
 def _copy_of(slot: int, answer: Answer, body: bytes | memoryview) -> _Copy:
     if answer is not Answer.HAVE:
-        return _Copy(slot, answer, b"", None)
+        return _Copy(slot, answer)
     try:
         decoded = decode_entry(body)
         decoded.verify()
     except DamagedBytesError:
-        return _Copy(slot, Answer.CORRUPT, b"", None)
-    return _Copy(slot, answer, body, decoded.header)
+        return _Copy(slot, Answer.CORRUPT)
+    return _Copy(slot, answer, decoded.header, crc32c(body))

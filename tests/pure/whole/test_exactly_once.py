@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.pipeline import Pipeline
+from geolog.client.pipeline import REPEATS_MAX, Pipeline
 from tests.pure.whole.clusters import (
     STREAM,
     append_each,
@@ -297,3 +297,30 @@ async def test_repeats_that_are_grouped_otherwise_read_their_batch_once(
                 assert (await writer.append(value, seq=seq)).duplicate
 
             assert trio.current_time() - since_s < 2  # One by one they would take 20 s.
+
+
+async def test_a_re_run_holds_no_more_repeats_than_it_may(autojump_clock: MockClock) -> None:
+    """They are in no window: a long file would be in memory whole before it is answered."""
+    count = 3 * REPEATS_MAX
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for value in numbered(count):
+                writer.append_nowait(value)
+        async with (
+            world.log.open_writer(STREAM, writer_id=TILL) as writer,
+            trio.open_nursery() as nursery,
+        ):
+            pipeline = Pipeline(writer)
+
+            async def push() -> None:
+                for seq, value in enumerate(numbered(count)):
+                    await pipeline.push(value, seq=seq, is_forgotten_skipped=True)
+                    assert pipeline.unanswered_count <= REPEATS_MAX
+                pipeline.close()
+
+            nursery.start_soon(push)
+            answered = 0
+            while answers := await pipeline.next_answers():
+                answered += sum(one.is_duplicate for one in answers)
+
+        assert answered == count
