@@ -11,7 +11,7 @@ import trio
 
 from geolog.cli.appendtally import AppendTally, answer_document, with_tally
 from geolog.cli.arguments import partition_or_stream
-from geolog.cli.invocation import Invocation, Verb, tell, this_invocation
+from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
 from geolog.cli.output import print_json, show
 from geolog.cli.progress import Progress
 from geolog.cli.recordformats import FORMATS, Format, Outgoing, parser_of
@@ -44,12 +44,11 @@ class AppendOptions:
 @click.command(
     cls=Verb,
     name="append",
-    epilog="""\b
-Examples:
-  geolog append shop/orders < orders.txt
-  geolog append shop/orders --writer loader-1 < orders.txt   # Safe to run again.
-  echo '7=paid' | geolog append shop/orders --key-separator = -o jsonl
-""",
+    epilog=examples(
+        "geolog append shop/orders < orders.txt",
+        "geolog append shop/orders --writer loader-1 < orders.txt   # Safe to run again.",
+        "echo '7=paid' | geolog append shop/orders --key-separator = -o jsonl",
+    ),
 )
 @click.argument("stream", type=partition_or_stream)
 @click.option(

@@ -11,7 +11,7 @@ import click
 import trio
 
 from geolog.cli.benchsite import SiteWanted, open_site
-from geolog.cli.invocation import Invocation, Noun, tell, this_invocation
+from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.output import show
 from geolog.cli.progress import Progress
 from geolog.cli.quantities import format_bytes, parse_bytes, parse_seconds
@@ -84,7 +84,12 @@ def command() -> None:
     """Measure, with the floor that the disk sets beside each figure."""
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog bench append",
+        "geolog bench append --duration 30s --ledgers 100 -o json",
+    )
+)
 @click.option(
     "--record-size",
     "record_sizes",
@@ -144,7 +149,12 @@ def append(
     _run(_measure_append, options)
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog bench read",
+        "geolog bench read --interleaved 50 --data-dir /mnt/disk",
+    )
+)
 @click.option("--record-size", type=parse_bytes, metavar="SIZE", help="Default 1KiB, or 4KiB.")
 @click.option(
     "--size", type=parse_bytes, default="256MiB", metavar="SIZE", help="Written, then read."
@@ -183,7 +193,7 @@ def read(
     _run(_measure_read, options)
 
 
-@command.command()
+@command.command(epilog=examples("geolog bench tail --readers 3"))
 @click.option(
     "--record-size", type=parse_bytes, default="1KiB", show_default=True, metavar="SIZE"
 )

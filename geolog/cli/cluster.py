@@ -4,7 +4,7 @@ import click
 import trio
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Invocation, Noun, this_invocation
+from geolog.cli.invocation import Invocation, Noun, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask, open_log, too_slow
 from geolog.client.descriptions import HealthReport
@@ -17,7 +17,12 @@ def command() -> None:
     """Whether the cluster is well, and what it can lose."""
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog cluster health",
+        "geolog cluster health --wait --timeout 2m",
+    )
+)
 @click.option(
     "--wait", "is_waiting", is_flag=True, help="Until it is healthy, or --timeout is over."
 )
@@ -44,7 +49,7 @@ def health(*, is_waiting: bool, every_ledger: bool) -> None:
         raise CheckFailedError("the cluster is not healthy: " + "; ".join(report.reasons))
 
 
-@command.command()
+@command.command(epilog=examples("geolog cluster status -o json"))
 def status() -> None:
     """Show nodes, streams and what the cluster can lose; ends with 0 whatever it finds."""
     show(ask(lambda log: log.health()), this_invocation().config.output)

@@ -4,7 +4,7 @@ import attrs
 import click
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Invocation, Noun, this_invocation
+from geolog.cli.invocation import Invocation, Noun, examples, this_invocation
 from geolog.cli.output import Plain, show
 from geolog.cli.settings import (
     COMMAND,
@@ -23,7 +23,10 @@ def command() -> None:
     """Show and check the settings."""
 
 
-@command.command("show")
+@command.command(
+    "show",
+    epilog=examples("geolog config show --origin"),
+)
 @click.option("--origin", is_flag=True, help="Also say which place decided each.")
 def show_(*, origin: bool) -> None:
     """Show every setting and its value."""
@@ -39,7 +42,7 @@ def show_(*, origin: bool) -> None:
     show(rows, invocation.config.output)
 
 
-@command.command()
+@command.command(epilog=examples("geolog config lint --config geolog.toml"))
 def lint() -> None:
     """Check the settings file and the environment; ends with 10 if something is wrong."""
     invocation = this_invocation()

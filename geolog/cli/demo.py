@@ -9,7 +9,7 @@ import click
 import trio
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Noun, Verb, this_invocation
+from geolog.cli.invocation import Noun, Verb, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.settings import DEMO, DemoConfig, configured
 from geolog.cli.signals import ending_at_signals
@@ -36,7 +36,16 @@ class Demo(Noun):
         return Verb("demo", params=self.params).get_params(ctx)
 
 
-@click.group(cls=Demo, name="demo", invoke_without_command=True)
+@click.group(
+    cls=Demo,
+    name="demo",
+    invoke_without_command=True,
+    epilog=examples(
+        "geolog demo",
+        "geolog demo --stay --no-workload --data-dir demo",
+        "geolog demo --regions a,b,c,d --nodes-per-region 2 --wan none",
+    ),
+)
 @click.option(
     "--regions", default=",".join(REGIONS_DEFAULT), show_default=True, metavar="A,B,C"
 )
@@ -132,8 +141,10 @@ def _wan(wan: str | None, regions: tuple[str, ...]) -> Wan | None:
 
 def _verb(name: str, sentence: str) -> None:
     """Add one verb that another terminal gives a running demo."""
+    target = "" if name == "ls" else " eu-west"
+    shown = examples(f"geolog demo {name}{target}", f"geolog demo {name} zookeeper")
 
-    @command.command(name=name, help=sentence, short_help=sentence)
+    @command.command(name=name, help=sentence, short_help=sentence, epilog=shown)
     @click.argument("target", **({"default": "all"} if name == "ls" else {"required": True}))
     @click.option("--data-dir", type=click.Path(path_type=Path), help="The demo's directory.")
     def act(target: str, data_dir: Path | None) -> None:

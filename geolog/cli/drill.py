@@ -11,7 +11,7 @@ import trio
 from click.core import ParameterSource
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Noun, tell, this_invocation
+from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.output import plain, show
 from geolog.cli.signals import ending_at_signals
 from sim.cluster.local import LocalCluster, open_cluster
@@ -64,14 +64,22 @@ def command() -> None:
     """Break a cluster on purpose and judge it."""
 
 
-@command.command("ls")
+@command.command(
+    "ls",
+    epilog=examples("geolog drill ls"),
+)
 def list_() -> None:
     """List the drills."""
     rows = [{"name": name, "what": what} for name, what in DRILLS.items()]
     show(rows, this_invocation().config.output)
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog drill run kill-all --times 3",
+        "geolog drill run power-loss --loops 500 --report verdict.json",
+    )
+)
 @click.argument("name", type=click.Choice(list(DRILLS)))
 @click.option("--times", type=click.IntRange(min=1), default=10, show_default=True, metavar="N")
 @click.option("--kills", type=click.IntRange(min=1), default=50, show_default=True, metavar="N")

@@ -5,7 +5,7 @@ import sys
 import click
 from click.shell_completion import get_completion_class
 
-from geolog.cli.invocation import COMPLETE_VARIABLE, Noun
+from geolog.cli.invocation import COMPLETE_VARIABLE, Noun, examples
 
 
 @click.group(cls=Noun, name="generate")
@@ -14,12 +14,11 @@ def command() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  geolog generate completion bash >> ~/.bashrc
-  geolog generate completion zsh >> ~/.zshrc
-  geolog generate completion fish > ~/.config/fish/completions/geolog.fish
-"""
+    epilog=examples(
+        "geolog generate completion bash >> ~/.bashrc",
+        "geolog generate completion zsh >> ~/.zshrc",
+        "geolog generate completion fish > ~/.config/fish/completions/geolog.fish",
+    )
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context

@@ -110,6 +110,11 @@ def named_zookeeper(invocation: Invocation) -> str:
     return invocation.config.zookeeper
 
 
+def examples(*lines: str) -> str:
+    """What stands below a command's help: calls of it, a line each."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
 class Verb(click.Command):
     """A command that takes the global options too."""
 
@@ -145,6 +150,16 @@ class Noun(click.Group):
     """A noun: its verbs take the global options."""
 
     command_class = Verb
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's shape.
+        """The verbs, in the order in which one meets them."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each verb with its first sentence, whole."""
+        verbs = ((name, self.commands[name]) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(1000)) for name, verb in verbs])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -11,7 +11,7 @@ import trio
 from geolog.cli.arguments import confirm
 from geolog.cli.copyprogress import CopyProgressBar
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Invocation, Noun, this_invocation
+from geolog.cli.invocation import Invocation, Noun, examples, this_invocation
 from geolog.cli.output import Plain, plain, print_json, show
 from geolog.cli.quantities import parse_bytes_per_second
 from geolog.cli.session import Patience, ask, open_log, too_slow
@@ -87,7 +87,7 @@ def command() -> None:
     """What lies under a stream's segments: ledgers, their members and copies."""
 
 
-@command.command()
+@command.command(epilog=examples("geolog ledger describe 12"))
 @click.argument("ledger", metavar="ID", type=ledger_id)
 def describe(ledger: LedgerId) -> None:
     """Show a ledger's state, and which copies each of its members says it has."""
@@ -114,7 +114,12 @@ def _member_row(member: MemberDetails) -> dict[str, object]:
     }
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog ledger read 12 --count 5",
+        "geolog ledger read 12 --from 100 --to 120 --values -o jsonl",
+    )
+)
 @click.argument("ledger", metavar="ID", type=ledger_id)
 @click.option("--from", "first", type=int, default=0, metavar="ENTRY", help="Default: 0.")
 @click.option("--to", "last", type=int, metavar="ENTRY", help="Default: the last.")
@@ -204,7 +209,7 @@ def _text_or_base64(value: bytes) -> dict[str, Plain]:
         return {"value_base64": base64.b64encode(value).decode()}
 
 
-@command.command()
+@command.command(epilog=examples("geolog ledger recover 12"))
 @click.argument("ledger", metavar="ID", type=ledger_id)
 def recover(ledger: LedgerId) -> None:
     """Fence a ledger and close it, whoever is writing it."""
@@ -254,7 +259,12 @@ class _RepairDocument:
     doubts: list[DoubtReport]
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog ledger repair 12 13",
+        "geolog ledger repair --queue --rate 50MB/s",
+    )
+)
 @click.argument("ledgers", metavar="ID…", nargs=-1, type=ledger_id)
 @click.option("--queue", "is_queue", is_flag=True, help="All ledgers in the repair queue.")
 @click.option("--deep", "is_deep", is_flag=True, help="Read all copies, to find unnoticed rot.")

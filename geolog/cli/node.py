@@ -9,7 +9,7 @@ import trio
 
 from geolog.cli.copyprogress import CopyProgressBar
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Invocation, Noun, tell, this_invocation
+from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.output import Plain, plain, show
 from geolog.cli.quantities import parse_bytes_per_second
 from geolog.cli.session import Patience, ask, open_log, too_slow
@@ -36,7 +36,13 @@ def command() -> None:
     """The storage nodes."""
 
 
-@command.command("ls")
+@command.command(
+    "ls",
+    epilog=examples(
+        "geolog node ls",
+        "geolog node ls -o jsonl",
+    ),
+)
 def list_() -> None:
     """List all nodes that the cluster knows, also those that are down.
 
@@ -45,7 +51,7 @@ def list_() -> None:
     show(ask(lambda log: log.list_nodes()), this_invocation().config.output, _COLUMNS)
 
 
-@command.command()
+@command.command(epilog=examples("geolog node describe eu-west-storage-1"))
 @click.argument("node_id", metavar="ID")
 def describe(node_id: str) -> None:
     """Show all that is known of a node: its record, where it stands, and its own status."""
@@ -78,7 +84,7 @@ def _flat(document: dict[str, Plain], prefix: str = "") -> Iterator[tuple[str, P
                 yield f"{prefix}{name}", value
 
 
-@command.command()
+@command.command(epilog=examples("geolog node preflight eu-west-storage-1 eu-west-storage-2"))
 @click.argument("node_ids", metavar="ID…", nargs=-1, required=True)
 def preflight(node_ids: Sequence[str]) -> None:
     """Say what a restart, or the loss, of these nodes together would put at risk.
@@ -123,7 +129,12 @@ class _Watch:
         self.bar.at(told.copied.bytes_stored, told.ledgers_done, told.ledgers_count)
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog node replace eu-west-storage-1",
+        "geolog node replace eu-west-storage-1 --with eu-west-storage-4 --rate 50MB/s",
+    )
+)
 @click.argument("node_id", metavar="OLD")
 @click.option("--with", "successor_id", metavar="ID", help="Another node that is up.")
 @click.option("--rate", type=parse_bytes_per_second, metavar="RATE", help="As 50MB/s.")

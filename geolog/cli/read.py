@@ -8,7 +8,7 @@ import click
 import trio
 
 from geolog.cli.arguments import partition_or_stream
-from geolog.cli.invocation import Invocation, Verb, tell, this_invocation
+from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
 from geolog.cli.output import Plain, print_json, show
 from geolog.cli.progress import Progress
 from geolog.cli.recordformats import FORMATS, Format, record_document, value_formatter
@@ -34,12 +34,11 @@ class ReadOptions:
 @click.command(
     cls=Verb,
     name="read",
-    epilog="""\b
-Examples:
-  geolog read shop/orders --from last:10
-  geolog read shop/orders --from time:-1h --follow
-  geolog read 'shop/clicks#2' --from sequence:1000 --count 5 -o jsonl
-""",
+    epilog=examples(
+        "geolog read shop/orders --from last:10",
+        "geolog read shop/orders --from time:-1h --follow",
+        "geolog read 'shop/clicks#2' --from sequence:1000 --count 5 -o jsonl",
+    ),
 )
 @click.argument("stream", type=partition_or_stream)
 @click.option(

@@ -3,7 +3,7 @@
 import click
 
 from geolog.cli.arguments import confirm
-from geolog.cli.invocation import Noun, tell, this_invocation
+from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
 from geolog.client.region_switches import RegionChange, RegionSwitches
@@ -16,7 +16,7 @@ def command() -> None:
     """The regions, and where something new may be placed."""
 
 
-@command.command("ls")
+@command.command("ls", epilog=examples("geolog region ls", "geolog region ls -o json"))
 def list_() -> None:
     """List the regions: their nodes by state, free space, whether placement is forbidden."""
     found = ask(lambda log: RegionSwitches(log.access).regions())
@@ -24,11 +24,10 @@ def list_() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  geolog region forbid-placement eu-west
-  geolog region forbid-placement eu-west --yes -o json
-"""
+    epilog=examples(
+        "geolog region forbid-placement eu-west",
+        "geolog region forbid-placement eu-west --yes -o json",
+    )
 )
 @click.argument("name", metavar="REGION")
 def forbid_placement(name: str) -> None:
@@ -46,7 +45,7 @@ def forbid_placement(name: str) -> None:
     _show(ask(lambda log: RegionSwitches(log.access).forbid(name)))
 
 
-@command.command()
+@command.command(epilog=examples("geolog region allow-placement eu-west"))
 @click.argument("name", metavar="REGION")
 def allow_placement(name: str) -> None:
     """Place in REGION again."""

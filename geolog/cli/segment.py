@@ -4,7 +4,7 @@ import attrs
 import click
 
 from geolog.cli.arguments import partition_or_stream
-from geolog.cli.invocation import Noun, this_invocation
+from geolog.cli.invocation import Noun, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
 from geolog.client.descriptions import SegmentDescription
@@ -27,7 +27,13 @@ def command() -> None:
     """What a stream consists of: one ledger after another."""
 
 
-@command.command("ls")
+@command.command(
+    "ls",
+    epilog=examples(
+        "geolog segment ls shop/orders",
+        "geolog segment ls 'shop/clicks#2' -o jsonl",
+    ),
+)
 @click.argument("name", metavar="STREAM", type=partition_or_stream)
 def list_(name: str) -> None:
     """List the stream's segments, oldest first; with -o json also where each one lies."""

@@ -11,7 +11,7 @@ import attrs
 import click
 import trio
 
-from geolog.cli.invocation import Noun, Verb, named_zookeeper, this_invocation
+from geolog.cli.invocation import Noun, Verb, examples, named_zookeeper, this_invocation
 from geolog.cli.output import Plain, print_json
 from geolog.cli.settings import (
     PARENT_PIPE_VARIABLE,
@@ -65,7 +65,9 @@ def command() -> None:
     """Run one server. It prints one JSON line, {"ready":true,…}, when it answers."""
 
 
-@command.command()
+@command.command(
+    epilog=examples("geolog serve zookeeper --data-dir zk --id 1 --listen 127.0.0.1:2181")
+)
 @click.option("--data-dir", type=click.Path(path_type=Path), required=True)
 @click.option("--id", "server_id", type=int, default=1, show_default=True)
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Where clients connect.")
@@ -95,7 +97,14 @@ def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
     _run(Service("zookeeper", serve))
 
 
-@command.command(cls=StorageVerb)
+@command.command(
+    cls=StorageVerb,
+    epilog=examples(
+        "geolog serve storage --data-dir d --location /eu-west/rack-1 --listen 127.0.0.1:4001",
+        "geolog serve storage --data-dir /disk1 --data-dir /disk2 --location /eu-west/r2 \\",
+        "    --listen 0.0.0.0:4001 --advertise node-2.example.net:4001",
+    ),
+)
 @click.option(
     "--data-dir",
     "data_dirs",
@@ -155,7 +164,9 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
     _run(Service("storage", serve))
 
 
-@command.command()
+@command.command(
+    epilog=examples("geolog serve wan --setup wan.json   # As `geolog demo` starts it.")
+)
 @click.option(
     "--setup",
     type=click.Path(path_type=Path, dir_okay=False),

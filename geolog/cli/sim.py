@@ -6,7 +6,7 @@ import time
 import click
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Noun, this_invocation
+from geolog.cli.invocation import Noun, examples, this_invocation
 from geolog.cli.output import Plain, plain, print_json, show
 from geolog.cli.quantities import parse_seconds
 from geolog.cli.settings import Output
@@ -24,7 +24,7 @@ def command() -> None:
     """Deterministic simulation: the real code, faults, and the laws it must keep."""
 
 
-@command.command()
+@command.command(epilog=examples("geolog sim run --seed 7"))
 @_SEED
 def run(*, seed: int) -> None:
     """Run the history of one seed. Ends with 10 if a law was broken."""
@@ -33,7 +33,7 @@ def run(*, seed: int) -> None:
     _check(report)
 
 
-@command.command()
+@command.command(epilog=examples("geolog sim replay --seed 7 | less"))
 @_SEED
 def replay(*, seed: int) -> None:
     """Run the history of one seed again and print its trace, one line an event.
@@ -58,7 +58,7 @@ def _seed_range(_context: click.Context, _parameter: click.Parameter, value: str
     return range(int(first), int(end))
 
 
-@command.command()
+@command.command(epilog=examples("geolog sim swarm --seeds 0:1000 --jobs 2 --for 30m"))
 @click.option("--seeds", callback=_seed_range, required=True, metavar="A:B")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, metavar="N", show_default=True)
 @click.option(

@@ -7,7 +7,7 @@ import attrs
 import click
 
 from geolog.cli.arguments import confirm, partition_or_stream, stream_name
-from geolog.cli.invocation import Noun, this_invocation
+from geolog.cli.invocation import Noun, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.quantities import parse_bytes, parse_seconds
 from geolog.cli.session import ask
@@ -23,13 +23,13 @@ def command() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  geolog stream create shop/orders
-  geolog stream create shop/clicks --partitions 4 --retention 7d
-  geolog stream create shop/local --survive '1 rack'
-  geolog stream create shop/small --ensemble 3 --write-quorum 3 --ack-quorum 2 --min-regions 2
-"""
+    epilog=examples(
+        "geolog stream create shop/orders",
+        "geolog stream create shop/clicks --partitions 4 --retention 7d",
+        "geolog stream create shop/local --survive '1 rack'",
+        "geolog stream create shop/small --ensemble 3 --write-quorum 3 --ack-quorum 2 \\",
+        "    --min-regions 2",
+    )
 )
 @click.argument("name", type=stream_name)
 @click.option(
@@ -197,7 +197,13 @@ def _partition_row(partition: PartitionDescription) -> dict[str, object]:
     }
 
 
-@command.command("ls")
+@command.command(
+    "ls",
+    epilog=examples(
+        "geolog stream ls",
+        "geolog stream ls shop -o jsonl",
+    ),
+)
 @click.argument("namespace", required=False)
 def list_(namespace: str | None) -> None:
     """List the streams, of one NAMESPACE or all."""
@@ -211,7 +217,12 @@ def list_(namespace: str | None) -> None:
     )
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog stream describe shop/orders",
+        "geolog stream describe shop/orders -o json",
+    )
+)
 @click.argument("name", type=stream_name)
 def describe(name: str) -> None:
     """Show how the stream is kept, and how far it reaches."""
@@ -229,11 +240,10 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  geolog stream update shop/orders --retention 7d --retention-bytes 10GiB
-  geolog stream update shop/orders --retention forever
-"""
+    epilog=examples(
+        "geolog stream update shop/orders --retention 7d --retention-bytes 10GiB",
+        "geolog stream update shop/orders --retention forever",
+    )
 )
 @click.argument("name", type=stream_name)
 @click.option("--partitions", type=int, metavar="N", help="More than before; never less.")
@@ -305,7 +315,12 @@ def update(
     _show(description)
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog stream seal shop/orders",
+        "geolog stream seal shop/orders --yes",
+    )
+)
 @click.argument("name", type=stream_name)
 def seal(name: str) -> None:
     """Let nothing be appended any more; its writers are fenced, its records stay.
@@ -317,11 +332,10 @@ def seal(name: str) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  geolog stream truncate shop/orders --before sequence:1000
-  geolog stream truncate shop/orders --before time:-7d --yes
-"""
+    epilog=examples(
+        "geolog stream truncate shop/orders --before sequence:1000",
+        "geolog stream truncate shop/orders --before time:-7d --yes",
+    )
 )
 @click.argument("name", metavar="STREAM", type=partition_or_stream)
 @click.option(
@@ -347,7 +361,12 @@ def _now_us() -> int:
     return time.time_ns() // 1000  # noqa: TID251 - `time:-1h` means an hour before now.
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog stream delete shop/orders",
+        "geolog stream delete shop/orders --yes",
+    )
+)
 @click.argument("name", type=stream_name)
 def delete(name: str) -> None:
     """Delete the stream and all its records, for good."""

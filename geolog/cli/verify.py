@@ -8,7 +8,7 @@ import trio
 
 from geolog.cli.arguments import partition_or_stream
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Invocation, Verb, this_invocation
+from geolog.cli.invocation import Invocation, Verb, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.progress import Progress
 from geolog.cli.session import Patience, open_log, too_slow
@@ -18,7 +18,14 @@ from geolog.client.verification import VerifyReport
 _COLUMNS = [each.name for each in attrs.fields(VerifyReport) if each.name != "full_copies"]
 
 
-@click.command(cls=Verb, name="verify")
+@click.command(
+    cls=Verb,
+    name="verify",
+    epilog=examples(
+        "geolog verify shop/orders",
+        "geolog verify 'shop/clicks#2' --full-copies -o json",
+    ),
+)
 @click.argument("name", metavar="STREAM", type=partition_or_stream)
 @click.option(
     "--full-copies", is_flag=True, help="Fewer than W good copies of an entry is a failure too."

@@ -8,7 +8,7 @@ import click
 import trio
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Noun, this_invocation
+from geolog.cli.invocation import Noun, examples, this_invocation
 from geolog.cli.output import show as show_result
 from geolog.cli.quantities import (
     parse_bytes_per_second,
@@ -41,7 +41,7 @@ def command() -> None:
     """The emulated WAN of a demo. FROM and TO are regions, or all."""
 
 
-@command.command()
+@command.command(epilog=examples("geolog wan show"))
 @directory_option
 def show(data_dir: Path | None) -> None:
     """Show each direction of each link as it is now."""
@@ -50,7 +50,10 @@ def show(data_dir: Path | None) -> None:
 
 @command.command(
     name="set",
-    epilog="As: geolog wan set us-east eu-west --rtt 80ms --bandwidth 20MB/s",
+    epilog=examples(
+        "geolog wan set us-east eu-west --rtt 80ms --bandwidth 20MB/s",
+        "geolog wan set all all --jitter 5ms --stall-rate 1%",
+    ),
 )
 @click.argument("here", metavar="FROM")
 @click.argument("there", metavar="TO")
@@ -88,7 +91,12 @@ def set_links(
     _change(data_dir, here, there, change, is_one_way=is_one_way)
 
 
-@command.command(epilog="As: geolog wan cut ap-northeast all")
+@command.command(
+    epilog=examples(
+        "geolog wan cut ap-northeast all",
+        "geolog wan cut us-east eu-west --one-way",
+    )
+)
 @click.argument("here", metavar="FROM")
 @click.argument("there", metavar="TO")
 @one_way_option
@@ -98,7 +106,12 @@ def cut(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> No
     _change(data_dir, here, there, Change(is_cut=True), is_one_way=is_one_way)
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        "geolog wan heal",
+        "geolog wan heal ap-northeast all",
+    )
+)
 @click.argument("here", metavar="[FROM", default=ALL)
 @click.argument("there", metavar="TO]", default=ALL)
 @one_way_option
@@ -108,7 +121,7 @@ def heal(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> N
     _change(data_dir, here, there, Change(is_cut=False), is_one_way=is_one_way)
 
 
-@command.command()
+@command.command(epilog=examples("geolog wan check"))
 @directory_option
 def check(data_dir: Path | None) -> None:
     """Measure round trips through the emulator, and compare them with what was asked for.
