@@ -8,8 +8,11 @@ import trio
 
 from geolog.cli.invocation import Invocation, named_zookeeper, this_invocation
 from geolog.cli.quantities import format_seconds
+from geolog.cli.settings import PLACEMENT, configured
 from geolog.client.connect import connect
-from geolog.client.log import Log
+from geolog.client.log import Log, LogConfig
+from geolog.ledger.node_pool import PoolConfig
+from geolog.ledger.placement_config import PlacementConfig
 from topology.errors import UnavailableError
 
 Answer = TypeVar("Answer")
@@ -34,12 +37,14 @@ def ask(question: Callable[[Log], Awaitable[Answer]]) -> Answer:
 async def open_log(invocation: Invocation) -> AsyncIterator[Log]:
     """The log that the settings name."""
     config = invocation.config
+    placement = configured(PlacementConfig, invocation.decide(PLACEMENT))
     async with connect(
         zookeeper=named_zookeeper(invocation),
         cluster=config.cluster,
         region=config.region,
         gateway=config.gateway,
         zookeeper_regions=_listed(config.zookeeper_regions),
+        config=LogConfig(pool=PoolConfig(placement=placement)),
     ) as log:
         yield log
 

@@ -87,6 +87,7 @@ class Role:
 
 COMMAND = Role("", "geolog.cli.settings", "CommandConfig")
 DEMO = Role("demo", "geolog.cli.settings", "DemoConfig")
+PLACEMENT = Role("placement", "geolog.ledger.placement_config", "PlacementConfig")
 STORAGE = Role("serve.storage", "regions.storage.config", "StorageConfig", given=("cluster",))
 ZOOKEEPER = Role(
     "serve.zookeeper",
@@ -94,7 +95,7 @@ ZOOKEEPER = Role(
     "ZooKeeperConfig",
     given=("data_dir", "server_id", "listen", "peers"),
 )
-ROLES = (COMMAND, DEMO, STORAGE, ZOOKEEPER)
+ROLES = (COMMAND, PLACEMENT, DEMO, STORAGE, ZOOKEEPER)
 
 
 class Kind(enum.Enum):

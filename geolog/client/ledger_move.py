@@ -10,6 +10,7 @@ import trio
 from geolog.client.cluster_access import ClusterAccess
 from geolog.ledger.copier import Copier
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
+from geolog.ledger.ledger_placement import adherence_as_recorded
 from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, NoNodeError
@@ -17,7 +18,9 @@ from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, 
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
 from topology.errors import GeologError, OutcomeUnknownError
-from topology.placement import Adherence, adherence_of
+from topology.placement import adherence_of
+from topology.stream_policy import PolicyKind
+from topology.window_rule import Adherence, rank_of
 
 _ATTEMPTS_MAX = 3
 """How often a ledger is tried whose nodes do not answer."""
@@ -154,17 +157,17 @@ class LedgerMove:
         self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
     ) -> _Hindrance | None:
         """Note a placement that gets worse; refuse one that does not hold an ack set."""
-        was, will_be = _adherence(record, before), _adherence(record, after)
-        if will_be is Adherence.FAIL and was is not Adherence.FAIL:
+        if not _holds_acks(record, after) and _holds_acks(record, before):
             return _Hindrance(
                 f"with node {self._new.node_id}, of {self._new.location.region}, it would not"
                 " span enough regions: name another by --with NODE_ID"
             )
-        if will_be is Adherence.SOFT and was is Adherence.STRICT:
+        was = adherence_as_recorded(record, before.fragment)
+        will_be = adherence_as_recorded(record, after.fragment)
+        if rank_of(will_be) < rank_of(was):
             self.warnings.append(
                 f"ledger {record.ledger}: with node {self._new.node_id}, of"
-                f" {self._new.location.region}, fragment {before.index} would not keep an ack"
-                " set without any one region"
+                f" {self._new.location}, fragment {before.index} {_lost_by(record, will_be)}"
             )
         return None
 
@@ -206,6 +209,14 @@ class LedgerMove:
         await self._access.repair_queue.enqueue(record.ledger, RepairReason.COPIES_MISSING)
 
 
-def _adherence(record: LedgerRecord, extent: FragmentExtent) -> Adherence:
+def _holds_acks(record: LedgerRecord, extent: FragmentExtent) -> bool:
+    """Whether every write set has an ack set, whatever the policy says of it."""
     regions = [member.location.region for member in extent.fragment.ensemble]
-    return adherence_of(record.quorum, regions)
+    return adherence_of(record.quorum, regions) is not Adherence.FAIL
+
+
+def _lost_by(record: LedgerRecord, will_be: Adherence) -> str:
+    """What the policy loses, as the end of a warning."""
+    if record.placement.policy is PolicyKind.REGION_AWARE:
+        return "would not keep an ack set without any one region"
+    return f"would adhere to its policy, {record.placement}, less well: {will_be.value}"

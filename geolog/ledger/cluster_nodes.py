@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from geolog.ledger.node_locations import NodeLocations
+from geolog.ledger.placement_config import PlacementConfig
 from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.placement_switches import read_switches
@@ -30,30 +31,6 @@ _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 """Pause before metadata that did not answer is watched again."""
-
-
-@attrs.frozen(kw_only=True)
-class PlacementConfig:
-    """How a client chooses nodes."""
-
-    location: Location | None = None
-    """Where the client stands, with its rack; without it only its region is known."""
-
-    weight_by_free_space: bool = False
-    """Nodes with more free space are chosen more often."""
-
-    weight_multiple_max: float = 3.0
-    """A node counts for at most this many times the median of the free space."""
-
-    stabilize_s: float = 0.0
-    """So long after it left a node may still be chosen when too few others are up: a rolling
-    restart does not keep new ledgers from being made. 0: never."""
-
-    departures_max: int = 3
-    """A node that left more often than so within `flapping` is chosen last for new ledgers."""
-
-    flapping_s: float = 600.0
-    """The time in which departures are counted."""
 
 
 @attrs.frozen
@@ -87,7 +64,6 @@ class ClusterNodes:
         metadata: Metadata,
         cluster: str,
         config: PlacementConfig,
-        locations: NodeLocations,
         *,
         live_nodes: Callable[[], Awaitable[list[NodeRecord]]],
         nursery: trio.Nursery,
@@ -95,7 +71,7 @@ class ClusterNodes:
         self._metadata = metadata
         self._cluster = cluster
         self._config = config
-        self._locations = locations
+        self._locations = NodeLocations(config)
         self._live_nodes = live_nodes
         self._nursery = nursery
         self._members = Membership.of(
@@ -128,9 +104,8 @@ class ClusterNodes:
     def place(self, region: str | None) -> PlacementPlace:
         """Where a client of this region stands, and what is forbidden now."""
         config = self._config
-        within = None if region is None else Location.within(region)
         return PlacementPlace(
-            local=config.location or within,
+            local=config.standing(region),
             weighting=Weighting(config.weight_multiple_max)
             if config.weight_by_free_space
             else None,

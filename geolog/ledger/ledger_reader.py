@@ -14,6 +14,7 @@ import trio
 
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.node_pool import LinkUse, NodePool
+from geolog.ledger.replica_order import ReplicaOrder
 from geolog.ledger.shared_answers import SharedAnswers
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
@@ -22,6 +23,7 @@ from geolog.protocol.read_window import ReadWindow
 from geolog.wire.entry import Entry, EntryHeader, decode_entry
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
+from topology.read_order import ReadOrder
 
 
 @attrs.frozen(kw_only=True)
@@ -92,9 +94,14 @@ class LedgerReader:
     ) -> None:
         self.pool = pool
         self.config = config
-        self._region = region
         self._rng = rng
-        self._failed: dict[InstanceId, float] = {}  # When a replica last failed us.
+        placement = pool.config.placement
+        self._order = ReplicaOrder(
+            ReadOrder(placement.read_order),
+            local=placement.standing(region),
+            rng=rng,
+            suspect_s=config.suspect_s,
+        )
         self._following: SharedAnswers[tuple[LedgerId, EntryId, InstanceId], Followed | None]
         self._following = SharedAnswers()
         self.windows: defaultdict[InstanceId, ReadWindow] = defaultdict(ReadWindow)
@@ -136,7 +143,7 @@ class LedgerReader:
                     continue
                 fetched = self.intact_prefix(record, member, first, answer)
                 if fetched:
-                    self._failed.pop(member.instance, None)
+                    self._order.forgive(member.instance)
                     return fetched
                 absent += bool(answer.entries) and answer.entries[0].answer is Answer.ABSENT
             if patience.cancelled_caught:
@@ -202,21 +209,11 @@ class LedgerReader:
 
     def note_failed(self, member: Member) -> None:
         """Ask this replica after the others for a while."""
-        self._failed[member.instance] = trio.current_time()
+        self._order.note_slow(member.instance)
 
     def in_order(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
-        """The nearest first: this region, then the others; those that failed us lately last."""
-        order = list(slots)
-        self._rng.shuffle(order)
-        now_s = trio.current_time()
-
-        def rank(slot: int) -> tuple[bool, bool]:
-            member = fragment.ensemble[slot]
-            failed_s = self._failed.get(member.instance)
-            is_suspect = failed_s is not None and now_s - failed_s < self.config.suspect_s
-            return is_suspect, member.location.region != self._region
-
-        return sorted(order, key=rank)
+        """The one to ask first in front; those that failed us lately last."""
+        return self._order.of(fragment, slots)
 
     async def _ask(
         self, ledger: LedgerId, member: Member, first: EntryId, count: int

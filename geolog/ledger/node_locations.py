@@ -8,12 +8,11 @@ warning says why. At the first look it is an error, since nothing was known befo
 
 import logging
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-import attrs
 import trio
 
 from geolog.ledger.location_script import LocationScript, LocationScriptConfig
+from geolog.ledger.placement_config import PlacementConfig
 from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.ids import InstanceId
 from topology.errors import GeologError, InvalidConfigError
@@ -27,24 +26,12 @@ _RETRY_S = 30.0
 """So long after a failure places are taken to be as they were, and nobody is asked."""
 
 
-@attrs.frozen(kw_only=True)
-class LocationsConfig:
-    """How a client finds out where nodes stand."""
-
-    table: Path | None = None
-    """A file of TOML with a table `[locations]`, node id or pattern to `/region/rack`. It goes
-    before what nodes registered."""
-
-    script: LocationScriptConfig | None = None
-    """A program that says where a node stands. It goes before the table."""
-
-
 class NodeLocations:
     """Resolves the places of nodes, again and again."""
 
-    def __init__(self, config: LocationsConfig) -> None:
-        self._table_path = config.table
-        self._script = None if config.script is None else LocationScript(config.script)
+    def __init__(self, config: PlacementConfig) -> None:
+        self._table_path = config.locations
+        self._script = _script_of(config)
         self._table: StaticTable | None = None
         self._table_stamp: tuple[int, int] | None = None
         self._known: dict[InstanceId, Location] | None = None
@@ -106,3 +93,15 @@ class NodeLocations:
         if str(error) != self._warned:
             self._warned = str(error)
             _log.warning("nodes are taken to stand where they did: %s", error)
+
+
+def _script_of(config: PlacementConfig) -> LocationScript | None:
+    if config.location_script is None:
+        return None
+    return LocationScript(
+        LocationScriptConfig(
+            path=str(config.location_script),
+            script_timeout_s=config.script_timeout_s,
+            kept_s=config.script_kept_s,
+        )
+    )

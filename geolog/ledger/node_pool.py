@@ -19,9 +19,9 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.ledger.cluster_nodes import ClusterNodes, PlacementConfig
+from geolog.ledger.cluster_nodes import ClusterNodes
 from geolog.ledger.connection import ConnectionConfig, NodeConnection
-from geolog.ledger.node_locations import LocationsConfig, NodeLocations
+from geolog.ledger.placement_config import PlacementConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
@@ -92,10 +92,7 @@ class PoolConfig:
     """How long a connection that nobody wants is kept."""
 
     placement: PlacementConfig = attrs.field(factory=PlacementConfig)
-    """How nodes are chosen for new entries."""
-
-    locations: LocationsConfig = attrs.field(factory=LocationsConfig)
-    """How it is found out where nodes stand."""
+    """How nodes are chosen for new entries, and replicas for reads."""
 
 
 class NodeLink:
@@ -244,7 +241,6 @@ class NodePool:
             metadata,
             cluster,
             config.placement,
-            NodeLocations(config.locations),
             live_nodes=self.live_nodes,
             nursery=nursery,
         )
