@@ -13,10 +13,15 @@ import trio
 from geolog.cli.arguments import partition_or_stream
 from geolog.cli.copyprogress import CopyProgressBar
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Invocation, Noun, tell, this_invocation
+from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.longdocument import LongDocument
 from geolog.cli.output import Plain, plain, print_json
-from geolog.cli.placementtable import PlacementTable, move_line, totals_line
+from geolog.cli.placementtable import (
+    PlacementTable,
+    move_line,
+    several,
+    totals_line,
+)
 from geolog.cli.progress import Progress
 from geolog.cli.quantities import parse_bytes_per_second, short_bytes
 from geolog.cli.session import Patience, open_log, too_slow
@@ -34,7 +39,10 @@ def command() -> None:
     """Where entries lie, and where they would lie."""
 
 
-@command.command("evaluate")
+@command.command(
+    "evaluate",
+    epilog=examples("geolog placement evaluate what-if.json"),
+)
 @click.argument("file", metavar="[FILE]", default="-")
 def evaluate_(file: str) -> None:
     """Answer what-if scenarios about placement: a JSON array in, a JSON array out.
@@ -89,7 +97,10 @@ def _refuse_constant(text: str) -> Plain:
 # ---------------------------------------------------------------- where fragments lie
 
 
-@command.command("show")
+@command.command(
+    "show",
+    epilog=examples("geolog placement show shop/orders"),
+)
 @click.argument("name", metavar="STREAM", type=partition_or_stream)
 @click.option(
     "--problems", "is_bad_only", is_flag=True, help="Only what is not as it should be."
@@ -160,7 +171,13 @@ class _RepairOptions:
     is_dry_run: bool
 
 
-@command.command("repair")
+@command.command(
+    "repair",
+    epilog=examples(
+        "geolog placement repair shop/orders --dry-run",
+        "geolog placement repair --rate 50MB/s",
+    ),
+)
 @click.argument("name", metavar="[STREAM]", type=partition_or_stream, required=False)
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would move.")
 @click.option(
@@ -234,14 +251,17 @@ async def _repair(invocation: Invocation, options: _RepairOptions) -> PlacementR
 
 
 def _report_lines(report: PlacementRepairReport) -> Iterator[str]:
-    yield (
-        f"{report.fragments:,} fragments in {report.segments:,} segments looked at;"
-        f" {report.slots:,} slots of {report.moves:,} fragments"
-        + (
-            f" would move, about {short_bytes(report.bytes_about)}"
-            if report.is_dry_run
-            else f" moved, {report.copies_stored:,} copies, {short_bytes(report.bytes_stored)}"
+    moved = f"{several(report.slots, 'slot')} of {several(report.moves, 'fragment')}"
+    if report.is_dry_run:
+        done = f"{moved} would move, about {short_bytes(report.bytes_about)}"
+    else:
+        done = (
+            f"{moved} moved, {report.copies_stored:,} copies"
+            f" ({short_bytes(report.bytes_stored)})"
         )
+    yield (
+        f"{several(report.fragments, 'fragment')} in {several(report.segments, 'segment')}"
+        f" looked at; {done}"
     )
     for one in report.remaining:
         yield (
@@ -264,7 +284,7 @@ def _judge_remaining(report: PlacementRepairReport) -> None:
     if report.is_complete:
         return
     count, whys = report.remaining_count, sorted({one.why for one in report.remaining})
-    message = f"{count:,} fragments are not as they should be: {'; '.join(whys[:3])}"
+    message = f"{several(count, 'fragment')} still not as they should be: {'; '.join(whys[:3])}"
     if report.may_pass_count == count:
         raise UnavailableError(f"{message}. Run the same command again later")
     raise CheckFailedError(message)

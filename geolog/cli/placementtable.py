@@ -125,11 +125,16 @@ def _counted(members: Sequence[PlacedMember]) -> str:
     return f"{len(members)}, {away} down" if away else str(len(members))
 
 
+def several(count: int, noun: str) -> str:
+    """`1 segment`, `2,000 segments`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def totals_line(totals: PlacementTotals) -> str:
     """All that was seen, in one line."""
     parts = [
-        f"{totals.fragments:,} fragments in {totals.segments:,} segments: {totals.strict:,}"
-        f" strict, {totals.soft:,} soft, {totals.fail:,} fail"
+        f"{several(totals.fragments, 'fragment')} in {several(totals.segments, 'segment')}:"
+        f" {totals.strict:,} strict, {totals.soft:,} soft, {totals.fail:,} fail"
     ]
     if totals.disks_given_up:
         parts.append(f"{totals.disks_given_up:,} name a disk that was given up")
