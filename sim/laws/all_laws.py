@@ -11,6 +11,7 @@ from sim.laws.law_02_copies_stay import CopiesStay
 from sim.laws.law_02_failed_disk import FailedDisk
 from sim.laws.law_03_sets_intersect import SetsIntersect
 from sim.laws.law_04_closed_stays import ClosedStays
+from sim.laws.law_04_sealed_is_closed import SealedIsClosed
 from sim.laws.law_05_absence import AbsenceIsTrue
 from sim.laws.law_05_closed_above_ok import ClosedAboveOk
 from sim.laws.law_06_absent_stays import AbsentStays
@@ -40,6 +41,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("2", CopiesStay()),
         ("2", FailedDisk()),
         ("4", ClosedStays()),
+        ("4", SealedIsClosed()),
         ("5", ClosedAboveOk()),
         ("7", FenceOutlives()),
         ("8", Identity()),

@@ -81,6 +81,23 @@ async def _open_again(stage: Stage) -> None:
     stage.write_record(state=LedgerState.OPEN, last_entry=None)
 
 
+async def _seal_and_leave_it_open(stage: Stage) -> None:
+    async def main(_process: Process, log: geolog.Log) -> None:
+        async with log.open_writer(STREAM):
+            await trio.sleep_forever()
+
+    stage.world.start_client("late", "us-east", main, is_restarted=False)
+    await trio.sleep(5.0)
+    stage.history.sealed_at = 9
+
+
+async def _truncate_on_nobodys_word(stage: Stage) -> None:
+    async def main(_process: Process, log: geolog.Log) -> None:
+        await log.truncate_stream(STREAM, before=geolog.AtSequence(1))
+
+    await do(stage.world, main, "truncater")
+
+
 async def _lower_the_epoch(stage: Stage) -> None:
     stage.write_record(epoch=Epoch(7))
     stage.laws.look()
@@ -183,6 +200,8 @@ async def _take_over(world: World) -> None:
         (_close_unfenced, ["3", "9"]),
         (_open_again, ["4", "9"]),
         (_lower_the_epoch, ["4"]),
+        (_seal_and_leave_it_open, ["4"]),
+        (_truncate_on_nobodys_word, ["1"]),
         (_close_too_low, ["5", "9"]),
         (_take_behind_a_fence, ["6"]),
         (_forget_a_fence, ["7"]),
