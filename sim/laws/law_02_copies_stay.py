@@ -7,31 +7,43 @@ ensemble changes: then the entry must be with the members that its record names 
 from collections.abc import Iterator
 
 import attrs
+import trio
 
 from geolog.protocol.ids import EntryId, LedgerId
-from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.laws.copies import slots_with
 from sim.laws.seen import Look, SegmentKey
+
+_CLOSED_EVERY_S = 1.0
+"""Closed ledgers are many, and change seldom."""
 
 
 @attrs.define
 class CopiesStay:
-    """Keeps what was answered of each ledger that is not closed, and its last fragment."""
+    """Keeps what was answered of each ledger, and the record that it had then."""
 
     _told: dict[SegmentKey, set[EntryId]] = attrs.field(factory=dict)
-    _fragments: dict[LedgerId, Fragment] = attrs.field(factory=dict)
+    _records: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
+    _closed_looked_s: float = -_CLOSED_EVERY_S
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look for the newest entry, and for all that another fragment has now."""
+        """Look for the newest entry of each ledger, and for all of one that has changed."""
+        is_closed_due = trio.current_time() - self._closed_looked_s >= _CLOSED_EVERY_S
+        if is_closed_due:
+            self._closed_looked_s = trio.current_time()
         for append in now.told:
             assert append.dlsn is not None
             entry = EntryId(append.dlsn.entry)
             self._told.setdefault(append.segment_key, set()).add(entry)
         for key, record in now.ledgers_by_segment().items():
-            if record.state is LedgerState.CLOSED:
-                self._told.pop(key, None)
+            told = self._told.get(key)
+            before = self._records.get(record.ledger)
+            self._records[record.ledger] = record
+            has_changed = before is not None and before is not record
+            is_due = has_changed or is_closed_due or record.state is not LedgerState.CLOSED
+            if not told or not is_due:
                 continue
-            for entry in self._due(record, self._told.get(key, set())):
+            for entry in sorted(told) if has_changed else [max(told)]:
                 fragment = record.fragment_of(entry)
                 have = slots_with(now, record.ledger, entry, fragment)
                 if not fragment.rule(record.quorum).is_ack(entry, have):
@@ -39,11 +51,3 @@ class CopiesStay:
                         f"entry {entry} of ledger {record.ledger} was answered, and is on the"
                         f" disks of slots {have:b} of its fragment alone: they are no ack set"
                     )
-
-    def _due(self, record: LedgerRecord, told: set[EntryId]) -> set[EntryId]:
-        last = record.fragments[-1]
-        before = self._fragments.get(record.ledger)
-        self._fragments[record.ledger] = last
-        if before is not None and before != last:
-            return {entry for entry in told if entry >= last.first_entry}
-        return {max(told)} if told else set()

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import attrs
 
+from geolog.metadata.documents import open_document
+from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import InstanceId
 from sim.laws.seen import Look
@@ -15,9 +17,12 @@ class Identity:
     """Keeps the instance of each node on the disk that it has now."""
 
     _instances: dict[tuple[str, int], InstanceId] = attrs.field(factory=dict)
+    _known: dict[str, tuple[bytes, InstanceId]] = attrs.field(factory=dict)
+    """By node: its record in metadata, and the instance that it names."""
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the state of now with what was seen before."""
+        yield from self._names_taken(now)
         for host, core in sorted(now.world.cores.items()):
             node = now.world.nodes[host]
             first = self._instances.setdefault((host, node.disks_given_up), core.instance)
@@ -35,6 +40,20 @@ class Identity:
                 for key, other in self._instances.items()
             ):
                 yield f"{instance} is the name of two disks, one of them at node {host}"
+
+    def _names_taken(self, now: Look) -> Iterator[str]:
+        nodes = now.world.store.tree.nodes
+        for host in now.world.nodes:
+            path = ClusterPaths(CLUSTER).node_known(host)
+            data = nodes[path].data if path in nodes else None
+            before = self._known.get(host)
+            if data is None or (before is not None and before[0] is data):
+                continue
+            instance = open_document(data, NodeRecord, path=path).instance
+            self._known[host] = data, instance
+            if before is None or before[1] == instance or _is_given_up(now, before[1]):
+                continue
+            yield f"node {host} belongs to {instance} now, and {before[1]} is not given up"
 
 
 def _is_given_up(now: Look, instance: InstanceId) -> bool:

@@ -33,8 +33,10 @@ Strike = Callable[[World, Random, str, str], AbstractAsyncContextManager[str | N
 """Given where the event happened, and its details; None if it is not the moment."""
 
 _LEDGER_PUT = "put /geolog/default/ledgers/"
+_CHANGE_S_MAX = 3.0
 _MEMBER_CHANCE = 0.5
-_ROT_CHANCE = 0.3
+_ROT_CHANCE = 0.5
+_CUT_CHANCE = 0.3
 
 
 @attrs.frozen
@@ -91,30 +93,39 @@ async def ambush_append(
 
 @asynccontextmanager
 async def ambush_add(
-    world: World, rng: Random, _process: str, _details: str
+    world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """A member has an entry that others lack: soon it is killed, and they are slow."""
+    """A writer hears of the first member that has an entry: it is gone, the others are late."""
+    _, first, *_ = details.split()
     record = _newest(world, LedgerState.OPEN)
-    reached = {} if record is None else _highest_entries(world, record)
-    ahead = [host for host in sorted(reached) if reached[host] == max(reached.values())]
-    if not reached or len(ahead) == len(reached):
+    if record is None or process in world.nodes or first not in world.processes:
         yield None
         return
-    first = rng.choice(ahead)
-    behind = [host for host in sorted(reached) if host not in ahead]
-    with ExitStack() as struck:
-        for host in behind:
-            if rng.random() < 0.5:
-                struck.enter_context(slowed(world, host))
-            else:
-                struck.enter_context(paused(world, host))
-        # The writer hears of it first.
-        await trio.sleep(rng.random() * 4 * world.options.links.latency_s_across)
-        if first not in world.processes:
-            yield None
+    reached = _highest_entries(world, record)
+    behind = [host for host in sorted(reached) if reached[host] < reached.get(first, -1)]
+    if not behind:
+        yield None
+        return
+    with down(world, first, power_loss=rng.random() < 0.5):
+        with ExitStack() as late:
+            for host in behind:
+                how = (
+                    paused(world, host)
+                    if rng.random() < 0.5
+                    else cut_off(world, process, [host])
+                )
+                late.enter_context(how)
+            with trio.move_on_after(_CHANGE_S_MAX):
+                await _begin_of_change(world, process)
+        yield f"{process} has heard of {first}, which is gone; late: {', '.join(behind)}"
+
+
+async def _begin_of_change(world: World, process: str) -> None:
+    """Wait until the process asks metadata for another ensemble of its ledger."""
+    while True:
+        who, what = await world.trace.wait("meta-ask")
+        if who == process and what.startswith(_LEDGER_PUT):
             return
-        struck.enter_context(down(world, first, power_loss=rng.random() < 0.5))
-        yield f"{first} is gone, {', '.join(behind)} slow"
 
 
 @asynccontextmanager
@@ -163,17 +174,19 @@ def _highest_entries(world: World, record: LedgerRecord) -> dict[str, int]:
 def _strike_members(
     world: World, rng: Random, struck: ExitStack, record: LedgerRecord, process: str
 ) -> list[str]:
-    """Some members of the ledger's last fragment, each in its own way."""
+    """Some members of the ledger's last fragment, each in its own way, or cut off."""
     words: list[str] = []
-    for member in record.fragments[-1].ensemble:
-        host = member.node_id
+    members = [member.node_id for member in record.fragments[-1].ensemble]
+    if rng.random() < _CUT_CHANCE:
+        away = rng.sample(members, rng.randint(1, len(members) - 1))
+        struck.enter_context(cut_off(world, process, away))
+        return [f"cut off: {', '.join(away)}"]
+    for host in members:
         if host not in world.cores or rng.random() > _MEMBER_CHANCE:
             continue
-        how = rng.choice(("reset", "cut", "slow", "killed", "restarted", "without power"))
+        how = rng.choice(("reset", "slow", "killed", "restarted", "restarted", "without power"))
         if how == "reset":
             world.network.reset(process, host)
-        elif how == "cut":
-            struck.enter_context(cut_off(world, process, [host]))
         elif how == "slow":
             struck.enter_context(slowed(world, host))
         elif how == "restarted":
@@ -201,7 +214,7 @@ def _rot(world: World, rng: Random, ledger: LedgerId, host: str) -> str | None:
 AMBUSHES: dict[str, Ambush] = {
     "ambush-takeover": Ambush("meta-answer", ambush_takeover),
     "ambush-append": Ambush("done", ambush_append),
-    "ambush-add": Ambush("disk-sync", ambush_add),
+    "ambush-add": Ambush("deliver", ambush_add),
     "ambush-send": Ambush("send", ambush_send),
 }
 """By name, as options and trace have it."""

@@ -23,7 +23,7 @@ from sim.memory_disk import SECTOR_BYTES, MemoryDisk
 from topology.errors import DamagedBytesError
 
 _CUT_CHANCE = 0.3
-_NEWEST_CHANCE = 0.3
+_NEWEST_CHANCE = 0.5
 
 
 def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
@@ -57,7 +57,11 @@ def harm_entry(disk: MemoryDisk, store: Store, ledger: LedgerId, rng: Random) ->
             name = file_name(source.file_id)
             end = place.offset + place.length
             if source.file_id != newest or end <= _proven_end(disk, name):
-                offset = place.offset - rng.randint(-place.length + 1, RECORD_HEADER_BYTES)
+                is_header = rng.random() < 0.5
+                start = place.offset - (RECORD_HEADER_BYTES if is_header else 0)
+                offset = start + rng.randrange(
+                    RECORD_HEADER_BYTES if is_header else place.length
+                )
                 _flip(disk, name, offset, rng)
                 return f"a flipped bit at {offset} of {name}, in entry {entry} of {ledger}"
             break

@@ -153,9 +153,9 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     for _ in range(rng.choice((0, 1, 2)) + 3 - regions_count):
         counts[rng.choice(REGION_NAMES[:regions_count])] += 1
     others = sorted(set(fault_kinds) - {*_AMBUSHES, *_TAKEOVER_FAULTS})
-    kinds = rng.sample(_AMBUSHES, rng.choice((0, 1, 1, 2)))
+    kinds = rng.sample(_AMBUSHES, rng.choice((0, 1, 2, 2)))
     kinds += rng.sample(_TAKEOVER_FAULTS, rng.choice((1, 1, 2)))
-    kinds += rng.sample(others, rng.choice((0, 1, 2)))
+    kinds += rng.sample(others, rng.choice((0, 1, 2, 3)))
     return Options(
         shape=Shape(
             nodes_by_region=tuple(counts.items()),
@@ -168,7 +168,7 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
             segment_bytes=64 << 10,
             journal_file_bytes=rng.choice((1 << 20, 1 << 20, 8 << 20)),
             value_bytes_max=rng.choice((20, 1000, 10_000)),
-            pipelined_max=rng.choice((1, 4, 10)),
+            pipelined_max=rng.choice((1, 4, 10, 10)),
             pause_s_max=rng.choice((0.02, 0.2)),
             appends_per_tenure=rng.choice((10, 40, 400)),
             rest_s_max=rng.choice((0.5, 2.0, 5.0)),
