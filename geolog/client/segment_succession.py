@@ -45,6 +45,9 @@ from topology.window_rule import Adherence
 
 _log = logging.getLogger(__name__)
 
+_RESTING_LOOK_S = 5.0
+"""How often a partition is looked at to which nobody writes."""
+
 _BETTER_PAUSES_MAX = 32
 """How many times `better_ledger_s` the pause grows to while no better ledger is to be had."""
 
@@ -118,6 +121,7 @@ class SegmentSuccession:
         self.is_rolling = True  # Until the first ledger is active.
         self.failovers_count = 0
         self.rolls_count = 0
+        self._is_resting = False  # Nothing was sent between the last two looks.
 
     def wake(self) -> None:
         """Something changed that may need a decision."""
@@ -136,6 +140,8 @@ class SegmentSuccession:
 
     def on_sent(self) -> None:
         """Entries were sent: perhaps the next ledger is to be made."""
+        if self._is_resting:
+            self._wake.set()
         if (
             self._next is None
             and self.open is not None
@@ -156,11 +162,27 @@ class SegmentSuccession:
     async def run(self) -> None:
         """Decide and act whenever there is cause to, until the user has failed."""
         while not self._user.is_failed:
-            with trio.move_on_after(min(0.25, self._config.add_timeout_s / 4)):
+            entry_next = None if self.open is None else self.open.writer.entry_next
+            with trio.move_on_after(self._pause_s()):
                 await self._wake.wait()
+            self._is_resting = (
+                self.open is not None
+                and self.open.writer.entry_next == entry_next
+                and not (self.is_rolling or self._user.has_sent)
+            )
             self._wake = trio.Event()
             if self.open is not None and not self._user.is_failed:
                 await self._work(self.open)
+
+    def _pause_s(self) -> float:
+        """How long nothing is looked at unless there is cause.
+
+        Entries that wait have to be found late in time. A process may have thousands of
+        partitions open that nobody writes to.
+        """
+        if self._is_resting:
+            return _RESTING_LOOK_S
+        return min(0.25, self._config.add_timeout_s / 4)
 
     async def _work(self, segment: OpenSegment) -> None:
         if self._next is not None and not self._is_usable(self._next):
