@@ -8,10 +8,12 @@ from tests.system.demo_process import (
     DemoProcess,
     geolog,
     running_demo,
+    started,
     wait_until,
 )
 
-QUORUMS = ["--ensemble", "3", "--write-quorum", "3", "--ack-quorum", "2", "--min-regions", "2"]
+SPREAD = ["--ensemble", "6", "--write-quorum", "6", "--ack-quorum", "4", "--min-regions", "2"]
+SMALL = ["--ensemble", "3", "--write-quorum", "3", "--ack-quorum", "2", "--min-regions", "2"]
 SESSION_S = 6.0
 LOST = "a-storage-1"
 LINES = b"".join(b"line %d\n" % number for number in range(20_000))
@@ -30,30 +32,60 @@ def members(demo: DemoProcess, ledger: int) -> dict[str, tuple[str, object]]:
     return {one["node_id"]: (one["instance"], one["copies"]) for one in details["members"]}
 
 
-def test_an_empty_directory_at_the_same_address_takes_the_place_of_a_lost_one(
+def fragments(demo: DemoProcess, stream: str) -> list[tuple[str, str, bool]]:
+    """Of each fragment with entries how well it is placed, and now, and if it can be mended."""
+    document = demo.json("placement", "show", stream)
+    assert isinstance(document, dict)
+    return [
+        (one["adherence"], one["adherence_now"], one["is_repairable"])
+        for one in document["fragments"]
+        if one["entries"] != 0
+    ]
+
+
+def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_load(
     tmp_path: Path,
 ) -> None:
-    with running_demo(tmp_path, "--regions", "a,b,c", "--nodes-per-region", "1") as demo:
-        assert demo.run("stream", "create", "t/s", *QUORUMS).returncode == 0
+    with running_demo(tmp_path, "--regions", "a,b,c", "--nodes-per-region", "2") as demo:
+        for stream, quorums in (("t/s", SPREAD), ("t/outage", SMALL), ("t/load", SMALL)):
+            assert demo.run("stream", "create", stream, *quorums).returncode == 0
         assert demo.run("append", "t/s", given=LINES).returncode == 0
-        old = instances(demo)[LOST]
+        old = instances(demo)
+        others = [node_id for node_id in old if node_id != LOST]
 
         refused = demo.run("node", "replace", LOST)
-        at_risk = demo.run("node", "preflight", LOST, "b-storage-1", "c-storage-1")
-        demo.run("demo", "kill", LOST)
-        data_dir = tmp_path / "a" / "storage-1"
-        lost_dir = data_dir.rename(tmp_path / "lost")
-        wait_until(lambda: "down" in states(demo), 3 * SESSION_S)
-        # Nobody is up to take its place yet: the old disk is given up all the same.
-        too_early = demo.run("node", "replace", LOST, "--timeout", "500ms")
-        nodes_without = instances(demo)
-        states_without = states(demo)
-        demo.run("demo", "restart", LOST)
-        replaced = demo.run("node", "replace", LOST, "-o", "json")
-        new = instances(demo)[LOST]
-        copies = members(demo, 1)
+        at_risk = demo.run("node", "preflight", LOST, *others)
+        with started("append", "t/load", config=demo.config, stdin=subprocess.PIPE) as load:
+            assert load.stdin is not None
+            load.stdin.write(LINES)
+            load.stdin.flush()
+            demo.run("demo", "kill", LOST)
+            demo.run("demo", "kill", "b")
+            lost_dir = (tmp_path / "a" / "storage-1").rename(tmp_path / "lost")
+            wait_until(lambda: states(demo).count("down") == 3, 3 * SESSION_S)
+            down = fragments(demo, "t/s")
+            assert demo.run("append", "t/outage", given=LINES).returncode == 0
+            # Nobody is up to take its place yet: the old disk is given up all the same.
+            too_early = demo.run("node", "replace", LOST, "--timeout", "500ms")
+            nodes_without, states_without = instances(demo), states(demo)
+            given_up = demo.run("placement", "show", "t/s", "--check")
+            unwell = demo.run("cluster", "health")
+            demo.run("demo", "restart", "b")
+            demo.run("demo", "restart", LOST)
+            load.stdin.write(LINES)
+            load.stdin.flush()
+            replaced = demo.run("node", "replace", LOST, "--keep-waiting", "-o", "json")
+            copies = members(demo, 1)
+            load.stdin.write(LINES)
+            load.stdin.close()
+            load_code = load.wait(60)
+        new = instances(demo)
+        outage = fragments(demo, "t/outage")
+        repaired = demo.run("placement", "repair", "-o", "json")
+        mended = fragments(demo, "t/s") + fragments(demo, "t/outage")
+        all_well = demo.run("placement", "show", "t/s", "--check")
         demo.run("demo", "kill", "b")
-        read = demo.run("read", "t/s")
+        read = demo.run("read", "t/s"), demo.run("read", "t/outage")
         old_disk = start_on(lost_dir, demo)
 
     assert refused.returncode == 1
@@ -61,18 +93,28 @@ def test_an_empty_directory_at_the_same_address_takes_the_place_of_a_lost_one(
     assert b"stop it first" in refused.stderr
     assert at_risk.returncode == 10
     assert b"reads" in at_risk.stdout
+    assert down == [("strict", "fail", False)]
     assert too_early.returncode == 5
     assert b"the old disk of a-storage-1 is given up: it never starts" in too_early.stderr
     assert b"has not come up" in too_early.stderr
     assert LOST not in nodes_without
     assert "replaced" in states_without
+    assert given_up.returncode == 10
+    assert f"the disk of {LOST} was given up" in given_up.stdout.decode()
+    assert f"`geolog node replace {LOST}` goes on" in unwell.stderr.decode()
     assert replaced.returncode == 0, replaced.stderr
     report = json.loads(replaced.stdout)
     assert report["is_complete"]
-    assert (report["successor"], report["successor_instance"]) == (LOST, new)
-    assert new != old
-    assert copies[LOST] == (new, copies["b-storage-1"][1])
-    assert read.stdout == LINES
+    assert (report["successor"], report["successor_instance"]) == (LOST, new[LOST])
+    assert new[LOST] != old[LOST]
+    assert copies[LOST] == (new[LOST], copies["b-storage-1"][1])
+    assert load_code == 0
+    assert outage == [("soft", "soft", True)]
+    assert repaired.returncode == 0, repaired.stderr
+    assert json.loads(repaired.stdout)["is_complete"]
+    assert set(mended) == {("strict", "strict", False)}
+    assert all_well.returncode == 0, all_well.stderr
+    assert [one.stdout for one in read] == [LINES, LINES]
     assert old_disk.returncode == 1
     assert b"has been replaced: it is never used again" in old_disk.stderr
 
