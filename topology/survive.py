@@ -299,6 +299,17 @@ def _refusal(loss: Loss, counts: Mapping[str, int]) -> str:
         )
     return (
         f"to survive the loss of {loss}, a whole new ensemble must fit what is left after it;"
-        f" the smallest there is has {least} nodes; up are {census}: start more, or give the"
-        " quorum sizes"
+        f" the smallest there is has {_smallest(loss, len(counts))} nodes; up are {census}:"
+        " start more, or give the quorum sizes"
+    )
+
+
+def _smallest(loss: Loss, domains: int) -> int:
+    """The smallest ensemble that would keep the promise, were there nodes enough."""
+    ample = {str(domain): ENSEMBLE_SIZE_MAX for domain in range(domains)}
+    return min(
+        size
+        for size in _sizes(loss, domains)
+        for config in _configs(loss, size, ample, Durability.REGIONS)
+        if _holds(loss, config, ample)
     )

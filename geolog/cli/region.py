@@ -66,6 +66,11 @@ def _show(change: RegionChange) -> None:
             "warning: no new segment can be placed now for"
             f" {_named(change.streams_without_place)}"
         )
+    if change.placement == "forbidden" and change.streams_less_safe:
+        tell(
+            "warning: new segments might not be written on without another region for"
+            f" {_named(change.streams_less_safe)}"
+        )
 
 
 def _named(streams: list[str]) -> str:

@@ -1,5 +1,6 @@
 """`geolog stream`: make streams, look at them, change, seal, truncate and delete them."""
 
+import textwrap
 import time
 from typing import Literal
 
@@ -180,7 +181,7 @@ def _show(description: StreamDescription) -> None:
     document["survive"] = description.survive or "as its quorums say"
     show(document, output)
     for line in description.explanation:
-        print(f"  - {line}")
+        print(textwrap.fill(line, 96, initial_indent="  - ", subsequent_indent="    "))
     print()
     show([_partition_row(one) for one in description.partition_list], output)
 

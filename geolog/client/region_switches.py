@@ -29,6 +29,7 @@ from topology.stream_policy import (
     policy_of,
 )
 from topology.switches import PlacementSwitches
+from topology.window_rule import Adherence
 
 
 @attrs.frozen(kw_only=True)
@@ -58,6 +59,9 @@ class RegionChange:
     is_changed: bool
     streams_without_place: list[str]
     """Streams for which no new ledger can be placed now, with the nodes that are up."""
+    streams_less_safe: list[str]
+    """Streams whose new ledgers do not adhere strictly to their policies now: mostly, nothing
+    could be written to them without another region."""
 
 
 class RegionSwitches:
@@ -93,8 +97,8 @@ class RegionSwitches:
         known = await self._known_regions()
         _check_known(region, known)
         switches = await self._switches()
-        lost = await self._without_place(switches.forbidding(region, known))
-        before = set(await self._without_place(switches))
+        lost = await self._streams(switches.forbidding(region, known), Adherence.FAIL)
+        before = set(await self._streams(switches, Adherence.FAIL))
         return [name for name in lost if name not in before]
 
     async def forbid(self, region: str) -> RegionChange:
@@ -128,7 +132,8 @@ class RegionSwitches:
             region=region,
             placement="forbidden" if is_forbidden else "allowed",
             is_changed=is_forbidden is not (region in before.forbidden_regions),
-            streams_without_place=await self._without_place(after),
+            streams_without_place=await self._streams(after, Adherence.FAIL),
+            streams_less_safe=await self._streams(after, Adherence.SOFT),
         )
 
     async def _switches(self) -> PlacementSwitches:
@@ -143,24 +148,28 @@ class RegionSwitches:
         known = await list_known_nodes(self._access.metadata, self._access.cluster)
         return frozenset(one.location.region for one in known)
 
-    async def _without_place(self, switches: PlacementSwitches) -> list[str]:
+    async def _streams(self, switches: PlacementSwitches, wanted: Adherence) -> list[str]:
+        """Streams whose new ledgers would adhere so; FAIL where none can be placed."""
         live = await self._live()
-        judged: dict[tuple[PlacementTerms, QuorumConfig], bool] = {}
+        judged: dict[tuple[PlacementTerms, QuorumConfig], Adherence] = {}
         found = []
         for name in await self._catalog.names():
             stream = await self._catalog.read(name)
             shape = stream.placement, stream.quorum
             if shape not in judged:
-                judged[shape] = _can_place(stream, live, switches)
-            if not judged[shape] and not stream.is_sealed:
+                judged[shape] = _adherence(stream, live, switches)
+            if judged[shape] is wanted and not stream.is_sealed:
                 found.append(str(name))
         return found
 
 
-def _can_place(
+def _adherence(
     stream: StreamRecord, live: Sequence[NodeRecord], switches: PlacementSwitches
-) -> bool:
-    """Whether a new ledger fits the nodes that are up, for a writer that stands anywhere."""
+) -> Adherence:
+    """How well a new ledger adheres on the nodes that are up, wherever its writer stands.
+
+    FAIL if it cannot be placed; what is placed as well as can be, though it fails, is SOFT.
+    """
     members = Membership.of(
         MembershipConfig(default_location=DEFAULT_LOCATION),
         [
@@ -170,7 +179,8 @@ def _can_place(
         ],
     )
     if stream.placement.policy is PolicyKind.LOCAL_NODE:
-        return bool(members.writable.regions.keys() - switches.forbidden_regions)
+        is_any = bool(members.writable.regions.keys() - switches.forbidden_regions)
+        return Adherence.STRICT if is_any else Adherence.FAIL
     place = PlacementPlace(forbidden_regions=switches.forbidden_regions)
     request = PlacementRequest(
         ensemble_size=stream.quorum.ensemble_size,
@@ -179,11 +189,11 @@ def _can_place(
         exclude=place.excluded(members),
     )
     policy = policy_of(stream.placement, stream.quorum, place)
-    try:
-        policy.new_ensemble(members, request, random.Random(0))  # Which one does not matter.
+    try:  # Which one it is does not matter.
+        found = policy.new_ensemble(members, request, random.Random(0)).adherence
     except GeologError:
-        return False
-    return True
+        return Adherence.FAIL
+    return Adherence.STRICT if found is Adherence.STRICT else Adherence.SOFT
 
 
 def _described(
