@@ -137,9 +137,9 @@ def totals_line(totals: PlacementTotals) -> str:
         f" {totals.strict:,} strict, {totals.soft:,} soft, {totals.fail:,} fail"
     ]
     if totals.disks_given_up:
-        parts.append(f"{totals.disks_given_up:,} name a disk that was given up")
+        parts.append(f"with a disk that was given up: {totals.disks_given_up:,}")
     if totals.copies_missing:
-        parts.append(f"{totals.copies_missing:,} members are not there now")
+        parts.append(f"members that are not there now: {totals.copies_missing:,}")
     return "; ".join(parts)
 
 

@@ -115,11 +115,11 @@ class PlacementHealth:
         if not self.streams_count:
             return None
         found = [
-            f"{count:,} {what}"
+            f"{what} {count:,}"
             for count, what in (
                 (self.fail, "fail"),
-                (self.soft, "are soft"),
-                (self.disks_given_up, "name a disk that was given up"),
+                (self.soft, "soft"),
+                (self.disks_given_up, "with a disk that was given up"),
             )
             if count
         ]
@@ -133,8 +133,8 @@ class PlacementHealth:
             else "`geolog placement show STREAM --problems` says what stands in the way"
         )
         return (
-            f"fragments do not adhere to their policies, {', '.join(found)} {of}: {names};"
-            f" {next_step}"
+            f"fragments that do not adhere as they should, {of}: {', '.join(found)}; in"
+            f" {names}; {next_step}"
         )
 
 

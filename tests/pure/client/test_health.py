@@ -199,7 +199,7 @@ def test_closed_fragments_that_can_be_made_better_are_advice_with_the_next_step(
 
     assert report.is_healthy
     assert report.advice == [
-        "fragments do not adhere to their policies, 3 are soft in all: s/t (3); `geolog"
+        "fragments that do not adhere as they should, in all: soft 3; in s/t (3); `geolog"
         " placement repair` mends 3"
     ]
 
@@ -236,6 +236,6 @@ def test_a_disk_that_was_given_up_is_told_until_no_ledger_names_it() -> None:
     over = judged(nodes[1:], nodes[1:], unmoved=[gone(nodes[0])])
 
     assert "`geolog node replace a-0` goes on" in named.reasons[0]
-    assert "2 name a disk that was given up" in named.reasons[1]
+    assert "with a disk that was given up 2" in named.reasons[1]
     assert len(sampled.reasons) == 1
     assert over.is_healthy
