@@ -40,15 +40,16 @@ class Appending:
         """Append so many as the owner; False when something went wrong, and was noted."""
         calls = self.calls
         least = calls.history.partitions[0]
+        partition = self._one_partition()
         try:
             with trio.fail_after(_PATIENCE_S):
                 async with log.open_writer(
-                    STREAM,
+                    STREAM if partition is None else f"{STREAM}#{partition}",
                     writer_id=process.host if self.records.are_numbered else None,
                     ack="received" if calls.stream.answers == "received" else "durable",
                 ) as writer:
                     known = least, calls.history.partitions[1]
-                    tenure = Tenure(calls, self.records, process, writer, known)
+                    tenure = Tenure(calls, self.records, process, writer, known, partition)
                     await tenure.repeat_last()
                     while count > 0 and not (calls.quiet.is_set() and count > 1):
                         run = min(count, calls.rng.randint(1, calls.knobs.pipelined_max))
@@ -61,6 +62,15 @@ class Appending:
         except (geolog.GeologError, trio.TooSlowError):
             return False
         return True
+
+    def _one_partition(self) -> int | None:
+        """The partition that is to be written alone; None for the whole stream."""
+        stream, rng = self.calls.stream, self.calls.rng
+        if stream.is_plain or self.records.are_numbered or self.calls.quiet.is_set():
+            return None
+        if rng.random() >= stream.alone_share:
+            return None
+        return rng.randrange(self.calls.history.partitions[0])
 
     def _on_sealed(self, process: Process, error: geolog.SealedError) -> None:
         history = self.calls.history

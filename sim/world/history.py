@@ -30,6 +30,8 @@ class Append:
     partitions_known: tuple[int, int] = (1, 1)
     """How many partitions the stream had for certain when its writer was opened, and how many
     it may have been about to have."""
+    partition_named: int | None = None
+    """The one partition that its writer was opened for."""
     answered_at: int | None = None
     outcome: Outcome = "pending"
     """Of a process that was killed it stays pending: whatever became of it is right. What is

@@ -78,18 +78,25 @@ def transaction_ids_rise(history: History, ending: Ending) -> Iterator[str]:
 
 
 def keys_stay_together(history: History, ending: Ending) -> Iterator[str]:
-    """Law 13: a key's records go to its partition, of as many as its writer had to know of."""
+    """Law 13: records go to the partition of their key, of as many as their writer knew of."""
     for found in known_records(history, ending).values():
         append = history.appends.get(found.value)
-        if append is None or append.key is None:
-            continue
-        least, most = append.partitions_known
-        right = {crc32c(append.key) % count for count in range(least, most + 1)}
-        if found.partition not in right:
+        right = None if append is None else _right_partitions(append)
+        if right is not None and found.partition not in right:
             yield (
-                f"{name_of(found.value)} with key {append.key.decode()} is in partition"
-                f" {found.partition}; of {least} to {most} it belongs to {sorted(right)}"
+                f"{name_of(found.value)} is in partition {found.partition}, and belongs to"
+                f" {sorted(right)}"
             )
+
+
+def _right_partitions(append: Append) -> set[int] | None:
+    """Those that a record may go to; None for any."""
+    if append.partition_named is not None:
+        return {append.partition_named}
+    if append.key is None:
+        return None
+    least, most = append.partitions_known
+    return {crc32c(append.key) % count for count in range(least, most + 1)}
 
 
 def expected_is_got(history: History, _ending: Ending) -> Iterator[str]:

@@ -33,6 +33,8 @@ class StreamKnobs:
     answers: Answers = "durable"
     keyed_share: float = 0.0
     """Share of records that have a key."""
+    alone_share: float = 0.0
+    """Share of the tenures of writers without names that are over one partition alone."""
     expecting_share: float = 0.0
     """Share of runs of appends that are one record, which expects a sequence."""
     has_transactions: bool = False
@@ -67,6 +69,7 @@ def draw_stream_knobs(rng: Random) -> StreamKnobs:
         seal_after_s_max=rng.choice((6.0, 20.0)) if rng.random() < _SEAL_SHARE else None,
         answers=rng.choice(("durable", "durable", "received", "received", "none")),
         keyed_share=rng.choice((0.0, 0.7, 1.0)),
+        alone_share=rng.choice((0.0, 0.5)),
         expecting_share=0.2 if rng.random() < _EXPECTING_SHARE else 0.0,
         has_transactions=rng.random() < 0.5,
         placed_share=rng.choice((0.0, 0.3, 0.6)),

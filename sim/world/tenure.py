@@ -1,6 +1,6 @@
 """One writer's time as the owner of the stream: it sends, hears answers, and notes them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import attrs
 import trio
@@ -21,10 +21,12 @@ class Tenure:
     process: Process
     writer: geolog.Writer
     partitions_known: tuple[int, int]
+    partition: int | None = None
+    """The one that the writer was opened for."""
 
     async def append_run(self, count: int) -> None:
         """Send some, then wait for the answers of all, whatever becomes of the first."""
-        appends = self.records.next_appends(self.process, count, self.partitions_known)
+        appends = self._next_appends(count)
         if self.calls.stream.answers == "none":
             await self._post(appends)
             return
@@ -49,6 +51,11 @@ class Tenure:
                 failure = await self._hear_durable(append, pending) or failure
         if failure is not None:
             raise failure
+
+    def _next_appends(self, count: int) -> Iterator[Append]:
+        for append in self.records.next_appends(self.process, count, self.partitions_known):
+            append.partition_named = self.partition
+            yield append
 
     def _send(self, append: Append) -> geolog.Pending:
         return self.writer.append_nowait(
