@@ -1,6 +1,7 @@
 """Streams in metadata: their settings, and the partitions that they are made of."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import attrs
 
@@ -15,7 +16,6 @@ from geolog.metadata.seam import (
     NoNodeError,
     NotEmptyError,
     Operation,
-    Put,
 )
 from geolog.protocol.stream_state import (
     OwnerRecord,
@@ -25,6 +25,9 @@ from geolog.protocol.stream_state import (
     TrimRecord,
 )
 from topology.errors import ConflictError, NoSuchStreamError
+
+_MADE_AT_ONCE = 64
+"""Partitions that are made in one step: with the longest of names they fit a request."""
 
 
 class StreamExistsError(ConflictError):
@@ -39,20 +42,50 @@ class StreamCatalog:
         self._paths = paths
 
     async def create(self, record: StreamRecord) -> None:
-        """Make a stream with its partitions, all or nothing. StreamExistsError."""
+        """Make a stream with its partitions, all or nothing. StreamExistsError.
+
+        One with very many takes several steps; nobody can use it before the last of them.
+        """
+        await self._metadata.ensure_path(self._paths.namespace(record.name.namespace))
+        if record.partitions <= _MADE_AT_ONCE:
+            await self._begin_create(record, record.partition_names())
+            return
+        await self._begin_create(attrs.evolve(record, is_incomplete=True), [])
+        await self._make_partitions(record.partition_names())
+        try:
+            await self._metadata.put(self._paths.stream(record.name), seal_document(record), 0)
+        except (BadVersionError, NoNodeError):
+            raise NoSuchStreamError(
+                f"stream {str(record.name)!r} was deleted while it was made"
+            ) from None
+
+    async def _begin_create(self, record: StreamRecord, names: list[PartitionName]) -> None:
         name = record.name
-        await self._metadata.ensure_path(self._paths.namespace(name.namespace))
         operations: list[Operation] = [Create(self._paths.stream(name), seal_document(record))]
-        for partition in record.partition_names():
+        for partition in names:
             operations += self._makes(partition)
         try:
             await self._metadata.multi(operations)
         except NodeExistsError:
-            await self.read_latest(name)  # It may be half deleted: that is said first.
+            await self.read_latest(name)  # It may be incomplete: that is said first.
             raise StreamExistsError(
                 f"stream {str(name)!r} exists already: choose another name, or say that this is"
                 " no error (--if-not-exists)"
             ) from None
+
+    async def _make_partitions(self, names: list[PartitionName]) -> None:
+        """Make those that are not there: whoever was interrupted may have made some.
+
+        As long as the stream's record does not count them nobody uses them.
+        """
+        for start in range(0, len(names), _MADE_AT_ONCE):
+            some = names[start : start + _MADE_AT_ONCE]
+            try:
+                await self._metadata.multi([one for name in some for one in self._makes(name)])
+            except NodeExistsError:
+                for name in some:
+                    with suppress(NodeExistsError):
+                        await self._metadata.multi(self._makes(name))
 
     def _makes(self, partition: PartitionName) -> list[Operation]:
         return [
@@ -64,8 +97,8 @@ class StreamCatalog:
         ]
 
     async def read(self, name: StreamName) -> StreamRecord:
-        """The stream's settings. NoSuchStreamError, also for one that is half deleted."""
-        return _living((await self._find(name))[0])
+        """The stream's settings. NoSuchStreamError, also for one that is incomplete."""
+        return _complete((await self._find(name))[0])
 
     async def read_latest(self, name: StreamName) -> StreamRecord:
         """The same, with all that was written before this call."""
@@ -87,20 +120,18 @@ class StreamCatalog:
     ) -> StreamRecord:
         """Store what `changed` makes of the settings, by compare-and-set. NoSuchStreamError.
 
-        Partitions that are new come into being in the same step.
+        Partitions that are new come into being before.
         """
         while True:
             await self._metadata.sync(self._paths.stream(name))
             found, version = await self._find(name)
-            record = changed(_living(found))
-            operations: list[Operation] = [
-                Put(self._paths.stream(name), seal_document(record), version)
-            ]
-            for partition in record.partition_names()[found.partitions :]:
-                operations += self._makes(partition)
+            record = changed(_complete(found))
             try:
-                await self._metadata.multi(operations)
-            except (BadVersionError, NodeExistsError, NoNodeError):
+                await self._make_partitions(record.partition_names()[found.partitions :])
+                await self._metadata.put(
+                    self._paths.stream(name), seal_document(record), version
+                )
+            except (BadVersionError, NoNodeError):
                 continue  # Somebody changed it meanwhile, or deleted it.
             return record
 
@@ -112,9 +143,8 @@ class StreamCatalog:
         while True:
             await self._metadata.sync(self._paths.stream(name))
             found, version = await self._find(name)
-            if found.is_deleted:
-                return found  # Whoever began did not come to the end, or is at it.
-            record = attrs.evolve(found, is_deleted=True)
+            # Written also where it says so: who is making the stream must notice.
+            record = attrs.evolve(found, is_incomplete=True)
             try:
                 await self._metadata.put(
                     self._paths.stream(name), seal_document(record), version
@@ -157,11 +187,11 @@ class StreamCatalog:
             await self._delete_tree(path)
 
 
-def _living(found: StreamRecord) -> StreamRecord:
-    """The record of a stream that is not being deleted. NoSuchStreamError."""
-    if found.is_deleted:
+def _complete(found: StreamRecord) -> StreamRecord:
+    """The record of a stream that can be used. NoSuchStreamError."""
+    if found.is_incomplete:
         raise NoSuchStreamError(
-            f"stream {str(found.name)!r} is being deleted; if that was interrupted, delete it"
-            f" once more (geolog stream delete {found.name})"
+            f"stream {str(found.name)!r} is being made or deleted; if that was interrupted,"
+            f" delete it (geolog stream delete {found.name})"
         )
     return found

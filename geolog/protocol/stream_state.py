@@ -114,8 +114,8 @@ class StreamRecord:
     """How long a named writer that is idle is remembered."""
     is_sealed: bool = False
     """Whether nothing may be appended any more."""
-    is_deleted: bool = False
-    """Whether it is being deleted: what is left of it goes, and is of no use until then."""
+    is_incomplete: bool = False
+    """Whether it is being made, or deleted: until that is done nobody can use it."""
     placement: PlacementTerms = REGION_AWARE_TERMS
     survive: str = ""
     """What it was asked to outlive; empty if its quorums were given."""

@@ -1,5 +1,7 @@
 """Streams that are deleted, at once or, where that was interrupted, when asked once more."""
 
+from contextlib import suppress
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -67,6 +69,51 @@ async def test_a_stream_that_is_half_deleted_says_so_and_can_be_deleted_whole(
                     pass
             await world.log.delete_stream(MANY)
         assert nodes_in_metadata(world) == before
+
+
+@pytest.mark.parametrize("partitions", [64, 130])
+async def test_a_stream_of_many_partitions_is_made_whole_or_says_that_it_is_not(
+    partitions: int, autojump_clock: MockClock
+) -> None:
+    """With long names they do not fit one request to the metadata store."""
+    name = f"{'n' * 128}/{'s' * 128}"
+    async with open_world() as world:
+        world.cluster.store.round_trip_s = lambda: 0.01
+        for patience_s in (0.02, 0.04, 0.06, 0.08, 60):
+            with trio.move_on_after(patience_s) as patience:
+                await world.log.create_stream(name, survive="1 region", partitions=partitions)
+            if patience.cancelled_caught and name in await world.log.list_streams():
+                with suppress(geolog.NoSuchStreamError):  # It says that it is incomplete.
+                    described = await world.log.describe_stream(name)
+                    assert len(described.partition_list) == partitions
+                await world.log.delete_stream(name)
+
+        await world.log.update_stream(name, partitions=partitions + 70)
+        described = await world.log.describe_stream(name)
+        assert len(described.partition_list) == partitions + 70
+        assert all(one.owner_epoch == 0 for one in described.partition_list)
+
+
+async def test_who_deletes_a_stream_that_is_being_made_ends_that(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="other") as other,
+    ):
+        world.cluster.store.round_trip_s = lambda: 0.01
+        for after_s in (0.06, 0.08, 0.1):
+            before = nodes_in_metadata(world)
+
+            async def delete(after_s: float) -> None:
+                await trio.sleep(after_s)
+                await other.delete_stream(MANY)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(delete, after_s)
+                with suppress(geolog.NoSuchStreamError):
+                    await world.log.create_stream(MANY, survive="1 region", partitions=130)
+            assert nodes_in_metadata(world) == before
 
 
 async def test_two_who_delete_a_stream_do_not_hinder_each_other(
