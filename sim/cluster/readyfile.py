@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from sim.cluster.local import LocalCluster
+from sim.cluster.plan import ClusterPlan
 from sim.cluster.server import Server
 
 
@@ -29,12 +30,17 @@ def settings_text(cluster: LocalCluster) -> str:
         "# Written by geolog demo. Use it from another terminal:\n"
         f"#   geolog --config {plan.settings_file} cluster health\n"
         f"zookeeper = {json.dumps(plan.zookeeper)}\n"
+        f"zookeeper_regions = {json.dumps(_zookeeper_regions(plan))}\n"
         f"cluster = {json.dumps(plan.cluster)}\n"
         f"region = {json.dumps(plan.regions[0])}\n"
         f"{gateway}"
         "\n[demo]\n"
         f"data_dir = {json.dumps(str(plan.directory))}\n"
     )
+
+
+def _zookeeper_regions(plan: ClusterPlan) -> str:
+    return ",".join(server.region for server in plan.of_kind("zookeeper"))
 
 
 def write_whole(path: Path, text: str) -> None:
