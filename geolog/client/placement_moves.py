@@ -1,5 +1,7 @@
 """What a repair of placement does, or would do, as values to print."""
 
+from collections.abc import Iterable
+
 import attrs
 
 from geolog.ledger.copier import CopyProgress
@@ -86,6 +88,10 @@ class PlacementRepairReport:
         self.may_pass_count += remaining.may_pass
         if len(self.remaining) < REMAINING_NAMED_MAX:
             self.remaining.append(remaining)
+
+    def warn(self, warnings: Iterable[str]) -> None:
+        """Keep warnings, as long as there is room."""
+        self.warnings += [*warnings][: REMAINING_NAMED_MAX - len(self.warnings)]
 
     def add(self, move: FragmentMove) -> None:
         """Count a fragment that is changed."""

@@ -164,7 +164,7 @@ class PlacementRepairer:
                 self._note_obstacle(placed, record, extent, plan)
                 return None
             outcome = await self._make(read, extent, changes)
-            self.report.warnings += outcome.warnings
+            self.report.warn(outcome.warnings)
             if outcome.is_made:
                 self._note_obstacle(placed, record, extent, plan)
                 return _move_of(placed, record, extent, plan, changes)

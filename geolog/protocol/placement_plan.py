@@ -207,13 +207,14 @@ class _Search:
                 if isinstance(error, PlacementUndecidedError):
                     self._obstacle = f"undecided: {error}"
                 continue
-            if found.nodes and rank_of(found.adherence) >= rank_of(before):
+            is_found = bool(found.nodes) and not self._request.leaving.intersection(found.nodes)
+            if is_found and rank_of(found.adherence) >= rank_of(before):
                 if found.adherence is Adherence.STRICT:
                     self._obstacle = ""
                 return found.nodes
             self._obstacle = self._obstacle or (
                 f"the nodes that are up and allowed make no ensemble that is {wanted.value}"
-                if found.nodes or not self._request.leaving
+                if is_found or not self._request.leaving
                 else f"the nodes that are up and allowed cannot take all slots and be"
                 f" {wanted.value}"
             )

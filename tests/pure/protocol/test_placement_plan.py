@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from geolog.protocol.placement_plan import FragmentPlan, PlacementPlanner, RepairAims
 from tests.pure.protocol.fragment_layouts import Layout, layout
 from topology.placement import Adherence, adherence_of
+from topology.stream_policy import PlacementTerms, PolicyKind
 from topology.window_rule import rank_of
 
 
@@ -100,6 +101,16 @@ def test_a_node_that_takes_nothing_new_keeps_its_slot_and_gets_no_other() -> Non
 
     assert set(plan.changes) == {4}
     assert one.regions_after(dict(plan.changes)) == "aabbcc"
+
+
+def test_what_had_one_copy_beside_its_writer_has_no_other_node_to_go_to() -> None:
+    terms = PlacementTerms(policy=PolicyKind.LOCAL_NODE)
+    one = layout("ax | abc", ack=1, min_regions=1, terms=terms)
+
+    plan = planned(one)
+
+    assert not plan.changes
+    assert plan.obstacle
 
 
 def test_the_same_fragment_gets_the_same_plan_again() -> None:

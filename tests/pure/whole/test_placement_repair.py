@@ -13,6 +13,7 @@ from geolog.client.placement_moves import FragmentMove, PlacementRepairReport
 from geolog.client.placement_repair import PlacementRepairer
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.metadata.placement_switches import change_switches
 from geolog.metadata.replaced_nodes import mark_replaced
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.placement_plan import RepairAims
@@ -220,6 +221,31 @@ async def test_a_region_that_does_not_come_back_is_replaced_as_far_as_can_be(
         assert {one.copies_missing for one in await seen(world) if one.entries} == {0}
         assert await is_fully_copied(world)
         assert await values_of(world.log) == values
+
+
+async def test_what_lies_in_a_forbidden_region_moves_when_that_is_asked_for(
+    autojump_clock: MockClock,
+) -> None:
+    regions = {**REGIONS, "sa-east": 3}
+    async with open_world(regions=regions, segment_bytes=SEGMENT_BYTES) as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"%d" % number for number in range(10)])
+        await change_switches(
+            world.log.access.metadata,
+            "default",
+            lambda switches: switches.forbidding("sa-east", frozenset(regions)),
+        )
+
+        stays = await repaired(world)
+        leaves = await repaired(world, leaves_forbidden=True)
+        [one] = [one for one in await seen(world) if one.entries]
+
+        assert stays.moves == []
+        assert len(leaves.moves) == 1
+        assert leaves.report.is_complete
+        assert one.adherence == "strict"
+        assert "sa-east" not in {member.region for member in one.members}
+        assert await is_fully_copied(world)
 
 
 async def test_a_fragment_that_is_being_written_is_left_to_its_writer(
