@@ -7,9 +7,9 @@ from functools import partial
 import attrs
 
 from geolog.aio.waiting import Waiter, new_waiter, wait_for
+from geolog.client.record_fields import RecordFields
 from geolog.client.writer import Writer as TrioWriter
 from geolog.client.writer import WriterStatistics
-from geolog.client.writer_lane import RecordFields
 from geolog.client.writer_pending import AckLevel, Receipt
 from geolog.portal.inlet import Append, Inlet
 from geolog.portal.residence import Residence

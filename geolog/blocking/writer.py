@@ -6,9 +6,9 @@ from functools import partial
 import attrs
 
 from geolog.blocking.waiting import Waiter, wait_for
+from geolog.client.record_fields import RecordFields
 from geolog.client.writer import Writer as TrioWriter
 from geolog.client.writer import WriterStatistics
-from geolog.client.writer_lane import RecordFields
 from geolog.client.writer_pending import AckLevel, Receipt
 from geolog.portal.inlet import Append, Inlet
 from geolog.portal.residence import Residence

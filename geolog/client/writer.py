@@ -15,13 +15,12 @@ import trio
 
 from geolog.background import open_background
 from geolog.client.partitioner import NamedPartitioner, Partitioner
+from geolog.client.record_fields import RecordFields, size_of
 from geolog.client.writer_lane import (
     BatchTaker,
-    RecordFields,
     WriterConfig,
     WriterLane,
     WriterSession,
-    size_of,
 )
 from geolog.client.writer_pending import AckLevel, NewRecord, Pending, Receipt, ReceiptTerms
 from geolog.client.writer_repeats import ReadBack, WriterRepeats

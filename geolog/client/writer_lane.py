@@ -14,20 +14,16 @@ import attrs
 import trio
 
 from geolog.client.batch_in_flight import BatchTerms
+from geolog.client.record_fields import RecordFields
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName
 from geolog.wire.batch import SealedBatch, seal_batch
 from geolog.wire.entry import WriterStamp
-from geolog.wire.limits import BATCH_BYTES_MAX, INT64_MAX, RECORD_BYTES_MAX
-from topology.errors import ConflictError, GeologError, InvalidArgumentError, TooLargeError
+from geolog.wire.limits import BATCH_BYTES_MAX
+from topology.errors import ConflictError, GeologError, InvalidArgumentError
 
 T = TypeVar("T")
-
-_RECORD_OVERHEAD_BYTES = 32
-"""What a record adds to a batch besides its bytes: three offsets, times and ids, generously."""
-
-_HEADER_OVERHEAD_BYTES = 16
 
 _BATCH_SPARE_BYTES = 1024
 """What the columns of a batch need besides their rows: ends and padding, generously."""
@@ -123,20 +119,6 @@ class WriterConfig:
                 f"in_flight_bytes {self.in_flight_bytes} is below batch_bytes"
                 f" {self.batch_bytes}: no batch could ever be sent"
             )
-
-
-@attrs.define(kw_only=True)
-class RecordFields:
-    """One record that is to be appended, and what is asked for it."""
-
-    value: bytes
-    key: bytes | None = None
-    headers: Mapping[str, bytes] | None = None
-    transaction_id: int | None = None
-    seq: int | None = None
-    """The number that its named writer gives it."""
-    expect_sequence: int | None = None
-    """The sequence that it must get."""
 
 
 @attrs.frozen
@@ -391,53 +373,3 @@ def _extended(column: list[T] | None, value: T, slot: int, blank: T) -> list[T]:
     column = [blank] * slot if column is None else column
     column.append(value)
     return column
-
-
-def size_of(fields: RecordFields) -> int:
-    """What the record counts for. All is checked here: a batch has no bad record among good."""
-    if fields.seq is not None and not 0 <= fields.seq <= INT64_MAX:
-        raise InvalidArgumentError(f"seq {fields.seq} is no number from 0 to {INT64_MAX}")
-    return record_size_bytes(fields.value, fields.key, fields.headers, fields.transaction_id)
-
-
-def record_size_bytes(
-    value: bytes,
-    key: bytes | None,
-    headers: Mapping[str, bytes] | None,
-    transaction_id: int | None,
-) -> int:
-    """What the record counts for. All is checked here: a batch has no bad record among good."""
-    if not isinstance(value, bytes):
-        raise InvalidArgumentError(f"a record's value is bytes, not {type(value).__name__}")
-    size_bytes = len(value)
-    if key is not None:
-        if not isinstance(key, bytes):
-            raise InvalidArgumentError(f"a record's key is bytes, not {type(key).__name__}")
-        size_bytes += len(key)
-    if headers:
-        size_bytes += sum(_header_size(name, content) for name, content in headers.items())
-    if transaction_id is not None:
-        _check_transaction_id(transaction_id)
-    if size_bytes > RECORD_BYTES_MAX:
-        raise TooLargeError(
-            f"a record of {size_bytes} bytes is over the limit of {RECORD_BYTES_MAX}:"
-            " split it, or store it elsewhere and append its address"
-        )
-    return size_bytes + _RECORD_OVERHEAD_BYTES
-
-
-def _check_transaction_id(number: object) -> None:
-    if not isinstance(number, int) or not -(1 << 63) <= number < 1 << 63:
-        raise InvalidArgumentError(f"transaction id {number!r} is no integer of 64 bits")
-
-
-def _header_size(name: object, content: object) -> int:
-    if not isinstance(name, str) or not isinstance(content, bytes):
-        raise InvalidArgumentError(
-            f"a header is a text with bytes, not {type(name).__name__} with"
-            f" {type(content).__name__}"
-        )
-    try:
-        return len(name.encode()) + len(content) + _HEADER_OVERHEAD_BYTES
-    except UnicodeEncodeError:
-        raise InvalidArgumentError(f"header name {name!r} is not text") from None

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from geolog.client.writer_lane import RecordFields, WriterLane, WriterSession
+from geolog.client.record_fields import RecordFields
+from geolog.client.writer_lane import WriterLane, WriterSession
 from geolog.client.writer_pending import Receipt, RepeatedRecord
 from geolog.protocol.ids import DLSN
 from geolog.protocol.partition_state import WrittenBatch

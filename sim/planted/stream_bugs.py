@@ -8,9 +8,10 @@ from geolog.client import partitioner
 from geolog.client.batch_in_flight import BatchTerms
 from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.partition_writer import PartitionWriter
+from geolog.client.record_fields import RecordFields
 from geolog.client.stream_upkeep import StreamUpkeep
 from geolog.client.walk import PartitionWalk, TrimmedRun
-from geolog.client.writer_lane import RecordFields, WriterLane
+from geolog.client.writer_lane import WriterLane
 from geolog.client.writer_pending import Receipt
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.retention import RetainedSegment, RetentionPolicy

@@ -1,0 +1,77 @@
+"""One record that is to be appended; all of it is checked before it joins a batch."""
+
+from collections.abc import Mapping
+
+import attrs
+
+from geolog.wire.limits import INT64_MAX, RECORD_BYTES_MAX
+from topology.errors import InvalidArgumentError, TooLargeError
+
+_RECORD_OVERHEAD_BYTES = 32
+"""What a record adds to a batch besides its bytes: three offsets, times and ids, generously."""
+
+_HEADER_OVERHEAD_BYTES = 16
+
+
+@attrs.define(kw_only=True)
+class RecordFields:
+    """One record that is to be appended, and what is asked for it."""
+
+    value: bytes
+    key: bytes | None = None
+    headers: Mapping[str, bytes] | None = None
+    transaction_id: int | None = None
+    seq: int | None = None
+    """The number that its named writer gives it."""
+    expect_sequence: int | None = None
+    """The sequence that it must get."""
+
+
+def size_of(fields: RecordFields) -> int:
+    """What the record counts for. All is checked here: a batch has no bad record among good."""
+    if fields.seq is not None and not 0 <= fields.seq <= INT64_MAX:
+        raise InvalidArgumentError(f"seq {fields.seq} is no number from 0 to {INT64_MAX}")
+    return record_size_bytes(fields.value, fields.key, fields.headers, fields.transaction_id)
+
+
+def record_size_bytes(
+    value: bytes,
+    key: bytes | None,
+    headers: Mapping[str, bytes] | None,
+    transaction_id: int | None,
+) -> int:
+    """What the record counts for. All is checked here: a batch has no bad record among good."""
+    if not isinstance(value, bytes):
+        raise InvalidArgumentError(f"a record's value is bytes, not {type(value).__name__}")
+    size_bytes = len(value)
+    if key is not None:
+        if not isinstance(key, bytes):
+            raise InvalidArgumentError(f"a record's key is bytes, not {type(key).__name__}")
+        size_bytes += len(key)
+    if headers:
+        size_bytes += sum(_header_size(name, content) for name, content in headers.items())
+    if transaction_id is not None:
+        _check_transaction_id(transaction_id)
+    if size_bytes > RECORD_BYTES_MAX:
+        raise TooLargeError(
+            f"a record of {size_bytes} bytes is over the limit of {RECORD_BYTES_MAX}:"
+            " split it, or store it elsewhere and append its address"
+        )
+    return size_bytes + _RECORD_OVERHEAD_BYTES
+
+
+def _check_transaction_id(number: object) -> None:
+    if not isinstance(number, int) or not -(1 << 63) <= number < 1 << 63:
+        raise InvalidArgumentError(f"transaction id {number!r} is no integer of 64 bits")
+
+
+def _header_size(name: object, content: object) -> int:
+    if not isinstance(name, str) or not isinstance(content, bytes):
+        raise InvalidArgumentError(
+            f"a header is a text with bytes, not {type(name).__name__} with"
+            f" {type(content).__name__}"
+        )
+    try:
+        return len(name.encode()) + len(content) + _HEADER_OVERHEAD_BYTES
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"header name {name!r} is not text") from None
