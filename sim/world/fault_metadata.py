@@ -14,6 +14,9 @@ from sim.world.world import World
 _CLOCK_JUMP_US = 3600 * 1_000_000
 _CLOCK_SKEW_US = 5_000_000
 
+_READER_CHANCE = 0.6
+"""Whoever writes is checked by versions; a reader believes what it is given."""
+
 
 @contextmanager
 def metadata_cut(world: World, rng: Random) -> Iterator[str | None]:
@@ -36,7 +39,7 @@ def metadata_away(world: World, rng: Random) -> Iterator[str | None]:
 @contextmanager
 def metadata_lag(world: World, rng: Random) -> Iterator[str | None]:
     """A process reads from a metadata server that is behind; its watches come late."""
-    process = one_process(world, rng)
+    process = one_process(world, rng, among="reader-" if rng.random() < _READER_CHANCE else "")
     if process is None or process.session is None:
         yield None
         return

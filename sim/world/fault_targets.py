@@ -20,9 +20,13 @@ def processes(world: World) -> list[Process]:
     return [world.processes[host] for host in sorted(world.processes)]
 
 
-def one_process(world: World, rng: Random) -> Process | None:
-    """One that has a session which nothing else holds back."""
-    able = [one for one in processes(world) if one.life is Life.RUNNING and one.session]
+def one_process(world: World, rng: Random, *, among: str = "") -> Process | None:
+    """One that has a session which nothing else holds back, and whose host's name begins so."""
+    able = [
+        one
+        for one in processes(world)
+        if one.life is Life.RUNNING and one.session and one.host.startswith(among)
+    ]
     return rng.choice(able) if able else None
 
 
