@@ -24,15 +24,10 @@ from geolog.client.bounds import (
     check_order,
     wrong_order,
 )
+from geolog.client.place_search import PlaceSearch
+from geolog.client.read_range import UNKNOWN_SEQUENCE, Begin, Until, row_of_transaction
 from geolog.client.record import Gap, GapReason, Record, RecordBatch
-from geolog.client.scan import (
-    UNKNOWN_SEQUENCE,
-    Begin,
-    PartitionScan,
-    ReaderConfig,
-    Until,
-    row_of_transaction,
-)
+from geolog.client.scan import PartitionScan, ReaderConfig
 from geolog.client.tail import PartitionEnd
 from geolog.client.walk import Chunk, PartitionWalk, TrimmedRun
 from geolog.ledger.ledger_reader import FetchedEntry
@@ -279,8 +274,9 @@ async def _found_lane(
     if end is not None:
         check_within(scan.name, start, end)
         check_within(scan.name, stop, end)
-    begin = await scan.locate(start, end)
-    until = await scan.until(stop, end)
+    search = PlaceSearch(scan)
+    begin = await search.locate(start, end)
+    until = await search.until(stop, end)
     _check_located(start, begin, stop, until)
     return _Lane(scan.name, begin, until), end
 

@@ -1,8 +1,4 @@
-"""A partition's segments and ledgers as one reader knows them, and the place it begins at.
-
-A place is found by the records of the segments first, then by the headers of entries, always by
-halves: nothing is scanned.
-"""
+"""A partition's segments and ledgers as one reader knows them, looked up with patience."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,44 +6,26 @@ from typing import TypeVar
 import attrs
 import trio
 
-from geolog.client.bounds import (
-    AtDlsn,
-    AtSequence,
-    AtTime,
-    AtTransaction,
-    Bound,
-    Earliest,
-    LastRecords,
-    Latest,
-)
 from geolog.client.partition_metadata import PartitionMetadata
-from geolog.client.record import RecordBatch
 from geolog.client.segment_list import SegmentList
 from geolog.client.tail import PartitionEnd, TailFinder
 from geolog.ledger.ledger_metadata import (
     LedgerMetadata,
-    NoSuchLedgerError,
     VersionedLedger,
 )
 from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
-from geolog.protocol.ids import DLSN, NO_ENTRY, EntryId
+from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from geolog.protocol.stream_state import HOME_EPOCH, PartitionName, SegmentRecord
-from geolog.wire.batch import Columns
-from geolog.wire.entry import Entry, EntryHeader, EntryKind
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import (
     DamagedBytesError,
     DataLostError,
     GeologError,
-    InvalidArgumentError,
     NoSuchStreamError,
     UnavailableError,
 )
 
 T = TypeVar("T")
-
-UNKNOWN_SEQUENCE = -1
-"""Of a record that was trimmed, and is known by another name only."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,60 +49,6 @@ class ReaderConfig:
 
     retry_delay_s: float = 0.2
     """Pause before metadata that did not answer is asked again."""
-
-
-@attrs.frozen
-class Begin:
-    """Where reading begins, as far as it is known before entries are read."""
-
-    segment: int = 1
-    entry: int = 0
-    sequence: int = 0
-    time_us: int | None = None
-    transaction_id: int | None = None
-    slot: int = 0
-    trimmed_from: int | None = None
-    """The sequence that was asked for, if what is there begins behind it."""
-
-
-@attrs.frozen
-class Until:
-    """Where reading ends: before the first record that reaches any of these."""
-
-    sequence: int | None = None
-    dlsn: DLSN | None = None
-    time_us: int | None = None
-    transaction_id: int | None = None
-
-    def is_before(self, begin: Begin) -> bool:
-        """Whether nothing at all is wanted."""
-        return self.sequence is not None and begin.sequence >= self.sequence
-
-    def is_past(self, header: EntryHeader) -> bool:
-        """Whether nothing behind this entry is wanted."""
-        return (
-            (self.sequence is not None and header.next_sequence >= self.sequence)
-            or (self.time_us is not None and header.append_time_us >= self.time_us)
-            or (self.dlsn is not None and (header.segment, header.entry) >= self._place())
-        )
-
-    def _place(self) -> tuple[int, int]:
-        assert self.dlsn is not None
-        return self.dlsn.segment, self.dlsn.entry
-
-    def end_row(self, batch: RecordBatch) -> int:
-        """The first row of the batch that is not wanted."""
-        end = batch.end_row
-        if self.sequence is not None:
-            end = min(end, self.sequence - batch.first_sequence)
-        if self.time_us is not None and batch.timestamp_us >= self.time_us:
-            end = 0
-        if self.dlsn is not None and (batch.segment, batch.entry) >= self._place():
-            is_there = (batch.segment, batch.entry) == self._place()
-            end = min(end, self.dlsn.slot - batch.first_slot) if is_there else 0
-        if self.transaction_id is not None:
-            end = min(end, row_of_transaction(batch, self.transaction_id))
-        return max(0, end)
 
 
 class PartitionScan:
@@ -199,22 +123,8 @@ class PartitionScan:
             raise NoSuchStreamError(f"stream {str(self.name.stream)!r} was deleted")
         return owner.is_sealed
 
-    async def locate(self, start: Bound, end: PartitionEnd | None) -> Begin:
-        """Turn a bound into a place to begin at.
-
-        What is trimmed while it is looked at may be gone: then it is sought in what is there.
-        """
-        await self._refresh()
-        while True:
-            first = self.segments.next_from(1)
-            try:
-                return await self._located(start, end)
-            except NoSuchLedgerError:
-                await self._refresh()
-                if self.segments.next_from(1) == first:
-                    raise
-
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
+        """Read the list of segments again, with patience."""
         await self._insist(
             self.segments.refresh,
             timeout_s=self.config.end_timeout_s,
@@ -222,104 +132,10 @@ class PartitionScan:
             why="metadata does not answer",
         )
 
-    async def _located(self, start: Bound, end: PartitionEnd | None) -> Begin:
-        if end is None and isinstance(start, Latest | LastRecords):
-            end = await self.end()
-        match start:
-            case Latest():
-                assert end is not None
-                return Begin(end.segment, end.entry, end.sequence)
-            case LastRecords(count):
-                assert end is not None
-                return await self.at_sequence(max(await self.trim(), end.sequence - count))
-            case AtTime(time_us):
-                return await self._not_before_trim(await self._at_time(time_us))
-            case AtTransaction(transaction_id):
-                return await self._not_before_trim(await self._at_transaction(transaction_id))
-            case Earliest():
-                return await self.at_sequence(await self.trim())
-            case AtSequence(sequence, home_epoch):
-                self._check_home_epoch(home_epoch)
-                return await self._from_sequence(sequence, await self.trim())
-            case AtDlsn(dlsn):
-                return await self._at_dlsn(dlsn)
-
-    async def _from_sequence(self, sequence: int, trim: int) -> Begin:
-        if sequence >= trim:
-            return await self.at_sequence(sequence)
-        return attrs.evolve(await self.at_sequence(trim), trimmed_from=sequence)
-
-    async def _not_before_trim(self, begin: Begin) -> Begin:
-        return attrs.evolve(begin, sequence=max(begin.sequence, await self.trim()))
-
-    async def _at_dlsn(self, dlsn: DLSN) -> Begin:
-        """The place itself, or where the partition begins if that lies behind it."""
-        trim = await self.trim()
-        first = self.segments.next_from(1)
-        if first is not None and dlsn.segment < first:
-            return attrs.evolve(await self.at_sequence(trim), trimmed_from=UNKNOWN_SEQUENCE)
-        return Begin(dlsn.segment, dlsn.entry, trim, slot=dlsn.slot)
-
-    async def until(self, stop: Bound | None, end: PartitionEnd | None) -> Until:
-        """Turn the bound at which to stop into what records are compared with."""
-        limit = None if end is None else end.sequence
-        match stop:
-            case None:
-                return Until(limit)
-            case Earliest():
-                return Until(0)
-            case Latest():
-                return Until((end or await self.end()).sequence)
-            case LastRecords(count):
-                return Until(max(0, (end or await self.end()).sequence - count))
-            case AtSequence(sequence, home_epoch):
-                self._check_home_epoch(home_epoch)
-                return Until(sequence if limit is None else min(sequence, limit))
-            case AtDlsn(dlsn):
-                return Until(limit, dlsn=dlsn)
-            case AtTime(time_us):
-                return Until(limit, time_us=time_us)
-            case AtTransaction(transaction_id):
-                return Until(limit, transaction_id=transaction_id)
-
-    def _check_home_epoch(self, home_epoch: int) -> None:
-        """A position of an epoch that never was is somebody's mistake, not the start."""
-        if home_epoch != HOME_EPOCH:
-            raise InvalidArgumentError(
-                f"{self.name} has no home epoch {home_epoch}: the one that it has is"
-                f" {HOME_EPOCH}"
-            )
-
-    async def at_sequence(self, sequence: int) -> Begin:
-        """The place of a sequence that was not trimmed."""
-        segment = await self._last_segment(lambda one: one.first_sequence <= sequence)
-        if segment is None:
-            return Begin(sequence=sequence)
-        if segment.first_sequence == sequence:
-            return Begin(segment.segment, 0, sequence)
-        entry = await self._search(segment, lambda one: one.header.first_sequence <= sequence)
-        return Begin(segment.segment, entry, sequence)
-
-    async def _at_time(self, time_us: int) -> Begin:
-        segment = await self._last_segment(lambda one: one.append_time_us_before < time_us)
-        if segment is None:
-            return Begin(time_us=time_us)
-        entry = await self._search(segment, lambda one: one.header.append_time_us < time_us)
-        return Begin(segment.segment, entry, time_us=time_us)
-
-    async def _at_transaction(self, transaction_id: int) -> Begin:
-        def is_before(highest: int | None) -> bool:
-            return highest is None or highest < transaction_id
-
-        segment = await self._last_segment(lambda one: is_before(one.transaction_id_before))
-        if segment is None:
-            return Begin(transaction_id=transaction_id)
-        entry = await self._search_transaction(segment, transaction_id)
-        return Begin(segment.segment, entry, transaction_id=transaction_id)
-
-    async def _last_segment(
+    async def last_segment(
         self, holds: Callable[[SegmentRecord], bool]
     ) -> SegmentRecord | None:
+        """The last segment of which `holds` is true, with patience; true of a prefix."""
         return await self._insist(
             lambda: self.segments.last_where(holds),
             timeout_s=self.config.stall_timeout_s,
@@ -327,41 +143,7 @@ class PartitionScan:
             why="metadata does not answer",
         )
 
-    async def _search(self, segment: SegmentRecord, holds: Callable[[Entry], bool]) -> EntryId:
-        """The last entry of which `holds` is true, if it is true of a prefix; else 0."""
-        ledger = (await self.ledger_of(segment)).record
-        low, high = 0, await self._readable_to(segment, ledger) + 1
-        while high - low > 1:
-            middle = EntryId((low + high) // 2)
-            fetched = await self._fetch(ledger, middle)
-            if holds(fetched.decoded):
-                low = middle
-            else:
-                high = middle
-        return EntryId(low)
-
-    async def _search_transaction(self, segment: SegmentRecord, transaction_id: int) -> EntryId:
-        """The last entry with transaction ids that begin below this one; 0 if there is none.
-
-        Entries without any say nothing: then the next one that has some is looked at.
-        """
-        ledger = (await self.ledger_of(segment)).record
-        low, high = 0, await self._readable_to(segment, ledger) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            entry, lowest = middle, None
-            for entry in range(middle, high):
-                fetched = await self._fetch(ledger, EntryId(entry))
-                lowest = lowest_transaction_id(fetched.decoded)
-                if lowest is not None:
-                    break
-            if lowest is None or lowest >= transaction_id:
-                high = middle
-            else:
-                low = entry
-        return EntryId(low)
-
-    async def _readable_to(self, segment: SegmentRecord, ledger: LedgerRecord) -> EntryId:
+    async def readable_to(self, segment: SegmentRecord, ledger: LedgerRecord) -> EntryId:
         """The last entry of the segment that may be shown now."""
         known = self.known_end(segment, ledger, None)
         if known != NO_ENTRY or segment.is_completed or ledger.state is LedgerState.CLOSED:
@@ -369,7 +151,8 @@ class PartitionScan:
         lac = await self.reader.lac_nearby(ledger)
         return NO_ENTRY if lac is None else lac
 
-    async def _fetch(self, ledger: LedgerRecord, entry: EntryId) -> FetchedEntry:
+    async def fetch(self, ledger: LedgerRecord, entry: EntryId) -> FetchedEntry:
+        """One entry, wherever the ledger has moved."""
         with trio.move_on_after(self.config.stall_timeout_s):
             while True:
                 try:
@@ -447,26 +230,3 @@ class PartitionScan:
                 return None
             return found if found.fragments != ledger.fragments else None
         return None
-
-
-def row_of_transaction(batch: RecordBatch, transaction_id: int) -> int:
-    """The first row whose transaction id is that or higher; the end if there is none."""
-    for row in range(batch.end_row):
-        found = batch.batch.transaction_id(row)
-        if found is not None and found >= transaction_id:
-            return row
-    return batch.end_row
-
-
-def lowest_transaction_id(entry: Entry) -> int | None:
-    """The first transaction id in the entry, if it has one: the others are not lower."""
-    if entry.header.kind is not EntryKind.DATA:
-        return None
-    for index in range(len(entry.header.lines)):
-        if Columns.TRANSACTION_IDS in entry.columns(index):
-            batch = entry.open(index)
-            for row in range(len(batch)):
-                found = batch.transaction_id(row)
-                if found is not None:
-                    return found
-    return None

@@ -16,7 +16,9 @@ import math
 import attrs
 import trio
 
-from geolog.client.scan import Begin, PartitionScan
+from geolog.client.place_search import PlaceSearch
+from geolog.client.read_range import Begin
+from geolog.client.scan import PartitionScan
 from geolog.client.tail import PartitionEnd
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.ledger_reader import FetchedEntry, Followed
@@ -320,7 +322,7 @@ class PartitionWalk:
                 f"{self._scan.name}: sequence {due} is due, and the next that is listed is"
                 f" {segment.first_sequence}, but {trim} is the first that was not trimmed"
             )
-        begin = await self._scan.at_sequence(trim)
+        begin = await PlaceSearch(self._scan).at_sequence(trim)
         self._segment, self._entry = max(number, begin.segment), EntryId(begin.entry)
         self._sequence, self._least_sequence = None, trim
         self._ledger = None

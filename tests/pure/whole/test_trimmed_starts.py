@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.place_search import PlaceSearch
 from geolog.client.scan import PartitionScan
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.protocol.ids import LedgerId
@@ -46,7 +47,7 @@ async def test_a_start_that_is_trimmed_while_it_is_sought_is_sought_again(
                 await trio.sleep(1)  # So that the next ledger is ready.
         scan = scan_with_a_trim(world)
 
-        begin = await scan.locate(start, None)
+        begin = await PlaceSearch(scan).locate(start, None)
 
         assert begin.sequence == 10
 
