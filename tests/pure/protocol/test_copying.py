@@ -18,6 +18,7 @@ from geolog.protocol.copying import (
     runs_of,
     with_extent,
     with_member,
+    with_ring,
 )
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
@@ -30,11 +31,21 @@ RULE = AckRule(QUORUM, ["a", "b", "c"])
 H, A, C, U = Answer.HAVE, Answer.ABSENT, Answer.CORRUPT, Answer.UNKNOWN
 
 
-def batch_of(*answers: list[Answer] | None, targets: int = 0b111) -> CopyBatch:
+def batch_of(
+    *answers: list[Answer] | None,
+    targets: int = 0b111,
+    rule: AckRule = RULE,
+    leaving: tuple[int, ...] = (),
+) -> CopyBatch:
     """A batch of which the members said so; None is a member that is silent."""
     count = max(len(one) for one in answers if one is not None)
     batch = CopyBatch(
-        RULE, first=EntryId(10), count=count, targets=targets, order=range(len(answers))
+        rule,
+        first=EntryId(10),
+        count=count,
+        targets=targets,
+        order=range(len(answers)),
+        leaving=leaving,
     )
     for slot, one in enumerate(answers):
         if one is None:
@@ -94,6 +105,32 @@ def test_a_source_that_falls_silent_may_still_have_the_last_copy() -> None:
     assert batch.on_failed_source(EntryId(10), 0, is_damaged=False) == [
         NoIntactCopy(EntryId(10), (1, 2), (0,))
     ]
+
+
+def test_who_leaves_a_slot_is_a_source_of_its_entries_and_no_target() -> None:
+    # Slots 1 and 2 have new members; those that they had stand behind the three.
+    batch = batch_of([A], [A], [A], [H], [A], targets=0b110, leaving=(1, 2))
+
+    assert batch.start() == [Fetch(EntryId(10), 3, (1, 2))]
+    assert batch.on_failed_source(EntryId(10), 3, is_damaged=True) == [
+        NoIntactCopy(EntryId(10), (1, 2), ())
+    ]
+
+
+def test_who_leaves_a_slot_is_asked_for_the_entries_of_that_slot_alone() -> None:
+    # One copy of each entry: 10 belongs in slot 0, 11 in slot 1.
+    alone = AckRule(QuorumConfig(ensemble_size=2, write_quorum=1, ack_quorum=1), ["a", "b"])
+    batch = batch_of([A, A], [A, A], [H, H], rule=alone, targets=0b11, leaving=(1,))
+
+    assert batch.start() == [
+        NoIntactCopy(EntryId(10), (0,), ()),
+        Fetch(EntryId(11), 2, (1,)),
+    ]
+
+
+def test_who_leaves_a_slot_and_is_silent_may_have_the_last_copy() -> None:
+    batch = batch_of([A], [A], [A], None, targets=0b010, leaving=(1,))
+    assert batch.start() == [NoIntactCopy(EntryId(10), (1,), (3,))]
 
 
 def test_neighbours_with_one_source_are_asked_for_at_once() -> None:
@@ -303,6 +340,17 @@ def test_a_member_is_replaced_in_one_fragment_alone() -> None:
 
     names = [[one.instance for one in fragment.ensemble] for fragment in after.fragments]
     assert names == [["a", "d", "c"], ["a", "b", "c"]]
+
+
+def test_several_members_are_replaced_at_once_and_those_that_answer_are_leaving() -> None:
+    [extent] = final_extents(record_of(LedgerState.CLOSED, 0, last=8))
+    ring = [member("d"), member("b"), member("e")]
+
+    changed = with_ring(extent, ring, answering={InstanceId("c")})
+
+    assert [one.instance for one in changed.fragment.ensemble] == ["d", "b", "e"]
+    assert [(slot, one.instance) for slot, one in changed.leaving] == [(2, "c")]
+    assert attrs.evolve(changed, leaving=()) == changed  # What a record would give is the same.
 
 
 def test_the_last_fragment_of_an_open_ledger_cannot_be_changed_by_others() -> None:
