@@ -76,19 +76,15 @@ class RackAware(RingPolicy):
         self, members: Membership, request: PlacementRequest, rng: random.Random
     ) -> Placement:
         """E nodes; the rack of the client first."""
-        error: NotEnoughNodesError | None = None
-        for tree in self.free(members, request):
-            try:
-                nodes = self._place(tree, request, rng)
-            except NotEnoughNodesError as found:
-                error = error or found
-                continue
+
+        def place(tree: Tree) -> Placement:
+            nodes = self._place(tree, request, rng)
             return Placement(
                 nodes,
                 self.adherence(members, nodes, request.write_quorum, request.ack_quorum),
             )
-        assert error is not None
-        raise error
+
+        return self.best_placed(members, request, place)
 
     def _place(
         self, tree: Tree, request: PlacementRequest, rng: random.Random

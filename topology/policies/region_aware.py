@@ -113,13 +113,9 @@ class RegionAware(RingPolicy):
     ) -> Placement:
         """E nodes in equal shares over the regions, the client's own region first."""
         self._check_quorums(request.write_quorum, request.ack_quorum)
-        error: NotEnoughNodesError | None = None
-        for tree in self.free(members, request):
-            try:
-                ring, adherence = self._ring(tree, request, rng)
-            except NotEnoughNodesError as found:
-                error = error or found
-                continue
+
+        def place(tree: Tree) -> Placement:
+            ring, adherence = self._ring(tree, request, rng)
             nodes = tuple(node.node for node in self._nodes(tree, ring, rng))
             if any(members.state_of(node) is not NodeState.WRITABLE for node in nodes):
                 # One that is taken as a last resort does not count before it is back.
@@ -127,8 +123,8 @@ class RegionAware(RingPolicy):
                     members, nodes, request.write_quorum, request.ack_quorum
                 )
             return Placement(nodes, adherence)
-        assert error is not None
-        raise error
+
+        return self.best_placed(members, request, place)
 
     def _check_quorums(self, write_quorum: int, ack_quorum: int) -> None:
         m = self._m

@@ -6,7 +6,7 @@ these follow adherence, the replacement of a node, and repair.
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -91,6 +91,33 @@ class RingPolicy:
             for node in departed.nodes():
                 tree = tree.with_node(node)
             yield tree
+
+    def best_placed(
+        self,
+        members: Membership,
+        request: PlacementRequest,
+        place: Callable[[Tree], Placement],
+    ) -> Placement:
+        """The best of what the nodes of `free` give, the first among equals.
+
+        NotEnoughNodesError, as the first of them gave it, if none gives any.
+        """
+        best: Placement | None = None
+        error: NotEnoughNodesError | None = None
+        for tree in self.free(members, request):
+            try:
+                found = place(tree)
+            except NotEnoughNodesError as refusal:
+                error = error or refusal
+                continue
+            if found.adherence is Adherence.STRICT:
+                return found
+            if best is None or rank_of(found.adherence) > rank_of(best.adherence):
+                best = found
+        if best is None:
+            assert error is not None
+            raise error
+        return best
 
     def replace_node(
         self,

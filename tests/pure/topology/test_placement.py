@@ -11,16 +11,22 @@ from hypothesis import strategies as st
 from tests.pure.topology.notation import quorum_of
 from topology.errors import NotEnoughNodesError
 from topology.location import Location
+from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.placement import (
     Adherence,
     Candidate,
-    Placement,
     PlacementUndecidedError,
     adherence_of,
     arrange_regions,
-    choose_ensemble,
 )
+from topology.policy import Placement, PlacementRequest
 from topology.quorum import Durability, QuorumConfig, ack_quorum_smallest
+from topology.stream_policy import (
+    DEFAULT_LOCATION,
+    REGION_AWARE_TERMS,
+    PlacementPlace,
+    policy_of,
+)
 
 
 def up(text: str) -> list[Candidate]:
@@ -39,7 +45,29 @@ def counts_of(text: str) -> dict[str, int]:
 def chosen(
     config: QuorumConfig, text: str, *, local: str | None = None, seed: int = 0
 ) -> Placement:
-    return choose_ensemble(config, up(text), local_region=local, rng=random.Random(seed))
+    return chosen_of(config, up(text), local=local, seed=seed)
+
+
+def chosen_of(
+    config: QuorumConfig, nodes: list[Candidate], *, local: str | None, seed: int
+) -> Placement:
+    """A new ensemble of a region-aware stream."""
+    place = PlacementPlace(local=None if local is None else Location.within(local))
+    return policy_of(REGION_AWARE_TERMS, config, place).new_ensemble(
+        Membership.of(
+            MembershipConfig(default_location=DEFAULT_LOCATION),
+            [
+                Member(node=one.node, location=one.location, state=NodeState.WRITABLE)
+                for one in nodes
+            ],
+        ),
+        PlacementRequest(
+            ensemble_size=config.ensemble_size,
+            write_quorum=config.write_quorum,
+            ack_quorum=config.ack_quorum,
+        ),
+        random.Random(seed),
+    )
 
 
 def regions_of(placement: Placement) -> str:
@@ -152,9 +180,9 @@ def test_the_same_nodes_in_another_order_and_the_same_seed_give_the_same_ensembl
     config = quorum_of("4/3/2 m2")
     there, back = up("a3 b3 c3"), list(reversed(up("a3 b3 c3")))
 
-    assert choose_ensemble(
-        config, there, local_region="b", rng=random.Random(7)
-    ) == choose_ensemble(config, back, local_region="b", rng=random.Random(7))
+    assert chosen_of(config, there, local="b", seed=7) == chosen_of(
+        config, back, local="b", seed=7
+    )
 
 
 def test_other_seeds_give_other_ensembles() -> None:
@@ -218,16 +246,40 @@ def test_what_no_ring_can_keep_is_refused_without_a_search() -> None:
 def test_too_few_nodes_are_refused_with_how_many_are_up_and_where() -> None:
     with pytest.raises(
         NotEnoughNodesError,
-        match=r"of 4 is asked for, 3 nodes are up and writable \(a: 2, b: 1\)",
+        match=r"of 4 is asked for, .* up, allowed and not excluded is 3 \(a: 2, b: 1\)",
     ):
         chosen(quorum_of("4/3/2 m2"), "a2 b1")
 
 
 def test_too_few_regions_are_refused_with_how_many_are_up() -> None:
-    with pytest.raises(NotEnoughNodesError, match="2 regions are asked for, nodes are up in 1"):
+    with pytest.raises(NotEnoughNodesError, match=r"must be in 2 regions, .* allowed in 1"):
         chosen(quorum_of("3/3/2 m2"), "a5")
 
 
 def test_nodes_that_hold_no_ack_set_are_refused_with_the_quorums() -> None:
-    with pytest.raises(NotEnoughNodesError, match=r"no ack set \(E 4 W 4 A 3 m 2 \(count\)\)"):
+    with pytest.raises(NotEnoughNodesError, match=r"no ensemble fits .E 4 W 4 A 3, 2 regions"):
         chosen(quorum_of("4/4/3 m2 count"), "a4 b1")
+
+
+def test_a_node_that_flaps_is_taken_where_no_strict_ensemble_is_without_it() -> None:
+    config = quorum_of("3/3/2 m2")
+    members = Membership.of(
+        MembershipConfig(default_location=DEFAULT_LOCATION, departures_max=0, flapping_s=60),
+        [
+            Member(
+                node=one.node,
+                location=one.location,
+                state=NodeState.WRITABLE,
+                left_s=(0.0,) if one.location.region == "c" else (),
+            )
+            for one in up("a3 b3 c1")
+        ],
+    )
+    request = PlacementRequest(ensemble_size=3, write_quorum=3, ack_quorum=2, now_s=1.0)
+    for seed in range(10):
+        placement = policy_of(REGION_AWARE_TERMS, config).new_ensemble(
+            members, request, random.Random(seed)
+        )
+
+        assert placement.adherence is Adherence.STRICT
+        assert set(regions_of(placement)) == {"a", "b", "c"}

@@ -1,7 +1,6 @@
 """What a stream can be promised to outlive, and that the promise is kept."""
 
 import itertools
-import random
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from tests.pure.topology.notation import quorum_of
 from tests.pure.topology.test_placement import chosen, counts_of, regions_of, up
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
-from topology.placement import Adherence, Candidate, choose_ensemble
+from topology.placement import Adherence, Candidate
 from topology.quorum import AckRule, Durability, QuorumConfig
 from topology.stream_policy import PlacementTerms, PolicyKind
 from topology.survive import Loss, plan_to_survive
@@ -173,7 +172,7 @@ def test_every_promise_is_kept_on_the_ensembles_that_are_placed(
     except NotEnoughNodesError:
         return
     loss = Loss.parse(survive)
-    ring = choose_ensemble(config, up(tree), local_region=None, rng=random.Random(seed)).nodes
+    ring = chosen(config, tree, seed=seed).nodes
     rule = AckRule(config, [node[-1] for node in ring])
 
     for regions in itertools.combinations(counts_of(tree), loss.domains):
