@@ -25,6 +25,7 @@ from functools import partial
 
 import trio
 
+from geolog.client.batch_admission import BatchAdmission
 from geolog.client.batch_in_flight import NO_TERMS, BatchInFlight, BatchTerms
 from geolog.client.ledger_source import LedgerSource
 from geolog.client.open_segment import OpenSegment
@@ -34,14 +35,13 @@ from geolog.client.segment_succession import SegmentSuccession
 from geolog.client.takeover import TakenOver
 from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.protocol.ids import EntryId, Epoch
-from geolog.protocol.partition_state import PartitionState, Repeat
+from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.sequencer import Sequencer
 from geolog.protocol.stream_state import HOME_EPOCH, OwnerRecord, PartitionName, StreamRecord
 from geolog.wire.batch import SealedBatch
-from geolog.wire.entry import EntryKind, WriterStamp, encode_entry
+from geolog.wire.entry import EntryKind, encode_entry
 from geolog.wire.snapshot import seal_snapshot
 from topology.errors import (
-    ConflictError,
     FencedError,
     GeologError,
     OutcomeUnknownError,
@@ -97,8 +97,7 @@ class PartitionWriter:
         self.acknowledged = taken.state
         self._sent_state = taken.state.copy()
         self._sequencer = Sequencer(taken.state.sequence_next, taken.state.append_time_us)
-        self._transaction_id = taken.state.transaction_id  # The highest that was taken in.
-        self._seqs: dict[bytes, int] = {}  # The same of each writer, as far as it is in flight.
+        self._admission = BatchAdmission(name, taken.state)
         self._waiting: deque[BatchInFlight] = deque()
         self._sent: deque[BatchInFlight] = deque()
         self._in_flight_bytes = 0
@@ -149,46 +148,18 @@ class PartitionWriter:
         """
         if self._failure is not None:
             raise self._failure
-        self._check_terms(sealed, terms)
+        self._admission.admit(
+            terms,
+            sealed.record_count,
+            sequence_next=self._sequencer.sequence_next,
+            sent=self._sent_state,
+        )
         assigned = self._sequencer.assign(sealed.record_count, now_us=self._now_us())
         batch = BatchInFlight(sealed, assigned, trio.current_time(), terms)
         self._in_flight_bytes += batch.size_bytes
         self._waiting.append(batch)
         self._send_waiting()
         return batch
-
-    def _check_terms(self, sealed: SealedBatch, terms: BatchTerms) -> None:
-        expected, due = terms.expect_sequence, self._sequencer.sequence_next
-        if expected is not None and expected != due:
-            raise ConflictError(
-                f"sequence {expected} is expected, but the next of {self.name} is {due}"
-            )
-        first, highest = terms.transaction_first, self._transaction_id
-        if first is not None and highest is not None and first < highest:
-            raise ConflictError(
-                f"transaction id {first} goes back: {self.name} has {highest} already"
-            )
-        if terms.writer is not None:
-            self._check_writer(terms.writer, sealed.record_count)
-            self._seqs[terms.writer.writer_id] = terms.writer.seq + sealed.record_count - 1
-        if terms.transaction_last is not None:
-            self._transaction_id = terms.transaction_last
-
-    def _check_writer(self, stamp: WriterStamp, record_count: int) -> None:
-        writer_id = stamp.writer_id
-        judged = self._sent_state.judge(writer_id, stamp.epoch, stamp.seq, record_count)
-        if judged is Repeat.DEPOSED:
-            raise FencedError(
-                f"a newer session of writer {writer_id.decode()} has written since"
-            )
-        highest = max(
-            self._sent_state.writer(writer_id).seq_highest, self._seqs.get(writer_id, -1)
-        )
-        if stamp.seq <= highest:
-            raise ConflictError(
-                f"writer {writer_id.decode()} has appended seq {highest} already: {stamp.seq}"
-                " is no new one"
-            )
 
     def _send_waiting(self) -> None:
         while self._waiting and self._segments.may_send():

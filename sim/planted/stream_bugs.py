@@ -5,25 +5,25 @@ from collections.abc import Sequence
 import trio
 
 from geolog.client import partitioner
+from geolog.client.batch_admission import BatchAdmission
 from geolog.client.batch_in_flight import BatchTerms
 from geolog.client.partition_metadata import PartitionMetadata
-from geolog.client.partition_writer import PartitionWriter
 from geolog.client.record_fields import RecordFields
 from geolog.client.stream_upkeep import StreamUpkeep
 from geolog.client.walk import PartitionWalk, TrimmedRun
 from geolog.client.writer_lane import WriterLane
 from geolog.client.writer_pending import Receipt
 from geolog.protocol.ids import Sequence as LogSequence
+from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.retention import RetainedSegment, RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
-from geolog.wire.batch import SealedBatch
 from sim.planted.planted_bug import PlantedBug
 
 # A planted bug reaches into the private state of what it spoils.
 # ruff: noqa: SLF001
 
 _check = WriterLane.check
-_check_terms = PartitionWriter._check_terms
+_admit = BatchAdmission.admit
 _drop = PartitionMetadata._drop
 _go_to = PartitionWalk._go_to
 _truncate = StreamUpkeep.truncate
@@ -106,12 +106,17 @@ def check_no_transaction_id(lane: WriterLane, fields: RecordFields) -> None:
     _check(lane, fields)
 
 
-def check_no_transaction_terms(
-    writer: PartitionWriter, sealed: SealedBatch, terms: BatchTerms
+def admit_any_transaction(
+    admission: BatchAdmission,
+    terms: BatchTerms,
+    record_count: int,
+    *,
+    sequence_next: int,
+    sent: PartitionState,
 ) -> None:
     """Let transaction ids go back, also those of a whole batch."""
-    writer._transaction_id = None
-    _check_terms(writer, sealed, terms)
+    admission._transaction_id = None
+    _admit(admission, terms, record_count, sequence_next=sequence_next, sent=sent)
 
 
 async def flush_without_waiting(lane: WriterLane) -> None:
@@ -174,7 +179,7 @@ STREAM_BUGS: dict[str, PlantedBug] = {
         "transaction ids may go back",
         [
             (WriterLane, "check", check_no_transaction_id),
-            (PartitionWriter, "_check_terms", check_no_transaction_terms),
+            (BatchAdmission, "admit", admit_any_transaction),
         ],
         is_of_streams=True,
     ),
