@@ -1,0 +1,84 @@
+"""Faults that lie in wait strike at their moment, and leave nothing behind."""
+
+from random import Random
+
+import pytest
+import trio
+
+import geolog
+from sim.memory_disk import MemoryDisk
+from sim.world.fault_ambushes import AMBUSHES
+from sim.world.faults import strike_for_ever
+from sim.world.process import Life, Process
+from sim.world.trace import Trace
+from sim.world.world import World
+from tests.sim.calm import CALM, REGIONS, STREAM, in_a_calm_world
+
+
+@pytest.mark.parametrize("kind", sorted(AMBUSHES))
+def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
+    trace = Trace()
+
+    async def append_for_ever(process: Process, log: geolog.Log) -> None:
+        while True:
+            try:
+                async with log.open_writer(STREAM) as writer:
+                    for number in range(10):
+                        await writer.append(b"%d" % number)
+                        trace.add(process.host, "done", f"append {number}")
+                        await trio.sleep(0.05)
+            except geolog.GeologError:
+                await trio.sleep(0.1)
+
+    async def story(world: World) -> tuple[int, list[Life]]:
+        for number in (1, 2):
+            world.start_client(f"writer-{number}", REGIONS[number], append_for_ever)
+        with trio.move_on_after(6.0):
+            await strike_for_ever(world, kind, 2.0, Random(kind))
+        await trio.sleep(5.0)
+        return world.struck[kind], [world.processes[host].life for host in sorted(world.nodes)]
+
+    struck_count, lives = in_a_calm_world(story, trace)
+
+    assert struck_count
+    assert lives == [Life.RUNNING] * len(CALM.shape.nodes_by_region)
+
+
+def test_what_is_waited_for_in_the_trace_is_told_with_its_place() -> None:
+    async def story(world: World) -> tuple[str, str]:
+        waited: list[tuple[str, str]] = []
+
+        async def wait() -> None:
+            waited.append(await world.trace.wait("phase"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(1.0)
+            world.trace.add("here", "phase", "first")
+            world.trace.add("there", "phase", "second")
+        return waited[0]
+
+    assert in_a_calm_world(story) == ("here", "first")
+
+
+async def test_a_killed_process_leaves_what_it_wrote_and_not_what_it_would_have_synced() -> (
+    None
+):
+    disk = MemoryDisk()
+    file = await disk.create("a")
+    await disk.sync_directory()
+    await file.write_synced(0, [b"synced"])
+    await file.write(6, [b"written"])
+    assert (disk.is_synced("a", 0, 6), disk.is_synced("a", 6, 1)) == (True, False)
+    await disk.create("b")
+
+    left = disk.handed_on()
+
+    assert left.content("a") == b"syncedwritten"
+    assert not left.is_synced("a", 6, 1)
+    assert left.names == ("a", "b")
+    assert not left.is_synced("b", 0, 0)
+    assert left.crash().content("a") == b"synced"
+    await (await left.open("a")).write_synced(13, [b"."])
+    assert left.is_synced("a", 0, 14)
+    assert not disk.is_synced("a", 6, 1)
