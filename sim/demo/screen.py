@@ -19,6 +19,7 @@ from sim.cluster.plan import ClusterPlan, ServerPlan
 from sim.demo.report import Latencies, StoryReport
 
 WIDTH_MAX = 80
+_CALL_WIDTH = 36
 
 
 class Screen:
@@ -65,20 +66,13 @@ class Screen:
                 _ports(servers, "zookeeper"),
             )
         self._console.print(table)
-        command = _command()
         self._console.print(
             f"[dim]all answer after {took_s:.1f} s, on 127.0.0.1; in another terminal try[/]\n"
-            f"  export GEOLOG_CONFIG={plan.settings_file}\n"
-            f"  {command} cluster health  [dim]|[/]  {command} demo ls\n"
-            f"  {command} demo kill {plan.regions[-1]}"
-            f"  [dim]|[/]  {command} demo restart {plan.regions[-1]}",
+            f"  export GEOLOG_CONFIG={plan.settings_file}",
             soft_wrap=True,
         )
-        if plan.wan is not None:
-            self._console.print(
-                f"  {command} wan show  [dim]|[/]  {command} wan cut {plan.regions[-1]} all",
-                soft_wrap=True,
-            )
+        for call, remark in _to_try(plan):
+            self._console.print(f"  {call:<{_CALL_WIDTH}}  [dim]# {remark}[/]", soft_wrap=True)
 
     def happened(self, mark: str, what: str, details: str) -> None:
         """One line of the story: `good`, `bad` or `plain`, what happened, and its figures."""
@@ -130,6 +124,19 @@ class Screen:
             f"Logs: {_short(cluster.plan.directory)}/logs",
             soft_wrap=True,
         )
+
+
+def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
+    """Commands for another terminal, and what they do."""
+    command, region = _command(), plan.regions[-1]
+    calls = [
+        (f"{command} cluster health", "is all well?"),
+        (f"{command} stream create shop/orders", "then append to it, and read"),
+        (f"{command} demo kill {region}", "lose a region; restart ends that"),
+    ]
+    if plan.wan is not None:
+        calls.append((f"{command} wan cut {region} all", "lose its links; heal ends that"))
+    return calls
 
 
 def _ports(servers: list[ServerPlan], kind: str) -> str:

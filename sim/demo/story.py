@@ -143,8 +143,8 @@ class _Story:
             self._screen.happened(
                 "good",
                 "taken over",
-                f"by a writer in {self._afar} in {trio.current_time() - started_s:.1f} s at "
-                f"{end:,}; the first is {'done' if end == first_end else 'fenced'}",
+                f"in {self._afar} after {trio.current_time() - started_s:.1f} s at {end:,}; "
+                f"the first is {'done' if end == first_end else 'fenced'}",
             )
             if self._found_count < 0:
                 self._comparison.problem(
@@ -175,7 +175,7 @@ class _Story:
             self._screen.happened(
                 "good",
                 "rejoined",
-                f"{self._lost} answers after {answered_s - started_s:.1f} s, healthy after "
+                f"{self._lost} up after {answered_s - started_s:.1f} s, healthy after "
                 f"{trio.current_time() - started_s:.1f} s; it writes the rest",
             )
             self._watches.append(Stopwatch("after it", self._floor_s(self._lost)))
