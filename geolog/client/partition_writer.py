@@ -37,6 +37,7 @@ from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.protocol.ids import EntryId, Epoch
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.sequencer import Sequencer
+from geolog.protocol.snapshot_pace import SnapshotPace
 from geolog.protocol.stream_state import HOME_EPOCH, OwnerRecord, PartitionName, StreamRecord
 from geolog.wire.batch import SealedBatch
 from geolog.wire.entry import EntryKind, encode_entry
@@ -47,13 +48,6 @@ from topology.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-
-_SNAPSHOT_EVERY_BYTES = 16 << 20
-_SNAPSHOT_SHARE = 4
-"""A snapshot is repeated after this many times its own bytes at least."""
-
-_LAST_SNAPSHOT_BYTES = 256 << 10
-"""With less than this behind the last snapshot no other ends a ledger: it is soon read."""
 
 _REASON_S = 2.0
 """How long metadata may take to say who took the partition from this owner."""
@@ -101,8 +95,7 @@ class PartitionWriter:
         self._waiting: deque[BatchInFlight] = deque()
         self._sent: deque[BatchInFlight] = deque()
         self._in_flight_bytes = 0
-        self._since_snapshot_bytes = 0
-        self._snapshot_bytes = 0
+        self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
         self._is_fenced = False
         self._progress = trio.Event()
@@ -186,7 +179,7 @@ class PartitionWriter:
         )
         _note(self._sent_state, batch)
         segment.written_bytes += encoded.length_bytes
-        self._since_snapshot_bytes += encoded.length_bytes
+        self._snapshot_pace.on_entry(encoded.length_bytes)
         segment.writer.add_nowait(encoded)
 
     # Snapshots of the state.
@@ -194,8 +187,7 @@ class PartitionWriter:
     def _is_snapshot_due(self, segment: OpenSegment) -> bool:
         if segment.writer.entry_next == 0:
             return segment.number > 1
-        pause_bytes = max(_SNAPSHOT_EVERY_BYTES, _SNAPSHOT_SHARE * self._snapshot_bytes)
-        return self._since_snapshot_bytes >= pause_bytes
+        return self._snapshot_pace.is_due
 
     def _send_snapshot(self, segment: OpenSegment) -> None:
         """Write down the state after all that was sent."""
@@ -203,7 +195,7 @@ class PartitionWriter:
         if segment.writer.entry_next == 0:
             idle_us = round(self._stream.writer_retention_s * 1e6)
             state.forget_idle(now_us - idle_us, trimmed_before=self._first_sequence)
-        self._since_snapshot_bytes = self._snapshot_bytes = 0
+        snapshot_bytes = 0
         for sealed in seal_snapshot(state, now_us=now_us):
             encoded = encode_entry(
                 [sealed],
@@ -214,15 +206,16 @@ class PartitionWriter:
                 first_sequence=state.sequence_next,
                 append_time_us=state.append_time_us,
             )
-            self._snapshot_bytes += encoded.length_bytes
+            snapshot_bytes += encoded.length_bytes
             segment.writer.add_nowait(encoded)
+        self._snapshot_pace.on_snapshot(snapshot_bytes)
 
     async def _end_with_snapshot(self) -> None:
         """Spare the next owner what it would have to read, if that is soon done."""
         segment = self._segments.open
         if segment is None or self._segments.is_rolling:
             return
-        if self._since_snapshot_bytes < _LAST_SNAPSHOT_BYTES:
+        if not self._snapshot_pace.is_worth_ending_with:
             return
         self._send_snapshot(segment)
         last = EntryId(segment.writer.entry_next - 1)
