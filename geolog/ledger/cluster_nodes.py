@@ -83,7 +83,9 @@ class ClusterNodes:
             ),
             [],
         )
-        self._records: dict[InstanceId, NodeRecord] = {}
+        self._records: Mapping[InstanceId, NodeRecord] = {}
+        # What the snapshot was made from; None if nodes left since.
+        self._settled: tuple[list[NodeRecord], Mapping[InstanceId, Location]] | None = None
         self._is_watching = False
         self.switches = PlacementSwitches()
         """As they were seen last."""
@@ -98,7 +100,7 @@ class ClusterNodes:
         live = await self._live_nodes()
         self._observe(live, await self._locations.locate(live))
         return ClusterSeen(
-            self._members, dict(self._records), self.place(region), trio.current_time()
+            self._members, self._records, self.place(region), trio.current_time()
         )
 
     def place(self, region: str | None) -> PlacementPlace:
@@ -116,6 +118,8 @@ class ClusterNodes:
         self, live: list[NodeRecord], locations: Mapping[InstanceId, Location]
     ) -> None:
         now_s = trio.current_time()
+        if self._settled == (live, locations):
+            return  # The snapshot stays, and with it what was worked out from it.
         members, _ = self._members.changed(
             writable={one.instance for one in live if one.is_writable},
             readonly={one.instance for one in live if not one.is_writable},
@@ -126,12 +130,13 @@ class ClusterNodes:
         self._members = members.without_departed(now_s - kept_s).with_free_bytes(
             {one.instance: one.free_bytes for one in live}
         )
-        self._records.update({one.instance: one for one in live})
+        known = {**self._records, **{one.instance: one for one in live}}
         self._records = {
             instance: record
-            for instance, record in self._records.items()
+            for instance, record in known.items()
             if instance in self._members.members
         }
+        self._settled = (live, locations)
 
     # What is watched between two looks.
 
@@ -160,11 +165,15 @@ class ClusterNodes:
 
     def _note_departures(self, instances: list[str]) -> None:
         """Those that are not in the list any more have left; who is new is read when needed."""
+        listed = frozenset(instances)
+        if all(one.node in listed for one in self._members.members.values() if one.is_up):
+            return
+        self._settled = None
         up = {
             state: {
                 node
                 for node, member in self._members.members.items()
-                if member.state is state and node in instances
+                if member.state is state and node in listed
             }
             for state in (NodeState.WRITABLE, NodeState.READONLY)
         }
