@@ -17,6 +17,16 @@ from sim.world.trace import EVENTS
 
 _SWARM_S = float(os.environ.get("SWARM_S", "150"))
 _SEEDS_FOR_COVERAGE = 150
+_DONE_TO_STREAMS = {
+    "answered-provisionally",
+    "flushed",
+    "gap-at-start",
+    "partitions-added",
+    "retention-trimmed",
+    "sealed",
+    "truncated",
+}
+"""What is so frequent that a swarm in which it never happened has not looked."""
 
 
 @pytest.mark.timeout(_SWARM_S + 150)
@@ -36,6 +46,7 @@ def test_a_swarm_breaks_no_law() -> None:
     assert total.acknowledged
     if total.seeds_count > _SEEDS_FOR_COVERAGE:
         assert total.faults_never_struck == []
+        assert _DONE_TO_STREAMS - set(total.sometimes) == set()
 
 
 def test_the_trace_names_only_what_is_documented() -> None:
