@@ -55,6 +55,8 @@ class LedgerDetails:
     ack_quorum: int
     min_regions: int
     durability: str
+    policy: str
+    """The placement policy that is frozen with it."""
     last_entry: int | None
     """The last entry of a CLOSED ledger."""
     lac: int | None
@@ -83,6 +85,7 @@ async def describe_ledger(access: ClusterAccess, ledger: LedgerId) -> LedgerDeta
         ack_quorum=quorum.ack_quorum,
         min_regions=quorum.min_regions,
         durability=quorum.durability.value,
+        policy=str(record.placement),
         last_entry=record.last_entry,
         lac=lac,
         is_in_repair_queue=any(item.record.ledger == ledger for item in queue),

@@ -201,18 +201,22 @@ class RegionAware(RingPolicy):
     def _shortage(self, tree: Tree, request: PlacementRequest) -> str:
         if len(tree.regions) < self._m:
             missing = sorted(self.regions_to_write - tree.regions.keys())
-            forbidden = sorted(self.disallowed_regions)
             return (
                 f"entries must be in {self._m} regions, nodes are up and allowed in"
                 f" {len(tree.regions)} ({_census(tree)}): {self._m - len(tree.regions)} short"
                 + (f"; no node is up and allowed in {', '.join(missing)}" if missing else "")
-                + (f"; placement is forbidden in {', '.join(forbidden)}" if forbidden else "")
+                + self._forbidden()
             )
         return (
             f"an ensemble of {request.ensemble_size} is asked for, the number of nodes that are"
             f" up, allowed and not excluded is {tree.count} ({_census(tree)}):"
-            f" {request.ensemble_size - tree.count} short"
+            f" {request.ensemble_size - tree.count} short{self._forbidden()}"
         )
+
+    def _forbidden(self) -> str:
+        """The regions that are forbidden, as the end of a refusal."""
+        regions = sorted(self.disallowed_regions)
+        return f"; placement is forbidden in {', '.join(regions)}" if regions else ""
 
     def is_acked_adhering(
         self,

@@ -129,6 +129,46 @@ async def test_a_lost_member_is_not_replaced_by_a_node_of_a_forbidden_region(
         assert await values_of(log) == numbered(6)
 
 
+async def test_a_lost_member_of_a_rack_aware_stream_is_replaced_on_a_rack_of_its_region(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster({"us-east": 4, "eu-west": 4}) as cluster,
+        cluster.open_client("eu-west") as log,
+    ):
+        await log.create_stream(STREAM, survive="1 rack")
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+            (before,) = await log.list_segments(STREAM)
+            await cluster.kill(before.ensemble[1])
+            await trio.sleep(15)
+            await append_each(writer, numbered(3, start=3))
+            after = (await log.list_segments(STREAM))[-1]
+
+        assert set(before.regions) == set(after.regions) == {"eu-west"}
+        assert before.ensemble[1] not in after.ensemble
+        assert after.adherence == "strict"
+        assert await values_of(log) == numbered(6)
+
+
+async def test_what_lies_in_a_forbidden_region_is_read_though_nothing_can_be_written(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster({"us-east": 1, "eu-west": 2, "ap-northeast": 1}) as cluster,
+        cluster.open_client("us-east") as log,
+    ):
+        await log.create_stream(STREAM, ensemble_size=3, ack_quorum=2, min_regions=2)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+        await turn(cluster, "eu-west")
+        with pytest.raises(NotEnoughNodesError, match="placement is forbidden in eu-west"):
+            async with log.open_writer(STREAM):
+                pass
+
+        assert await values_of(log) == numbered(3)
+
+
 async def test_a_region_that_is_forbidden_before_the_writer_comes_gets_nothing() -> None:
     async with open_world(regions=NINE) as world:
         await turn(world.cluster, "us-east")
