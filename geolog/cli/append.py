@@ -149,7 +149,7 @@ async def _append(invocation: Invocation, options: AppendOptions) -> None:
             with patience.scope:
                 await _pump(invocation, options, tally, patience, source, progress)
             if patience.scope.cancelled_caught:
-                raise too_slow(invocation)
+                raise await too_slow(invocation)
             if source.failure is not None:
                 raise source.failure
         except* GeologError as errors:

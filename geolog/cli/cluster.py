@@ -83,5 +83,5 @@ async def _wait_healthy(
                 await trio.sleep(_LOOK_EVERY_S)
                 report = await log.health(every_ledger=every_ledger)
     if report is None:
-        raise too_slow(invocation)
+        raise await too_slow(invocation)
     return report

@@ -162,7 +162,7 @@ async def _read(
 
             await read_entries(log.access, record, EntryId(first), EntryId(last), take)
         return
-    raise too_slow(invocation)
+    raise await too_slow(invocation)
 
 
 class _EntryPrinter:
@@ -324,7 +324,7 @@ async def _repair(
             for ledger in ledgers:
                 reports.append(await repairer.repair(ledger, is_deep=is_deep))
             return _RepairDocument(reports, [])
-    raise too_slow(invocation)
+    raise await too_slow(invocation)
 
 
 def _check_repaired(done: _RepairDocument) -> None:

@@ -185,7 +185,7 @@ async def _replace(
             f"node {waited_for} has not come up (--timeout): the old disk of {node_id} is given"
             " up, and nothing is copied yet. Run the same command again when it is up"
         )
-    raise too_slow(invocation)
+    raise await too_slow(invocation)
 
 
 def _show_replaced(report: ReplaceReport, invocation: Invocation) -> None:

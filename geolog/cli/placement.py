@@ -153,7 +153,7 @@ async def _show(
             _print_lines([*table.legend(), totals_line(look.totals)])
         document.end({"regions": look.regions(), "totals": look.totals})
         return look.totals
-    raise too_slow(invocation)
+    raise await too_slow(invocation)
 
 
 def _print_lines(lines: Iterable[str]) -> None:
@@ -247,7 +247,7 @@ async def _repair(invocation: Invocation, options: _RepairOptions) -> PlacementR
             _print_lines(_report_lines(report))
         document.end(_report_document(report))
         return report
-    raise too_slow(invocation)
+    raise await too_slow(invocation)
 
 
 def _report_lines(report: PlacementRepairReport) -> Iterator[str]:

@@ -107,7 +107,7 @@ async def _read(invocation: Invocation, options: ReadOptions) -> None:
     with patience.scope:
         await _print_records(invocation, options, patience)
     if patience.scope.cancelled_caught:
-        raise too_slow(invocation)
+        raise await too_slow(invocation)
 
 
 async def _print_records(

@@ -13,6 +13,10 @@ from geolog.client.connect import connect
 from geolog.client.log import Log, LogConfig
 from geolog.ledger.node_pool import PoolConfig
 from geolog.ledger.placement_config import PlacementConfig
+from geolog.metadata.reachability import in_short, unreached
+from geolog.metadata.zookeeper import parse_servers
+from geolog.transport.gateway import gateway_of, transport_through
+from geolog.transport.seam import Address
 from topology.errors import UnavailableError
 
 Answer = TypeVar("Answer")
@@ -28,7 +32,7 @@ def ask(question: Callable[[Log], Awaitable[Answer]]) -> Answer:
                 async with open_log(invocation) as log:
                     return await question(log)
         except trio.TooSlowError as error:
-            raise too_slow(invocation) from error
+            raise await too_slow(invocation) from error
 
     return trio.run(connect_and_ask)
 
@@ -70,11 +74,20 @@ class Patience:
         self.scope.deadline = float("inf")
 
 
-def too_slow(invocation: Invocation) -> UnavailableError:
-    """The error of a wait that lasted longer than `--timeout`."""
+async def too_slow(invocation: Invocation) -> UnavailableError:
+    """The error of a wait that lasted longer than `--timeout`: it looks who can be reached."""
     config = invocation.config
+    hosts, _ = parse_servers(config.zookeeper)
+    servers = [Address.parse(host) for host in hosts.split(",")]
+    transport = transport_through(gateway_of(config.gateway, config.region))
+    reasons = await unreached(servers, transport)
+    waited = f"no answer within {format_seconds(config.timeout_s)} (--timeout)"
+    if len(reasons) == len(servers):
+        return UnavailableError(
+            f"{waited}: no ZooKeeper server can be reached: {in_short(reasons)}. Is one running"
+            " there? `geolog config show --origin` tells who named it"
+        )
     return UnavailableError(
-        f"no answer from {config.zookeeper} or its nodes within "
-        f"{format_seconds(config.timeout_s)} (--timeout): is one running there? "
-        "`geolog cluster health` says what is missing"
+        f"{waited}, though ZooKeeper can be reached. Are storage nodes missing?"
+        " `geolog node ls` tells which are up"
     )

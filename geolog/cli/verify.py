@@ -52,4 +52,4 @@ async def _verify(invocation: Invocation, name: str, full_copies: bool) -> Verif
 
         async with open_log(invocation) as log:
             return await log.verify_stream(name, full_copies=full_copies, progress=on_progress)
-    raise too_slow(invocation)
+    raise await too_slow(invocation)

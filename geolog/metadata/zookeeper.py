@@ -35,6 +35,7 @@ from geolog.metadata.kazoo_words import (
     unless_refused,
 )
 from geolog.metadata.nearest_servers import nearest_first
+from geolog.metadata.reachability import in_short, unreached
 from geolog.metadata.rules import check_operations, check_path, ensure_path_by_creates
 from geolog.metadata.seam import (
     Create,
@@ -120,9 +121,12 @@ async def open_zookeeper(
         with trio.move_on_after(config.connect_timeout_s):
             await metadata.wait_state_change(SessionState.LOST)
         if metadata.session_state is SessionState.LOST:
+            wanted = [Address.parse(host) for host in hosts.split(",")]
+            reasons = await unreached(wanted, transport_through(gateway))
+            why = f": {in_short(reasons)}" if reasons else ""
             raise UnavailableError(
-                f"no ZooKeeper answers at {hosts} within {config.connect_timeout_s:g} s: "
-                "is one running? `geolog serve zookeeper` starts one, `geolog demo` a cluster"
+                f"no ZooKeeper answers at {hosts} within {config.connect_timeout_s:g} s{why}. "
+                "Is one running? `geolog serve zookeeper` starts one, `geolog demo` a cluster"
             )
         if chroot:
             await metadata.enter(chroot)
