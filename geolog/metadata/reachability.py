@@ -32,6 +32,6 @@ async def unreached(servers: Sequence[Address], transport: Transport) -> list[st
 
 
 def in_short(reasons: Sequence[str]) -> str:
-    """The first reason, and for how many more servers there are others: mostly it is the same."""
+    """The first reason, and how many more there are: mostly they are the same."""
     more = len(reasons) - 1
     return reasons[0] + (f" (and {more} more of its servers)" if more > 0 else "")
