@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from geolog.protocol.ids import EntryId, LedgerId
-from geolog.protocol.ledger_state import Fragment
-from geolog.protocol.messages import Answer
+from geolog.protocol.ids import EntryId
+from sim.laws.copies import slots_with
 from sim.laws.seen import Look
 
 
@@ -28,20 +27,6 @@ class AckSet:
                 continue
             entry = EntryId(append.dlsn.entry)
             fragment = record.fragment_of(entry)
-            have = _slots_with(now, record.ledger, entry, fragment)
+            have = slots_with(now, record.ledger, entry, fragment)
             if not fragment.rule(record.quorum).is_ack(entry, have):
                 yield f"entry {entry} of ledger {record.ledger} was answered: no ack set has it"
-
-
-def _slots_with(now: Look, ledger: LedgerId, entry: EntryId, fragment: Fragment) -> int:
-    have = 0
-    for slot, member in enumerate(fragment.ensemble):
-        answers = [
-            store.entries.held(ledger, entry).answer
-            for store in now.stores.get(member.instance, ())
-            if not store.entries.is_in_flight(ledger, entry)
-        ]
-        is_doubtful = member.instance not in now.stores or member.instance in now.world.harmed
-        if is_doubtful or Answer.HAVE in answers:
-            have |= 1 << slot
-    return have

@@ -12,6 +12,7 @@ from random import Random
 import attrs
 import trio
 
+from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.world.fault_targets import (
@@ -27,12 +28,13 @@ from sim.world.fault_targets import (
 )
 from sim.world.harm import harm_entry
 from sim.world.process import Life
+from sim.world.seams import CLUSTER
 from sim.world.world import World
 
 Strike = Callable[[World, Random, str, str], AbstractAsyncContextManager[str | None]]
 """Given where the event happened, and its details; None if it is not the moment."""
 
-_LEDGER_PUT = "put /geolog/default/ledgers/"
+_LEDGER_PUT = f"put {ClusterPaths(CLUSTER).ledgers}/"
 _CHANGE_S_MAX = 3.0
 _MEMBER_CHANCE = 0.5
 _ROT_CHANCE = 0.5
