@@ -2,7 +2,8 @@
 
 import trio
 
-from geolog.client.partition_metadata import ClosingSegment, VersionedSegment
+from geolog.client.partition_metadata import ClosingSegment
+from geolog.client.segment_records import VersionedSegment
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.protocol.ids import EntryId, Sequence

@@ -23,12 +23,9 @@ import trio
 from geolog.client.ledger_source import LedgerSource, PreparedLedger
 from geolog.client.open_segment import OpenSegment
 from geolog.client.partition_config import PartitionConfig
-from geolog.client.partition_metadata import (
-    ClosingSegment,
-    PartitionMetadata,
-    VersionedOwner,
-    VersionedSegment,
-)
+from geolog.client.partition_metadata import ClosingSegment, PartitionMetadata
+from geolog.client.partition_owners import VersionedOwner
+from geolog.client.segment_records import VersionedSegment
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.ledger.ledger_writer import LedgerListener
 from geolog.protocol.ids import EntryId, InstanceId

@@ -6,12 +6,9 @@ from contextlib import suppress
 import attrs
 import trio
 
-from geolog.client.partition_metadata import (
-    GIVE_BACK_S,
-    PartitionMetadata,
-    VersionedOwner,
-    VersionedSegment,
-)
+from geolog.client.partition_metadata import PartitionMetadata
+from geolog.client.partition_owners import GIVE_BACK_S, VersionedOwner
+from geolog.client.segment_records import VersionedSegment
 from geolog.client.state_recovery import recovered_state
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader

@@ -7,8 +7,8 @@ import trio
 from geolog.client import partitioner
 from geolog.client.batch_admission import BatchAdmission
 from geolog.client.batch_in_flight import BatchTerms
-from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.record_fields import RecordFields
+from geolog.client.segment_records import SegmentRecords
 from geolog.client.stream_upkeep import StreamUpkeep
 from geolog.client.walk import PartitionWalk, TrimmedRun
 from geolog.client.writer_lane import WriterLane
@@ -24,7 +24,7 @@ from sim.planted.planted_bug import PlantedBug
 
 _check = WriterLane.check
 _admit = BatchAdmission.admit
-_drop = PartitionMetadata._drop
+_drop = SegmentRecords._drop
 _go_to = PartitionWalk._go_to
 _truncate = StreamUpkeep.truncate
 _first_kept = RetentionPolicy.first_kept
@@ -40,7 +40,7 @@ said_to_be_final = property(lambda _receipt: False, _forget)
 
 
 async def drop_one_more(
-    partitions: PartitionMetadata, name: PartitionName, segments: list[SegmentRecord]
+    partitions: SegmentRecords, name: PartitionName, segments: list[SegmentRecord]
 ) -> None:
     """Take one segment more from the list than lies before the trim."""
     listed = [one.record for one in await partitions.segments(name)]
@@ -129,7 +129,7 @@ STREAM_BUGS: dict[str, PlantedBug] = {
     "one-segment-too-many": PlantedBug(
         41,
         "truncation takes one segment from the list that still has records",
-        [(PartitionMetadata, "_drop", drop_one_more)],
+        [(SegmentRecords, "_drop", drop_one_more)],
         is_of_streams=True,
     ),
     "silent-gap": PlantedBug(

@@ -15,17 +15,23 @@ def test_it_comes_again_after_16_mib_or_four_times_its_own_size(
 ) -> None:
     pace = SnapshotPace()
     pace.on_snapshot(snapshot_bytes)
-    pace.on_entry(pause_bytes - 1)
-    assert not pace.is_due
-    pace.on_entry(1)
-    assert pace.is_due
+
+    assert [due_after(pace, length_bytes) for length_bytes in (pause_bytes - 1, 1)] == [
+        False,
+        True,
+    ]
     pace.on_snapshot(snapshot_bytes)
-    assert not pace.is_due
+    assert not due_after(pace, 1)
+
+
+def due_after(pace: SnapshotPace, length_bytes: int) -> bool:
+    pace.on_entry(length_bytes)
+    return pace.is_due
 
 
 def test_little_behind_the_last_one_is_soon_read() -> None:
-    pace = SnapshotPace()
-    pace.on_entry(255 * 1024)
-    assert not pace.is_worth_ending_with
-    pace.on_entry(1024)
-    assert pace.is_worth_ending_with
+    little, enough = SnapshotPace(), SnapshotPace()
+    little.on_entry(255 * 1024)
+    enough.on_entry(256 * 1024)
+
+    assert (little.is_worth_ending_with, enough.is_worth_ending_with) == (False, True)

@@ -1,0 +1,182 @@
+"""A partition's list of segments, as metadata holds it, and where it begins.
+
+The owner alone adds to the list. Only what was trimmed is taken from its front, by anybody.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+
+import attrs
+
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.find_all import find_all
+from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
+from geolog.metadata.seam import BadVersionError, Delete, Metadata, NoNodeError, Operation
+from geolog.protocol.ids import Sequence as LogSequence
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
+from topology.errors import NoSuchStreamError
+
+_DELETED_AT_ONCE = 32
+"""Segments whose records go in one step."""
+
+
+@attrs.frozen
+class VersionedSegment:
+    """A segment's record as it was read or written."""
+
+    record: SegmentRecord
+    version: int
+
+
+class SegmentRecords:
+    """The segments of one cluster's partitions."""
+
+    def __init__(
+        self, metadata: Metadata, paths: ClusterPaths, ledgers: LedgerMetadata
+    ) -> None:
+        self._metadata = metadata
+        self._paths = paths
+        self._ledgers = ledgers
+
+    async def segment_numbers(self, name: PartitionName, *, least: int = 1) -> list[int]:
+        """Numbers of the listed segments, from `least` on, rising: all written before this.
+
+        Empty as well when there is no such stream.
+        """
+        parent = self._paths.segments(name)
+        await self._metadata.sync(parent)
+        numbers: list[int] = []
+        for bucket in await self._children(parent):
+            if (int(bucket) + 1) * BUCKET_COUNT_MAX > least:
+                numbers += map(int, await self._children(f"{parent}/{bucket}"))
+        return sorted(number for number in numbers if number >= least)
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._metadata.children(path)
+        except NoNodeError:
+            return []
+
+    async def segments_at(
+        self, name: PartitionName, numbers: Sequence[int]
+    ) -> list[VersionedSegment]:
+        """Segments by their numbers, in that order; those that are gone are left out."""
+        paths = [self._paths.segment(name, number) for number in numbers]
+        return [
+            VersionedSegment(open_document(one.data, SegmentRecord, path=path), one.version)
+            for path, one in zip(paths, await find_all(self._metadata, paths), strict=True)
+            if one is not None
+        ]
+
+    async def segments(self, name: PartitionName) -> list[VersionedSegment]:
+        """The whole list, in order, with all that was written before this call."""
+        return await self.segments_at(name, await self.segment_numbers(name))
+
+    async def last_segment(self, name: PartitionName) -> VersionedSegment | None:
+        """The last of the list, with all that was written before this call; None if empty.
+
+        It alone may be without an end.
+        """
+        parent = self._paths.segments(name)
+        await self._metadata.sync(parent)
+        for bucket in reversed(await self._children(parent)):
+            for number in reversed(await self._children(f"{parent}/{bucket}")):
+                for found in await self.segments_at(name, [int(number)]):
+                    return found
+        return None
+
+    # The front, which goes for everybody.
+
+    async def trim(self, name: PartitionName) -> TrimRecord:
+        """Where the partition begins, with all that was written before this call."""
+        return (await self._trim(name))[0]
+
+    async def _trim(self, name: PartitionName) -> tuple[TrimRecord, int]:
+        path = self._paths.trim(name)
+        await self._metadata.sync(path)
+        stored = await self._metadata.find(path)
+        if stored is None:
+            raise NoSuchStreamError(f"there is no stream {str(name.stream)!r}")
+        return open_document(stored.data, TrimRecord, path=path), stored.version
+
+    async def move_trim(
+        self, name: PartitionName, first_sequence: LogSequence, *, now_us: int
+    ) -> TrimRecord:
+        """Let the partition begin at `first_sequence`, or further on where it does already."""
+        while True:
+            found, version = await self._trim(name)
+            if found.first_sequence >= first_sequence:
+                return found
+            moved = TrimRecord(first_sequence=first_sequence, trimmed_us=now_us)
+            try:
+                await self._metadata.put(self._paths.trim(name), seal_document(moved), version)
+            except BadVersionError:
+                continue
+            return moved
+
+    async def drop_trimmed(self, name: PartitionName) -> int:
+        """Take from the list the segments that lie before the trim whole, with their ledgers.
+
+        The last segment that has records stays, and those behind it: where the partition goes
+        on is known by them. Returns how many went.
+        """
+        first_sequence = (await self._trim(name))[0].first_sequence
+        last = await self.last_segment(name)
+        if last is None:
+            return 0
+        first_sequence = LogSequence(min(first_sequence, last.record.first_sequence - 1))
+        dropped_count = 0
+        async with aclosing(self._segments_from_first(name)) as listed:
+            async for some in listed:
+                going = [
+                    one
+                    for one in some
+                    if one.last_sequence is not None and one.last_sequence < first_sequence
+                ]
+                await self._drop(name, going)
+                dropped_count += len(going)
+                if len(going) < len(some):
+                    break
+        return dropped_count
+
+    async def drop_all(self, name: PartitionName) -> None:
+        """Take all segments from the list, with their ledgers. The partition was deposed."""
+        await self._metadata.sync(self._paths.segments(name))
+        async with aclosing(self._segments_from_first(name)) as listed:
+            async for some in listed:
+                await self._drop(name, some)
+
+    async def _segments_from_first(
+        self, name: PartitionName
+    ) -> AsyncGenerator[list[SegmentRecord], None]:
+        """The list from its front, as many segments at a time as go in one step."""
+        parent = self._paths.segments(name)
+        for bucket in await self._children(parent):
+            numbers = [int(number) for number in await self._children(f"{parent}/{bucket}")]
+            for start in range(0, len(numbers), _DELETED_AT_ONCE):
+                asked = numbers[start : start + _DELETED_AT_ONCE]
+                yield [one.record for one in await self.segments_at(name, asked)]
+
+    async def _drop(self, name: PartitionName, segments: list[SegmentRecord]) -> None:
+        """Delete segments with their ledgers, in one step."""
+        if not segments:
+            return
+        try:
+            await self._metadata.multi(
+                [one for each in segments for one in self._drops(name, each)]
+            )
+        except NoNodeError:  # Another is at it as well.
+            for each in segments:
+                await self._drop_quietly(name, each)
+
+    def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
+        return [
+            Delete(self._paths.segment(name, segment.segment)),
+            self._ledgers.delete(segment.ledger),
+        ]
+
+    async def _drop_quietly(self, name: PartitionName, segment: SegmentRecord) -> None:
+        for operation in self._drops(name, segment):
+            with suppress(NoNodeError):
+                await self._metadata.multi([operation])
