@@ -1,7 +1,10 @@
 """Looking at a cluster as a whole: its nodes, and whether it is well."""
 
+from functools import partial
+
 import trio
 
+from geolog.background import all_of
 from geolog.client.cluster_access import ClusterAccess
 from geolog.client.descriptions import HealthReport, NodeDescription
 from geolog.client.health import ClusterState, StreamState, judge
@@ -11,10 +14,14 @@ from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.replaced_nodes import ReplacedNode, list_replaced_nodes
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError, NoSuchStreamError
 
 _KNOCK_S = 2.0
 """How long a node may take to answer before it counts as down."""
+
+_AT_ONCE = 64
+"""Partitions that are looked at together."""
 
 
 async def list_nodes(access: ClusterAccess) -> list[NodeDescription]:
@@ -70,23 +77,32 @@ async def judge_cluster(
 
 async def _stream_states(access: ClusterAccess) -> list[StreamState]:
     """Each partition of each stream; one that is deleted meanwhile is left out."""
-    catalog, states = StreamCatalog(access.metadata, access.paths), []
+    catalog, asked = StreamCatalog(access.metadata, access.paths), []
     for name in await catalog.names():
         try:
             record = await catalog.read(name)
         except NoSuchStreamError:
             continue
-        for partition in record.partition_names():
-            listed = await access.partitions.last_segment(partition)
-            ledger = None
-            if listed is not None:
-                try:
-                    ledger = (await access.ledgers.read(listed.record.ledger)).record
-                except NoSuchLedgerError:
-                    continue
-            what = str(name) if record.partitions == 1 else str(partition)
-            states.append(StreamState(what, record.quorum, ledger, record.placement))
+        asked += [partial(_state_of, access, record, one) for one in record.partition_names()]
+    states: list[StreamState] = []
+    for start in range(0, len(asked), _AT_ONCE):
+        found = await all_of(asked[start : start + _AT_ONCE])
+        states += [one for one in found if one is not None]
     return states
+
+
+async def _state_of(
+    access: ClusterAccess, stream: StreamRecord, partition: PartitionName
+) -> StreamState | None:
+    listed = await access.partitions.last_segment(partition)
+    ledger = None
+    if listed is not None:
+        try:
+            ledger = (await access.ledgers.read(listed.record.ledger)).record
+        except NoSuchLedgerError:
+            return None
+    what = str(stream.name) if stream.partitions == 1 else str(partition)
+    return StreamState(what, stream.quorum, ledger, stream.placement)
 
 
 async def _answering_nodes(access: ClusterAccess) -> list[NodeRecord]:
