@@ -3,12 +3,10 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Literal
 
 import attrs
 
-from geolog.background import open_background
 from geolog.client.bounds import EARLIEST, Bound
 from geolog.client.cluster_access import ClusterAccess
 from geolog.client.cluster_view import judge_cluster, list_nodes
@@ -18,7 +16,6 @@ from geolog.client.descriptions import (
     SegmentDescription,
     StreamDescription,
 )
-from geolog.client.owner import open_partition_writers
 from geolog.client.partition_config import PartitionConfig
 from geolog.client.partition_metadata import PartitionMetadata
 from geolog.client.placement_health import LEDGERS_JUDGED_MAX
@@ -34,12 +31,13 @@ from geolog.client.scan import PartitionScan, ReaderConfig
 from geolog.client.stream_catalog import StreamCatalog, StreamExistsError
 from geolog.client.stream_plan import StreamPlanner, StreamWanted
 from geolog.client.stream_settings import changed_settings, check_same, check_settings
-from geolog.client.stream_upkeep import StreamUpkeep, run_retention
+from geolog.client.stream_upkeep import StreamUpkeep
 from geolog.client.stream_view import StreamView
+from geolog.client.stream_writer import open_stream_writer
 from geolog.client.tail import TailFinder
 from geolog.client.takeover import Succession
 from geolog.client.verification import Extent, StreamVerifier, VerifyReport
-from geolog.client.writer import Writer, open_linger
+from geolog.client.writer import Writer
 from geolog.client.writer_lane import WriterConfig
 from geolog.client.writer_pending import AckLevel
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
@@ -50,9 +48,7 @@ from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import EntryId
-from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import (
-    HOME_EPOCH,
     SEGMENT_AGE_S,
     WRITER_RETENTION_S,
     PartitionName,
@@ -61,7 +57,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     parse_target,
 )
-from topology.errors import InvalidArgumentError, SealedError
+from topology.errors import InvalidArgumentError
 
 
 @attrs.frozen(kw_only=True)
@@ -423,55 +419,21 @@ class Log:
         config = WriterConfig(
             linger_s=linger_s, batch_bytes=batch_bytes, in_flight_bytes=in_flight_bytes
         )
-        level = AckLevel(ack)
         record, _ = await self._named(name)
-        number = parse_target(name)[1]
-        if record.is_sealed:
-            raise SealedError(f"{record.name} is sealed: nothing is appended to it any more")
-        told: list[Writer] = []
-        places: dict[PartitionName, int] = {}
-
-        def on_progress(one: PartitionName) -> None:
-            for writer in told:
-                writer.on_progress(places[one])
-
-        async with open_background() as nursery:
-            policy = RetentionPolicy(
-                retention_s=record.retention_s, retention_bytes=record.retention_bytes
-            )
-            async with open_partition_writers(
-                record,
-                number,
-                who=self._who,
-                catalog=self._catalog,
-                succession=self._succession,
-                metadata=self._metadata,
-                config=self._config.partition,
-                wants_received=level is AckLevel.RECEIVED,
-                now_us=self._now_us,
-                on_progress=on_progress,
-            ) as owners:
-                names = [one.name for one in owners]
-                places.update({one: place for place, one in enumerate(names)})
-                writer = Writer(
-                    owners,
-                    config,
-                    is_whole=number is None,
-                    writer_id=writer_id,
-                    ack=level,
-                    home_epoch=HOME_EPOCH,
-                    now_us=self._now_us,
-                    read_back=BatchReadBack(self._partitions, self._ledgers, self._reader).read,
-                    first_partition=self._rng.randrange(len(names)),
-                )
-                told.append(writer)
-                if not policy.keeps_all:
-                    every_s = self._config.partition.retention_every_s
-                    nursery.start_soon(
-                        partial(run_retention, self._upkeep, names, policy, every_s=every_s)
-                    )
-                async with open_linger(writer):
-                    yield writer
+        async with open_stream_writer(
+            record,
+            parse_target(name)[1],
+            config,
+            writer_id=writer_id,
+            ack=AckLevel(ack),
+            who=self._who,
+            upkeep=self._upkeep,
+            metadata=self._metadata,
+            read_back=BatchReadBack(self._partitions, self._ledgers, self._reader).read,
+            owning=self._config.partition,
+            rng=self._rng,
+        ) as writer:
+            yield writer
 
     @asynccontextmanager
     async def open_reader(
