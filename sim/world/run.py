@@ -1,7 +1,6 @@
 """One seed, one history: a world is drawn, faults strike and stop, the laws judge it."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from random import Random
 
 import attrs
@@ -9,32 +8,30 @@ import trio
 
 import geolog
 from geolog.background import open_background
-from geolog.client.verification import VerifyReport
-from geolog.protocol.ledger_state import LedgerState
 from sim.laws.all_laws import StateLaws
 from sim.laws.seen import Looking
 from sim.memory_disk import DISK_BYTES
 from sim.scheduling import EndlessMomentError, run_seeded
-from sim.world.calls import STREAM, Calls
+from sim.world.calls import Calls
 from sim.world.endings import words_of_crash
 from sim.world.faults import FAULTS, strike_for_ever
-from sim.world.history import Ending, Found, History, Read
-from sim.world.history_laws import Violation, breaches
-from sim.world.operator import OPERATOR, repair_all
+from sim.world.history import History
+from sim.world.history_laws import Violation
+from sim.world.judging import Breaches, Judging
 from sim.world.options import Options, draw_options
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
 from sim.world.truth import Truth
+from sim.world.waiting import clients, run_client, wait_end
 from sim.world.workload import Workload
-from sim.world.world import ClientMain, World, open_world
+from sim.world.world import World, open_world
 
 _FOUNDING_S = 30.0
-_LAST_READ_S = 60.0
 _OPERATORS_S = 120.0
 _RETRY_S = 0.25
-_TOLD_MAX = 5
 
-_ALLOCATED = f"not closed yet, but {LedgerState.ALLOCATED.value}"
+_UPKEEP_S = 25.0
+"""Longer than hasty nodes wait before they delete what is garbage: now they have something."""
 
 _METADATA_STEPS = 40
 """What a restart and a takeover ask of the metadata store, one after the other, at most."""
@@ -58,21 +55,6 @@ class SimReport:
     sometimes: list[str]
     """What this history has seen of `sim.laws.sometimes`, and the kinds of its events."""
     violations: list[Violation]
-
-
-@attrs.define(eq=False)
-class _Breaches:
-    """Collects what is broken, as it is found."""
-
-    seed: int
-    trace: Trace
-    violations: list[Violation] = attrs.field(factory=list)
-
-    def add(self, law: str, message: str) -> None:
-        if not self.trace.is_closed:
-            self.trace.add("-", "violation", f"{law} {message}")
-        replay = f"geolog sim replay --seed {self.seed}"
-        self.violations.append(Violation(law, message, replay))
 
 
 def run_seed(
@@ -103,7 +85,7 @@ class _Run:
         self.seed = seed
         self.options = options
         self.trace = trace
-        self.breaches = _Breaches(seed, trace)
+        self.breaches = Breaches(seed, trace)
         self.history = History()
         self.faults: dict[str, int] = {}
         self.sometimes: set[str] = set()
@@ -151,7 +133,8 @@ class _Run:
             )
         )
         with trio.move_on_after(_FOUNDING_S) as founding:
-            await _run_client(world, "founder", self._found_stream)
+            found = workload.tending.found(self.options.shape.quorum)
+            await run_client(world, "founder", found)
         if founding.cancelled_caught:
             self.breaches.add("24", f"no stream could be made in {_FOUNDING_S:g} s of calm")
             return
@@ -163,34 +146,11 @@ class _Run:
         workload.calls.quiet.set()
         await self._await_operators(world)
         await self._converge(world, workload)
+        if self.options.knobs.is_upkeep_hasty:
+            await trio.sleep(_UPKEEP_S)
         self._phase("last read")
-        await self._judge(world, workload)
-
-    async def _found_stream(self, process: Process, log: geolog.Log) -> None:
-        quorum, stream = self.options.shape.quorum, self.options.stream
-        self.history.partitions = stream.partitions, stream.partitions
-        while True:
-            try:
-                await log.create_stream(
-                    STREAM,
-                    ensemble_size=quorum.ensemble_size,
-                    write_quorum=quorum.write_quorum,
-                    ack_quorum=quorum.ack_quorum,
-                    min_regions=quorum.min_regions,
-                    partitions=stream.partitions,
-                    segment_bytes=self.options.knobs.segment_bytes,
-                    segment_age_s=stream.segment_age_s,
-                    retention_s=stream.retention_s,
-                    retention_bytes=stream.retention_bytes,
-                    if_not_exists=True,
-                )
-            except geolog.GeologError as error:
-                self.trace.add(process.host, "failed", f"create-stream {error!r}")
-                if not error.retriable:
-                    raise
-                await trio.sleep(_RETRY_S)
-            else:
-                return
+        judging = Judging(self.history, workload.reading, self.trace, self.breaches)
+        await judging.judge(world)
 
     def _phase(self, name: str) -> None:
         self.trace.add("-", "phase", name)
@@ -241,80 +201,9 @@ class _Run:
         world.start_client("prover", self.options.shape.regions[-1], prove)
         with trio.move_on_after(grace_s):
             await appended.wait()
-            await _wait_end(world, _clients)
+            await wait_end(world, clients)
             return
         if not appended.is_set():
             self.breaches.add("24", f"no append succeeded within {grace_s:g} s of calm")
-        for host in _clients(world):
+        for host in clients(world):
             self.breaches.add("24", f"{host} still waits after {grace_s:g} s of calm")
-
-    async def _judge(self, world: World, workload: Workload) -> None:
-        reports: list[VerifyReport] = []
-
-        async def read_last(_process: Process, log: geolog.Log) -> None:
-            await workload.reading.read_to_end(log, last, follow=self.history.is_seal_asked)
-            self._phase("repair")
-            await self._repair(log)
-            reports.append(await log.verify_stream(STREAM, full_copies=True))
-
-        async def close_last(_process: Process, log: geolog.Log) -> None:
-            with suppress(geolog.SealedError):
-                async with log.open_writer(STREAM):
-                    pass  # Who takes over closes the ledger before: then all copies are due.
-
-        with trio.move_on_after(_LAST_READ_S):
-            await _run_client(world, "closer", close_last)
-            await _wait_end(world, _operators)
-            last = workload.reading.begin_last()
-            process = await _run_client(world, "last", read_last)
-            if process.error is not None:
-                self.breaches.add("24", f"the last read failed: {process.error!r}")
-        if not reports and not self.breaches.violations:
-            self.breaches.add("24", f"the last read took more than {_LAST_READ_S:g} s")
-        for process, error in world.surprises:
-            self.breaches.add("crash", f"{process.key} ended by {words_of_crash(error)}")
-        if reports:
-            self._judge_history(last)
-            for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
-                self.breaches.add("2", problem)
-
-    def _judge_history(self, last: Read) -> None:
-        found = [item for item in last.items if isinstance(item, Found)]
-        for law, message in breaches(self.history, Ending(found, last.trims_ended)):
-            self.breaches.add(law, message)
-
-    async def _repair(self, log: geolog.Log) -> None:
-        """Laws 15 and 24: every copy that is missing or damaged comes back; doubt ends."""
-        repaired, doubts = await repair_all(log)
-        for ledger in repaired:
-            if not ledger.is_complete:
-                why = "; ".join(f"{one.node_id}: {one.why}" for one in ledger.incomplete)
-                self.breaches.add("15", f"ledger {ledger.ledger} is not repaired: {why}")
-        for doubt in doubts:
-            # A ledger made ahead holds nothing that was answered; its day ends it.
-            if not doubt.is_settled and _ALLOCATED not in doubt.why_not:
-                self.breaches.add("24", f"{doubt.node_id} stays in doubt: {doubt.why_not}")
-
-
-async def _run_client(world: World, host: str, main: ClientMain) -> Process:
-    """A process that does one thing; returns when it has ended."""
-    region = world.options.shape.regions[0]
-    process = world.start_client(host, region, main, is_restarted=False)
-    await process.ended.wait()
-    return process
-
-
-async def _wait_end(world: World, those: Callable[[World], list[str]]) -> None:
-    while hosts := those(world):
-        await world.processes[hosts[0]].ended.wait()
-
-
-def _clients(world: World) -> list[str]:
-    """Those that must end soon when all is well."""
-    others = {*world.nodes, *_operators(world)}
-    return [host for host in sorted(world.processes) if host not in others]
-
-
-def _operators(world: World) -> list[str]:
-    """Those that have bytes to copy."""
-    return [host for host in sorted(world.processes) if host.startswith(OPERATOR)]

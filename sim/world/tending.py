@@ -8,8 +8,10 @@ from geolog.client.bounds import Bound
 from sim.world.calls import STREAM, Calls
 from sim.world.history import Found, Truncation
 from sim.world.process import Process
+from sim.world.world import ClientMain
+from topology.quorum import QuorumConfig
 
-_RETRY_S = 0.5
+_RETRY_S = 0.25
 _RECORDS_LEFT_MAX = 30
 _ALL_BUT_LAST_SHARE = 0.2
 _GROWTH_REST_S_MAX = 10.0
@@ -20,6 +22,39 @@ class Tending:
     """What those run who look after the stream."""
 
     calls: Calls
+
+    # The beginning.
+
+    def found(self, quorum: QuorumConfig) -> ClientMain:
+        """What a client process does to make the stream; it tries again until it is made."""
+        calls, stream = self.calls, self.calls.stream
+        calls.history.partitions = stream.partitions, stream.partitions
+
+        async def main(process: Process, log: geolog.Log) -> None:
+            while True:
+                try:
+                    await log.create_stream(
+                        STREAM,
+                        ensemble_size=quorum.ensemble_size,
+                        write_quorum=quorum.write_quorum,
+                        ack_quorum=quorum.ack_quorum,
+                        min_regions=quorum.min_regions,
+                        partitions=stream.partitions,
+                        segment_bytes=calls.knobs.segment_bytes,
+                        segment_age_s=stream.segment_age_s,
+                        retention_s=stream.retention_s,
+                        retention_bytes=stream.retention_bytes,
+                        if_not_exists=True,
+                    )
+                except geolog.GeologError as error:
+                    calls.failed(process, f"create-stream {error!r}")
+                    if not error.retriable:
+                        raise
+                    await trio.sleep(_RETRY_S)
+                else:
+                    return
+
+        return main
 
     # Truncation.
 

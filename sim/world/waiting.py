@@ -1,0 +1,32 @@
+"""Waiting for the clients of a world: for one that does one thing, for those that must end."""
+
+from collections.abc import Callable
+
+from sim.world.operator import OPERATOR
+from sim.world.process import Process
+from sim.world.world import ClientMain, World
+
+
+async def run_client(world: World, host: str, main: ClientMain) -> Process:
+    """A process that does one thing; returns when it has ended."""
+    region = world.options.shape.regions[0]
+    process = world.start_client(host, region, main, is_restarted=False)
+    await process.ended.wait()
+    return process
+
+
+async def wait_end(world: World, those: Callable[[World], list[str]]) -> None:
+    """Wait until none of those is left."""
+    while hosts := those(world):
+        await world.processes[hosts[0]].ended.wait()
+
+
+def clients(world: World) -> list[str]:
+    """Those that must end soon when all is well."""
+    others = {*world.nodes, *operators(world)}
+    return [host for host in sorted(world.processes) if host not in others]
+
+
+def operators(world: World) -> list[str]:
+    """Those that have bytes to copy."""
+    return [host for host in sorted(world.processes) if host.startswith(OPERATOR)]
