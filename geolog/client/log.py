@@ -48,6 +48,7 @@ from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import EntryId
+from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
     WRITER_RETENTION_S,
@@ -365,12 +366,22 @@ class Log:
         _, names = await self._named(name)
         extents = [one for each in names for one in await self._extents(each)]
         verifier = StreamVerifier(
-            name, self._reader, full_copies=full_copies, progress=progress
+            name,
+            self._reader,
+            latest=self._ledger_now,
+            full_copies=full_copies,
+            progress=progress,
         )
         total = sum(one.last + 1 for one in extents)
         for extent in extents:
             await verifier.verify_ledger(extent, entries_total=total)
         return verifier.report
+
+    async def _ledger_now(self, known: LedgerRecord) -> LedgerRecord | None:
+        try:
+            return (await self._ledgers.read_latest(known.ledger)).record
+        except NoSuchLedgerError:
+            return None
 
     async def _extents(self, name: PartitionName) -> list[Extent]:
         """The ledgers of a partition, up to its end of this moment."""

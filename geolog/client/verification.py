@@ -1,6 +1,10 @@
-"""Reading every replica of every entry of a stream, and saying what is wrong with them."""
+"""Reading every replica of every entry of a stream, and saying what is wrong with them.
 
-from collections.abc import Callable
+That takes long, and meanwhile copies move and segments are trimmed: where copies lack, the
+ledger's record is read again before that is said.
+"""
+
+from collections.abc import Awaitable, Callable
 
 import attrs
 import trio
@@ -19,6 +23,9 @@ PROBLEMS_MAX = 100
 """Problems that are told in words; all are counted."""
 
 _BATCH_ENTRIES = 64
+
+LatestLedger = Callable[[LedgerRecord], Awaitable[LedgerRecord | None]]
+"""The ledger as it is now; None when it is gone. UnavailableError."""
 
 
 @attrs.define
@@ -86,17 +93,19 @@ class StreamVerifier:
         stream: str,
         reader: LedgerReader,
         *,
+        latest: LatestLedger,
         full_copies: bool,
         progress: Callable[[int, int], None] | None,
     ) -> None:
         self.report = VerifyReport(stream, full_copies=full_copies)
         self._reader = reader
+        self._latest = latest
         self._progress = progress
         self._partition: PartitionName | None = None
         self._sequence_next: int | None = 0
 
     async def verify_ledger(self, extent: Extent, *, entries_total: int) -> None:
-        """Verify a segment, the one behind the one before it."""
+        """Verify a segment, the one behind the one before it, as far as it is not trimmed."""
         record, segment, last = extent.ledger, extent.segment.segment, extent.last
         if extent.partition != self._partition:
             self._partition = extent.partition
@@ -113,6 +122,14 @@ class StreamVerifier:
             async with trio.open_nursery() as nursery:
                 for slot in range(len(fragment.ensemble)):
                     nursery.start_soon(self._collect, record, slot, first, count, copies)
+            if any(_lacks_copies(rule, entry, found) for entry, found in copies.items()):
+                latest = await self._latest(record)
+                if latest is None:
+                    self._sequence_next = None
+                    return
+                if latest.fragments != record.fragments:
+                    record = latest
+                    continue
             for entry, found in copies.items():
                 self._judge(rule, segment, entry, found)
             first = EntryId(first + count)
@@ -142,7 +159,7 @@ class StreamVerifier:
     def _judge(self, rule: AckRule, segment: int, entry: EntryId, found: list[_Copy]) -> None:
         report = self.report
         where = f"{self._partition} segment {segment} entry {entry}"
-        of_write_set = [copy for copy in found if rule.write_mask(entry) >> copy.slot & 1]
+        of_write_set = _of_write_set(rule, entry, found)
         good = [copy for copy in of_write_set if copy.header is not None]
         report.entries += 1
         report.copies_expected += rule.config.write_quorum
@@ -176,6 +193,15 @@ class StreamVerifier:
             )
         self._sequence_next = header.next_sequence
         self.report.records += header.next_sequence - header.first_sequence
+
+
+def _of_write_set(rule: AckRule, entry: EntryId, found: list[_Copy]) -> list[_Copy]:
+    return [copy for copy in found if rule.write_mask(entry) >> copy.slot & 1]
+
+
+def _lacks_copies(rule: AckRule, entry: EntryId, found: list[_Copy]) -> bool:
+    good = [copy for copy in _of_write_set(rule, entry, found) if copy.header is not None]
+    return len(good) < rule.config.write_quorum
 
 
 def _copy_of(slot: int, answer: Answer, body: bytes | memoryview) -> _Copy:

@@ -6,13 +6,16 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from geolog.client.verification import Extent, StreamVerifier, VerifyReport
+from geolog.client.verification import Extent, LatestLedger, StreamVerifier, VerifyReport
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.protocol.ids import EntryId, Epoch, Sequence
-from geolog.protocol.ledger_state import Fragment, LedgerRecord
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
 from geolog.protocol.messages import Answer, EntryAnswer, Message, Probe, Read, ReadAnswer
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName
 from tests.pure.ledger.fake_nodes import SEGMENT, FakeNodes, entry_of, open_fake_nodes
+from topology.location import Location
+
+AWAY = Member(InstanceId("f" * 32), "away", Location.parse("/far/rack-9"))
 
 
 async def verified(
@@ -21,12 +24,19 @@ async def verified(
     *,
     record: LedgerRecord | None = None,
     full_copies: bool = False,
+    latest: LatestLedger | None = None,
 ) -> VerifyReport:
     """Verify entries 0 and on of the ledger, whose first sequence is 0."""
     reader = LedgerReader(
         nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig()
     )
-    verifier = StreamVerifier("a/b", reader, full_copies=full_copies, progress=None)
+    verifier = StreamVerifier(
+        "a/b",
+        reader,
+        latest=latest or unchanged,
+        full_copies=full_copies,
+        progress=None,
+    )
     ledger = record or nodes.ledger()
     segment = SegmentRecord(
         segment=SEGMENT,
@@ -39,6 +49,43 @@ async def verified(
     extent = Extent(PartitionName(StreamName.parse("a/b")), segment, ledger, EntryId(count - 1))
     await verifier.verify_ledger(extent, entries_total=count)
     return verifier.report
+
+
+async def unchanged(known: LedgerRecord) -> LedgerRecord | None:
+    return known
+
+
+async def gone(_known: LedgerRecord) -> LedgerRecord | None:
+    return None
+
+
+async def test_what_was_trimmed_meanwhile_is_not_lost(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(3)
+        report = await verified(nodes, 200, full_copies=True, latest=gone)
+
+    assert report.is_good
+
+
+async def test_copies_that_moved_meanwhile_are_sought_where_they_are(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        there = nodes.ledger()
+        (fragment,) = there.fragments
+        elsewhere = attrs.evolve(
+            there,
+            fragments=(attrs.evolve(fragment, ensemble=(*fragment.ensemble[:-1], AWAY)),),
+        )
+
+        async def latest(_known: LedgerRecord) -> LedgerRecord | None:
+            return there
+
+        report = await verified(nodes, 10, record=elsewhere, full_copies=True, latest=latest)
+
+    assert report.is_good
+    assert report.copies_good == 30
 
 
 async def test_whole_copies_are_good(autojump_clock: MockClock) -> None:
