@@ -23,12 +23,15 @@ from topology.errors import GeologError, OutcomeUnknownError
 
 @attrs.frozen(kw_only=True)
 class ChangeOutcome:
-    """What came of a change: `why` it was not made, if it was not."""
+    """What came of a change."""
 
     is_made: bool = False
     is_overtaken: bool = False
     """Whether others changed the ledger, or deleted it, meanwhile: it is to be read again."""
     why: str = ""
+    """Why it was not made, if it was not."""
+    is_refused: bool = False
+    """Whether a new member will never take the copies: another has to be named."""
     may_pass: bool = True
     """Whether time may heal it."""
     warnings: tuple[str, ...] = ()
@@ -58,10 +61,12 @@ class FragmentChange:
         whys = {slot: outcome.why_incomplete(slot) for slot in changes}
         failed = [f"node {changes[slot].node_id}: {why}" for slot, why in whys.items() if why]
         if failed:
+            is_refused = bool(outcome.never.intersection(changes))
             return ChangeOutcome(
                 is_overtaken=await self._is_changed(read),
                 why="; ".join(failed),
-                may_pass=not outcome.lost_count and not outcome.never.intersection(changes),
+                is_refused=is_refused,
+                may_pass=not (is_refused or outcome.lost_count),
             )
         if not await self._store(read, extent, after):
             return ChangeOutcome(is_overtaken=True, why="others changed the ledger meanwhile")

@@ -8,16 +8,14 @@ import attrs
 import trio
 
 from geolog.client.cluster_access import ClusterAccess
+from geolog.client.fragment_change import FragmentChange
 from geolog.ledger.copier import Copier
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.ledger.ledger_placement import adherence_as_recorded
 from geolog.metadata.nodes import NodeRecord
-from geolog.metadata.repair_queue import RepairReason
-from geolog.metadata.seam import BadVersionError, NoNodeError
-from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, with_member
+from geolog.protocol.copying import FragmentExtent, final_extents, with_member
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
-from topology.errors import GeologError, OutcomeUnknownError
 from topology.placement import adherence_of
 from topology.stream_policy import PolicyKind
 from topology.window_rule import Adherence, rank_of
@@ -61,7 +59,7 @@ class LedgerMove:
         successor: NodeRecord,
     ) -> None:
         self._access = access
-        self._copier = copier
+        self._change = FragmentChange(access, copier)
         self._ledger = ledger
         self._gone = gone
         self._new = Member(successor.instance, successor.node_id, successor.location)
@@ -136,22 +134,20 @@ class LedgerMove:
             return _Hindrance(
                 f"node {self._new.node_id} is a member already: name another by --with NODE_ID"
             )
-        changed = with_member(extent, gone, self._new)
-        hindrance = self._judge_placement(read.record, extent, changed)
+        hindrance = self._judge_placement(
+            read.record, extent, with_member(extent, gone, self._new)
+        )
         if hindrance is not None:
             return hindrance
-        outcome = await self._copier.copy(read.record, changed, [slot])
-        why = outcome.why_incomplete(slot)
-        if why is not None:
-            if await self._access.ledgers.read_latest(self._ledger) != read:
-                return None  # Others changed it: it is looked at again.
-            if slot in outcome.never:
-                return _Hindrance(f"{why}: name another by --with NODE_ID")
-            return _Hindrance(why, may_pass=not outcome.lost_count)
-        if await self._store(read, extent, changed):
+        outcome = await self._change.make(read, extent, {slot: self._new}, answering=())
+        self.warnings += outcome.warnings
+        if outcome.is_made:
             self.fragments_changed += 1
-            await self._look_again(read.record, changed, slot)
-        return None
+        if outcome.is_made or outcome.is_overtaken:
+            return None  # If others changed it, it is looked at again.
+        if outcome.is_refused:
+            return _Hindrance(f"{outcome.why}: name another by --with NODE_ID")
+        return _Hindrance(outcome.why, may_pass=outcome.may_pass)
 
     def _judge_placement(
         self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
@@ -170,43 +166,6 @@ class LedgerMove:
                 f" {self._new.location}, fragment {before.index} {_lost_by(record, will_be)}"
             )
         return None
-
-    async def _store(
-        self, read: VersionedLedger, before: FragmentExtent, after: FragmentExtent
-    ) -> bool:
-        """Put the member in its slot; False if others changed it, or deleted the ledger."""
-        while True:
-            if before not in final_extents(read.record):
-                return False
-            try:
-                await self._access.ledgers.replace(read, with_extent(read.record, after))
-            except (BadVersionError, NoNodeError, OutcomeUnknownError):
-                try:
-                    read = await self._access.ledgers.read_latest(self._ledger)
-                except NoSuchLedgerError:
-                    return False
-                if after in final_extents(read.record):
-                    return True  # It was stored; only the answer was lost.
-                continue
-            return True
-
-    async def _look_again(
-        self, record: LedgerRecord, extent: FragmentExtent, slot: int
-    ) -> None:
-        """Ask the new member once more; whatever it lacks now goes to the repair queue."""
-        try:
-            lacking_count = await self._copier.lacks_count(record, extent, slot)
-        except GeologError as error:
-            complaint = str(error)
-        else:
-            if not lacking_count:
-                return
-            complaint = f"it lacks {lacking_count} entries"
-        self.warnings.append(
-            f"ledger {record.ledger}: node {self._new.node_id} had all copies, and then"
-            f" {complaint}; it is in the repair queue (`geolog ledger repair --queue`)"
-        )
-        await self._access.repair_queue.enqueue(record.ledger, RepairReason.COPIES_MISSING)
 
 
 def _holds_acks(record: LedgerRecord, extent: FragmentExtent) -> bool:
