@@ -15,7 +15,8 @@ from sim.world.harm import harm_disk
 from sim.world.operator import OPERATOR, replacing
 from sim.world.world import World
 
-_MET_AT_START_CHANCE = 0.5
+_MET_AT_START_CHANCE = 0.7
+_PLACES_HARMED = (1, 3, 10)
 
 
 @contextmanager
@@ -90,8 +91,10 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
     if host is None:
         yield None
         return
-    harm = harm_disk(world.nodes[host].disk, rng)
-    if harm is None:
+    disk = world.nodes[host].disk
+    harms = [harm_disk(disk, rng) for _ in range(rng.choice(_PLACES_HARMED))]
+    words = [harm for harm in harms if harm is not None]
+    if not words:
         # Nothing lies below a mark: a restart begins another file.
         world.kill(host)
         world.restart(host)
@@ -101,7 +104,7 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
     if rng.random() < _MET_AT_START_CHANCE:
         world.kill(host)
         world.restart(host)
-    yield f"{host} {harm}"
+    yield f"{host} {', '.join(words)}"
 
 
 @contextmanager
