@@ -44,7 +44,7 @@ def covered(items: list[geolog.Record | geolog.Gap]) -> list[tuple[int, int, boo
     return runs
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 async def test_each_record_is_given_or_in_a_gap_wherever_a_read_is_overtaken(
     seed: int, autojump_clock: MockClock
 ) -> None:
