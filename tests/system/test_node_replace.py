@@ -67,7 +67,7 @@ def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_l
             assert demo.run("append", "t/outage", given=LINES).returncode == 0
             # Nobody is up to take its place yet: the old disk is given up all the same.
             too_early = demo.run("node", "replace", LOST, "--timeout", "500ms")
-            nodes_without, states_without = instances(demo), states(demo)
+            nodes_without = demo.json("node", "ls")
             given_up = demo.run("placement", "show", "t/s", "--check")
             unwell = demo.run("cluster", "health")
             demo.run("demo", "restart", "b")
@@ -83,7 +83,6 @@ def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_l
         outage = fragments(demo, "t/outage")
         repaired = demo.run("placement", "repair", "-o", "json")
         mended = fragments(demo, "t/s") + fragments(demo, "t/outage")
-        all_well = demo.run("placement", "show", "t/s", "--check")
         demo.run("demo", "kill", "b")
         read = demo.run("read", "t/s"), demo.run("read", "t/outage")
         old_disk = start_on(lost_dir, demo)
@@ -97,8 +96,8 @@ def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_l
     assert too_early.returncode == 5
     assert b"the old disk of a-storage-1 is given up: it never starts" in too_early.stderr
     assert b"has not come up" in too_early.stderr
-    assert LOST not in nodes_without
-    assert "replaced" in states_without
+    assert isinstance(nodes_without, list)
+    assert [one["state"] for one in nodes_without if one["node_id"] == LOST] == ["replaced"]
     assert given_up.returncode == 10
     assert f"the disk of {LOST} was given up" in given_up.stdout.decode()
     assert f"`geolog node replace {LOST}` goes on" in unwell.stderr.decode()
@@ -113,7 +112,6 @@ def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_l
     assert repaired.returncode == 0, repaired.stderr
     assert json.loads(repaired.stdout)["is_complete"]
     assert set(mended) == {("strict", "strict", False)}
-    assert all_well.returncode == 0, all_well.stderr
     assert [one.stdout for one in read] == [LINES, LINES]
     assert old_disk.returncode == 1
     assert b"has been replaced: it is never used again" in old_disk.stderr
