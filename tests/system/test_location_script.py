@@ -5,6 +5,11 @@ from pathlib import Path
 import pytest
 
 from geolog.ledger.location_script import LocationScript, LocationScriptConfig
+from geolog.ledger.node_locations import NodeLocations
+from geolog.ledger.placement_config import PlacementConfig
+from geolog.metadata.nodes import NodeRecord
+from geolog.protocol.ids import InstanceId
+from geolog.transport.seam import Address
 from topology.errors import InvalidConfigError, UnavailableError
 from topology.location import Location
 
@@ -62,3 +67,28 @@ async def test_a_script_that_is_not_there_is_told_of(tmp_path: Path) -> None:
 
     with pytest.raises(UnavailableError, match="cannot be run: No such file"):
         await located.locate(["n1"])
+
+
+async def test_nodes_stay_where_they_were_when_the_script_fails_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "locate"
+    path.write_text('#!/bin/sh\necho "/moved/$1"\n')
+    path.chmod(0o755)
+    locations = NodeLocations(PlacementConfig(location_script=path))
+    old, new = a_node("n1"), a_node("n2")
+    first = await locations.locate([old])
+    path.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
+    later = await locations.locate([old, new])
+    again = await locations.locate([old, new])  # It is not asked again so soon.
+
+    assert first == {old.instance: Location("moved", "n1")}
+    assert later == again == {**first, new.instance: new.location}
+    assert [record.getMessage() for record in caplog.records] == [
+        "nodes are taken to stand where they did: the location script"
+        f" {path} ended with 3 for node 'n2' (it is broken)"
+    ]
+
+
+def a_node(name: str) -> NodeRecord:
+    return NodeRecord(name, InstanceId(name), Address("host", 1), Location("own", "rack"))
