@@ -55,7 +55,7 @@ class TailFinder:
         self._pool = pool
         self._rng = rng
         self._recovery = recovery
-        self._recoveries: dict[tuple[LedgerId, Epoch], float] = {}
+        self._recoveries: dict[LedgerId, tuple[Epoch, float]] = {}  # The last, and since when.
 
     async def end_of(self, name: PartitionName) -> PartitionEnd:
         """The end of the partition as of a moment after this call; the caller bounds the wait.
@@ -165,7 +165,10 @@ class TailFinder:
         wait for ever for a LAC that only the new members hear of.
         """
         found = (await self._ledgers.read_latest(ledger.ledger)).record
-        if found.state is LedgerState.CLOSED or found.fragments != ledger.fragments:
+        if found.state is LedgerState.CLOSED:
+            self._recoveries.pop(found.ledger, None)
+            return True
+        if found.fragments != ledger.fragments:
             return True
         owner = (await self._partitions.owner_latest(name)).record
         is_waited_for = (
@@ -186,7 +189,9 @@ class TailFinder:
 
     def _is_recovery_fresh(self, found: LedgerRecord) -> bool:
         """Whether whoever recovers the ledger may still be at it. It is fenced for good."""
-        first_seen_s = self._recoveries.setdefault(
-            (found.ledger, found.epoch), trio.current_time()
-        )
-        return trio.current_time() - first_seen_s < _RECOVERY_PATIENCE_S
+        now_s = trio.current_time()
+        epoch, since_s = self._recoveries.get(found.ledger, (found.epoch, now_s))
+        if epoch != found.epoch:
+            since_s = now_s  # Another has begun.
+        self._recoveries[found.ledger] = (found.epoch, since_s)
+        return now_s - since_s < _RECOVERY_PATIENCE_S
