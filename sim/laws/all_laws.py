@@ -23,6 +23,7 @@ from sim.laws.law_09_list_in_order import ListInOrder
 from sim.laws.law_10_owners_in_order import OwnersInOrder
 from sim.laws.law_12_lac_rises import LacRises
 from sim.laws.law_15_bytes_served import BytesServed
+from sim.laws.law_15_nothing_made_up import NothingMadeUp
 from sim.laws.law_21_fragments_adhere import FragmentsAdhere
 from sim.laws.law_22_bounds_hold import BoundsHold
 from sim.laws.seen import Looking, StateLaw
@@ -50,6 +51,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("6", FencedTakesNothing()),
         ("9", ListInOrder()),
         ("10", OwnersInOrder()),
+        ("15", NothingMadeUp()),
         ("21", FragmentsAdhere()),
         ("22", BoundsHold()),
     ]
@@ -78,11 +80,11 @@ class StateLaws:
 
     def look(self) -> None:
         """Ask each law once."""
-        now = self._looking.look()
-        self.sometimes.look(now)
         if self._wire is None:
-            self._wire = Wire(now.world)
+            self._wire = Wire(self._looking.world)
         facts = self._wire.take()
+        now = self._looking.look(facts)
+        self.sometimes.look(now)
         self._laws = [
             one for one in self._laws if not self._is_told(one[0], one[1].breaches(now))
         ]

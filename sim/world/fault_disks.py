@@ -16,7 +16,7 @@ from sim.world.operator import OPERATOR, replacing
 from sim.world.world import World
 
 _MET_AT_START_CHANCE = 0.7
-_PLACES_HARMED = (1, 3, 10)
+_PLACES_HARMED = (1, 1, 3)
 
 
 @contextmanager

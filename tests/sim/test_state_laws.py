@@ -9,7 +9,7 @@ import trio
 import geolog
 from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import ClusterPaths
-from geolog.protocol.ids import DLSN, EntryId, Epoch, InstanceId
+from geolog.protocol.ids import DLSN, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.replica import NOTHING_HELD, LedgerReplica
 from sim.laws.all_laws import StateLaws
@@ -182,6 +182,12 @@ async def _write_on_after_a_failure(stage: Stage) -> None:
     stage.world.nodes["us-east-1"].failure.used_again.append("a file")
 
 
+async def _make_a_ledger_up(stage: Stage) -> None:
+    [store] = stage.world.cores["us-east-1"].service.stores
+    made_up = LedgerReplica(LedgerId(1 << 40), stage.replicas[0].instance, Epoch(1))
+    store.ledgers.keep(made_up, first_file_id=1)
+
+
 async def _take_over(world: World) -> None:
     async def main(_process: Process, log: geolog.Log) -> None:
         async with log.open_writer(STREAM) as writer:
@@ -210,6 +216,7 @@ async def _take_over(world: World) -> None:
         (_forget_a_segment, ["9"]),
         (_answer_for_another, ["10"]),
         (_let_the_lac_fall, ["12"]),
+        (_make_a_ledger_up, ["15"]),
         (_gather_in_one_region, ["2", "21"]),
         (_take_too_many_reads, ["22"]),
     ],
