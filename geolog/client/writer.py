@@ -9,6 +9,7 @@ that are there.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -69,8 +70,12 @@ class Writer:
         partitions = len(takers) if is_whole else 0
         session = None if writer_id is None else _session_of(writer_id, takers, partitions)
         self.lanes = [
-            WriterLane(taker, config, session=session, now_us=now_us) for taker in takers
-        ]
+            WriterLane(
+                taker, config, session=session, now_us=now_us,
+                on_refused=partial(self._look_for_room, place),
+            )
+            for place, taker in enumerate(takers)
+        ]  # fmt: skip
         self._terms = [ReceiptTerms(taker.name.number, home_epoch, ack) for taker in takers]
         self._partitioner = Partitioner(len(takers), first=first_partition)
         self._named: _Named | None = None
@@ -264,6 +269,10 @@ class Writer:
     def on_progress(self, place: int) -> None:
         """Batches of a lane were answered: those who wait for room look again."""
         self.lanes[place].seal_if_idle()
+        self._look_for_room(place)
+
+    def _look_for_room(self, place: int) -> None:
+        """A lane takes less of the window: those who wait for room look again."""
         self._count(place)
         progress, self._progress = self._progress, trio.Event()
         progress.set()

@@ -206,11 +206,14 @@ class WriterLane:
         *,
         session: WriterSession | None,
         now_us: Callable[[], int],
+        on_refused: Callable[[], None],
     ) -> None:
+        """`on_refused`: told when the taker refuses a batch, whose room is free then."""
         self.taker = taker
         self._config = config
         self._session = session
         self._now_us = now_us
+        self._tell_refused = on_refused
         state = taker.acknowledged
         self._transaction_id = state.transaction_id
         self.seq_highest = (
@@ -311,6 +314,7 @@ class WriterLane:
         except GeologError as error:
             filling.error = error
             self._on_refused(filling)
+            self._tell_refused()
         else:
             self._on_taken(filling)
         filling.values = []  # The sealed bytes have them.

@@ -20,6 +20,7 @@ from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.wire.batch import Batch, SealedBatch, open_batch
 from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX
 from topology.errors import (
+    ConflictError,
     FencedError,
     GeologError,
     InvalidArgumentError,
@@ -70,6 +71,8 @@ class Taker:
     def append_nowait(self, sealed: SealedBatch, terms: BatchTerms) -> Taken:
         if self.failure is not None:
             raise self.failure
+        if terms.expect_sequence is not None:
+            raise ConflictError("another sequence is due")
         first = sum(one.sealed.record_count for one in self.taken)
         self.taken.append(Taken(sealed, terms, Sequence(first), len(self.taken)))
         return self.taken[-1]
@@ -572,3 +575,31 @@ async def test_who_waits_for_room_is_told_of_a_failure_in_another_lane(
 
     with pytest.raises(FencedError):
         await writer.append(bytes(900), key=key_of[1])
+
+
+async def test_what_was_refused_takes_no_room(taker: Taker, autojump_clock: MockClock) -> None:
+    """Nothing else is in flight whose answer would have the room looked at again."""
+    config = {"batch_bytes": 1000, "in_flight_bytes": 1000}
+    async with open_linger(a_writer(taker, **config)) as writer:
+        refused = writer.append_nowait(b"a" * 800, expect_sequence=5)
+        with trio.fail_after(1):
+            await writer.post(b"b" * 800)
+        taker.answer()
+        with pytest.raises(ConflictError):
+            await refused.wait()
+    assert taker.values() == [[b"b" * 800]]
+
+
+async def test_who_waits_for_room_is_told_when_a_batch_is_refused(
+    taker: Taker, autojump_clock: MockClock
+) -> None:
+    config = {"batch_bytes": 1000, "in_flight_bytes": 1000}
+    writer = a_writer(taker, **config)
+    writer.append_nowait(b"a" * 800, expect_sequence=5)
+    async with trio.open_nursery() as nursery:
+        with trio.fail_after(1):
+            nursery.start_soon(writer.wait_writable)
+            await trio.testing.wait_all_tasks_blocked()
+            writer.lanes[0].seal()  # As its linger does.
+            await trio.testing.wait_all_tasks_blocked()
+        assert not nursery.child_tasks
