@@ -137,6 +137,7 @@ class Log:
         self._planner = StreamPlanner(
             metadata=metadata,
             cluster=cluster,
+            pool=pool,
             region=region,
             rng=rng,
             metadata_regions=metadata_regions,

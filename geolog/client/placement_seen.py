@@ -32,9 +32,10 @@ class PlacementSeen:
 
 async def see_nodes(access: ClusterAccess) -> PlacementSeen:
     """All nodes that are or were known, and what operators forbid."""
-    known = await list_known_nodes(access.metadata, access.cluster)
+    nodes = access.pool.nodes
+    known = await nodes.resolved(await list_known_nodes(access.metadata, access.cluster))
     replaced = await list_replaced_nodes(access.metadata, access.cluster)
-    cluster = await access.pool.nodes.look(access.region)
+    cluster = await nodes.look(access.region)
     departed: list[NodeRecord | ReplacedNode] = [*replaced, *known]
     members: dict[str, Member] = {one.instance: _departed(one) for one in departed}
     members.update(cluster.members.members)

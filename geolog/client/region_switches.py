@@ -74,7 +74,7 @@ class RegionSwitches:
     async def regions(self) -> list[RegionDescription]:
         """All regions that a node ever joined in, and those that are forbidden."""
         access = self._access
-        known = await list_known_nodes(access.metadata, access.cluster)
+        known = await self._known()
         live = {one.instance: one for one in await self._live()}
         switches = await read_switches(access.metadata, access.cluster)
         names = {one.location.region for one in [*known, *live.values()]}
@@ -142,11 +142,17 @@ class RegionSwitches:
         return await read_switches(metadata, cluster)
 
     async def _live(self) -> list[NodeRecord]:
-        return await list_live_nodes(self._access.metadata, self._access.cluster)
+        nodes = self._access.pool.nodes
+        live = await list_live_nodes(self._access.metadata, self._access.cluster)
+        return await nodes.resolved(live)
+
+    async def _known(self) -> list[NodeRecord]:
+        nodes = self._access.pool.nodes
+        known = await list_known_nodes(self._access.metadata, self._access.cluster)
+        return await nodes.resolved(known)
 
     async def _known_regions(self) -> frozenset[str]:
-        known = await list_known_nodes(self._access.metadata, self._access.cluster)
-        return frozenset(one.location.region for one in known)
+        return frozenset(one.location.region for one in await self._known())
 
     async def _streams(self, switches: PlacementSwitches, wanted: Adherence) -> list[str]:
         """Streams whose new ledgers would adhere so; FAIL where none can be placed."""

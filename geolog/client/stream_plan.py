@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
+from geolog.ledger.node_pool import NodePool
+from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.seam import Metadata
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
-from topology.location import Location
 from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.placement import Candidate
 from topology.policy import PlacementRequest
@@ -63,6 +63,7 @@ class StreamPlanner:
 
     metadata: Metadata
     cluster: str
+    pool: NodePool
     region: str | None
     rng: random.Random
     metadata_regions: tuple[str, ...] | None
@@ -78,7 +79,7 @@ class StreamPlanner:
         quorum = _quorum_given(wanted, durability, terms)
         terms.check(quorum)
         known = await list_known_nodes(self.metadata, self.cluster)
-        self._try_on(known, terms, quorum)
+        self._try_on(await self.pool.nodes.resolved(known), terms, quorum)
         return StreamPlan(quorum=quorum, placement=terms, explanation=_explained(terms, quorum))
 
     async def _plan_to_survive(
@@ -88,7 +89,7 @@ class StreamPlanner:
         if any(size is not None for size in wanted.sizes):
             raise InvalidArgumentError("give either what to survive, or the quorums, not both")
         loss = Loss.parse(wanted.survive)
-        live = await list_live_nodes(self.metadata, self.cluster)
+        live = await self.pool.nodes.resolved(await self.pool.live_nodes())
         forbidden = (await read_switches(self.metadata, self.cluster)).forbidden_regions
         candidates = [
             Candidate(one.instance, one.location)
@@ -125,7 +126,7 @@ class StreamPlanner:
             Member(node=one.instance, location=one.location, state=NodeState.WRITABLE)
             for one in known
         ]
-        local = None if self.region is None else Location.within(self.region)
+        local = self.pool.config.placement.standing(self.region)
         policy_of(terms, quorum, PlacementPlace(local=local)).new_ensemble(
             Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), members),
             PlacementRequest(

@@ -103,6 +103,11 @@ class ClusterNodes:
             self._members, self._records, self.place(region), trio.current_time()
         )
 
+    async def resolved(self, records: list[NodeRecord]) -> list[NodeRecord]:
+        """These records with the places that the client's table or script knows better."""
+        found = await self._locations.locate(records)
+        return [attrs.evolve(one, location=found[one.instance]) for one in records]
+
     def place(self, region: str | None) -> PlacementPlace:
         """Where a client of this region stands, and what is forbidden now."""
         config = self._config

@@ -1,10 +1,16 @@
 """Streams of every policy over a whole cluster, and what operators forbid while it runs."""
 
+from pathlib import Path
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.log import LogConfig
+from geolog.client.region_switches import RegionSwitches
+from geolog.ledger.node_pool import PoolConfig
+from geolog.ledger.placement_config import PlacementConfig
 from geolog.metadata.placement_switches import change_switches
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, append_each, numbered, open_world, values_of
@@ -193,3 +199,19 @@ async def test_a_promise_counts_no_forbidden_region() -> None:
 
         with pytest.raises(NotEnoughNodesError, match="Placement is forbidden in us-east"):
             await world.log.create_stream("shop/other", survive="1 region")
+
+
+async def test_a_promise_goes_by_the_places_that_a_table_tells(tmp_path: Path) -> None:
+    table = tmp_path / "locations.toml"
+    table.write_text('[locations]\n"ap-*" = "/eu-west/rack-9"\n')
+    placement = PlacementConfig(locations=table)
+    config = LogConfig(pool=PoolConfig(placement=placement))
+    async with (
+        open_in_process_cluster(NINE) as cluster,
+        cluster.open_client("us-east", config=config) as log,
+    ):
+        regions = {one.region: one.nodes for one in await RegionSwitches(log.access).regions()}
+        with pytest.raises(NotEnoughNodesError, match=r"they are up in 2 \(eu-west, us-east"):
+            await log.create_stream(STREAM, survive="1 region")
+
+        assert regions == {"us-east": 3, "eu-west": 6}
