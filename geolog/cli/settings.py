@@ -58,6 +58,10 @@ class CommandConfig:
     timeout_s: float = 30.0
     """How long a command waits for an answer, or for progress, before it ends with code 5."""
 
+    def __attrs_post_init__(self) -> None:
+        if self.timeout_s <= 0:
+            raise InvalidConfigError("a timeout of 0s leaves no time at all: give more, as 30s")
+
 
 @attrs.frozen(kw_only=True)
 class DemoConfig:

@@ -44,8 +44,8 @@ def check_same(there: StreamRecord, wanted: StreamRecord) -> None:
     """ConflictError if a stream that exists has other settings than are wanted."""
     found, asked = attrs.asdict(there, recurse=False), attrs.asdict(wanted, recurse=False)
     differing = [
-        f"{_NAMES.get(key, key)} is {_setting_text(found[key])}, not"
-        f" {_setting_text(asked[key])}"
+        f"{_setting_name(key)} is {_setting_text(key, found[key])}, not"
+        f" {_setting_text(key, asked[key])}"
         for key in asked
         if key not in _MAY_DIFFER and found[key] != asked[key]
     ]
@@ -56,11 +56,17 @@ def check_same(there: StreamRecord, wanted: StreamRecord) -> None:
         )
 
 
-def _setting_text(value: object) -> str:
+def _setting_name(key: str) -> str:
+    """A setting for people: its unit stands beside the value."""
+    return _NAMES.get(key, key).removesuffix("_s").replace("_", " ")
+
+
+def _setting_text(key: str, value: object) -> str:
     """A setting's value; None is a retention without a limit."""
     if value is None:
         return "without limit"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    unit = " s" if key.endswith("_s") else ""
+    return f"{value:g}{unit}" if isinstance(value, float) else f"{value}{unit}"
 
 
 def changed_settings(record: StreamRecord, given: Mapping[str, object]) -> StreamRecord:

@@ -15,7 +15,7 @@ import attrs
 from sim.cluster.wan_ports import Passages, Voter, draw_passages, draw_wan, peers_of
 from sim.wan.conditions import Wan
 from sim.wan.setup import SETUP_NAME, WanSetup
-from topology.errors import InvalidArgumentError
+from topology.errors import InvalidArgumentError, NotFoundError
 from topology.location import Location
 
 Kind = Literal["wan", "zookeeper", "storage"]
@@ -82,7 +82,7 @@ class ClusterPlan:
             in ("all", server.region, server.kind, server.name, server.address)
         )
         if not found:
-            raise InvalidArgumentError(
+            raise NotFoundError(
                 f"{target!r} names no server: say a region ({', '.join(self.regions)}), "
                 f"a server (such as {self.servers[-1].name} or its address), zookeeper, "
                 f"storage, {'' if self.wan is None else 'wan, '}or all"

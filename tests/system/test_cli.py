@@ -230,7 +230,7 @@ def test_a_paused_server_is_listed_so_and_goes_on(demo: DemoProcess) -> None:
 def test_a_target_that_means_nothing_is_named_with_what_there_is(demo: DemoProcess) -> None:
     done = demo.run("demo", "kill", "d")
 
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert b"'d' names no server" in done.stderr
     assert b"a, b, c" in done.stderr
 

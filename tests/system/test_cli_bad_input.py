@@ -130,7 +130,7 @@ def test_a_stream_with_other_settings_is_named_with_both(
     )
 
     assert done.returncode == 1
-    assert b"retention_s is without limit, not 604800." in done.stderr
+    assert b"retention is without limit, not 604800 s." in done.stderr
     assert b"geolog stream update" in done.stderr
 
 

@@ -162,3 +162,8 @@ def test_no_two_settings_share_a_variable() -> None:
     names = [setting.environment_name for role in ROLES for setting in settings_of(role)]
 
     assert len(set(names)) == len(names)
+
+
+def test_a_timeout_that_leaves_no_time_is_refused() -> None:
+    with pytest.raises(InvalidConfigError, match="no time at all"):
+        CommandConfig(timeout_s=0.0)

@@ -7,7 +7,7 @@ import pytest
 from sim.cluster.plan import ClusterPlan, Shape, draw_plan
 from sim.cluster.ports import free_ports
 from sim.wan.profile import default_wan
-from topology.errors import InvalidArgumentError
+from topology.errors import InvalidArgumentError, NotFoundError
 
 
 def plan_of(shape: Shape) -> ClusterPlan:
@@ -54,7 +54,7 @@ def test_a_target_names_a_region_a_kind_or_a_server(target: str, count: int) -> 
 
 
 def test_a_target_that_names_nothing_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="'mars' names no server: say a region"):
+    with pytest.raises(NotFoundError, match="'mars' names no server: say a region"):
         plan_of(Shape()).named("mars")
 
 
