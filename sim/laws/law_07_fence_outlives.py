@@ -1,4 +1,4 @@
-"""Law 7: a fence, or an epoch, that is on disk outlives everything.
+"""Law 7: a fence, or an epoch, that a node has answered, or has on disk, outlives everything.
 
 A node whose disk was harmed may have lost the record of it: it must be in doubt then, and so
 take nothing, until the doubt is settled.
@@ -11,16 +11,20 @@ import attrs
 from geolog.protocol.ids import Epoch, InstanceId, LedgerId
 from regions.storage.store import Store
 from sim.laws.seen import Look
+from sim.laws.wire import Promised
 
 
 @attrs.define
 class FenceOutlives:
-    """Keeps what each node knew of each ledger while nothing of it waited for the disk."""
+    """Keeps what each node has answered, and what it knew while nothing waited for its disk."""
 
     _promised: dict[InstanceId, dict[LedgerId, tuple[Epoch, bool]]] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with what was seen before."""
+        """Compare the state of now with what was seen and said before."""
+        for fact in now.said:
+            if isinstance(fact, Promised):
+                self._note_answer(fact)
         for instance, stores in now.stores.items():
             promised = self._promised.setdefault(instance, {})
             if instance not in now.world.harmed:
@@ -30,6 +34,11 @@ class FenceOutlives:
                 if store.journal.is_idle:
                     for replica in store.ledgers:
                         promised[replica.ledger] = replica.epoch_highest, replica.is_fenced
+
+    def _note_answer(self, fact: Promised) -> None:
+        promised = self._promised.setdefault(fact.instance, {})
+        epoch, is_fenced = promised.get(fact.ledger, (fact.epoch, False))
+        promised[fact.ledger] = max(epoch, fact.epoch), is_fenced or fact.is_fenced
 
 
 def _forgotten(

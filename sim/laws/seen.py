@@ -16,6 +16,7 @@ from geolog.protocol.stream_state import (
     TrimRecord,
 )
 from regions.storage.store import Store
+from sim.laws.wire import Fact
 from sim.world.calls import STREAM
 from sim.world.history import Append, History
 from sim.world.seams import CLUSTER
@@ -46,6 +47,8 @@ class Look:
     """The data directories of all nodes that answer, paused ones included."""
     told: Sequence[Append]
     """Appends answered OK since the look before."""
+    said: Sequence[Fact]
+    """What nodes were asked and have said since then."""
 
     def ledgers_by_segment(self) -> dict[SegmentKey, LedgerRecord]:
         """The ledgers that have been given a segment, by partition and segment."""
@@ -82,31 +85,32 @@ _Record = TypeVar("_Record", LedgerRecord, SegmentRecord, TrimRecord)
 class Looking:
     """Makes the looks at one world."""
 
-    _world: World
+    world: World
     _history: History
     _told_count: int = attrs.field(default=0, init=False)
     _opened: dict[str, tuple[bytes, object]] = attrs.field(factory=dict, init=False)
     """By path: a document, and what it says: most have not changed since."""
 
-    def look(self) -> Look:
-        """The world as it is now."""
+    def look(self, said: Sequence[Fact] = ()) -> Look:
+        """The world as it is now, and what nodes have said since the look before."""
         told = self._history.acknowledged_in_order[self._told_count :]
         self._told_count += len(told)
         ledgers = self._records(_LEDGERS, LedgerRecord)
         partitions = self._partitions()
         return Look(
-            self._world,
+            self.world,
             self._history,
             {record.ledger: record for record in ledgers},
             {name.number: self._list_of(name) for name in partitions},
             {name.number: self._trim_of(name) for name in partitions},
             self._stores(),
             told,
+            said,
         )
 
     def _partitions(self) -> list[PartitionName]:
         """Those that the stream has come to have."""
-        nodes, found = self._world.store.tree.nodes, [PartitionName(_STREAM)]
+        nodes, found = self.world.store.tree.nodes, [PartitionName(_STREAM)]
         while _PATHS.trim(found[-1]) in nodes:
             found.append(PartitionName(_STREAM, len(found)))
         return found[:-1]
@@ -117,11 +121,11 @@ class Looking:
 
     def _trim_of(self, name: PartitionName) -> TrimRecord:
         path = _PATHS.trim(name)
-        return self._open(path, self._world.store.tree.nodes[path].data, TrimRecord)
+        return self._open(path, self.world.store.tree.nodes[path].data, TrimRecord)
 
     def _records(self, root: str, kind: type[_Record]) -> list[_Record]:
         """All documents in the buckets of a place."""
-        nodes = self._world.store.tree.nodes
+        nodes = self.world.store.tree.nodes
         found = []
         for bucket in sorted(nodes[root].children) if root in nodes else ():
             for name in sorted(nodes[f"{root}/{bucket}"].children):
@@ -138,5 +142,5 @@ class Looking:
         return record
 
     def _stores(self) -> dict[InstanceId, tuple[Store, ...]]:
-        cores = [self._world.cores[host] for host in sorted(self._world.cores)]
+        cores = [self.world.cores[host] for host in sorted(self.world.cores)]
         return {core.instance: core.service.stores for core in cores}

@@ -14,7 +14,7 @@ from typing import Protocol
 import attrs
 from crc32c import crc32c
 
-from geolog.protocol.ids import NO_EPOCH, EntryId, InstanceId, LedgerId
+from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
     AddRefused,
@@ -93,13 +93,23 @@ class Mistaken:
 
 
 @attrs.frozen
+class Promised:
+    """A node has answered that it takes nothing below an epoch of a ledger, or is fenced."""
+
+    instance: InstanceId
+    ledger: LedgerId
+    epoch: Epoch
+    is_fenced: bool
+
+
+@attrs.frozen
 class DoubtEnded:
     """What damage took from the node was made good, as far as anybody needs it."""
 
     instance: InstanceId
 
 
-Fact = Stored | Said | Mistaken | DoubtEnded
+Fact = Stored | Said | Promised | Mistaken | DoubtEnded
 
 
 class WireLaw(Protocol):
@@ -223,8 +233,15 @@ class _Line:
         if question.instance != self._instance:
             yield Mistaken(self._instance, question.instance, type(question).__name__)
         match answer, question:
+            case LedgerOpened(), OpenLedger(_, ledger, epoch):
+                yield Promised(self._instance, ledger, epoch, is_fenced=False)
+            case Fenced(), Fence(_, ledger, epoch):
+                yield Promised(self._instance, ledger, epoch, is_fenced=True)
             case ReadAnswer(), Read() | Follow():
-                is_to_recovery = isinstance(question, Read) and question.fence_epoch > NO_EPOCH
+                fence_epoch = question.fence_epoch if isinstance(question, Read) else NO_EPOCH
+                is_to_recovery = fence_epoch > NO_EPOCH
+                if is_to_recovery:
+                    yield Promised(self._instance, question.ledger, fence_epoch, is_fenced=True)
                 for place, each in enumerate(answer.entries):
                     yield Said(
                         self._instance,
