@@ -68,7 +68,11 @@ _FORMS = (
 _UNITS_US = {"ms": 1_000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
 _AGO = re.compile(r"-([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h|d)")
 _NUMBER = re.compile(r"[0-9]{1,19}")
+_SIGNED = re.compile(r"-?[0-9]{1,19}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
@@ -82,7 +86,7 @@ def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
         case "last", ":":
             return LastRecords(_number(text, rest))
         case "txid", ":":
-            return AtTransaction(_number(text, rest))
+            return AtTransaction(_signed(text, rest))
         case "sequence", ":":
             sequence, at, epoch = rest.partition("@")
             return AtSequence(_number(text, sequence), _number(text, epoch) if at else 1)
@@ -110,7 +114,8 @@ def bound_text(bound: Bound) -> str:
         case AtSequence(sequence, home_epoch):
             return f"sequence:{sequence}" + ("" if home_epoch == 1 else f"@{home_epoch}")
         case AtTime(time_us):
-            return f"time:{(_EPOCH + timedelta(microseconds=time_us)).isoformat()}"
+            written_us = min(max(time_us, _FIRST_US), _LAST_US)  # Of years 1 to 9999.
+            return f"time:{(_EPOCH + written_us * _MICROSECOND).isoformat()}"
         case AtTransaction(transaction_id):
             return f"txid:{transaction_id}"
 
@@ -154,6 +159,13 @@ def _number(text: str, digits: str) -> int:
     return int(digits)
 
 
+def _signed(text: str, digits: str) -> int:
+    """A transaction id: the application's own number, which may be below zero."""
+    if _SIGNED.fullmatch(digits) is None:
+        raise InvalidArgumentError(f"{text!r}: {digits!r} is not a number of 19 digits at most")
+    return int(digits)
+
+
 def _time_us(text: str, rest: str, now_us: Callable[[], int]) -> int:
     ago = _AGO.fullmatch(rest)
     if ago is not None:
@@ -166,4 +178,4 @@ def _time_us(text: str, rest: str, now_us: Callable[[], int]) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return (moment - _EPOCH) // _MICROSECOND

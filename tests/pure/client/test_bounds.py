@@ -11,6 +11,8 @@ from geolog.client.bounds import (
     AtTransaction,
     Bound,
     LastRecords,
+    bound_text,
+    check_order,
     parse_bound,
 )
 from geolog.protocol.ids import DLSN
@@ -33,6 +35,7 @@ def parsed(text: str) -> Bound:
         ("sequence:7", AtSequence(7, 1)),
         ("sequence:7@3", AtSequence(7, 3)),
         ("txid:9223372036854775807", AtTransaction((1 << 63) - 1)),
+        ("txid:-5", AtTransaction(-5)),
         ("1-2-3", AtDlsn(DLSN(1, 2, 3))),
         (DLSN(1, 2, 3).sortable(), AtDlsn(DLSN(1, 2, 3))),
         ("time:2023-11-14T22:13:20Z", AtTime(NOW_US)),
@@ -67,6 +70,7 @@ def test_each_form_is_read(text: str, bound: Bound) -> None:
         "sequence:1@",
         "sequence:1@x",
         "txid:1.5",
+        "txid:--5",
         "1-2",
         "0-0-0",
         "1-2-3-4",
@@ -81,3 +85,14 @@ def test_each_form_is_read(text: str, bound: Bound) -> None:
 def test_anything_else_is_refused_with_the_forms_or_the_part_that_is_wrong(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         parsed(text)
+
+
+@pytest.mark.parametrize("bound", [AtTransaction(-5), AtSequence(7, 3), AtTime(NOW_US + 1)])
+def test_a_place_is_written_as_it_is_read(bound: Bound) -> None:
+    assert parsed(bound_text(bound)) == bound
+
+
+def test_ages_beyond_the_calendar_are_put_in_order_like_others() -> None:
+    """No date can be written for so long ago; it is told by the first that can."""
+    with pytest.raises(InvalidArgumentError, match="cannot end at time:0001-01-01"):
+        check_order(parsed("time:-1h"), parsed("time:-999999999999d"))
