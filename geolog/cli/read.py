@@ -1,5 +1,7 @@
 """`geolog read`: a stream's records on stdout, from anywhere to anywhere."""
 
+import os
+import stat
 import sys
 import time
 
@@ -120,8 +122,23 @@ async def _print_records(
     # On a terminal the records themselves show how far it is.
     is_silent = sys.stdout.isatty()
     with Progress("records read", sys.stderr, is_silent=is_silent) as progress:
-        await _print_runs(invocation, options, patience, printer, progress)
+        async with trio.open_nursery() as nursery:
+            if options.is_following:
+                nursery.start_soon(_end_with_taker)
+            await _print_runs(invocation, options, patience, printer, progress)
+            nursery.cancel_scope.cancel(reason="all is printed")
     printer.end()
+
+
+async def _end_with_taker() -> None:
+    """Raise BrokenPipeError when nobody takes our output any more: of a pipe it can be known.
+
+    Else `read --follow | head` would wait for a record that nobody wants, perhaps for ever.
+    """
+    stdout = sys.stdout.fileno()
+    if stat.S_ISFIFO(os.fstat(stdout).st_mode):
+        await trio.lowlevel.wait_readable(stdout)  # It never is, but for the end of the pipe.
+        raise BrokenPipeError
 
 
 async def _print_runs(

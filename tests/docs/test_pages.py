@@ -156,6 +156,30 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     assert dead == []
 
 
+ANCHOR = re.compile(r"\]\((?P<target>[^)#\s:]*)#(?P<anchor>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ (?P<words>.+)$", re.MULTILINE)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The places in a page that a link can name: its headings, in lower case and bare."""
+    headings = (found["words"] for found in HEADING.finditer(page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-") for words in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_into_a_page_leads_to_a_heading_of_it(page: Path) -> None:
+    links = list(ANCHOR.finditer(page.read_text(encoding="utf-8")))
+
+    dead = [
+        link[0]
+        for link in links
+        if link["anchor"]
+        not in anchors_of(page.parent / link["target"] if link["target"] else page)
+    ]
+
+    assert dead == []
+
+
 SOURCE = re.compile(r"`(?P<path>[a-z_]+(?:/[a-z_]+)*/[a-z_]*(?:\.py|/))`")
 
 

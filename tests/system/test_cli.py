@@ -157,6 +157,19 @@ def test_a_closed_pipe_ends_a_read_quietly(demo: DemoProcess) -> None:
     assert said == b""
 
 
+def test_a_follower_whose_pipe_is_closed_ends_though_nothing_comes(demo: DemoProcess) -> None:
+    stream = stream_of(demo, "test/leave")
+    demo.run("append", stream, given=b"hello\n")
+    with started("--config", str(demo.config), "read", stream, "--follow") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        code = process.wait(20)
+        said = read_rest(process.stderr)
+
+    assert (code, said) == (0, b"")
+
+
 def test_every_copy_is_verified(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/verify")
     demo.run("append", stream, given=b"a\nb\n")
