@@ -14,16 +14,16 @@ _SEEDS_MAX = 40
 @pytest.mark.parametrize(
     ("name", "first_seed"),
     [
-        ("ack-before-sync", 0),
-        ("recovery-moves-lac", 1),
-        ("no-directory-sync", 3),
-        ("metadata-without-cas", 4),
-        ("lac-ahead", 5),
-        ("fence-in-memory", 6),
-        ("tail-at-have", 6),
-        ("timeout-as-absent", 8),
-        ("next-before-closed", 14),
+        ("no-directory-sync", 0),
         ("fence-forgets-lac", 0),
+        ("writers-not-recovered", 0),
+        ("fence-in-memory", 1),
+        ("tail-not-synced-again", 1),
+        ("ack-before-sync", 2),
+        ("ack-of-replaced-instance", 2),
+        ("fragment-starts-at-lac", 2),
+        ("replacement-anywhere", 2),
+        ("metadata-without-cas", 3),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:
