@@ -4,20 +4,23 @@ from collections.abc import Iterator
 
 import attrs
 
+from geolog.metadata.paths import ClusterPaths
 from sim.laws.seen import Look
+from sim.world.seams import CLUSTER
+
+_COUNTER = ClusterPaths(CLUSTER).ledger_next
 
 
 @attrs.define
 class NothingMadeUp:
-    """Keeps the highest id that a ledger was given: they rise."""
-
-    _highest: int = 0
+    """Goes by the counter that ids come from: a ledger may come and go between two looks."""
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Look at the ledgers of each node."""
-        self._highest = max([self._highest, *now.ledgers])
+        counter = now.world.store.tree.nodes.get(_COUNTER)
+        next_id = 1 if counter is None else int(counter.data)
         for instance, stores in now.stores.items():
             for store in stores:
                 for replica in store.ledgers:
-                    if not 0 < replica.ledger <= self._highest:
+                    if not 0 < replica.ledger < next_id:
                         yield f"node {instance} knows ledger {replica.ledger}, which never was"
