@@ -3,13 +3,16 @@
 import pytest
 
 import geolog
-from geolog.protocol.ids import EntryId, InstanceId, LedgerId
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import Answer
 from sim.laws.law_05_absence import AbsenceIsTrue
 from sim.laws.law_06_absent_stays import AbsentStays
+from sim.laws.law_07_fence_outlives import FenceOutlives
 from sim.laws.law_08_addressee import Addressee
 from sim.laws.law_15_bytes_served import BytesServed
-from sim.laws.wire import DoubtEnded, Fact, Mistaken, Said, Stored, Wire, WireLaw
+from sim.laws.seen import Looking
+from sim.laws.wire import DoubtEnded, Fact, Mistaken, Promised, Said, Stored, Wire, WireLaw
+from sim.world.history import History
 from sim.world.process import Process
 from sim.world.world import World
 from tests.sim.calm import STREAM, do, in_a_calm_world
@@ -84,3 +87,26 @@ def test_what_nodes_store_and_say_is_heard() -> None:
     assert {(fact.ledger, fact.entry) for fact in told if fact.answer is Answer.HAVE} <= stored
     assert any(fact.body_crc is not None for fact in told)
     assert not any(isinstance(fact, Mistaken) for fact in facts)
+    opened = {fact.ledger for fact in facts if isinstance(fact, Promised)}
+    assert {ledger for ledger, _ in stored} <= opened
+
+
+def test_a_fence_that_a_node_has_answered_and_does_not_know_is_told() -> None:
+    async def story(world: World) -> list[str]:
+        law, looking = FenceOutlives(), Looking(world, History())
+        await do(world, _append)
+        [instance, *_] = looking.look().stores
+        [ledger, *_] = looking.look().ledgers
+        kept = [Promised(instance, ledger, Epoch(1), is_fenced=False)]
+        lost = [Promised(instance, ledger, Epoch(1), is_fenced=True)]
+        assert list(law.breaches(looking.look(kept))) == []
+        return list(law.breaches(looking.look(lost)))
+
+    [breach] = in_a_calm_world(story)
+
+    assert "had ledger 1 at epoch 1, fenced True; now epoch 1, fenced False" in breach
+
+
+async def _append(_process: Process, log: geolog.Log) -> None:
+    async with log.open_writer(STREAM) as writer:
+        await writer.append(b"0")
