@@ -21,8 +21,6 @@ class LongDocument:
         self._count = 0
 
     def __enter__(self) -> "LongDocument":
-        if self._output == "json":
-            sys.stdout.write(f'{{"{self._items_name}": [')
         return self
 
     def __exit__(
@@ -31,14 +29,14 @@ class LongDocument:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None and self._output == "json":
+        if kind is not None and self._output == "json" and self._count:
             sys.stdout.write("\n")  # It is cut off, and what comes next is no part of it.
 
     def item(self, value: object) -> None:
         """One more item."""
         match self._output:
             case "json":
-                separator = ", " if self._count else ""
+                separator = ", " if self._count else self._begin()
                 sys.stdout.write(separator + json.dumps(plain(value), ensure_ascii=False))
             case "jsonl":
                 print_json(plain(value))
@@ -46,12 +44,16 @@ class LongDocument:
                 pass
         self._count += 1
 
+    def _begin(self) -> str:
+        """Not before there is something to tell: what fails at once prints no document."""
+        return f'{{"{self._items_name}": ['
+
     def end(self, rest: dict[str, object]) -> None:
         """All items were told; `rest` are the other keys."""
         document: dict[str, Plain] = {name: plain(value) for name, value in rest.items()}
         match self._output:
             case "json":
-                sys.stdout.write("]")
+                sys.stdout.write("]" if self._count else self._begin() + "]")
                 for name, value in document.items():
                     sys.stdout.write(f', "{name}": {json.dumps(value, ensure_ascii=False)}')
                 sys.stdout.write("}\n")

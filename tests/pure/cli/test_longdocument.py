@@ -47,3 +47,11 @@ def test_a_document_that_is_cut_off_ends_its_line(capsys: pytest.CaptureFixture[
     with pytest.raises(KeyError):
         cut_off()
     assert capsys.readouterr().out == '{"items": [{"a": 1}\n'
+
+
+def test_a_document_that_fails_before_its_first_item_prints_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(KeyError), LongDocument("items", "json"):
+        raise KeyError
+    assert capsys.readouterr().out == ""
