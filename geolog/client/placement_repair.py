@@ -37,6 +37,7 @@ from geolog.protocol.placement_plan import (
     RepairAims,
     keeps_ack_sets,
 )
+from topology.window_rule import Adherence
 
 _ATTEMPTS_MAX = 3
 """How often a fragment is tried that others change meanwhile."""
@@ -204,7 +205,8 @@ class PlacementRepairer:
     ) -> None:
         """Note what remains although all was done that can be."""
         if plan.obstacle:
-            self._note(placed, record, extent.index, plan.obstacle, may_pass=False)
+            after = plan.after if plan.changes else None
+            self._note(placed, record, extent.index, plan.obstacle, may_pass=False, after=after)
 
     def _note(
         self,
@@ -214,9 +216,11 @@ class PlacementRepairer:
         why: str,
         *,
         may_pass: bool,
+        after: Adherence | None = None,
     ) -> None:
+        """Note what remains of a fragment; `after` is how it adheres if it was changed."""
         fragment = record.fragments[index]
-        lie = judge_fragment(self._seen, record, fragment)
+        adherence = after or judge_fragment(self._seen, record, fragment).placed
         self.report.note(
             FragmentRemaining(
                 stream=str(placed.partition.stream),
@@ -224,7 +228,7 @@ class PlacementRepairer:
                 segment=placed.segment.segment,
                 ledger=record.ledger,
                 fragment=index,
-                adherence=lie.placed.value,
+                adherence=adherence.value,
                 why=why,
                 may_pass=may_pass,
             )

@@ -218,6 +218,7 @@ async def test_a_region_that_does_not_come_back_is_replaced_as_far_as_can_be(
         assert {move.after for move in outcome.moves} == {"soft"}
         assert not outcome.report.is_complete  # Two regions hold no more than they can.
         assert all("strict" in one.why for one in outcome.report.remaining)
+        assert {one.adherence for one in outcome.report.remaining} == {"soft"}
         assert {one.copies_missing for one in await seen(world) if one.entries} == {0}
         assert await is_fully_copied(world)
         assert await values_of(world.log) == values
