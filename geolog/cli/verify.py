@@ -39,7 +39,7 @@ def command(*, name: str, full_copies: bool) -> None:
     report = trio.run(_verify, invocation, name, full_copies)
     show(report, invocation.config.output, _COLUMNS)
     if not report.is_good:
-        raise CheckFailedError(f"{name} is not as it should be: " + "; ".join(report.problems))
+        raise CheckFailedError(f"{name} is not as it should be: " + "; ".join(report.reasons))
 
 
 async def _verify(invocation: Invocation, name: str, full_copies: bool) -> VerifyReport:  # noqa: FBT001 - trio.run passes by position.

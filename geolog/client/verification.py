@@ -57,6 +57,14 @@ class VerifyReport:
         faults = self.damaged + self.unequal + self.gaps + self.without_ack_set
         return faults == 0 and not (self.full_copies and self.under_replicated)
 
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is not good, in words, as far as there was room; [] if it is."""
+        if self.full_copies and self.under_replicated:
+            too_few = f"{self.under_replicated} entries have fewer copies than they should"
+            return [*self.problems, f"{too_few} (geolog ledger repair makes them again)"]
+        return list(self.problems)
+
     def tell(self, problem: str) -> None:
         """Note a problem in words, as long as there is room."""
         if len(self.problems) < PROBLEMS_MAX:

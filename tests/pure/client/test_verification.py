@@ -98,6 +98,12 @@ async def test_whole_copies_are_good(autojump_clock: MockClock) -> None:
     assert report.problems == []
 
 
+def test_missing_copies_are_a_reason_where_all_are_asked_for() -> None:
+    assert VerifyReport("a/b", under_replicated=7).reasons == []
+    (reason,) = VerifyReport("a/b", under_replicated=7, full_copies=True).reasons
+    assert "7 entries" in reason
+
+
 async def test_an_answer_in_parts_is_asked_for_to_its_end(autojump_clock: MockClock) -> None:
     def in_parts(asked: Message, answers: list[Message]) -> list[Message]:
         return [
