@@ -194,6 +194,14 @@ def test_a_ring_of_many_windows_is_mended_strictly_where_one_fits() -> None:
     assert sorted(node[-1] for node in found.nodes.values()) == ["c", "c", "c"]
 
 
+def test_of_many_slots_and_regions_the_only_strict_choices_are_found() -> None:
+    for quorums, letters, slots, tree in [
+        ("10/4/3 m3", "abcdefabce", "124568", "a3 e3 f1 b1 c4"),
+        ("10/3/2 m2", "adbadbadbc", "34789", "b3 c3 d2 a1"),
+    ]:
+        assert replaced(quorums, letters, slots, tree).adherence is Adherence.STRICT
+
+
 def test_under_a_rack_aware_policy_a_rack_that_the_ring_lacks_takes_the_place() -> None:
     ring = [Candidate("m0", Location("a", "r0")), Candidate("m1", Location("a", "r1"))]
     candidates = [Candidate("n0", Location("a", "r0")), Candidate("n2", Location("a", "r2"))]
