@@ -18,9 +18,17 @@ from geolog.metadata.seam import (
 )
 from geolog.protocol.ids import Epoch, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
-from topology.errors import DamagedBytesError, NotFoundError
+from topology.errors import (
+    DamagedBytesError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from topology.quorum import QuorumConfig
 from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
+
+
+_ANSWERS_LOST_MAX = 3
 
 
 class NoSuchLedgerError(NotFoundError):
@@ -78,7 +86,12 @@ class LedgerMetadata:
         stream: str,
         placement: PlacementTerms = REGION_AWARE_TERMS,
     ) -> VersionedLedger:
-        """Make a ledger ALLOCATED, under an id that was never used before."""
+        """Make a ledger ALLOCATED, under an id that was never used before.
+
+        UnavailableError when metadata did not tell in a few tries whether it was made. Those
+        that were are in no list, so they expire.
+        """
+        answers_lost_count = 0
         while True:
             ledger, version = await self._next_id()
             record = LedgerRecord(
@@ -101,6 +114,11 @@ class LedgerMetadata:
                 continue  # Somebody else took that id: take the next.
             except NoNodeError:
                 await self._metadata.ensure_path(self._paths.ledger_bucket(ledger))
+                continue
+            except OutcomeUnknownError as error:
+                answers_lost_count += 1
+                if answers_lost_count >= _ANSWERS_LOST_MAX:
+                    raise UnavailableError(f"no ledger could be made: {error}") from error
                 continue
             return VersionedLedger(record, 0)
 

@@ -1,0 +1,51 @@
+"""How ledgers are made in metadata whose answers get lost."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.metadata.memory import MemoryMetadata, open_memory_store
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.ledger_state import Fragment, Member
+from topology.errors import UnavailableError
+from topology.location import Location
+from topology.quorum import QuorumConfig
+
+_FRAGMENT = Fragment(
+    EntryId(0), (Member(InstanceId("0" * 32), "one", Location.parse("/here/r1")),)
+)
+_QUORUM = QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, min_regions=1)
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[MemoryMetadata]:
+    async with open_memory_store() as store, store.open_session() as metadata:
+        yield metadata
+
+
+async def test_a_ledger_of_which_it_is_not_known_whether_it_was_made_is_left_for_the_next(
+    session: MemoryMetadata, autojump_clock: MockClock
+) -> None:
+    ledgers = LedgerMetadata(session, ClusterPaths("test"))
+    first = await ledgers.allocate(_QUORUM, _FRAGMENT, stream="a/b#0")
+    session.lose_next_answer()
+
+    second = await ledgers.allocate(_QUORUM, _FRAGMENT, stream="a/b#0")
+
+    assert int(second.record.ledger) == int(first.record.ledger) + 2
+
+
+async def test_a_store_that_never_says_what_became_of_a_ledger_is_unavailable(
+    session: MemoryMetadata, autojump_clock: MockClock
+) -> None:
+    ledgers = LedgerMetadata(session, ClusterPaths("test"))
+    await ledgers.allocate(_QUORUM, _FRAGMENT, stream="a/b#0")
+    for _ in range(100):
+        session.lose_next_answer()
+
+    with trio.fail_after(60), pytest.raises(UnavailableError, match="no ledger could be made"):
+        await ledgers.allocate(_QUORUM, _FRAGMENT, stream="a/b#0")
