@@ -27,7 +27,6 @@ from topology.errors import (
 from topology.quorum import QuorumConfig
 from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
 
-
 _ANSWERS_LOST_MAX = 3
 
 
