@@ -114,6 +114,19 @@ class LedgerSource:
             placement = self._place(seen, ())
         return await self._prepare_at(placement, seen, listener)
 
+    async def prepare_first(self, listener: LedgerListener) -> PreparedLedger:
+        """Make the first ledger of an owner, who does not know yet which nodes are away.
+
+        It is tried again as long as that tells of nodes that are better avoided.
+        """
+        while True:
+            avoided = self._finder.avoided()
+            try:
+                return await self.prepare(listener)
+            except NotEnoughNodesError:
+                if self._finder.avoided() <= avoided:
+                    raise
+
     async def prepare_better(
         self, listener: LedgerListener, *, than: Fragment, avoid: Collection[InstanceId]
     ) -> PreparedLedger | None:
@@ -173,6 +186,7 @@ class LedgerSource:
         try:
             await writer.open(patience_s=self._config.member_patience_s)
         except GeologError:
+            self._finder.avoid(writer.instances_missing())
             await self.discard(prepared)
             raise
         return prepared

@@ -333,7 +333,7 @@ class SegmentSuccession:
 
     async def start(self) -> None:
         """Open the first segment of this owner."""
-        await self._activate(await self._source.prepare(self._user), None)
+        await self._activate(await self._source.prepare_first(self._user), None)
 
     async def _move_on(self, prepared: PreparedLedger) -> None:
         """Close the open ledger at its LAC, activate the next, and send there what is above."""

@@ -449,3 +449,22 @@ async def append_while_cut_off(world: World) -> None:
         for node_id in world.cluster.nodes:
             world.cluster.network.cut("client", node_id)
         await writer.append(b"second")
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_writer_that_finds_a_region_silent_places_its_first_ledger_elsewhere(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    """Nothing is heard, not even that connections are refused, so nodes seem to be up."""
+    async with open_world(seed=seed) as world:
+        await world.log.create_stream(
+            "shop/pairs", ensemble_size=2, write_quorum=2, ack_quorum=2, min_regions=2
+        )
+        for node in world.cluster.nodes.values():
+            if node.region == "eu-west":
+                world.cluster.network.cut("late", node.node_id)
+        async with world.cluster.open_client("us-east", host="late") as log:
+            with trio.fail_after(20):
+                async with log.open_writer("shop/pairs") as writer:
+                    receipt = await writer.append(b"through")
+    assert receipt.sequence == 0
