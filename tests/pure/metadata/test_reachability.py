@@ -30,8 +30,8 @@ class Servers:
         return await transport.connect(listener.address)
 
     async def listen(self, address: Address) -> Listener:
-        """Not a server itself."""
-        raise NotImplementedError
+        """As any host of the network may."""
+        return await self.network.transport("server").listen(address)
 
 
 async def reasons_of(servers: Sequence[Address]) -> list[str]:
