@@ -12,7 +12,7 @@ from geolog.siblings import check_siblings
 check_siblings(Path(__file__).parent.parent)
 
 _HOMES = {
-    "geolog.client.bounds": (
+    "geolog.client.reading.bounds": (
         "EARLIEST",
         "LATEST",
         "AtDlsn",
@@ -24,11 +24,11 @@ _HOMES = {
     ),
     "geolog.client.connect": ("connect",),
     "geolog.client.log": ("Log", "LogConfig"),
-    "geolog.client.reader": ("ReadTrimmedError", "Reader"),
-    "geolog.client.record": ("Gap", "GapReason", "Record", "RecordBatch"),
-    "geolog.client.writer": ("Writer",),
-    "geolog.client.writer_pending": ("AckLevel", "Pending", "Receipt"),
-    "geolog.client.writer_repeats": ("ForgottenSeqError",),
+    "geolog.client.reading.reader": ("ReadTrimmedError", "Reader"),
+    "geolog.client.reading.record": ("Gap", "GapReason", "Record", "RecordBatch"),
+    "geolog.client.writing.writer": ("Writer",),
+    "geolog.client.writing.writer_pending": ("AckLevel", "Pending", "Receipt"),
+    "geolog.client.writing.writer_repeats": ("ForgottenSeqError",),
     "geolog.protocol.ids": ("DLSN", "Position"),
     "topology.errors": (
         "ConflictError",

@@ -7,10 +7,10 @@ from functools import partial
 import attrs
 
 from geolog.aio.waiting import Waiter, new_waiter, wait_for
-from geolog.client.record_fields import RecordFields
-from geolog.client.writer import Writer as TrioWriter
-from geolog.client.writer import WriterStatistics
-from geolog.client.writer_pending import AckLevel, Receipt
+from geolog.client.writing.record_fields import RecordFields
+from geolog.client.writing.writer import Writer as TrioWriter
+from geolog.client.writing.writer import WriterStatistics
+from geolog.client.writing.writer_pending import AckLevel, Receipt
 from geolog.portal.inlet import Append, Inlet
 from geolog.portal.residence import Residence
 from geolog.portal.would_block import WouldBlock

@@ -10,12 +10,12 @@ from geolog.blocking.reader import Reader
 from geolog.blocking.waiting import Waiter, wait_for, wait_with_progress, wake_all
 from geolog.blocking.writer import Writer
 from geolog.client import connect as trio_connect
-from geolog.client.bounds import EARLIEST, Bound
 from geolog.client.log import Log as TrioLog
-from geolog.client.reader import Reader as TrioReader
-from geolog.client.verification import VerifyReport
-from geolog.client.writer import Writer as TrioWriter
-from geolog.client.writer_pending import AckLevel
+from geolog.client.reading.bounds import EARLIEST, Bound
+from geolog.client.reading.reader import Reader as TrioReader
+from geolog.client.reading.verification import VerifyReport
+from geolog.client.writing.writer import Writer as TrioWriter
+from geolog.client.writing.writer_pending import AckLevel
 from geolog.portal.inlet import Inlet
 from geolog.portal.outlet import Outlet
 from geolog.portal.residence import Residence

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 import attrs
 
 from geolog.blocking.waiting import Waiter
-from geolog.client.reader import ReadTrimmedError
-from geolog.client.record import Gap, Record, RecordBatch
+from geolog.client.reading.reader import ReadTrimmedError
+from geolog.client.reading.record import Gap, Record, RecordBatch
 from geolog.portal.outlet import Outlet
 from geolog.portal.would_block import WouldBlock
 

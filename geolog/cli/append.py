@@ -17,7 +17,7 @@ from geolog.cli.progress import Progress
 from geolog.cli.recordformats import FORMATS, Format, Outgoing, parser_of
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.standardinput import StandardInput
-from geolog.client.pipeline import Answered, Pipeline
+from geolog.client.writing.pipeline import Answered, Pipeline
 from topology.errors import GeologError
 
 AckChoice = Literal["none", "received", "durable"]

@@ -7,7 +7,7 @@ import attrs
 from geolog.cli.exits import exit_of
 from geolog.cli.output import Plain
 from geolog.cli.quantities import counted
-from geolog.client.pipeline import Answered
+from geolog.client.writing.pipeline import Answered
 from topology.errors import GeologError
 
 

@@ -9,7 +9,7 @@ from geolog.cli.invocation import Invocation, Noun, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.quantities import counted
 from geolog.cli.session import ask, open_log, too_slow
-from geolog.client.descriptions import HealthReport, PlacementHealth
+from geolog.client.streams.descriptions import HealthReport, PlacementHealth
 
 _LOOK_EVERY_S = 0.25
 

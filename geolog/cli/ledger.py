@@ -15,16 +15,16 @@ from geolog.cli.invocation import Invocation, Noun, examples, this_invocation
 from geolog.cli.output import Plain, plain, print_json, show
 from geolog.cli.quantities import parse_bytes_per_second
 from geolog.cli.session import Patience, ask, open_log, too_slow
-from geolog.client.doubt import DoubtReport, settle_doubts
-from geolog.client.ledger_description import MemberDetails, describe_ledger, find_ledger
-from geolog.client.ledger_entries import (
+from geolog.client.log import Log
+from geolog.client.upkeep.doubt import DoubtReport, settle_doubts
+from geolog.client.upkeep.ledger_description import MemberDetails, describe_ledger, find_ledger
+from geolog.client.upkeep.ledger_entries import (
     details_of,
     ledger_end,
     read_entries,
     values_of,
 )
-from geolog.client.log import Log
-from geolog.client.repair import LedgerRepairer, RepairReport
+from geolog.client.upkeep.repair import LedgerRepairer, RepairReport
 from geolog.ledger.copier import Copier, CopyProgress
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_reader import FetchedEntry

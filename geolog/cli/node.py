@@ -13,9 +13,9 @@ from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocat
 from geolog.cli.output import Plain, plain, show
 from geolog.cli.quantities import parse_bytes_per_second
 from geolog.cli.session import Patience, ask, open_log, too_slow
-from geolog.client.node_description import describe_node
-from geolog.client.preflight import preflight as look_ahead
-from geolog.client.replacement import NodeReplacer, ReplaceReport, ReplaceTold
+from geolog.client.upkeep.node_description import describe_node
+from geolog.client.upkeep.preflight import preflight as look_ahead
+from geolog.client.upkeep.replacement import NodeReplacer, ReplaceReport, ReplaceTold
 from geolog.ledger.fragment_copy import CopyConfig
 from topology.errors import UnavailableError
 

@@ -25,9 +25,13 @@ from geolog.cli.placementtable import (
 from geolog.cli.progress import Progress
 from geolog.cli.quantities import parse_bytes_per_second, short_bytes
 from geolog.cli.session import Patience, open_log, too_slow
-from geolog.client.placement_description import PlacementLook, PlacementTotals
-from geolog.client.placement_moves import FragmentMove, PlacementRepairReport, RepairTold
-from geolog.client.placement_repair import PlacementRepairer
+from geolog.client.placement.placement_description import PlacementLook, PlacementTotals
+from geolog.client.placement.placement_moves import (
+    FragmentMove,
+    PlacementRepairReport,
+    RepairTold,
+)
+from geolog.client.placement.placement_repair import PlacementRepairer
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.protocol.placement_plan import RepairAims
 from topology.errors import InvalidArgumentError, NotFoundError, UnavailableError

@@ -8,13 +8,13 @@ members are counted.
 from collections.abc import Iterator, Mapping, Sequence
 
 from geolog.cli.quantities import short_bytes
-from geolog.client.placement_description import (
+from geolog.client.placement.placement_description import (
     FragmentPlacement,
     NodePlace,
     PlacedMember,
     PlacementTotals,
 )
-from geolog.client.placement_moves import FragmentMove
+from geolog.client.placement.placement_moves import FragmentMove
 
 _MARKS = {
     "up": "●",

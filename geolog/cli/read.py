@@ -16,8 +16,8 @@ from geolog.cli.progress import Progress
 from geolog.cli.recordformats import FORMATS, Format, record_document, value_formatter
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.settings import Output
-from geolog.client.bounds import Bound, parse_bound
-from geolog.client.record import Gap, Record
+from geolog.client.reading.bounds import Bound, parse_bound
+from geolog.client.reading.record import Gap, Record
 
 
 @attrs.frozen(kw_only=True)

@@ -16,7 +16,7 @@ import attrs
 
 from geolog.cli.nearest import nearest
 from geolog.cli.output import Plain
-from geolog.client.record import Record
+from geolog.client.reading.record import Record
 from topology.errors import InvalidArgumentError, TooLargeError
 
 Format = Literal["lines", "jsonl", "length-prefixed"]

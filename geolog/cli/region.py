@@ -6,7 +6,7 @@ from geolog.cli.arguments import confirm
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
-from geolog.client.region_switches import RegionChange, RegionSwitches
+from geolog.client.placement.region_switches import RegionChange, RegionSwitches
 
 _STREAMS_NAMED_MAX = 5
 

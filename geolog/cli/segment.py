@@ -7,7 +7,7 @@ from geolog.cli.arguments import partition_or_stream
 from geolog.cli.invocation import Noun, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
-from geolog.client.descriptions import SegmentDescription
+from geolog.client.streams.descriptions import SegmentDescription
 
 # What fits on 80 columns; JSON has the rest.
 _COLUMNS = (

@@ -12,9 +12,9 @@ from geolog.cli.invocation import Noun, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.quantities import parse_bytes, parse_seconds
 from geolog.cli.session import ask
-from geolog.client.bounds import parse_bound
-from geolog.client.descriptions import PartitionDescription, StreamDescription
-from geolog.client.stream_plan import parse_policy
+from geolog.client.reading.bounds import parse_bound
+from geolog.client.streams.descriptions import PartitionDescription, StreamDescription
+from geolog.client.streams.stream_plan import parse_policy
 from topology.survive import Loss
 
 

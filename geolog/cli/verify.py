@@ -12,7 +12,7 @@ from geolog.cli.invocation import Invocation, Verb, examples, this_invocation
 from geolog.cli.output import show
 from geolog.cli.progress import Progress
 from geolog.cli.session import Patience, open_log, too_slow
-from geolog.client.verification import VerifyReport
+from geolog.client.reading.verification import VerifyReport
 
 # All but what was asked for: "full copies no" reads as a finding.
 _COLUMNS = [each.name for each in attrs.fields(VerifyReport) if each.name != "full_copies"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
-from geolog.client.partition_metadata import PartitionMetadata
+from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_catalog import LedgerCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReader

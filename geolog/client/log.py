@@ -7,39 +7,39 @@ from typing import Literal
 
 import attrs
 
-from geolog.client.bounds import EARLIEST, Bound
 from geolog.client.cluster_access import ClusterAccess
-from geolog.client.cluster_view import judge_cluster, list_nodes
-from geolog.client.descriptions import (
-    HealthReport,
-    NodeDescription,
-    SegmentDescription,
-    StreamDescription,
-)
-from geolog.client.partition_config import PartitionConfig
-from geolog.client.partition_metadata import PartitionMetadata
-from geolog.client.placement_health import LEDGERS_JUDGED_MAX
-from geolog.client.read_back import BatchReadBack
-from geolog.client.reader import (
+from geolog.client.owning.stream_upkeep import StreamUpkeep
+from geolog.client.owning.takeover import Succession
+from geolog.client.placement.placement_health import LEDGERS_JUDGED_MAX
+from geolog.client.reading.bounds import EARLIEST, Bound
+from geolog.client.reading.read_back import BatchReadBack
+from geolog.client.reading.reader import (
     Reader,
     check_one_partition,
     check_within,
     open_stream_reader,
 )
-from geolog.client.record import Gap
-from geolog.client.scan import PartitionScan, ReaderConfig
-from geolog.client.stream_catalog import StreamCatalog, StreamExistsError
-from geolog.client.stream_plan import StreamPlanner, StreamWanted
-from geolog.client.stream_settings import changed_settings, check_same, check_settings
-from geolog.client.stream_upkeep import StreamUpkeep
-from geolog.client.stream_view import StreamView
-from geolog.client.stream_writer import open_stream_writer
-from geolog.client.tail import TailFinder
-from geolog.client.takeover import Succession
-from geolog.client.verification import Extent, StreamVerifier, VerifyReport
-from geolog.client.writer import Writer
-from geolog.client.writer_lane import WriterConfig
-from geolog.client.writer_pending import AckLevel
+from geolog.client.reading.record import Gap
+from geolog.client.reading.scan import PartitionScan, ReaderConfig
+from geolog.client.reading.tail import TailFinder
+from geolog.client.reading.verification import Extent, StreamVerifier, VerifyReport
+from geolog.client.streams.descriptions import (
+    HealthReport,
+    NodeDescription,
+    SegmentDescription,
+    StreamDescription,
+)
+from geolog.client.streams.partition_config import PartitionConfig
+from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.client.streams.stream_catalog import StreamCatalog, StreamExistsError
+from geolog.client.streams.stream_plan import StreamPlanner, StreamWanted
+from geolog.client.streams.stream_settings import changed_settings, check_same, check_settings
+from geolog.client.streams.stream_view import StreamView
+from geolog.client.upkeep.cluster_view import judge_cluster, list_nodes
+from geolog.client.writing.stream_writer import open_stream_writer
+from geolog.client.writing.writer import Writer
+from geolog.client.writing.writer_lane import WriterConfig
+from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig

@@ -23,9 +23,9 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.client.record_fields import RecordFields, size_of
-from geolog.client.writer import Writer
-from geolog.client.writer_pending import Pending, Receipt
+from geolog.client.writing.record_fields import RecordFields, size_of
+from geolog.client.writing.writer import Writer
+from geolog.client.writing.writer_pending import Pending, Receipt
 from geolog.portal.call import CLOSED
 from geolog.portal.errors import ClosedError
 from geolog.portal.trio_thread import TrioThread

@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 import trio
 
 from geolog.background import open_background
-from geolog.client.reader import Reader
-from geolog.client.record import Gap, RecordBatch
+from geolog.client.reading.reader import Reader
+from geolog.client.reading.record import Gap, RecordBatch
 from geolog.portal.call import CLOSED
 from geolog.portal.errors import ClosedError
 from geolog.portal.trio_thread import TrioThread

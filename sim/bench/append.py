@@ -13,8 +13,8 @@ from pathlib import Path
 import attrs
 import trio
 
-from geolog.client.pipeline import Pipeline
-from geolog.client.writer import Writer
+from geolog.client.writing.pipeline import Pipeline
+from geolog.client.writing.writer import Writer
 from sim.bench.figures import Figure, LatencyHistogram, figure
 from sim.bench.floor import LATENCY_WRITE_BYTES, Floor, measure_floor
 from sim.bench.node_status import group_writes

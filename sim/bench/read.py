@@ -11,8 +11,8 @@ from contextlib import suppress
 import attrs
 import trio
 
-from geolog.client.pipeline import Pipeline
-from geolog.client.writer import Writer
+from geolog.client.writing.pipeline import Pipeline
+from geolog.client.writing.writer import Writer
 from geolog.ledger.ledger_stream import LedgerStream
 from geolog.protocol.ids import EntryId, LedgerId
 from sim.bench.figures import Figure, figure

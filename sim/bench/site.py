@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 from geolog.client.log import Log
-from geolog.client.writer import Writer
+from geolog.client.writing.writer import Writer
 from geolog.transport.seam import Address
 
 IN_FLIGHT_BYTES_MIN = 256 << 10

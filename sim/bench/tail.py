@@ -12,8 +12,8 @@ import trio
 
 from geolog.client.connect import connect
 from geolog.client.log import Log
-from geolog.client.pipeline import Pipeline
-from geolog.client.writer import Writer
+from geolog.client.writing.pipeline import Pipeline
+from geolog.client.writing.writer import Writer
 from sim.bench.figures import Figure, LatencyHistogram
 from sim.bench.site import Site
 from topology.errors import UnavailableError

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from geolog.client.record import RecordBatch
+from geolog.client.reading.record import RecordBatch
 
 PROBLEMS_MAX = 5
 """More of the same tell nothing new."""

@@ -9,12 +9,12 @@ from contextlib import AbstractAsyncContextManager
 
 import trio
 
-from geolog.client.bounds import AtSequence, LastRecords
 from geolog.client.connect import connect
-from geolog.client.descriptions import SegmentDescription
 from geolog.client.log import Log
-from geolog.client.pipeline import Pipeline
-from geolog.client.writer import Writer
+from geolog.client.reading.bounds import AtSequence, LastRecords
+from geolog.client.streams.descriptions import SegmentDescription
+from geolog.client.writing.pipeline import Pipeline
+from geolog.client.writing.writer import Writer
 from sim.cluster.health import wait_healthy
 from sim.cluster.local import LocalCluster
 from sim.demo.comparison import Comparison

@@ -18,7 +18,7 @@ import trio
 from geolog.background import open_background
 from geolog.client.connect import open_log
 from geolog.client.log import Log
-from geolog.client.writer import Writer
+from geolog.client.writing.writer import Writer
 from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig

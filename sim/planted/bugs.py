@@ -7,8 +7,8 @@ breaks one thing that a theory of operation relies on.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from geolog.client import takeover
-from geolog.client.partition_metadata import PartitionMetadata
+from geolog.client.owning import takeover
+from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.ledger import ledger_recovery
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 import attrs
 import trio
 
-from geolog.client.partition_metadata import ClosingSegment, PartitionMetadata
-from geolog.client.state_recovery import recovered_state
+from geolog.client.owning.state_recovery import recovered_state
+from geolog.client.streams.partition_metadata import ClosingSegment, PartitionMetadata
 from geolog.ledger.cluster_nodes import ClusterSeen
 from geolog.ledger.connection import AddSink, NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import trio
 
-from geolog.client import partitioner
-from geolog.client.batch_admission import BatchAdmission
-from geolog.client.batch_in_flight import BatchTerms
-from geolog.client.record_fields import RecordFields
-from geolog.client.segment_records import SegmentRecords
-from geolog.client.stream_upkeep import StreamUpkeep
-from geolog.client.walk import PartitionWalk, TrimmedRun
-from geolog.client.writer_lane import WriterLane
-from geolog.client.writer_pending import Receipt
+from geolog.client.owning.batch_admission import BatchAdmission
+from geolog.client.owning.batch_in_flight import BatchTerms
+from geolog.client.owning.stream_upkeep import StreamUpkeep
+from geolog.client.reading.walk import PartitionWalk, TrimmedRun
+from geolog.client.streams.segment_records import SegmentRecords
+from geolog.client.writing import partitioner
+from geolog.client.writing.record_fields import RecordFields
+from geolog.client.writing.writer_lane import WriterLane
+from geolog.client.writing.writer_pending import Receipt
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.retention import RetainedSegment, RetentionPolicy

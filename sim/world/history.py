@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 
-from geolog.client.bounds import Bound
+from geolog.client.reading.bounds import Bound
 from geolog.protocol.ids import DLSN
 
 Outcome = Literal["pending", "acknowledged", "flushed", "refused", "unknown"]

@@ -6,7 +6,7 @@ import attrs
 import trio
 
 import geolog
-from geolog.client.verification import VerifyReport
+from geolog.client.reading.verification import VerifyReport
 from geolog.protocol.ledger_state import LedgerState
 from sim.world.calls import STREAM
 from sim.world.endings import words_of_crash

@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from geolog.client.bounds import AtDlsn, AtSequence, AtTime, AtTransaction, Bound, LastRecords
+from geolog.client.reading.bounds import (
+    AtDlsn,
+    AtSequence,
+    AtTime,
+    AtTransaction,
+    Bound,
+    LastRecords,
+)
 from sim.world.history import Append, Ending, Found, History, Item, Missing, Read
 from sim.world.laws_of_appends import known_records, name_of
 

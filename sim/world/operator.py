@@ -3,9 +3,9 @@
 import trio
 
 import geolog
-from geolog.client.doubt import DoubtReport, settle_doubts
-from geolog.client.repair import LedgerRepairer, RepairReport
-from geolog.client.replacement import NodeReplacer
+from geolog.client.upkeep.doubt import DoubtReport, settle_doubts
+from geolog.client.upkeep.repair import LedgerRepairer, RepairReport
+from geolog.client.upkeep.replacement import NodeReplacer
 from geolog.ledger.copier import Copier
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.metadata.replaced_nodes import NodeRunsError

@@ -4,7 +4,7 @@ import attrs
 import trio
 
 import geolog
-from geolog.client.bounds import Bound
+from geolog.client.reading.bounds import Bound
 from sim.world.calls import STREAM, Calls
 from sim.world.history import Found, Truncation
 from sim.world.process import Process

@@ -16,7 +16,7 @@ import trio
 
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
-from geolog.client.partition_config import PartitionConfig
+from geolog.client.streams.partition_config import PartitionConfig
 from geolog.metadata.memory import MemoryStore, open_memory_store
 from geolog.protocol.ids import InstanceId
 from regions.storage.node import StorageNode, open_storage_node

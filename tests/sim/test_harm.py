@@ -5,8 +5,8 @@ from random import Random
 import trio
 
 import geolog
-from geolog.client.repair import RepairReport
-from geolog.client.verification import VerifyReport
+from geolog.client.reading.verification import VerifyReport
+from geolog.client.upkeep.repair import RepairReport
 from regions.protocol.records import DATA_OFFSET, FileHeader, Kind, RecordCodec, file_id_of
 from regions.protocol.scan import JournalWalk
 from sim.memory_disk import MemoryDisk

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 import geolog
-from geolog.client.bounds import Bound
+from geolog.client.reading.bounds import Bound
 from geolog.protocol.ids import DLSN
 from sim.world.history import Append, Ending, Found, History, Missing, Read, Truncation
 from sim.world.history_laws import breaches

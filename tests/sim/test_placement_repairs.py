@@ -10,8 +10,8 @@ import pytest
 import trio
 
 import geolog
-from geolog.client.placement_moves import FragmentMove
-from geolog.client.placement_repair import PlacementRepairer
+from geolog.client.placement.placement_moves import FragmentMove
+from geolog.client.placement.placement_repair import PlacementRepairer
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.protocol.placement_plan import RepairAims
 from sim.planted.hunt import options_of_hunt

@@ -3,13 +3,13 @@
 import attrs
 
 from geolog.cli.placementtable import PlacementTable, move_line, totals_line
-from geolog.client.placement_description import (
+from geolog.client.placement.placement_description import (
     FragmentPlacement,
     NodePlace,
     PlacedMember,
     PlacementTotals,
 )
-from geolog.client.placement_moves import FragmentMove, SlotMove
+from geolog.client.placement.placement_moves import FragmentMove, SlotMove
 
 
 def places(**counts: int) -> dict[str, list[NodePlace]]:

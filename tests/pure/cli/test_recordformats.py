@@ -17,7 +17,7 @@ from geolog.cli.recordformats import (
     record_document,
     value_formatter,
 )
-from geolog.client.record import Record, RecordBatch
+from geolog.client.reading.record import Record, RecordBatch
 from geolog.wire.batch import open_batch, seal_batch
 from topology.errors import InvalidArgumentError, TooLargeError
 

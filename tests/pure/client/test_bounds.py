@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.client.bounds import (
+from geolog.client.reading.bounds import (
     EARLIEST,
     LATEST,
     AtDlsn,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from geolog.client.descriptions import HealthReport, PlacementHealth
-from geolog.client.health import ClusterState, StreamState, judge
+from geolog.client.streams.descriptions import HealthReport, PlacementHealth
+from geolog.client.upkeep.health import ClusterState, StreamState, judge
 from geolog.metadata.nodes import NodeRecord, NodeState
 from geolog.metadata.replaced_nodes import ReplacedNode
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId

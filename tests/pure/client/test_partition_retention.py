@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.partition_metadata import PartitionMetadata
-from geolog.client.partition_retention import PartitionRetention
+from geolog.client.owning.partition_retention import PartitionRetention
+from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.documents import seal_document

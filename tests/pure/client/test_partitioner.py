@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from geolog.client.partitioner import (
+from geolog.client.writing.partitioner import (
     STICK_BYTES,
     NamedPartitioner,
     Partitioner,

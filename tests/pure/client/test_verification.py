@@ -6,7 +6,12 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from geolog.client.verification import Extent, LatestLedger, StreamVerifier, VerifyReport
+from geolog.client.reading.verification import (
+    Extent,
+    LatestLedger,
+    StreamVerifier,
+    VerifyReport,
+)
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member

@@ -9,11 +9,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.batch_in_flight import BatchTerms
-from geolog.client.partitioner import partition_of_key
-from geolog.client.writer import Writer, open_linger
-from geolog.client.writer_lane import WriterConfig
-from geolog.client.writer_pending import Pending
+from geolog.client.owning.batch_in_flight import BatchTerms
+from geolog.client.writing.partitioner import partition_of_key
+from geolog.client.writing.writer import Writer, open_linger
+from geolog.client.writing.writer_lane import WriterConfig
+from geolog.client.writing.writer_pending import Pending
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, StreamName

@@ -9,8 +9,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import geolog
 from geolog.client.log import Log
-from geolog.client.record_fields import RecordFields
-from geolog.client.writer import Writer
+from geolog.client.writing.record_fields import RecordFields
+from geolog.client.writing.writer import Writer
 from geolog.portal.errors import ClosedError
 from geolog.portal.inlet import Append, Inlet
 from geolog.portal.outlet import Outlet

@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.verification import VerifyReport
+from geolog.client.reading.verification import VerifyReport
 from geolog.metadata.memory import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from sim.memory_transport import Latency

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.client.scan import ReaderConfig
+from geolog.client.reading.scan import ReaderConfig
 from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of
 
 CONFIG = LogConfig(reader=ReaderConfig(stall_timeout_s=5.0))

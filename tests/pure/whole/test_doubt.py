@@ -3,9 +3,9 @@
 import trio
 from trio.testing import MockClock
 
-from geolog.client.doubt import DoubtReport, settle_doubts
-from geolog.client.node_description import describe_node
-from geolog.client.repair import LedgerRepairer
+from geolog.client.upkeep.doubt import DoubtReport, settle_doubts
+from geolog.client.upkeep.node_description import describe_node
+from geolog.client.upkeep.repair import LedgerRepairer
 from geolog.ledger.copier import Copier
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_recovery import recover_ledger

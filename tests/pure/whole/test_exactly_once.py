@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.pipeline import REPEATS_MAX, Pipeline
+from geolog.client.writing.pipeline import REPEATS_MAX, Pipeline
 from tests.pure.whole.clusters import (
     STREAM,
     append_each,

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.client.tail import TailFinder
+from geolog.client.reading.tail import TailFinder
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.stream_state import PartitionName, StreamName

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.client.scan import ReaderConfig
+from geolog.client.reading.scan import ReaderConfig
 from tests.pure.whole.clusters import STREAM, World, append_each, numbered, open_world
 
 RECORDS_EACH = 4

@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.partition_metadata import PartitionMetadata
-from geolog.client.stream_catalog import StreamCatalog
+from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.client.region_switches import RegionSwitches
+from geolog.client.placement.region_switches import RegionSwitches
 from geolog.ledger.node_pool import PoolConfig
 from geolog.ledger.placement_config import PlacementConfig
 from geolog.metadata.placement_switches import change_switches

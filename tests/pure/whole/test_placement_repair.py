@@ -8,9 +8,9 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from geolog.client.placement_description import FragmentPlacement, PlacementLook
-from geolog.client.placement_moves import FragmentMove, PlacementRepairReport
-from geolog.client.placement_repair import PlacementRepairer
+from geolog.client.placement.placement_description import FragmentPlacement, PlacementLook
+from geolog.client.placement.placement_moves import FragmentMove, PlacementRepairReport
+from geolog.client.placement.placement_repair import PlacementRepairer
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.placement_switches import change_switches

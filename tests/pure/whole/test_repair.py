@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.repair import LedgerRepairer, RepairReport
+from geolog.client.upkeep.repair import LedgerRepairer, RepairReport
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.ledger.rate_limit import RateLimit

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.ledger_description import describe_ledger
-from geolog.client.repair import LedgerRepairer
-from geolog.client.replacement import NodeReplacer, ReplaceReport
+from geolog.client.upkeep.ledger_description import describe_ledger
+from geolog.client.upkeep.repair import LedgerRepairer
+from geolog.client.upkeep.replacement import NodeReplacer, ReplaceReport
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.paths import ClusterPaths

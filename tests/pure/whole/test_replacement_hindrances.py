@@ -4,11 +4,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.ledger_description import describe_ledger
-from geolog.client.ledger_entries import ledger_end, read_entries, values_of
-from geolog.client.node_description import describe_node
-from geolog.client.preflight import preflight
-from geolog.client.replacement import NodeReplacer, ReplaceReport, ReplaceTold
+from geolog.client.upkeep.ledger_description import describe_ledger
+from geolog.client.upkeep.ledger_entries import ledger_end, read_entries, values_of
+from geolog.client.upkeep.node_description import describe_node
+from geolog.client.upkeep.preflight import preflight
+from geolog.client.upkeep.replacement import NodeReplacer, ReplaceReport, ReplaceTold
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import (
     LedgerMetadata,

@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.place_search import PlaceSearch
-from geolog.client.scan import PartitionScan
+from geolog.client.reading.place_search import PlaceSearch
+from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.stream_state import PartitionName, StreamName

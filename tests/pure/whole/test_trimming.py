@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.record import GapReason
+from geolog.client.reading.record import GapReason
 from tests.pure.whole.clusters import (
     STREAM,
     World,

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.client.partition_config import PartitionConfig
+from geolog.client.streams.partition_config import PartitionConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.paths import ClusterPaths

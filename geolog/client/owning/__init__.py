@@ -1,0 +1,1 @@
+"""Owning a partition: taking it over, batches in order, the next ledger, trimming."""

@@ -1,0 +1,228 @@
+"""Where a partition's next ledger comes from, and where its last one goes.
+
+Nodes are chosen, the record is made, the members are made ready: then a ledger is one multi
+from being written. One that is done with is watched for a moment more, to see whether all of
+its copies arrive.
+"""
+
+import random
+from collections.abc import Collection
+from contextlib import suppress
+
+import attrs
+import trio
+
+from geolog.client.streams.partition_config import PartitionConfig
+from geolog.ledger.cluster_nodes import ClusterSeen
+from geolog.ledger.ensemble_keeper import EnsembleKeeper
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.ledger.ledger_writer import LedgerListener, LedgerWriter
+from geolog.ledger.node_pool import NodePool
+from geolog.ledger.replacement_finder import ReplacementFinder
+from geolog.metadata.repair_queue import RepairReason
+from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
+from geolog.protocol.ledger_state import Fragment
+from geolog.protocol.stream_state import PartitionName, StreamRecord
+from topology.errors import GeologError, NotEnoughNodesError
+from topology.policy import Placement, PlacementRequest
+from topology.stream_policy import policy_of
+from topology.switches import PlacementSwitches
+from topology.window_rule import Adherence
+
+_DISCARD_S = 2.0
+"""How long forgetting a ledger may take; if metadata is away it stays, and harms nobody."""
+
+
+@attrs.frozen
+class PreparedLedger:
+    """A ledger that is ALLOCATED and known to its members: one multi from being written."""
+
+    ledger: VersionedLedger
+    writer: LedgerWriter
+    adherence: Adherence
+    made_s: float
+
+    @property
+    def age_s(self) -> float:
+        """For how long it has waited to be used."""
+        return trio.current_time() - self.made_s
+
+
+class LedgerSource:
+    """Makes ledgers for one partition."""
+
+    def __init__(
+        self,
+        name: PartitionName,
+        stream: StreamRecord,
+        *,
+        ledgers: LedgerMetadata,
+        pool: NodePool,
+        region: str | None,
+        rng: random.Random,
+        nursery: trio.Nursery,
+        config: PartitionConfig,
+        wants_received: bool = False,
+    ) -> None:
+        self._name = name
+        self._quorum = stream.quorum
+        self._terms = stream.placement
+        self._ledgers = ledgers
+        self._pool = pool
+        self._region = region
+        self._rng = rng
+        self._nursery = nursery
+        self._config = config
+        self._wants_received = wants_received
+        self._writers: list[LedgerWriter] = []
+        self._finder = ReplacementFinder(
+            pool, region=region, rng=rng, patience_s=2 * config.member_patience_s
+        )
+
+    def close(self) -> None:
+        """Close all writers of ledgers that were made here."""
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+    def keeper(self, ledger: VersionedLedger, writer: LedgerWriter) -> EnsembleKeeper:
+        """Who keeps a ledger that was made here writable, from when it is OPEN."""
+        return EnsembleKeeper(
+            ledger,
+            writer,
+            ledgers=self._ledgers,
+            finder=self._finder,
+            add_timeout_s=self._config.add_timeout_s,
+            member_away_s=self._config.better_ledger_s,
+            patience_s=self._config.member_patience_s,
+        )
+
+    async def prepare(
+        self, listener: LedgerListener, *, avoid: Collection[InstanceId] = ()
+    ) -> PreparedLedger:
+        """Make the next ledger; members in `avoid`, or out of reach, only if there is no other.
+
+        NotEnoughNodesError when no ensemble can be placed, or too few of it answer.
+        """
+        seen = await self._pool.nodes.look(self._region)
+        avoided = {*avoid, *self._finder.avoided()}
+        try:
+            placement = self._place(seen, avoided)
+        except NotEnoughNodesError:
+            if not avoided:
+                raise
+            placement = self._place(seen, ())
+        return await self._prepare_at(placement, seen, listener)
+
+    async def prepare_first(self, listener: LedgerListener) -> PreparedLedger:
+        """Make the first ledger of an owner, who does not know yet which nodes are away.
+
+        It is tried again as long as that tells of nodes that are better avoided.
+        """
+        while True:
+            avoided = self._finder.avoided()
+            try:
+                return await self.prepare(listener)
+            except NotEnoughNodesError:
+                if self._finder.avoided() <= avoided:
+                    raise
+
+    async def prepare_better(
+        self, listener: LedgerListener, *, than: Fragment, avoid: Collection[InstanceId]
+    ) -> PreparedLedger | None:
+        """Make the next ledger if one fits that is placed better, with all members up.
+
+        That is one that adheres strictly, or one of no forbidden region instead of one with
+        such. None when there is none without the members in `avoid` and those out of reach.
+        """
+        seen = await self._pool.nodes.look(self._region)
+        try:
+            placement = self._place(seen, {*avoid, *self._pool.unreachable()})
+        except NotEnoughNodesError:
+            return None
+        if placement.adherence is not Adherence.STRICT and not self.is_forbidden(than):
+            return None
+        prepared = await self._prepare_at(placement, seen, listener)
+        if prepared.writer.instances_missing():
+            await self.discard(prepared)
+            return None
+        return prepared
+
+    def is_forbidden(self, fragment: Fragment) -> bool:
+        """Whether a member of the ensemble stands in a region where nothing new is placed."""
+        forbidden = self._pool.nodes.switches.forbidden_regions
+        return any(member.location.region in forbidden for member in fragment.ensemble)
+
+    @property
+    def switches(self) -> PlacementSwitches:
+        """What is forbidden now."""
+        return self._pool.nodes.switches
+
+    async def _prepare_at(
+        self,
+        placement: Placement,
+        seen: ClusterSeen,
+        listener: LedgerListener,
+    ) -> PreparedLedger:
+        members = tuple(seen.member(node) for node in placement.nodes)
+        ledger = await self._ledgers.allocate(
+            self._quorum,
+            Fragment(EntryId(0), members),
+            stream=str(self._name),
+            placement=self._terms,
+        )
+        writer = LedgerWriter(
+            self._pool,
+            ledger.record,
+            listener,
+            nursery=self._nursery,
+            lac=NO_ENTRY,
+            wants_received=self._wants_received,
+        )
+        self._writers = [one for one in self._writers if not one.is_closed] + [writer]
+        prepared = PreparedLedger(
+            ledger, writer, placement.adherence, made_s=trio.current_time()
+        )
+        try:
+            await writer.open(patience_s=self._config.member_patience_s)
+        except GeologError:
+            self._finder.avoid(writer.instances_missing())
+            await self.discard(prepared)
+            raise
+        return prepared
+
+    async def discard(self, prepared: PreparedLedger) -> None:
+        """Forget a ledger that will not be activated: tried again and again, they add up."""
+        prepared.writer.close()
+        with trio.move_on_after(_DISCARD_S), suppress(GeologError):
+            await self._ledgers.forget(prepared.ledger)
+
+    def discard_soon(self, prepared: PreparedLedger) -> None:
+        """The same, without waiting for it."""
+        prepared.writer.close()
+        self._nursery.start_soon(self.discard, prepared)
+
+    async def retire(self, writer: LedgerWriter, last_entry: EntryId) -> None:
+        """See whether all copies arrive of a ledger that was CLOSED; if not, that is noted."""
+        try:
+            await writer.wait_copies(last_entry, patience_s=self._config.copies_patience_s)
+        finally:
+            writer.close()
+            if writer.copies_missing(last_entry):
+                self._ledgers.report_nowait(writer.record.ledger, RepairReason.COPIES_MISSING)
+
+    def retire_soon(self, writer: LedgerWriter, last_entry: EntryId) -> None:
+        """The same, without waiting for it."""
+        self._nursery.start_soon(self.retire, writer, last_entry)
+
+    def _place(self, seen: ClusterSeen, avoided: Collection[InstanceId]) -> Placement:
+        quorum = self._quorum
+        request = PlacementRequest(
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            exclude=seen.excluded(avoided),
+            now_s=seen.now_s,
+        )
+        policy = policy_of(self._terms, quorum, seen.place)
+        return policy.new_ensemble(seen.members, request, self._rng)

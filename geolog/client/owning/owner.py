@@ -1,0 +1,125 @@
+"""Owning partitions while a block lasts: take them over, write them, show who lives, leave."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+
+from geolog.background import all_of, open_background
+from geolog.client.owning.ledger_source import LedgerSource
+from geolog.client.owning.partition_writer import PartitionWriter
+from geolog.client.owning.takeover import Succession
+from geolog.client.streams.partition_config import PartitionConfig
+from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.metadata.seam import Metadata, SessionState
+from geolog.protocol.stream_state import PartitionName, StreamRecord
+from topology.errors import GeologError
+
+_SESSION_LOOK_S = 1.0
+
+
+@asynccontextmanager
+async def open_partition_writers(
+    stream: StreamRecord,
+    number: int | None,
+    *,
+    who: str,
+    catalog: StreamCatalog,
+    succession: Succession,
+    metadata: Metadata,
+    config: PartitionConfig,
+    wants_received: bool,
+    now_us: Callable[[], int],
+    on_progress: Callable[[PartitionName], None],
+) -> AsyncIterator[list[PartitionWriter]]:
+    """Take a stream over, or one partition of it, and write it while the block lasts.
+
+    The whole stream is all partitions that it has once they are taken over: whoever writes it
+    later finds as many, or more.
+    Waits for their predecessors' ledgers to be recovered; the caller bounds that wait.
+    NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without an error
+    leaves the open ledgers CLOSED.
+    """
+    writers: list[PartitionWriter] = []
+    async with open_background() as nursery:
+
+        async def take(name: PartitionName) -> PartitionWriter:
+            writer = PartitionWriter(
+                name,
+                stream,
+                await succession.take_over(name, who),
+                partitions=succession.partitions,
+                source=LedgerSource(
+                    name,
+                    stream,
+                    ledgers=succession.ledgers,
+                    pool=succession.pool,
+                    region=succession.region,
+                    rng=succession.rng,
+                    nursery=nursery,
+                    config=config,
+                    wants_received=wants_received,
+                ),
+                config=config,
+                now_us=now_us,
+                on_progress=partial(on_progress, name),
+                nursery=nursery,
+            )
+            writers.append(writer)
+            await writer.start()
+            return writer
+
+        async def take_all() -> list[PartitionWriter]:
+            taken: list[PartitionWriter] = []
+            latest = stream
+            while len(taken) < latest.partitions:
+                more = latest.partition_names()[len(taken) :]
+                taken += await all_of([partial(take, name) for name in more])
+                latest = await catalog.read_latest(stream.name)
+            return taken
+
+        try:
+            if number is None:
+                in_order = await take_all()
+            else:
+                in_order = [await take(stream.partition(number))]
+            for writer in in_order:
+                nursery.start_soon(writer.run, name=f"owner of {writer.name}")
+            nursery.start_soon(
+                _keep_sessions, metadata, succession.partitions, in_order, config.retry_delay_s
+            )
+            yield in_order
+            for writer in in_order:
+                await writer.wait_idle()
+        finally:
+            with trio.move_on_after(config.close_timeout_s, shield=True):
+                await all_of([writer.leave for writer in writers])
+            for writer in writers:
+                writer.close()
+
+
+async def _keep_sessions(
+    metadata: Metadata,
+    partitions: PartitionMetadata,
+    writers: Sequence[PartitionWriter],
+    retry_delay_s: float,
+) -> None:
+    """After a lost session, show in the next one that these owners live; never returns."""
+    shown_in = dict.fromkeys(writers, metadata.session_id)
+    while True:
+        state = metadata.session_state
+        session = metadata.session_id
+        hidden = [one for one in writers if shown_in[one] != session and not one.is_failed]
+        if state is SessionState.CONNECTED and hidden:
+            try:
+                for writer in hidden:
+                    if await partitions.revive_session(writer.owner):
+                        shown_in[writer] = session
+            except GeologError:
+                pass  # Metadata is away again: it is tried after the pause.
+            await trio.sleep(retry_delay_s)
+            continue
+        with trio.move_on_after(_SESSION_LOOK_S):  # A quick loss and return shows no change.
+            await metadata.wait_state_change(state)

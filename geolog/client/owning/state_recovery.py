@@ -1,0 +1,172 @@
+"""What a partition's log says of its state: found by reading back from its end to a snapshot.
+
+All ledgers of the list must be CLOSED. A snapshot of which parts are missing was never
+finished: it is passed over. Only a partition's first ledger has none at its beginning.
+"""
+
+from collections.abc import AsyncIterator
+
+import attrs
+
+from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
+from geolog.ledger.ledger_stream import LedgerStream
+from geolog.protocol.ids import EntryId, Sequence
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.partition_state import PartitionState, WrittenBatch
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.wire.batch import Batch, Columns
+from geolog.wire.entry import EntryHeader, EntryKind
+from geolog.wire.snapshot import open_snapshot, snapshot_part
+from topology.errors import DamagedBytesError
+
+_RUN_ENTRIES_MIN = 2
+_RUN_ENTRIES_MAX = 256
+"""Entries that are read at a time, on the way back: few at first, as a snapshot may be last."""
+
+
+@attrs.frozen
+class _Fact:
+    """What matters of one entry."""
+
+    header: EntryHeader
+    transaction_id: int | None
+    """The highest, if a record of it has one."""
+    snapshot: Batch | None
+    """Of a control entry: its batch."""
+
+
+async def recovered_state(
+    name: PartitionName,
+    *,
+    last_segment: int,
+    partitions: PartitionMetadata,
+    ledgers: LedgerMetadata,
+    reader: LedgerReader,
+) -> PartitionState:
+    """The state at the end of a segment; all up to it are CLOSED. The caller bounds the wait.
+
+    DamagedBytesError when the log is not what an owner writes.
+    """
+    later: list[_Fact] = []
+    numbers = await partitions.segment_numbers(name)
+    for number in reversed([one for one in numbers if one <= last_segment]):
+        for listed in await partitions.segments_at(name, [number]):
+            segment = listed.record
+            ledger = (await ledgers.read_latest(segment.ledger)).record
+            state, facts = await _state_in(segment, ledger, reader)
+            later = facts + later
+            if state is not None:
+                return _after(state, later)
+    if later and later[0].header.first_sequence > 0:
+        raise DamagedBytesError(
+            f"{name}: segment {later[0].header.segment} begins without a snapshot, and what"
+            " came before it is gone"
+        )
+    return _after(PartitionState(), later)
+
+
+async def _state_in(
+    segment: SegmentRecord, ledger: LedgerRecord, reader: LedgerReader
+) -> tuple[PartitionState | None, list[_Fact]]:
+    """The state by the last snapshot in the ledger, if it has one; and what stands after it."""
+    assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
+    facts: list[_Fact] = []
+    end, run_entries = ledger.last_entry + 1, _RUN_ENTRIES_MIN
+    while end > 0:
+        first = max(0, end - run_entries)
+        run = [
+            _fact_of(fetched)
+            async for fetched in read_run(reader, ledger, EntryId(first), EntryId(end - 1))
+        ]
+        facts = run + facts
+        for place in reversed(range(len(run))):
+            state = _snapshot_at(facts, place)
+            if state is not None:
+                return state, facts[place:]
+        end, run_entries = first, min(2 * run_entries, _RUN_ENTRIES_MAX)
+    if segment.segment == 1 or segment.first_sequence == 0:
+        return PartitionState(), facts
+    return None, facts
+
+
+async def read_run(
+    reader: LedgerReader, ledger: LedgerRecord, first: EntryId, last: EntryId
+) -> AsyncIterator[FetchedEntry]:
+    """Entries `first` to `last` of a CLOSED ledger, one after the other."""
+    with LedgerStream(reader, ledger, first, last) as stream:
+        while stream.entry_next <= last:
+            for fetched in await stream.read():
+                yield fetched
+
+
+def _fact_of(fetched: FetchedEntry) -> _Fact:
+    header = fetched.decoded.header
+    if header.kind is EntryKind.CONTROL:
+        return _Fact(header, None, fetched.decoded.open(0))
+    return _Fact(header, _highest_transaction_id(fetched), None)
+
+
+def _highest_transaction_id(fetched: FetchedEntry) -> int | None:
+    for index in reversed(range(len(fetched.decoded.header.lines))):
+        if Columns.TRANSACTION_IDS not in fetched.decoded.columns(index):
+            continue
+        batch = fetched.decoded.open(index)
+        for row in reversed(range(len(batch))):
+            found = batch.transaction_id(row)
+            if found is not None:
+                return found
+    return None
+
+
+def _snapshot_at(facts: list[_Fact], place: int) -> PartitionState | None:
+    """The snapshot that begins at this place, if one does, and is whole."""
+    first = facts[place].snapshot
+    if first is None:
+        return None
+    part, parts = snapshot_part(first)
+    batches = [one.snapshot for one in facts[place : place + parts]]
+    if part != 0 or len(batches) < parts or None in batches:
+        return None
+    header = facts[place].header
+    return open_snapshot(
+        [one for one in batches if one is not None],
+        sequence_next=Sequence(header.first_sequence),
+        append_time_us=header.append_time_us,
+    )
+
+
+def _after(state: PartitionState, facts: list[_Fact]) -> PartitionState:
+    """The state after these entries as well."""
+    for fact in facts:
+        if fact.snapshot is not None:
+            continue
+        header = fact.header
+        state.on_entry(
+            next_sequence=Sequence(header.next_sequence),
+            append_time_us=header.append_time_us,
+            transaction_id=fact.transaction_id,
+        )
+        slot = 0
+        for line in header.lines:
+            if line.writer is not None:
+                batch = WrittenBatch(
+                    seq=line.writer.seq,
+                    record_count=line.record_count,
+                    segment=header.segment,
+                    entry=header.entry,
+                    slot=slot,
+                    first_sequence=Sequence(header.first_sequence + slot),
+                    header_crc=line.header_crc,
+                    body_crc=line.body_crc,
+                )
+                state.on_batch(
+                    line.writer.writer_id,
+                    line.writer.epoch,
+                    batch,
+                    header.append_time_us,
+                    partitions=line.writer.partitions,
+                )
+            slot += line.record_count
+    return state

@@ -1,0 +1,94 @@
+"""Going over the segments of streams with the ledgers under them, a few at a time.
+
+A stream may have a hundred thousand segments: their numbers are kept, and records only of the
+few that are looked at.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from geolog.client.cluster_access import ClusterAccess
+from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, parse_target
+from topology.errors import NoSuchStreamError
+
+AT_A_TIME = 64
+"""Segments whose records are read together."""
+
+
+@attrs.frozen
+class PlacedSegment:
+    """One segment of a stream, and the ledger under it."""
+
+    partition: PartitionName
+    segment: SegmentRecord
+    ledger: LedgerRecord
+
+
+@attrs.frozen
+class _Listed:
+    partition: PartitionName
+    numbers: Sequence[int]
+
+
+@attrs.define
+class PlacementWalk:
+    """All segments that were listed when it was begun; those that went since are left out."""
+
+    _access: ClusterAccess
+    _listed: Sequence[_Listed]
+    _chunks: Iterator[tuple[PartitionName, Sequence[int]]] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._chunks = (
+            (one.partition, one.numbers[start : start + AT_A_TIME])
+            for one in self._listed
+            for start in range(0, len(one.numbers), AT_A_TIME)
+        )
+
+    @classmethod
+    async def begin(cls, access: ClusterAccess, target: str | None) -> "PlacementWalk":
+        """Of a stream, or of one partition (`NAME#P`), or of all streams. NoSuchStreamError."""
+        listed = [
+            _Listed(partition, await access.partitions.segment_numbers(partition))
+            for partition in await _partitions(access, target)
+        ]
+        return cls(access, listed)
+
+    @property
+    def segments_count(self) -> int:
+        """How many were listed."""
+        return sum(len(one.numbers) for one in self._listed)
+
+    async def next_batch(self) -> list[PlacedSegment] | None:
+        """The next segments in order, at most `AT_A_TIME`; None when all were given."""
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            return None
+        access, (partition, numbers) = self._access, chunk
+        segments = [
+            one.record for one in await access.partitions.segments_at(partition, numbers)
+        ]
+        ledgers = await access.catalog.records_of([one.ledger for one in segments])
+        return [
+            PlacedSegment(partition, segment, ledger)
+            for segment, ledger in zip(segments, ledgers, strict=True)
+            if ledger is not None
+        ]
+
+
+async def _partitions(access: ClusterAccess, target: str | None) -> list[PartitionName]:
+    catalog = StreamCatalog(access.metadata, access.paths)
+    if target is not None:
+        name, number = parse_target(target)
+        record = await catalog.read_latest(name)
+        return record.partition_names() if number is None else [record.partition(number)]
+    found = []
+    for name in await catalog.names():
+        try:
+            found += (await catalog.read(name)).partition_names()
+        except NoSuchStreamError:
+            continue  # It was deleted since it was listed.
+    return found

@@ -1,0 +1,228 @@
+"""The regions of a cluster, and the switches that keep new entries out of one.
+
+What lies in a forbidden region stays and is read; nothing new is placed there. Writers follow
+without being started again: what they open from then on avoids it, and open ledgers leave it
+where the other regions hold an ensemble.
+"""
+
+import difflib
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from geolog.client.cluster_access import ClusterAccess
+from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
+from geolog.metadata.placement_switches import change_switches, read_switches
+from geolog.protocol.stream_state import StreamRecord
+from topology.errors import GeologError, NotFoundError
+from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.policy import PlacementRequest
+from topology.quorum import QuorumConfig
+from topology.stream_policy import (
+    DEFAULT_LOCATION,
+    PlacementPlace,
+    PlacementTerms,
+    PolicyKind,
+    policy_of,
+)
+from topology.switches import PlacementSwitches
+from topology.window_rule import Adherence
+
+
+@attrs.frozen(kw_only=True)
+class RegionDescription:
+    """One region: its nodes by state, and whether something new is placed in it."""
+
+    region: str
+    placement: str
+    """allowed or forbidden."""
+    nodes: int
+    """Nodes that ever joined, but for those that were given up."""
+    writable: int
+    readonly: int
+    down: int
+    racks: int
+    """Racks of nodes that are up."""
+    free_bytes: int
+    """What the nodes that are up last told of the space left on them, together."""
+
+
+@attrs.frozen(kw_only=True)
+class RegionChange:
+    """What forbidding or allowing placement came to."""
+
+    region: str
+    placement: str
+    is_changed: bool
+    streams_without_place: list[str]
+    """Streams for which no new ledger can be placed now, with the nodes that are up."""
+    streams_less_safe: list[str]
+    """Streams whose new ledgers do not adhere strictly to their policies now: mostly, nothing
+    could be written to them without another region."""
+
+
+class RegionSwitches:
+    """Looks at the regions of one cluster, and turns their switches."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
+        self._catalog = StreamCatalog(access.metadata, access.paths)
+
+    async def regions(self) -> list[RegionDescription]:
+        """All regions that a node ever joined in, and those that are forbidden."""
+        access = self._access
+        known = await self._known()
+        live = {one.instance: one for one in await self._live()}
+        switches = await read_switches(access.metadata, access.cluster)
+        names = {one.location.region for one in [*known, *live.values()]}
+        nodes = {one.instance: live.get(one.instance, one) for one in [*known, *live.values()]}
+        return [
+            _described(
+                region,
+                [one for one in nodes.values() if one.location.region == region],
+                live.keys(),
+                is_forbidden=region in switches.forbidden_regions,
+            )
+            for region in sorted(names | switches.forbidden_regions)
+        ]
+
+    async def streams_lost_by(self, region: str) -> list[str]:
+        """Streams for which a ledger can be placed now, and could not without the region.
+
+        NotFoundError, with the nearest name, if there is no such region.
+        """
+        known = await self._known_regions()
+        _check_known(region, known)
+        switches = await self._switches()
+        lost = await self._streams(switches.forbidding(region, known), Adherence.FAIL)
+        before = set(await self._streams(switches, Adherence.FAIL))
+        return [name for name in lost if name not in before]
+
+    async def forbid(self, region: str) -> RegionChange:
+        """Place nothing new in this region. NotFoundError, with the nearest name."""
+        known = await self._known_regions()
+        _check_known(region, known)
+        before = await self._switches()
+        after = await change_switches(
+            self._access.metadata,
+            self._access.cluster,
+            lambda switches: switches.forbidding(region, known),
+        )
+        return await self._told(region, before, after)
+
+    async def allow(self, region: str) -> RegionChange:
+        """Place in this region again. NotFoundError if neither it nor its switch is there."""
+        before = await self._switches()
+        _check_known(region, await self._known_regions() | before.forbidden_regions)
+        after = await change_switches(
+            self._access.metadata,
+            self._access.cluster,
+            lambda switches: switches.allowing(region),
+        )
+        return await self._told(region, before, after)
+
+    async def _told(
+        self, region: str, before: PlacementSwitches, after: PlacementSwitches
+    ) -> RegionChange:
+        is_forbidden = region in after.forbidden_regions
+        return RegionChange(
+            region=region,
+            placement="forbidden" if is_forbidden else "allowed",
+            is_changed=is_forbidden is not (region in before.forbidden_regions),
+            streams_without_place=await self._streams(after, Adherence.FAIL),
+            streams_less_safe=await self._streams(after, Adherence.SOFT),
+        )
+
+    async def _switches(self) -> PlacementSwitches:
+        metadata, cluster = self._access.metadata, self._access.cluster
+        await metadata.sync(self._access.paths.placement_switches)
+        return await read_switches(metadata, cluster)
+
+    async def _live(self) -> list[NodeRecord]:
+        nodes = self._access.pool.nodes
+        live = await list_live_nodes(self._access.metadata, self._access.cluster)
+        return await nodes.resolved(live)
+
+    async def _known(self) -> list[NodeRecord]:
+        nodes = self._access.pool.nodes
+        known = await list_known_nodes(self._access.metadata, self._access.cluster)
+        return await nodes.resolved(known)
+
+    async def _known_regions(self) -> frozenset[str]:
+        return frozenset(one.location.region for one in await self._known())
+
+    async def _streams(self, switches: PlacementSwitches, wanted: Adherence) -> list[str]:
+        """Streams whose new ledgers would adhere so; FAIL where none can be placed."""
+        live = await self._live()
+        judged: dict[tuple[PlacementTerms, QuorumConfig], Adherence] = {}
+        found = []
+        for name in await self._catalog.names():
+            stream = await self._catalog.read(name)
+            shape = stream.placement, stream.quorum
+            if shape not in judged:
+                judged[shape] = _adherence(stream, live, switches)
+            if judged[shape] is wanted and not stream.is_sealed:
+                found.append(str(name))
+        return found
+
+
+def _adherence(
+    stream: StreamRecord, live: Sequence[NodeRecord], switches: PlacementSwitches
+) -> Adherence:
+    """How well a new ledger adheres on the nodes that are up, wherever its writer stands.
+
+    FAIL if it cannot be placed; what is placed as well as can be, though it fails, is SOFT.
+    """
+    members = Membership.of(
+        MembershipConfig(default_location=DEFAULT_LOCATION),
+        [
+            Member(node=one.instance, location=one.location, state=NodeState.WRITABLE)
+            for one in live
+            if one.is_writable
+        ],
+    )
+    if stream.placement.policy is PolicyKind.LOCAL_NODE:
+        is_any = bool(members.writable.regions.keys() - switches.forbidden_regions)
+        return Adherence.STRICT if is_any else Adherence.FAIL
+    place = PlacementPlace(forbidden_regions=switches.forbidden_regions)
+    request = PlacementRequest(
+        ensemble_size=stream.quorum.ensemble_size,
+        write_quorum=stream.quorum.write_quorum,
+        ack_quorum=stream.quorum.ack_quorum,
+        exclude=place.excluded(members),
+    )
+    policy = policy_of(stream.placement, stream.quorum, place)
+    try:  # Which one it is does not matter.
+        found = policy.new_ensemble(members, request, random.Random(0)).adherence
+    except GeologError:
+        return Adherence.FAIL
+    return Adherence.STRICT if found is Adherence.STRICT else Adherence.SOFT
+
+
+def _described(
+    region: str, nodes: Sequence[NodeRecord], live: Iterable[str], *, is_forbidden: bool
+) -> RegionDescription:
+    up = set(live)
+    states = Counter(one.state.value if one.instance in up else "down" for one in nodes)
+    running = [one for one in nodes if one.instance in up]
+    return RegionDescription(
+        region=region,
+        placement="forbidden" if is_forbidden else "allowed",
+        nodes=len(nodes),
+        writable=states["writable"],
+        readonly=states["readonly"],
+        down=states["down"],
+        racks=len({one.location.rack for one in running}),
+        free_bytes=sum(one.free_bytes for one in running),
+    )
+
+
+def _check_known(region: str, known: frozenset[str]) -> None:
+    if region in known:
+        return
+    nearest = difflib.get_close_matches(region, sorted(known), 1, 0.0)
+    hint = f"the nearest is {nearest[0]!r}" if nearest else "no node ever joined"
+    raise NotFoundError(f"there is no region {region!r} in this cluster: {hint}")

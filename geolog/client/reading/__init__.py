@@ -1,0 +1,1 @@
+"""Reading a stream: from where, its segments one after another, its tail, verification."""

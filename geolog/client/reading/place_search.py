@@ -1,0 +1,201 @@
+"""Where in a partition a bound lies.
+
+A place is found by the records of the segments first, then by the headers of entries, always by
+halves: nothing is scanned.
+"""
+
+from collections.abc import Callable
+
+import attrs
+
+from geolog.client.reading.bounds import (
+    AtDlsn,
+    AtSequence,
+    AtTime,
+    AtTransaction,
+    Bound,
+    Earliest,
+    LastRecords,
+    Latest,
+)
+from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until
+from geolog.client.reading.scan import PartitionScan
+from geolog.client.reading.tail import PartitionEnd
+from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.protocol.ids import DLSN, EntryId
+from geolog.protocol.stream_state import HOME_EPOCH, SegmentRecord
+from geolog.wire.batch import Columns
+from geolog.wire.entry import Entry, EntryKind
+from topology.errors import InvalidArgumentError
+
+
+class PlaceSearch:
+    """Finds places in the partition of a scan."""
+
+    def __init__(self, scan: PartitionScan) -> None:
+        self._scan = scan
+
+    def __repr__(self) -> str:
+        return f"PlaceSearch({self._scan.name})"
+
+    async def locate(self, start: Bound, end: PartitionEnd | None) -> Begin:
+        """Turn a bound into a place to begin at.
+
+        What is trimmed while it is looked at may be gone: then it is sought in what is there.
+        """
+        await self._scan.refresh()
+        while True:
+            first = self._scan.segments.next_from(1)
+            try:
+                return await self._located(start, end)
+            except NoSuchLedgerError:
+                await self._scan.refresh()
+                if self._scan.segments.next_from(1) == first:
+                    raise
+
+    async def _located(self, start: Bound, end: PartitionEnd | None) -> Begin:
+        if end is None and isinstance(start, Latest | LastRecords):
+            end = await self._scan.end()
+        match start:
+            case Latest():
+                assert end is not None
+                return Begin(end.segment, end.entry, end.sequence)
+            case LastRecords(count):
+                assert end is not None
+                return await self.at_sequence(
+                    max(await self._scan.trim(), end.sequence - count)
+                )
+            case AtTime(time_us):
+                return await self._not_before_trim(await self._at_time(time_us))
+            case AtTransaction(transaction_id):
+                return await self._not_before_trim(await self._at_transaction(transaction_id))
+            case Earliest():
+                return await self.at_sequence(await self._scan.trim())
+            case AtSequence(sequence, home_epoch):
+                self._check_home_epoch(home_epoch)
+                return await self._from_sequence(sequence, await self._scan.trim())
+            case AtDlsn(dlsn):
+                return await self._at_dlsn(dlsn)
+
+    async def _from_sequence(self, sequence: int, trim: int) -> Begin:
+        if sequence >= trim:
+            return await self.at_sequence(sequence)
+        return attrs.evolve(await self.at_sequence(trim), trimmed_from=sequence)
+
+    async def _not_before_trim(self, begin: Begin) -> Begin:
+        return attrs.evolve(begin, sequence=max(begin.sequence, await self._scan.trim()))
+
+    async def _at_dlsn(self, dlsn: DLSN) -> Begin:
+        """The place itself, or where the partition begins if that lies behind it."""
+        trim = await self._scan.trim()
+        first = self._scan.segments.next_from(1)
+        if first is not None and dlsn.segment < first:
+            return attrs.evolve(await self.at_sequence(trim), trimmed_from=UNKNOWN_SEQUENCE)
+        return Begin(dlsn.segment, dlsn.entry, trim, slot=dlsn.slot)
+
+    async def until(self, stop: Bound | None, end: PartitionEnd | None) -> Until:
+        """Turn the bound at which to stop into what records are compared with."""
+        limit = None if end is None else end.sequence
+        match stop:
+            case None:
+                return Until(limit)
+            case Earliest():
+                return Until(0)
+            case Latest():
+                return Until((end or await self._scan.end()).sequence)
+            case LastRecords(count):
+                return Until(max(0, (end or await self._scan.end()).sequence - count))
+            case AtSequence(sequence, home_epoch):
+                self._check_home_epoch(home_epoch)
+                return Until(sequence if limit is None else min(sequence, limit))
+            case AtDlsn(dlsn):
+                return Until(limit, dlsn=dlsn)
+            case AtTime(time_us):
+                return Until(limit, time_us=time_us)
+            case AtTransaction(transaction_id):
+                return Until(limit, transaction_id=transaction_id)
+
+    def _check_home_epoch(self, home_epoch: int) -> None:
+        """A position of an epoch that never was is somebody's mistake, not the start."""
+        if home_epoch != HOME_EPOCH:
+            raise InvalidArgumentError(
+                f"{self._scan.name} has no home epoch {home_epoch}: the one that it has is"
+                f" {HOME_EPOCH}"
+            )
+
+    async def at_sequence(self, sequence: int) -> Begin:
+        """The place of a sequence that was not trimmed."""
+        segment = await self._scan.last_segment(lambda one: one.first_sequence <= sequence)
+        if segment is None:
+            return Begin(sequence=sequence)
+        if segment.first_sequence == sequence:
+            return Begin(segment.segment, 0, sequence)
+        entry = await self._search(segment, lambda one: one.header.first_sequence <= sequence)
+        return Begin(segment.segment, entry, sequence)
+
+    async def _at_time(self, time_us: int) -> Begin:
+        segment = await self._scan.last_segment(lambda one: one.append_time_us_before < time_us)
+        if segment is None:
+            return Begin(time_us=time_us)
+        entry = await self._search(segment, lambda one: one.header.append_time_us < time_us)
+        return Begin(segment.segment, entry, time_us=time_us)
+
+    async def _at_transaction(self, transaction_id: int) -> Begin:
+        def is_before(highest: int | None) -> bool:
+            return highest is None or highest < transaction_id
+
+        segment = await self._scan.last_segment(
+            lambda one: is_before(one.transaction_id_before)
+        )
+        if segment is None:
+            return Begin(transaction_id=transaction_id)
+        entry = await self._search_transaction(segment, transaction_id)
+        return Begin(segment.segment, entry, transaction_id=transaction_id)
+
+    async def _search(self, segment: SegmentRecord, holds: Callable[[Entry], bool]) -> EntryId:
+        """The last entry of which `holds` is true, if it is true of a prefix; else 0."""
+        ledger = (await self._scan.ledger_of(segment)).record
+        low, high = 0, await self._scan.readable_to(segment, ledger) + 1
+        while high - low > 1:
+            middle = EntryId((low + high) // 2)
+            fetched = await self._scan.fetch(ledger, middle)
+            if holds(fetched.decoded):
+                low = middle
+            else:
+                high = middle
+        return EntryId(low)
+
+    async def _search_transaction(self, segment: SegmentRecord, transaction_id: int) -> EntryId:
+        """The last entry with transaction ids that begin below this one; 0 if there is none.
+
+        Entries without any say nothing: then the next one that has some is looked at.
+        """
+        ledger = (await self._scan.ledger_of(segment)).record
+        low, high = 0, await self._scan.readable_to(segment, ledger) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            entry, lowest = middle, None
+            for entry in range(middle, high):
+                fetched = await self._scan.fetch(ledger, EntryId(entry))
+                lowest = lowest_transaction_id(fetched.decoded)
+                if lowest is not None:
+                    break
+            if lowest is None or lowest >= transaction_id:
+                high = middle
+            else:
+                low = entry
+        return EntryId(low)
+
+
+def lowest_transaction_id(entry: Entry) -> int | None:
+    """The first transaction id in the entry, if it has one: the others are not lower."""
+    if entry.header.kind is not EntryKind.DATA:
+        return None
+    for index in range(len(entry.header.lines)):
+        if Columns.TRANSACTION_IDS in entry.columns(index):
+            batch = entry.open(index)
+            for row in range(len(batch)):
+                found = batch.transaction_id(row)
+                if found is not None:
+                    return found
+    return None

@@ -1,0 +1,73 @@
+"""What is wanted of one partition: where reading begins, and where it ends."""
+
+import attrs
+
+from geolog.client.reading.record import RecordBatch
+from geolog.protocol.ids import DLSN
+from geolog.wire.entry import EntryHeader
+
+UNKNOWN_SEQUENCE = -1
+"""Of a record that was trimmed, and is known by another name only."""
+
+
+@attrs.frozen
+class Begin:
+    """Where reading begins, as far as it is known before entries are read."""
+
+    segment: int = 1
+    entry: int = 0
+    sequence: int = 0
+    time_us: int | None = None
+    transaction_id: int | None = None
+    slot: int = 0
+    trimmed_from: int | None = None
+    """The sequence that was asked for, if what is there begins behind it."""
+
+
+@attrs.frozen
+class Until:
+    """Where reading ends: before the first record that reaches any of these."""
+
+    sequence: int | None = None
+    dlsn: DLSN | None = None
+    time_us: int | None = None
+    transaction_id: int | None = None
+
+    def is_before(self, begin: Begin) -> bool:
+        """Whether nothing at all is wanted."""
+        return self.sequence is not None and begin.sequence >= self.sequence
+
+    def is_past(self, header: EntryHeader) -> bool:
+        """Whether nothing behind this entry is wanted."""
+        return (
+            (self.sequence is not None and header.next_sequence >= self.sequence)
+            or (self.time_us is not None and header.append_time_us >= self.time_us)
+            or (self.dlsn is not None and (header.segment, header.entry) >= self._place())
+        )
+
+    def _place(self) -> tuple[int, int]:
+        assert self.dlsn is not None
+        return self.dlsn.segment, self.dlsn.entry
+
+    def end_row(self, batch: RecordBatch) -> int:
+        """The first row of the batch that is not wanted."""
+        end = batch.end_row
+        if self.sequence is not None:
+            end = min(end, self.sequence - batch.first_sequence)
+        if self.time_us is not None and batch.timestamp_us >= self.time_us:
+            end = 0
+        if self.dlsn is not None and (batch.segment, batch.entry) >= self._place():
+            is_there = (batch.segment, batch.entry) == self._place()
+            end = min(end, self.dlsn.slot - batch.first_slot) if is_there else 0
+        if self.transaction_id is not None:
+            end = min(end, row_of_transaction(batch, self.transaction_id))
+        return max(0, end)
+
+
+def row_of_transaction(batch: RecordBatch, transaction_id: int) -> int:
+    """The first row whose transaction id is that or higher; the end if there is none."""
+    for row in range(batch.end_row):
+        found = batch.batch.transaction_id(row)
+        if found is not None and found >= transaction_id:
+            return row
+    return batch.end_row

@@ -1,0 +1,342 @@
+"""Reading a stream in order: a task a partition reads ahead into one bounded channel.
+
+Records of one partition come in order; those of several come as they are there. A bounded read
+ends at the ends that were asked for when it was opened, or fails.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Generic, TypeVar
+
+import attrs
+import trio
+
+from geolog.background import all_of, open_background
+from geolog.client.reading.bounds import (
+    AtDlsn,
+    AtSequence,
+    AtTransaction,
+    Bound,
+    LastRecords,
+    Latest,
+    check_order,
+    wrong_order,
+)
+from geolog.client.reading.place_search import PlaceSearch
+from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until, row_of_transaction
+from geolog.client.reading.record import Gap, GapReason, Record, RecordBatch
+from geolog.client.reading.scan import PartitionScan, ReaderConfig
+from geolog.client.reading.tail import PartitionEnd
+from geolog.client.reading.walk import Chunk, PartitionWalk, TrimmedRun
+from geolog.ledger.ledger_reader import FetchedEntry
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.wire.entry import EntryKind
+from topology.errors import GeologError, InvalidArgumentError, TrimmedError
+
+T = TypeVar("T")
+
+
+@attrs.define
+class _Lane:
+    """What is wanted of one partition, and how far its reading came."""
+
+    name: PartitionName
+    begin: Begin
+    until: Until
+    is_begun: bool = False
+    is_over: bool = False
+    """Whether nothing behind what was given is wanted."""
+    reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Of the task that reads ahead."""
+
+    def gap_of(self, trimmed: TrimmedRun) -> Gap | None:
+        """What was trimmed of what is wanted; what lies before its end is wanted no more."""
+        if self.is_over:
+            return None
+        sequence = max(self.begin.sequence, trimmed.to_sequence)
+        self.begin = attrs.evolve(self.begin, sequence=sequence)
+        end, until = trimmed.to_sequence, self.until.sequence
+        if until is not None:
+            end = min(end, until)
+        if trimmed.from_sequence >= end:
+            return None
+        is_known = trimmed.from_sequence != UNKNOWN_SEQUENCE
+        start = trimmed.from_sequence if is_known else None
+        return Gap(str(self.name.stream), self.name.number, GapReason.TRIMMED, start, end)
+
+    def batches_of(self, segment: SegmentRecord, fetched: FetchedEntry) -> list[RecordBatch]:
+        """The wanted records of an entry."""
+        header = fetched.decoded.header
+        if header.kind is not EntryKind.DATA:
+            return []
+        found = []
+        slot = 0
+        for index, line in enumerate(header.lines):
+            if self.is_over:
+                break
+            batch = RecordBatch(
+                stream=str(self.name.stream),
+                partition=self.name.number,
+                epoch=header.home_epoch,
+                segment=segment.segment,
+                entry=header.entry,
+                first_slot=slot,
+                first_sequence=header.first_sequence + slot,
+                timestamp_us=header.append_time_us,
+                served_region=fetched.served_by.location.region,
+                batch=fetched.decoded.open(index),
+                end_row=line.record_count,
+            )
+            slot += line.record_count
+            cut = self._cut(batch)
+            if len(cut):
+                found.append(cut)
+                self.is_begun = True
+        return found
+
+    def _cut(self, batch: RecordBatch) -> RecordBatch:
+        """Without the rows before the start and behind the end."""
+        begin, first = self.begin, max(0, self.begin.sequence - batch.first_sequence)
+        if (batch.segment, batch.entry) == (begin.segment, begin.entry):
+            first = max(first, begin.slot - batch.first_slot)
+        if begin.time_us is not None and batch.timestamp_us < begin.time_us:
+            first = batch.end_row
+        if begin.transaction_id is not None and not self.is_begun:
+            first = max(first, row_of_transaction(batch, begin.transaction_id))
+        end = self.until.end_row(batch)
+        self.is_over = self.is_over or end < batch.end_row
+        return attrs.evolve(batch, first_row=min(first, end), end_row=end)
+
+
+Received = tuple[_Lane, Chunk | TrimmedRun] | GeologError
+
+
+class Reader:
+    """Records of one stream in order; `Log.open_reader` makes it.
+
+    Where records were trimmed that it would have given, it raises ReadTrimmedError, whose `gap`
+    says which, and goes on behind them when it is asked again; `items` and `runs` give a `Gap`
+    in their place.
+    """
+
+    def __init__(self, what: str, received: trio.MemoryReceiveChannel[Received]) -> None:
+        self._what = what
+        self._received = received
+        self._failure: GeologError | None = None
+        self._entries: deque[tuple[_Lane, SegmentRecord, FetchedEntry]] = deque()
+        self._batches: deque[RecordBatch] = deque()  # Of one entry: unpacked they are large.
+        self._records: Iterator[Record] = iter(())
+
+    def __repr__(self) -> str:
+        return f"Reader({self._what})"
+
+    def __aiter__(self) -> "Reader":
+        return self
+
+    async def __anext__(self) -> Record:
+        item = await self._next_item()
+        if isinstance(item, Gap):
+            raise ReadTrimmedError(item)
+        return item
+
+    def items(self) -> "Items[Record | Gap]":
+        """Records, and gaps where some were trimmed."""
+        return Items(self._next_item)
+
+    def batches(self) -> "Items[RecordBatch]":
+        """The native unit: runs of records with consecutive sequences. TrimmedError."""
+        return Items(self._next_batch)
+
+    def runs(self) -> "Items[RecordBatch | Gap]":
+        """The native unit, and gaps where records were trimmed."""
+        return Items(self._next_run)
+
+    async def _next_item(self) -> Record | Gap:
+        record = next(self._records, None)
+        while record is None:
+            run = await self._next_run()
+            if isinstance(run, Gap):
+                return run
+            self._records = iter(run)
+            record = next(self._records, None)
+        return record
+
+    async def _next_batch(self) -> RecordBatch:
+        run = await self._next_run()
+        if isinstance(run, Gap):
+            raise ReadTrimmedError(run)
+        return run
+
+    async def _next_run(self) -> RecordBatch | Gap:
+        while not self._batches:
+            if self._entries:
+                lane, segment, fetched = self._entries.popleft()
+                self._batches.extend(lane.batches_of(segment, fetched))
+                if lane.is_over:
+                    lane.reading.cancel(reason="nothing more is wanted")
+                continue
+            lane, found = await self._receive()
+            if isinstance(found, Chunk):
+                self._entries.extend((lane, found.segment, one) for one in found.entries)
+            elif (gap := lane.gap_of(found)) is not None:
+                return gap
+        return self._batches.popleft()
+
+    async def _receive(self) -> tuple[_Lane, Chunk | TrimmedRun]:
+        """What was read ahead. StopAsyncIteration at the end."""
+        if self._failure is not None:
+            raise self._failure  # Also when it is asked again: it never ends short.
+        try:
+            received = await self._received.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+        if isinstance(received, GeologError):
+            self._failure = received
+            raise received
+        return received
+
+
+@attrs.frozen
+class Items(Generic[T]):
+    """The same reader, in other units."""
+
+    _next: Callable[[], Awaitable[T]]
+
+    def __aiter__(self) -> "Items[T]":
+        return self
+
+    async def __anext__(self) -> T:
+        return await self._next()
+
+
+class ReadTrimmedError(TrimmedError):
+    """Records that a reader would have given were trimmed: `gap` says which."""
+
+    def __init__(self, gap: Gap) -> None:
+        first = "what was asked for" if gap.from_sequence is None else gap.from_sequence
+        super().__init__(
+            f"{gap.stream}#{gap.partition}: records from {first} on were trimmed; the first"
+            f" that is there is {gap.to_sequence}"
+        )
+        self.gap = gap
+
+
+@asynccontextmanager
+async def open_stream_reader(
+    scans: list[PartitionScan],
+    *,
+    start: Bound,
+    stop: Bound | None,
+    is_following: bool,
+    config: ReaderConfig,
+) -> AsyncIterator[Reader]:
+    """Read from `start` up to, and without, `stop`; by default up to the end of this moment.
+
+    With `is_following` it goes on behind that end, until `stop`, or for ever. A bound that
+    names a place in one partition is refused for several: InvalidArgumentError.
+    """
+    what = str(scans[0].name if len(scans) == 1 else scans[0].name.stream)
+    check_one_partition(what, len(scans), start)
+    check_one_partition(what, len(scans), stop)
+    check_order(start, stop)
+    found = await all_of(
+        [partial(_found_lane, scan, start, stop, is_following) for scan in scans]
+    )
+    send, receive = trio.open_memory_channel[Received](config.ahead_chunks)
+    async with open_background() as nursery, send:
+        for scan, (lane, end) in zip(scans, found, strict=True):
+            nursery.start_soon(
+                _read_wanted, scan, lane, end, send.clone(), name=f"read ahead of {scan.name}"
+            )
+        send.close()
+        yield Reader(what, receive)
+
+
+def check_one_partition(what: str, count: int, bound: Bound | None) -> None:
+    """InvalidArgumentError if a bound names a place in one partition, and there are several."""
+    if count > 1 and isinstance(bound, AtDlsn | AtSequence | AtTransaction):
+        raise InvalidArgumentError(
+            f"{what} has {count} partitions, each with places of its own: name one of them, as"
+            f" {what}#0"
+        )
+
+
+async def _found_lane(
+    scan: PartitionScan,
+    start: Bound,
+    stop: Bound | None,
+    is_following: bool,  # noqa: FBT001 - Called through a partial.
+) -> tuple[_Lane, PartitionEnd | None]:
+    """Where reading of one partition begins and ends."""
+    end = None if is_following else await scan.end()
+    if end is not None:
+        check_within(scan.name, start, end)
+        check_within(scan.name, stop, end)
+    search = PlaceSearch(scan)
+    begin = await search.locate(start, end)
+    until = await search.until(stop, end)
+    _check_located(start, begin, stop, until)
+    return _Lane(scan.name, begin, until), end
+
+
+def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:
+    """InvalidArgumentError if a bound names a place that nothing was appended to yet."""
+    match bound:
+        case AtSequence(sequence, _) if sequence > end.sequence:
+            raise InvalidArgumentError(
+                f"sequence {sequence} is beyond the end: the next of {name} is {end.sequence}"
+            )
+        case AtDlsn(dlsn) if dlsn.segment > max(1, end.segment):
+            raise InvalidArgumentError(
+                f"{dlsn} is beyond the end: {name} ends in segment {end.segment}"
+            )
+        case _:
+            return
+
+
+def _check_located(start: Bound, begin: Begin, stop: Bound | None, until: Until) -> None:
+    """InvalidArgumentError if bounds of different forms turn out to be in the wrong order."""
+    if not isinstance(start, AtSequence | LastRecords | Latest):
+        return
+    if not isinstance(stop, AtSequence | LastRecords) or until.sequence is None:
+        return
+    asked = begin.sequence if begin.trimmed_from is None else begin.trimmed_from
+    if type(start) is not type(stop) and until.sequence < asked:
+        raise wrong_order(start, stop)
+
+
+async def _read_wanted(
+    scan: PartitionScan,
+    lane: _Lane,
+    end: PartitionEnd | None,
+    send: trio.MemorySendChannel[Received],
+) -> None:
+    """Read ahead until whoever takes the records finds that they are past the bound."""
+    with lane.reading:
+        await _read_ahead(scan, lane, end, send)
+
+
+async def _read_ahead(
+    scan: PartitionScan,
+    lane: _Lane,
+    end: PartitionEnd | None,
+    send: trio.MemorySendChannel[Received],
+) -> None:
+    async with send:
+        try:
+            begin = lane.begin
+            if begin.trimmed_from is not None:
+                await send.send((lane, TrimmedRun(begin.trimmed_from, begin.sequence)))
+            if lane.until.is_before(begin):
+                return
+            with PartitionWalk(scan, begin, end) as walk:
+                while (found := await walk.next_chunk()) is not None:
+                    await send.send((lane, found))
+                    if isinstance(found, Chunk) and lane.until.is_past(
+                        found.entries[-1].decoded.header
+                    ):
+                        return
+        except GeologError as error:
+            await send.send(error)

@@ -1,0 +1,197 @@
+"""Where a partition ends: asked for, never assumed (design section 8).
+
+The end of an open ledger lies before the first entry of whose write set a blocking set says
+ABSENT. Entries between the LAC and that end may have been answered OK and may still vanish:
+they are waited for, until the LAC or a close covers them. When the owner's session is gone
+nobody will move the LAC: the ledger is recovered first. The caller bounds the wait, and a read
+fails rather than end short.
+"""
+
+import random
+
+import attrs
+import trio
+
+from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
+from geolog.ledger.ledger_reader import LedgerReader
+from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
+from geolog.ledger.node_pool import NodePool
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
+
+_LAC_POLL_S = 0.005
+_STATE_POLL_S = 0.1
+_RECOVERY_PATIENCE_S = 2.0
+
+
+@attrs.frozen
+class PartitionEnd:
+    """Behind the last acknowledged record of the moment at which it was asked for."""
+
+    segment: int
+    entry: int
+    sequence: int
+    append_time_us: int
+
+
+class TailFinder:
+    """Finds the ends of partitions and ledgers."""
+
+    def __init__(
+        self,
+        *,
+        partitions: PartitionMetadata,
+        ledgers: LedgerMetadata,
+        reader: LedgerReader,
+        pool: NodePool,
+        rng: random.Random,
+        recovery: RecoveryConfig,
+    ) -> None:
+        self._partitions = partitions
+        self._ledgers = ledgers
+        self._reader = reader
+        self._pool = pool
+        self._rng = rng
+        self._recovery = recovery
+        self._recoveries: dict[LedgerId, tuple[Epoch, float]] = {}  # The last, and since when.
+
+    async def end_of(self, name: PartitionName) -> PartitionEnd:
+        """The end of the partition as of a moment after this call; the caller bounds the wait.
+
+        NoSuchStreamError.
+        """
+        while True:
+            listed = await self._partitions.last_segment(name)
+            if listed is None:
+                await self._partitions.check_exists(name)
+                return PartitionEnd(0, 0, 0, 0)
+            last = listed.record
+            if not last.is_completed:
+                found = await self._end_of_listed(name, last)
+                if found is None:
+                    continue  # It was closed meanwhile: there may be a successor.
+                return found
+            assert last.last_entry is not None
+            assert last.last_sequence is not None
+            assert last.last_append_time_us is not None
+            return PartitionEnd(
+                last.segment,
+                last.last_entry + 1,
+                last.last_sequence + 1,
+                last.last_append_time_us,
+            )
+
+    async def _end_of_listed(
+        self, name: PartitionName, segment: SegmentRecord
+    ) -> PartitionEnd | None:
+        """The end, if it lies in this segment, which may have been completed and trimmed since.
+
+        NoSuchLedgerError when the list still ends with it: that cannot be.
+        """
+        try:
+            return await self._end_of_open(name, segment)
+        except NoSuchLedgerError:
+            if await self._is_last(name, segment):
+                raise
+            return None
+
+    async def _is_last(self, name: PartitionName, segment: SegmentRecord) -> bool:
+        listed = await self._partitions.last_segment(name)
+        return listed is not None and listed.record.segment == segment.segment
+
+    async def _end_of_open(
+        self, name: PartitionName, segment: SegmentRecord
+    ) -> PartitionEnd | None:
+        ledger = (await self._ledgers.read_latest(segment.ledger)).record
+        if ledger.state is not LedgerState.CLOSED:
+            end = await self._end_entry(name, ledger)
+            if end is None:
+                return None
+            return await self._end_at(segment, ledger, end)
+        if not await self._is_last(name, segment):
+            return None
+        assert ledger.last_entry is not None
+        return await self._end_at(segment, ledger, EntryId(ledger.last_entry + 1))
+
+    async def _end_at(
+        self, segment: SegmentRecord, ledger: LedgerRecord, end: EntryId
+    ) -> PartitionEnd:
+        if end == 0:
+            return PartitionEnd(
+                segment.segment, 0, segment.first_sequence, segment.append_time_us_before
+            )
+        last = EntryId(end - 1)
+        (fetched, *_) = await self._reader.read(ledger, last, last)
+        header = fetched.decoded.header
+        return PartitionEnd(segment.segment, end, header.next_sequence, header.append_time_us)
+
+    async def _end_entry(self, name: PartitionName, ledger: LedgerRecord) -> EntryId | None:
+        """The end of an open ledger, once the LAC has reached it; None to look again.
+
+        That is so when it was closed, or its members are not those that were asked.
+        """
+        end: EntryId | None = None
+        lac = held_to = NO_ENTRY
+        next_look_s = trio.current_time() + _STATE_POLL_S
+        while True:
+            view = await self._reader.probe_tail(ledger, max(lac, held_to))
+            if view.is_fenced or trio.current_time() >= next_look_s:
+                if await self._is_ended(name, ledger):
+                    return None
+                next_look_s = trio.current_time() + _STATE_POLL_S
+            if end is None and view.end is not None:
+                if await self._has_moved(ledger):
+                    return None
+                end = view.end
+            lac = max(lac, view.lac)
+            if end is not None and lac >= end - 1:
+                return end
+            # More may be in flight than one question asks for: then the end lies further on.
+            if end is not None or view.held_to <= held_to:
+                await trio.sleep(_LAC_POLL_S)
+            held_to = max(held_to, view.held_to)
+
+    async def _has_moved(self, ledger: LedgerRecord) -> bool:
+        """Whether a member was replaced since: of its successor's entries it says ABSENT."""
+        found = (await self._ledgers.read_latest(ledger.ledger)).record
+        return found.fragments != ledger.fragments
+
+    async def _is_ended(self, name: PartitionName, ledger: LedgerRecord) -> bool:
+        """Whether the ledger is CLOSED now; closes it when nobody else is there to do so.
+
+        It also is over for those who ask its members when these are others by now: they may
+        wait for ever for a LAC that only the new members hear of.
+        """
+        found = (await self._ledgers.read_latest(ledger.ledger)).record
+        if found.state is LedgerState.CLOSED:
+            self._recoveries.pop(found.ledger, None)
+            return True
+        if found.fragments != ledger.fragments:
+            return True
+        owner = (await self._partitions.owner_latest(name)).record
+        is_waited_for = (
+            await self._partitions.is_owner_alive(owner)
+            if found.state is LedgerState.OPEN
+            else self._is_recovery_fresh(found)
+        )
+        if is_waited_for:
+            return False
+        await recover_ledger(
+            ledger.ledger,
+            ledgers=self._ledgers,
+            pool=self._pool,
+            rng=self._rng,
+            config=self._recovery,
+        )
+        return True
+
+    def _is_recovery_fresh(self, found: LedgerRecord) -> bool:
+        """Whether whoever recovers the ledger may still be at it. It is fenced for good."""
+        now_s = trio.current_time()
+        epoch, since_s = self._recoveries.get(found.ledger, (found.epoch, now_s))
+        if epoch != found.epoch:
+            since_s = now_s  # Another has begun.
+        self._recoveries[found.ledger] = (found.epoch, since_s)
+        return now_s - since_s < _RECOVERY_PATIENCE_S

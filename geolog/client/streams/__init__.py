@@ -1,0 +1,1 @@
+"""What metadata says of streams: partitions, segments, settings, the catalog."""

@@ -1,0 +1,121 @@
+"""Looking into streams: their settings, partitions and segments, as values to print."""
+
+from functools import partial
+
+import attrs
+
+from geolog.background import all_of
+from geolog.client.streams.descriptions import (
+    PartitionDescription,
+    SegmentDescription,
+    StreamDescription,
+)
+from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
+from geolog.ledger.ledger_placement import adherence_as_recorded
+from geolog.protocol.stream_state import (
+    PartitionName,
+    SegmentRecord,
+    StreamName,
+    StreamRecord,
+)
+
+_AT_ONCE = 64
+
+
+@attrs.frozen
+class StreamView:
+    """Looks into the streams of one cluster."""
+
+    catalog: StreamCatalog
+    partitions: PartitionMetadata
+    ledgers: LedgerMetadata
+
+    async def describe(self, name: StreamName) -> StreamDescription:
+        """A stream's settings, owners and extent. NoSuchStreamError."""
+        record = await self.catalog.read(name)
+        found = await all_of(
+            [partial(self._describe_partition, one) for one in record.partition_names()]
+        )
+        return _description(record, found)
+
+    async def _describe_partition(self, name: PartitionName) -> PartitionDescription:
+        owner = (await self.partitions.owner_latest(name)).record
+        numbers = await self.partitions.segment_numbers(name)
+        ends = await self.partitions.segments_at(name, numbers[-2:])
+        completed = [one.record for one in ends if one.record.last_sequence is not None]
+        last_sequence = completed[-1].last_sequence if completed else None
+        return PartitionDescription(
+            partition=name.number,
+            owner=owner.owner or None,
+            owner_epoch=owner.epoch,
+            owner_is_alive=await self.partitions.is_owner_alive(owner),
+            segments_count=len(numbers),
+            last_segment=numbers[-1] if numbers else None,
+            first_sequence=(await self.partitions.trim(name)).first_sequence,
+            completed_sequence=0 if last_sequence is None else last_sequence + 1,
+        )
+
+    async def segments(self, names: list[PartitionName]) -> list[SegmentDescription]:
+        """The log segments of partitions, in order."""
+        found = []
+        for name in names:
+            listed = [one.record for one in await self.partitions.segments(name)]
+            for start in range(0, len(listed), _AT_ONCE):
+                some = listed[start : start + _AT_ONCE]
+                described = await all_of(
+                    [partial(self._describe_segment, name.number, one) for one in some]
+                )
+                found += [one for one in described if one is not None]
+        return found
+
+    async def _describe_segment(
+        self, partition: int, segment: SegmentRecord
+    ) -> SegmentDescription | None:
+        try:
+            ledger = (await self.ledgers.read(segment.ledger)).record
+        except NoSuchLedgerError:
+            return None  # Trimmed meanwhile.
+        members = ledger.fragments[-1].ensemble
+        regions = [member.location.region for member in members]
+        return SegmentDescription(
+            partition=partition,
+            segment=segment.segment,
+            ledger=segment.ledger,
+            state=ledger.state.value,
+            epoch=ledger.epoch,
+            owner_epoch=segment.owner_epoch,
+            first_sequence=segment.first_sequence,
+            last_sequence=segment.last_sequence,
+            last_entry=segment.last_entry,
+            size_bytes=segment.size_bytes,
+            ensemble=[member.node_id for member in members],
+            regions=regions,
+            adherence=adherence_as_recorded(ledger, ledger.fragments[-1]).value,
+        )
+
+
+def _description(
+    record: StreamRecord, partitions: list[PartitionDescription]
+) -> StreamDescription:
+    return StreamDescription(
+        name=str(record.name),
+        mode=record.mode.value,
+        partitions=record.partitions,
+        ensemble_size=record.quorum.ensemble_size,
+        write_quorum=record.quorum.write_quorum,
+        ack_quorum=record.quorum.ack_quorum,
+        min_regions=record.quorum.min_regions,
+        durability=record.quorum.durability.value,
+        policy=record.placement.policy.value,
+        survive=record.survive or None,
+        segment_bytes=record.segment_bytes,
+        segment_age_s=record.segment_age_s,
+        retention_s=record.retention_s,
+        retention_bytes=record.retention_bytes,
+        writer_retention_s=record.writer_retention_s,
+        is_sealed=record.is_sealed,
+        created_us=record.created_us,
+        partition_list=partitions,
+    )

@@ -1,0 +1,1 @@
+"""Keeping a cluster well: nodes, replacement, ledgers looked into, repair, health."""

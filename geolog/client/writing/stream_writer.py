@@ -1,0 +1,87 @@
+"""Writing a stream, or one partition of it: the owners, the writer, and the retention."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from geolog.background import open_background
+from geolog.client.owning.owner import open_partition_writers
+from geolog.client.owning.stream_upkeep import StreamUpkeep, run_retention
+from geolog.client.streams.partition_config import PartitionConfig
+from geolog.client.writing.writer import Writer, open_linger
+from geolog.client.writing.writer_lane import WriterConfig
+from geolog.client.writing.writer_pending import AckLevel
+from geolog.client.writing.writer_repeats import ReadBack
+from geolog.metadata.seam import Metadata
+from geolog.protocol.retention import RetentionPolicy
+from geolog.protocol.stream_state import HOME_EPOCH, PartitionName, StreamRecord
+from topology.errors import SealedError
+
+
+@asynccontextmanager
+async def open_stream_writer(
+    stream: StreamRecord,
+    number: int | None,
+    config: WriterConfig,
+    *,
+    writer_id: str | None,
+    ack: AckLevel,
+    who: str,
+    upkeep: StreamUpkeep,
+    metadata: Metadata,
+    read_back: ReadBack,
+    owning: PartitionConfig,
+    rng: random.Random,
+) -> AsyncIterator[Writer]:
+    """Own the stream, or the partition of that number, and append while the block lasts.
+
+    Meanwhile what its retention lets go is cut off. SealedError, NoSuchStreamError,
+    NotEnoughNodesError.
+    """
+    if stream.is_sealed:
+        raise SealedError(f"{stream.name} is sealed: nothing is appended to it any more")
+    told: list[Writer] = []
+    places: dict[PartitionName, int] = {}
+
+    def on_progress(name: PartitionName) -> None:
+        for writer in told:
+            writer.on_progress(places[name])
+
+    async with (
+        open_background() as nursery,
+        open_partition_writers(
+            stream,
+            number,
+            who=who,
+            catalog=upkeep.catalog,
+            succession=upkeep.succession,
+            metadata=metadata,
+            config=owning,
+            wants_received=ack is AckLevel.RECEIVED,
+            now_us=upkeep.now_us,
+            on_progress=on_progress,
+        ) as owners,
+    ):
+        names = [one.name for one in owners]
+        places.update({name: place for place, name in enumerate(names)})
+        writer = Writer(
+            owners,
+            config,
+            is_whole=number is None,
+            writer_id=writer_id,
+            ack=ack,
+            home_epoch=HOME_EPOCH,
+            now_us=upkeep.now_us,
+            read_back=read_back,
+            first_partition=rng.randrange(len(names)),
+        )
+        told.append(writer)
+        policy = RetentionPolicy(
+            retention_s=stream.retention_s, retention_bytes=stream.retention_bytes
+        )
+        if not policy.keeps_all:
+            every_s = owning.retention_every_s
+            nursery.start_soon(partial(run_retention, upkeep, names, policy, every_s=every_s))
+        async with open_linger(writer):
+            yield writer
