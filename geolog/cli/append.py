@@ -173,7 +173,7 @@ async def _pump(
     progress: Progress,
 ) -> None:
     async with (
-        open_log(invocation) as log,
+        open_log(invocation, minds_region=True) as log,
         log.open_writer(
             options.stream,
             writer_id=options.writer_id,

@@ -10,6 +10,7 @@ from geolog.cli.output import show
 from geolog.cli.quantities import counted
 from geolog.cli.session import ask, open_log, too_slow
 from geolog.client.streams.descriptions import HealthReport, PlacementHealth
+from geolog.metadata.clusters import NoSuchClusterError
 
 _LOOK_EVERY_S = 0.25
 
@@ -76,12 +77,20 @@ async def _wait_healthy(
     every_ledger: bool,  # noqa: FBT001 - trio.run passes by position.
 ) -> HealthReport:
     report = None
+    missing: NoSuchClusterError | None = None
     with trio.move_on_after(invocation.config.timeout_s):
-        async with open_log(invocation) as log:
-            report = await log.health(every_ledger=every_ledger)
-            while not report.is_healthy:
+        while report is None:
+            try:
+                async with open_log(invocation) as log:
+                    report = await log.health(every_ledger=every_ledger)
+                    while not report.is_healthy:
+                        await trio.sleep(_LOOK_EVERY_S)
+                        report = await log.health(every_ledger=every_ledger)
+            except NoSuchClusterError as error:
+                missing = error  # Its first storage node may be on its way.
                 await trio.sleep(_LOOK_EVERY_S)
-                report = await log.health(every_ledger=every_ledger)
+    if report is None and missing is not None:
+        raise missing
     if report is None:
         raise await too_slow(invocation)
     return report

@@ -149,7 +149,7 @@ async def _print_runs(
     progress: Progress,
 ) -> None:
     async with (
-        open_log(invocation) as log,
+        open_log(invocation, minds_region=True) as log,
         log.open_reader(
             options.stream, start=options.start, stop=options.stop, follow=options.is_following
         ) as reader,

@@ -9,6 +9,7 @@ import trio
 from geolog.cli.invocation import Invocation, named_zookeeper, this_invocation
 from geolog.cli.quantities import format_seconds
 from geolog.cli.settings import PLACEMENT, configured
+from geolog.cli.standing import check_standing
 from geolog.client.connect import connect
 from geolog.client.log import Log, LogConfig
 from geolog.ledger.node_pool import PoolConfig
@@ -22,14 +23,17 @@ from topology.errors import UnavailableError
 Answer = TypeVar("Answer")
 
 
-def ask(question: Callable[[Log], Awaitable[Answer]]) -> Answer:
-    """Connect, ask one thing, and wait for the answer for as long as `--timeout` says."""
+def ask(question: Callable[[Log], Awaitable[Answer]], *, minds_region: bool = False) -> Answer:
+    """Connect, ask one thing, and wait for the answer for as long as `--timeout` says.
+
+    minds_region: the answer depends on where the command stands.
+    """
     invocation = this_invocation()
 
     async def connect_and_ask() -> Answer:
         try:
             with trio.fail_after(invocation.config.timeout_s):
-                async with open_log(invocation) as log:
+                async with open_log(invocation, minds_region=minds_region) as log:
                     return await question(log)
         except trio.TooSlowError as error:
             raise await too_slow(invocation) from error
@@ -38,8 +42,11 @@ def ask(question: Callable[[Log], Awaitable[Answer]]) -> Answer:
 
 
 @asynccontextmanager
-async def open_log(invocation: Invocation) -> AsyncIterator[Log]:
-    """The log that the settings name."""
+async def open_log(invocation: Invocation, *, minds_region: bool = False) -> AsyncIterator[Log]:
+    """The log that the settings name.
+
+    NotFoundError if there is no such cluster, or, for who minds, no such region.
+    """
     config = invocation.config
     placement = configured(PlacementConfig, invocation.decide(PLACEMENT))
     async with connect(
@@ -50,6 +57,8 @@ async def open_log(invocation: Invocation) -> AsyncIterator[Log]:
         zookeeper_regions=_listed(config.zookeeper_regions),
         config=LogConfig(pool=PoolConfig(placement=placement)),
     ) as log:
+        if minds_region:
+            await check_standing(log, invocation)
         yield log
 
 

@@ -161,7 +161,8 @@ def create(
             retention_bytes=retention_bytes,
             writer_retention_s=writer_retention,
             if_not_exists=if_not_exists,
-        )
+        ),
+        minds_region=True,
     )
     _show(description)
 

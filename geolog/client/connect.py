@@ -9,6 +9,7 @@ from typing import Literal
 from geolog.client.log import Log, LogConfig
 from geolog.ledger.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
+from geolog.metadata.clusters import check_cluster
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
@@ -78,7 +79,7 @@ async def connect(
     `direct` makes this process the owner of the streams that it writes. gateway: `HOST:PORT` of
     one through which all servers are reached, as from `region`; an emulated WAN has one.
     zookeeper_regions: the region of each ZooKeeper server, in their order, where known.
-    UnavailableError when ZooKeeper is not there.
+    UnavailableError when ZooKeeper is not there, NotFoundError when the cluster is not.
     """
     if via != "direct":
         raise InvalidArgumentError(
@@ -87,11 +88,11 @@ async def connect(
     rng = random.Random()
     through = gateway_of(gateway, region)
     servers_count = len(zookeeper.partition("/")[0].split(","))
-    async with (
-        open_zookeeper(
-            zookeeper, session_timeout_s=session_timeout_s, gateway=through
-        ) as metadata,
-        open_log(
+    async with open_zookeeper(
+        zookeeper, session_timeout_s=session_timeout_s, gateway=through
+    ) as metadata:
+        await check_cluster(metadata, cluster, where=zookeeper)
+        async with open_log(
             metadata=metadata,
             transport=transport_through(through),
             cluster=cluster,
@@ -102,9 +103,8 @@ async def connect(
             config=config,
             metadata_spare=(servers_count - 1) // 2,
             metadata_regions=_checked_regions(zookeeper_regions, servers_count),
-        ) as log,
-    ):
-        yield log
+        ) as log:
+            yield log
 
 
 def _checked_regions(

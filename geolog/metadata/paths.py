@@ -14,6 +14,10 @@ from topology.errors import InvalidArgumentError
 
 BUCKET_COUNT_MAX = 1000
 """How many ledgers, or segments, stand in one bucket."""
+
+CLUSTERS_PARENT = "/geolog"
+"""Below it stands all that is geolog's, a node for each cluster."""
+
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _NODE_ID = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,254}")
@@ -37,7 +41,7 @@ class ClusterPaths:
     @property
     def root(self) -> str:
         """The cluster's own node."""
-        return f"/geolog/{self.cluster_name}"
+        return f"{CLUSTERS_PARENT}/{self.cluster_name}"
 
     @property
     def cluster(self) -> str:

@@ -205,6 +205,20 @@ def test_a_record_over_the_limit_is_refused_and_those_before_it_are_safe(
     assert demo.run("read", "bad/large").stdout == b"small\n"
 
 
+def test_a_cluster_or_a_region_that_is_not_there_is_named_with_those_that_are(
+    demo: DemoProcess, hundred: str
+) -> None:
+    for words in (["stream", "ls"], ["read", hundred], ["cluster", "health"]):
+        done = demo.run(*words, "--cluster", "nope")
+        assert (done.returncode, done.stdout) == (3, b"")
+        assert b"there is no cluster 'nope' at ZooKeeper 127.0.0.1:" in done.stderr
+        assert b"there is only demo" in done.stderr
+    for verb in ("read", "append"):
+        done = demo.run(verb, hundred, "--region", "mars", given=b"lost\n")
+        assert (done.returncode, done.stdout) == (3, b"")
+        assert b"has no region 'mars' (--region): it has a, b, c" in done.stderr
+
+
 def test_no_stream_of_that_name_is_not_found(demo: DemoProcess) -> None:
     for verb in ("read", "append", "verify"):
         done = demo.run(verb, "no/such")
