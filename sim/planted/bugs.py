@@ -218,6 +218,11 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "the end of a stream is read from a metadata server that may be behind",
         [(WorldMetadata, "sync", client_bugs.sync_nothing)],
     ),
+    "fence-before-sync": PlantedBug(
+        51,
+        "a node answers a fence before it is on disk",
+        [(LedgerReplica, "_on_fence", node_bugs.answer_fence_at_once)],
+    ),
     **STREAM_BUGS,
 }
 """By name."""

@@ -11,7 +11,7 @@ from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, LedgerId
-from geolog.protocol.messages import Answer, EntryAnswer, Read
+from geolog.protocol.messages import Answer, EntryAnswer, Fence, Read
 from geolog.protocol.replica import (
     NO_LIMITS,
     AnswerRead,
@@ -20,6 +20,8 @@ from geolog.protocol.replica import (
     LedgerReplica,
     LedgerRequest,
     NodeLimits,
+    Reply,
+    ReplySynced,
 )
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import (
@@ -45,11 +47,13 @@ from regions.storage.outbox import Outbox
 from regions.storage.read_lane import ReadLane
 from regions.storage.replay import Replay
 from sim.memory_disk import MemoryDisk
+from sim.world.harm import PLACE_BYTES
 
 # A planted bug reaches into the private state of what it spoils.
 # ruff: noqa: SLF001
 
 _on = LedgerReplica.on
+_on_fence = LedgerReplica._on_fence
 _checked = EntryStore._checked
 _write = Journal._write
 _pack = RecordCodec.pack
@@ -57,13 +61,18 @@ _note_known = identity._note_known
 _proven_end = Replay._proven_end
 
 _CHECKSUM_BYTES = 4
-_PLACE_FIELDS = slice(8, 24)
-"""Where ledger and entry stand in the header of a record."""
+_PLACE = slice(PLACE_BYTES.start, PLACE_BYTES.stop)
 
 
 def read_without_fence(_replica: LedgerReplica, request: Read) -> list[Effect]:
     """Answer recovery as anybody else."""
     return [AnswerRead(attrs.evolve(request, fence_epoch=NO_EPOCH), is_synced=False)]
+
+
+def answer_fence_at_once(replica: LedgerReplica, request: Fence) -> list[Effect]:
+    """Fence, and answer while that is on its way to the disk."""
+    effects = _on_fence(replica, request)
+    return [Reply(one.message) if isinstance(one, ReplySynced) else one for one in effects]
 
 
 def fence_in_memory(replica: LedgerReplica, epoch: Epoch) -> list[Effect]:
@@ -166,7 +175,7 @@ def unpack_without_place(
 
 def _crc_without_place(codec: RecordCodec, offset: int, header: bytes | bytearray) -> bytes:
     checked = bytearray(header)
-    checked[_PLACE_FIELDS] = bytes(len(checked[_PLACE_FIELDS]))
+    checked[_PLACE] = bytes(len(PLACE_BYTES))
     checksum: int = crc32c(checked, codec._seed_at(offset))
     return checksum.to_bytes(_CHECKSUM_BYTES, "little")
 

@@ -15,6 +15,7 @@ import trio
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from sim.world.fault_reader_ambushes import ambush_succession, ambush_walk
 from sim.world.fault_targets import (
     clients_alive,
     cut_off,
@@ -36,9 +37,11 @@ Strike = Callable[[World, Random, str, str], AbstractAsyncContextManager[str | N
 
 _LEDGER_PUT = f"put {ClusterPaths(CLUSTER).ledgers}/"
 _CHANGE_S_MAX = 3.0
+_FENCE_S_MAX = 1.0
 _MEMBER_CHANCE = 0.5
 _ROT_CHANCE = 0.5
 _CUT_CHANCE = 0.3
+_WAYS = ("reset", "slow", "paused", "killed", "restarted", "restarted", "without power")
 
 
 @attrs.frozen
@@ -66,6 +69,39 @@ async def ambush_takeover(
                 words.append(f"{writer.host} stands still")
         words += _strike_members(world, rng, struck, record, process)
         yield "; ".join(words)
+
+
+@asynccontextmanager
+async def ambush_fence(
+    world: World, rng: Random, process: str, details: str
+) -> AsyncIterator[str | None]:
+    """A member has just answered that a ledger is fenced: it loses power, and maybe others."""
+    record = _newest(world, LedgerState.IN_RECOVERY)
+    if record is None or not details.startswith(_LEDGER_PUT) or process in world.nodes:
+        yield None
+        return
+    dark: list[str] = []
+    with ExitStack() as struck:
+        with trio.move_on_after(_FENCE_S_MAX):
+            for _ in range(rng.choice((1, 1, 2))):
+                host = await _answer_of_fence(world, record, process)
+                struck.enter_context(down(world, host, power_loss=True))
+                dark.append(host)
+        yield f"{', '.join(dark)}, of ledger {record.ledger}" if dark else None
+
+
+async def _answer_of_fence(world: World, record: LedgerRecord, process: str) -> str:
+    """Wait until a member that is fenced says something to who takes the ledger over."""
+    members = {member.node_id for member in record.fragments[-1].ensemble}
+    while True:
+        host, details = await world.trace.wait("send")
+        _, peer, *_ = details.split()
+        if host not in members or peer != process or host not in world.cores:
+            continue
+        store = world.cores[host].service.store_of(record.ledger)
+        replica = store.ledgers.replica_of(record.ledger)
+        if replica.is_fenced and replica.epoch_highest >= record.epoch:
+            return host
 
 
 @asynccontextmanager
@@ -186,9 +222,11 @@ def _strike_members(
     for host in members:
         if host not in world.cores or rng.random() > _MEMBER_CHANCE:
             continue
-        how = rng.choice(("reset", "slow", "killed", "restarted", "restarted", "without power"))
+        how = rng.choice(_WAYS)
         if how == "reset":
             world.network.reset(process, host)
+        elif how == "paused":
+            struck.enter_context(paused(world, host))
         elif how == "slow":
             struck.enter_context(slowed(world, host))
         elif how == "restarted":
@@ -218,5 +256,8 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-append": Ambush("done", ambush_append),
     "ambush-add": Ambush("deliver", ambush_add),
     "ambush-send": Ambush("send", ambush_send),
+    "ambush-fence": Ambush("meta-answer", ambush_fence),
+    "ambush-succession": Ambush("meta-ask", ambush_succession),
+    "ambush-walk": Ambush("call", ambush_walk),
 }
 """By name, as options and trace have it."""

@@ -22,8 +22,12 @@ from regions.storage.store import Store
 from sim.memory_disk import SECTOR_BYTES, MemoryDisk
 from topology.errors import DamagedBytesError
 
+PLACE_BYTES = range(8, 24)
+"""Of a record's header: where ledger and entry stand."""
+
 _CUT_CHANCE = 0.3
 _NEWEST_CHANCE = 0.5
+_PLACE_CHANCE = 0.5
 
 
 def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
@@ -58,9 +62,10 @@ def harm_entry(disk: MemoryDisk, store: Store, ledger: LedgerId, rng: Random) ->
             end = place.offset + place.length
             if source.file_id != newest or end <= _proven_end(disk, name):
                 is_header = rng.random() < 0.5
-                start = place.offset - (RECORD_HEADER_BYTES if is_header else 0)
-                offset = start + rng.randrange(
-                    RECORD_HEADER_BYTES if is_header else place.length
+                offset = place.offset + (
+                    _some_byte_of_header(rng) - RECORD_HEADER_BYTES
+                    if is_header
+                    else rng.randrange(place.length)
                 )
                 _flip(disk, name, offset, rng)
                 return f"a flipped bit at {offset} of {name}, in entry {entry} of {ledger}"
@@ -75,14 +80,19 @@ def _harm_piece(disk: MemoryDisk, name: str, end: int, rng: Random) -> str:
         starts = [offset for offset, _ in _records(disk.content(name)) if offset < end]
         offset = rng.randrange(end)
         if how == "header" and starts:
-            start = rng.choice(starts)
-            offset = rng.randrange(start, min(start + RECORD_HEADER_BYTES, end))
+            offset = min(rng.choice(starts) + _some_byte_of_header(rng), end - 1)
         _flip(disk, name, offset, rng)
         return f"a flipped bit at {offset} of {name}"
     offset = _some_sector(end, rng)
     harmed, what = _other_sector(disk, rng)
     disk.overwrite_at(name, offset, harmed[: end - offset])
     return f"{what} at {offset} of {name}"
+
+
+def _some_byte_of_header(rng: Random) -> int:
+    """Of a record's header; half of the time one that says which entry of which ledger."""
+    is_of_place = rng.random() < _PLACE_CHANCE
+    return rng.choice(PLACE_BYTES) if is_of_place else rng.randrange(RECORD_HEADER_BYTES)
 
 
 def _flip(disk: MemoryDisk, name: str, offset: int, rng: Random) -> None:

@@ -21,8 +21,17 @@ _HASTY_SHARE = 0.3
 _TIGHT_SHARE = 0.2
 _NAMED_SHARE = 0.4
 _SPARE_SHARE = 0.6
+_STRIPED_SHARE = 0.3
 
-_AMBUSHES = ("ambush-add", "ambush-append", "ambush-send", "ambush-takeover")
+_AMBUSHES = (
+    "ambush-add",
+    "ambush-append",
+    "ambush-fence",
+    "ambush-send",
+    "ambush-succession",
+    "ambush-takeover",
+    "ambush-walk",
+)
 
 _TAKEOVER_FAULTS = (
     "cut-link",
@@ -153,7 +162,7 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     for _ in range(rng.choice((0, 1, 2)) + 3 - regions_count):
         counts[rng.choice(REGION_NAMES[:regions_count])] += 1
     others = sorted(set(fault_kinds) - {*_AMBUSHES, *_TAKEOVER_FAULTS})
-    kinds = rng.sample(_AMBUSHES, rng.choice((0, 1, 2, 2)))
+    kinds = rng.sample(_AMBUSHES, rng.choice((0, 1, 2, 3, 3, 3)))
     kinds += rng.sample(_TAKEOVER_FAULTS, rng.choice((1, 1, 2)))
     kinds += rng.sample(others, rng.choice((0, 1, 2, 3)))
     return Options(
@@ -188,8 +197,14 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
 
 
 def _draw_harsh_quorum(rng: Random, counts: dict[str, int]) -> QuorumConfig:
-    """Mostly one that leaves a node over: without one no ensemble can change."""
+    """Mostly one that leaves a node over: without one no ensemble can change.
+
+    Often one by which entries lie on different nodes: a fence must then block several sets.
+    """
     quorums = list(_possible_quorums(counts))
+    striped = [one for one in quorums if one.ensemble_size > one.write_quorum]
+    if striped and rng.random() < _STRIPED_SHARE:
+        quorums = striped
     spare = [one for one in quorums if one.ensemble_size < sum(counts.values())]
     return rng.choice(spare if spare and rng.random() < _SPARE_SHARE else quorums)
 

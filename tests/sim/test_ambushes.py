@@ -30,9 +30,17 @@ def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
             except geolog.GeologError:
                 await trio.sleep(0.1)
 
+    async def read_for_ever(process: Process, log: geolog.Log) -> None:
+        while True:
+            trace.add(process.host, "call", "read")
+            async with log.open_reader(STREAM) as reader:
+                _ = [record async for record in reader]
+            await trio.sleep(0.1)
+
     async def story(world: World) -> tuple[int, list[Life]]:
         for number in (1, 2):
             world.start_client(f"writer-{number}", REGIONS[number], append_for_ever)
+        world.start_client("reader-1", REGIONS[0], read_for_ever)
         with trio.move_on_after(6.0):
             await strike_for_ever(world, kind, 2.0, Random(kind))
         await trio.sleep(5.0)
