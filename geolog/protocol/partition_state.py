@@ -4,18 +4,23 @@ The state is what the entries of the log say, one after the other; a snapshot of
 into the log now and then, so that the next owner need not read it from the beginning (design
 section 7, "Exactly once").
 
-Theory of operation. A named writer numbers its records with a rising `seq`; gaps are allowed. A
-batch of it is appended if its first seq is above all that the writer has in the log. One that
-is not is a repeat: if the log remembers the batch, the repeat is answered with the first
-position, provided its bytes are equal; if not, it is refused, never appended. The last batches
-of each writer are remembered, and its writer epoch: a new session of a writer fences the older.
+Theory of operation. A named writer numbers its records with a rising `seq`; gaps are allowed,
+also within a batch. A batch of it is appended if its first seq is above all that the writer has
+in the log. One that is not is a repeat: if the log remembers the batch, the repeat is answered
+with the first position, provided its bytes are equal; if not, it is refused, never appended.
+The last batches of each writer are remembered, with all their seqs, and its writer epoch: a new
+session of a writer fences the older. A seq that lies in a gap was never appended here: it is of
+another partition, or was left out.
 """
 
 import enum
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 
 import attrs
 
+from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.generations import Generation, with_seq
 from geolog.protocol.ids import Sequence
 
@@ -27,9 +32,7 @@ BATCHES_REMEMBERED = 64
 class WrittenBatch:
     """A batch of a named writer, and where in the log it stands."""
 
-    seq: int
-    """Of its first record."""
-    record_count: int
+    seqs: BatchSeqs
     segment: int
     entry: int
     slot: int
@@ -39,9 +42,17 @@ class WrittenBatch:
     body_crc: int
 
     @property
-    def seq_last(self) -> int:
-        """Of its last record."""
-        return self.seq + self.record_count - 1
+    def seq_first(self) -> int:
+        """Of its first record."""
+        return self.seqs.first
+
+    @property
+    def record_count(self) -> int:
+        """How many records it has."""
+        return self.seqs.count
+
+
+_SEQ_FIRST = attrgetter("seq_first")
 
 
 @attrs.frozen
@@ -64,19 +75,22 @@ class WriterState:
         return self.batches[-1].first_sequence + self.batches[-1].record_count
 
     def batch_of(self, seq: int) -> WrittenBatch | None:
-        """The remembered batch that holds this seq."""
-        return next(
-            (one for one in reversed(self.batches) if one.seq <= seq <= one.seq_last), None
-        )
+        """The remembered batch that has a record of this seq."""
+        # Each batch is above those before it.
+        place = bisect_right(self.batches, seq, key=_SEQ_FIRST) - 1
+        if place < 0 or self.batches[place].seqs.row_of(seq) is None:
+            return None
+        return self.batches[place]
 
     def with_batch(
         self, epoch: int, batch: WrittenBatch, append_time_us: int, partitions: int
     ) -> "WriterState":
         """The successor, after one more batch."""
-        assert batch.seq > self.seq_highest, f"seq {batch.seq} is not above {self.seq_highest}"
+        seqs = batch.seqs
+        assert seqs.first > self.seq_highest, f"{seqs} is not above {self.seq_highest}"
         batches = (*self.batches[1 - BATCHES_REMEMBERED :], batch)
-        generations = with_seq(self.generations, partitions, batch.seq_last)
-        return WriterState(epoch, batch.seq_last, append_time_us, batches, generations)
+        generations = with_seq(self.generations, partitions, seqs.last)
+        return WriterState(epoch, seqs.last, append_time_us, batches, generations)
 
 
 FIRST_SEQUENCE = Sequence(0)
@@ -121,14 +135,14 @@ class PartitionState:
         """What is known of a writer."""
         return self.writers.get(writer_id, NO_WRITER_STATE)
 
-    def judge(self, writer_id: bytes, epoch: int, seq: int, record_count: int) -> Repeat:
+    def judge(self, writer_id: bytes, epoch: int, seqs: BatchSeqs) -> Repeat:
         """What a batch of these seqs would be."""
         writer = self.writer(writer_id)
         if epoch < writer.epoch:
             return Repeat.DEPOSED
-        if seq > writer.seq_highest:
+        if seqs.first > writer.seq_highest:
             return Repeat.NEW
-        known = all(writer.batch_of(one) is not None for one in range(seq, seq + record_count))
+        known = all(writer.batch_of(one) is not None for one in seqs)
         return Repeat.REMEMBERED if known else Repeat.FORGOTTEN
 
     def on_entry(

@@ -14,10 +14,11 @@ a mirror stores the same bytes under a ledger of its own. Layout, little-endian:
 and each line, padded with zeros to 8 bytes:
 
     0  length u32           8  header CRC32C u32           16 writer epoch u32
-    4  record count u32     12 body CRC32C u32             20 zero u16
+    4  record count u32     12 body CRC32C u32             20 length of the gaps u16
                                                            22 partitions divided among u16
-                                                           24 writer seq i64, -1 for none
+                                                           24 first writer seq i64, -1: none
                                                            32 length of writer id u8, writer id
+                                                              then the gaps between its seqs
 
 The header's checksum covers it from byte 8 on.
 """
@@ -30,6 +31,7 @@ from itertools import accumulate, pairwise
 import attrs
 from crc32c import crc32c
 
+from geolog.protocol.batch_seqs import GAPS_BYTES_MAX, BatchSeqs
 from geolog.wire.batch import (
     Batch,
     Columns,
@@ -53,8 +55,6 @@ _FIXED = struct.Struct("<4sIBBHIIIIIQQQQq")
 _LINE = struct.Struct("<IIIIIHHqB")
 _CRC = struct.Struct("<I")
 _CHECKED_FROM = 8
-_LINE_BYTES_MAX = (_LINE.size + WRITER_ID_BYTES_MAX + 7) // 8 * 8
-_HEADER_BYTES_MAX = _FIXED.size + BATCHES_PER_ENTRY_MAX * _LINE_BYTES_MAX
 _NO_WRITER = (0, 0, -1, b"")
 _EPOCH_MAX = (1 << 32) - 1
 _PARTITIONS_MAX = (1 << 15) - 1
@@ -73,11 +73,11 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 
 @attrs.frozen
 class WriterStamp:
-    """Who sealed a batch, for exactly-once: the writer, its epoch, and its first seq there."""
+    """Who sealed a batch, for exactly-once: the writer, its epoch, and its records' seqs."""
 
     writer_id: bytes
     epoch: int
-    seq: int
+    seqs: BatchSeqs
     partitions: int = 0
     """How many the writer divided its records among; 0 if it chose the partition itself."""
 
@@ -225,7 +225,7 @@ def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
     ) = _FIXED.unpack_from(data)  # fmt: skip
     if magic != MAGIC:
         raise DamagedBytesError(f"an entry begins with {magic!r} instead of {MAGIC!r}")
-    if not _FIXED.size < header_bytes <= min(len(data), _HEADER_BYTES_MAX):
+    if not _FIXED.size < header_bytes <= min(len(data), ENTRY_BYTES_MAX):
         raise DamagedBytesError(f"an entry's header of {header_bytes} bytes cannot be")
     if crc32c(data[_CHECKED_FROM:header_bytes]) != header_crc:
         raise DamagedBytesError("the header of an entry does not match its checksum")
@@ -280,26 +280,30 @@ def _encode_line(batch: SealedBatch, writer: WriterStamp | None) -> tuple[BatchL
         batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc, writer
     )
     epoch, partitions, seq, writer_id = _NO_WRITER
+    gaps = b""
     if writer is not None:
-        _check_stamp(writer)
+        _check_stamp(writer, batch.record_count)
         epoch, partitions = writer.epoch, writer.partitions
-        seq, writer_id = writer.seq, writer.writer_id
+        seq, gaps, writer_id = writer.seqs.first, writer.seqs.gaps, writer.writer_id
     data = _LINE.pack(
         batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc,
-        epoch, 0, partitions, seq, len(writer_id),
-    ) + writer_id  # fmt: skip
+        epoch, len(gaps), partitions, seq, len(writer_id),
+    ) + writer_id + gaps  # fmt: skip
     return line, data + _ZEROS[: -len(data) % 8]
 
 
-def _check_stamp(writer: WriterStamp) -> None:
+def _check_stamp(writer: WriterStamp, record_count: int) -> None:
     is_possible = (
         0 <= writer.epoch <= _EPOCH_MAX
-        and 0 <= writer.seq <= INT64_MAX
+        and writer.seqs.count == record_count
+        and writer.seqs.fault() is None
         and 0 <= writer.partitions <= _PARTITIONS_MAX
         and 0 < len(writer.writer_id) <= WRITER_ID_BYTES_MAX
     )
     if not is_possible:
-        raise InvalidArgumentError(f"{writer} cannot be the stamp of a writer")
+        raise InvalidArgumentError(
+            f"{writer} cannot be the stamp of a writer of {record_count} records"
+        )
 
 
 def _decode_lines(data: bytes, batch_count: int) -> tuple[BatchLine, ...]:
@@ -319,20 +323,25 @@ def _decode_line(data: bytes, start: int) -> tuple[BatchLine, int]:
         raise DamagedBytesError("a line of an entry's header is cut off")
     (
         length_bytes, record_count, header_crc, body_crc,
-        epoch, reserved, partitions, seq, id_length,
+        epoch, gaps_length, partitions, seq, id_length,
     ) = _LINE.unpack_from(data, start)  # fmt: skip
     id_end = id_start + id_length
-    end = id_end + -id_end % 8  # The lines begin at a multiple of 8.
-    if end > len(data) or any(data[id_end:end]):
+    gaps_end = id_end + gaps_length
+    end = gaps_end + -gaps_end % 8  # The lines begin at a multiple of 8.
+    if end > len(data) or any(data[gaps_end:end]):
         raise DamagedBytesError("a line of an entry's header is not padded as it should be")
     writer_id = data[id_start:id_end]
     writer = None
-    if (epoch, partitions, seq, writer_id) != _NO_WRITER or reserved:
-        if not writer_id or seq < 0 or reserved or partitions > _PARTITIONS_MAX:
+    if (epoch, partitions, seq, writer_id) != _NO_WRITER or gaps_length:
+        if not writer_id or partitions > _PARTITIONS_MAX or gaps_length > GAPS_BYTES_MAX:
             raise DamagedBytesError(
                 f"id {writer_id!r}, epoch {epoch}, seq {seq} cannot be the stamp of a writer"
             )
-        writer = WriterStamp(writer_id, epoch, seq, partitions)
+        seqs = BatchSeqs(seq, record_count, data[id_end:gaps_end])
+        fault = seqs.fault()
+        if fault is not None:
+            raise DamagedBytesError(f"{fault}: they cannot be in the stamp of a writer")
+        writer = WriterStamp(writer_id, epoch, seqs, partitions)
     return BatchLine(length_bytes, record_count, header_crc, body_crc, writer), end
 
 

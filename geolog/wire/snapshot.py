@@ -10,17 +10,18 @@ values, little-endian:
     1  has a transaction id u8          8  highest seq i64
     2  part u16, from 0                 16 last append time i64, µs UTC
     4  parts in all u16                 24 count of batches u8
-    6  zero u16                         25 a line per batch, then one per generation
-    8  highest transaction id i64
+    6  zero u16                         25 a line per batch, then the gaps of all batches,
+    8  highest transaction id i64          then a line per generation
 
 A line of a batch: first seq i64, first sequence u64, segment u64, entry u64, record count u32,
-slot u32, header CRC32C u32, body CRC32C u32. A line of a generation: partitions u16, highest
-seq i64.
+slot u32, header CRC32C u32, body CRC32C u32, length of the gaps between its seqs u16. A line of
+a generation: partitions u16, highest seq i64.
 """
 
 import struct
 from collections.abc import Iterable
 
+from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.generations import Generation
 from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import (
@@ -38,11 +39,11 @@ VERSION = 1
 
 _FIRST = struct.Struct("<BBHHHq")
 _WRITER = struct.Struct("<QqqB")
-_BATCH = struct.Struct("<qQQQIIII")
+_BATCH = struct.Struct("<qQQQIIIIH")
 _GENERATION = struct.Struct("<Hq")
 
 _PART_BYTES = 3 << 20
-"""About how much of writers a part holds: with a few KiB more it still fits a batch."""
+"""About how much of writers a part holds: with another half a MiB it still fits a batch."""
 
 _ROW_BYTES = 32
 """What a record takes of its batch besides its key and value, generously."""
@@ -86,15 +87,16 @@ def _writer_bytes(writer: WriterState) -> bytes:
     )
     lines = (
         _BATCH.pack(
-            one.seq, one.first_sequence, one.segment, one.entry,
-            one.record_count, one.slot, one.header_crc, one.body_crc,
+            one.seqs.first, one.first_sequence, one.segment, one.entry,
+            one.record_count, one.slot, one.header_crc, one.body_crc, len(one.seqs.gaps),
         )
         for one in writer.batches
     )  # fmt: skip
+    gaps = (one.seqs.gaps for one in writer.batches)
     generations = (
         _GENERATION.pack(one.partitions, one.seq_highest) for one in writer.generations
     )
-    return b"".join([fixed, *lines, *generations])
+    return b"".join([fixed, *lines, *gaps, *generations])
 
 
 def snapshot_part(batch: Batch) -> tuple[int, int]:
@@ -144,17 +146,28 @@ def _open_writer(data: bytes) -> WriterState:
     if len(data) < _WRITER.size:
         raise DamagedBytesError(f"a writer's state of {len(data)} bytes is cut off")
     epoch, seq_highest, last_append_us, count = _WRITER.unpack_from(data)
-    batches_end = _WRITER.size + count * _BATCH.size
-    rest_bytes = len(data) - batches_end
-    if count > BATCHES_REMEMBERED or rest_bytes < 0 or rest_bytes % _GENERATION.size:
+    lines_end = _WRITER.size + count * _BATCH.size
+    if count > BATCHES_REMEMBERED or lines_end > len(data):
         raise DamagedBytesError(f"a writer's state of {len(data)} bytes has {count} batches")
-    batches = tuple(
-        WrittenBatch(
-            seq, record_count, segment, entry, slot, Sequence(first_sequence), header_crc,
-            body_crc,
-        )
-        for seq, first_sequence, segment, entry, record_count, slot, header_crc, body_crc
-        in _BATCH.iter_unpack(data[_WRITER.size : batches_end])
-    )  # fmt: skip
+    batches, batches_end = _open_batches(data, lines_end)
+    if batches_end > len(data) or (len(data) - batches_end) % _GENERATION.size:
+        raise DamagedBytesError(f"a writer's state of {len(data)} bytes is cut off")
     generations = tuple(Generation(*one) for one in _GENERATION.iter_unpack(data[batches_end:]))
     return WriterState(epoch, seq_highest, last_append_us, batches, generations)
+
+
+def _open_batches(data: bytes, lines_end: int) -> tuple[tuple[WrittenBatch, ...], int]:
+    """The batches of a writer, and where they end."""
+    batches = []
+    position = lines_end
+    for (
+        first, first_sequence, segment, entry, count, slot, header_crc, body_crc, gaps_length
+    ) in _BATCH.iter_unpack(data[_WRITER.size : lines_end]):  # fmt: skip
+        seqs = BatchSeqs(first, count, data[position : position + gaps_length])
+        position += gaps_length
+        fault = seqs.fault()
+        if fault is not None:
+            raise DamagedBytesError(f"{fault}: they cannot be in a snapshot")
+        sequence = Sequence(first_sequence)
+        batches.append(WrittenBatch(seqs, segment, entry, slot, sequence, header_crc, body_crc))
+    return tuple(batches), position

@@ -109,14 +109,13 @@ def check_no_transaction_id(lane: WriterLane, fields: RecordFields) -> None:
 def admit_any_transaction(
     admission: BatchAdmission,
     terms: BatchTerms,
-    record_count: int,
     *,
     sequence_next: int,
     sent: PartitionState,
 ) -> None:
     """Let transaction ids go back, also those of a whole batch."""
     admission._transaction_id = None
-    _admit(admission, terms, record_count, sequence_next=sequence_next, sent=sent)
+    _admit(admission, terms, sequence_next=sequence_next, sent=sent)
 
 
 async def flush_without_waiting(lane: WriterLane) -> None:

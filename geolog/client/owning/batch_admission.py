@@ -21,9 +21,7 @@ class BatchAdmission:
     def __repr__(self) -> str:
         return f"BatchAdmission({self._name}, {len(self._seqs)} writers)"
 
-    def admit(
-        self, terms: BatchTerms, record_count: int, *, sequence_next: int, sent: PartitionState
-    ) -> None:
+    def admit(self, terms: BatchTerms, *, sequence_next: int, sent: PartitionState) -> None:
         """Let a batch in, which would get `sequence_next`. ConflictError, FencedError.
 
         sent: the partition after all that was sent.
@@ -40,23 +38,22 @@ class BatchAdmission:
                 f"transaction id {first} goes back: {self._name} has {highest} already"
             )
         if terms.writer is not None:
-            self._check_writer(terms.writer, record_count, sent)
-            self._seqs[terms.writer.writer_id] = terms.writer.seq + record_count - 1
+            self._check_writer(terms.writer, sent)
+            self._seqs[terms.writer.writer_id] = terms.writer.seqs.last
         if terms.transaction_last is not None:
             self._transaction_id = terms.transaction_last
 
-    def _check_writer(
-        self, stamp: WriterStamp, record_count: int, sent: PartitionState
-    ) -> None:
+    def _check_writer(self, stamp: WriterStamp, sent: PartitionState) -> None:
         writer_id = stamp.writer_id
-        judged = sent.judge(writer_id, stamp.epoch, stamp.seq, record_count)
+        judged = sent.judge(writer_id, stamp.epoch, stamp.seqs)
         if judged is Repeat.DEPOSED:
             raise FencedError(
                 f"a newer session of writer {writer_id.decode()} has written since"
             )
         highest = max(sent.writer(writer_id).seq_highest, self._seqs.get(writer_id, -1))
-        if stamp.seq <= highest:
+        first = stamp.seqs.first
+        if first <= highest:
             raise ConflictError(
-                f"writer {writer_id.decode()} has appended seq {highest} already: {stamp.seq}"
+                f"writer {writer_id.decode()} has appended seq {highest} already: {first}"
                 " is no new one"
             )

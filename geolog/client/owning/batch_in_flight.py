@@ -64,8 +64,7 @@ class BatchInFlight:
     def written(self, stamp: WriterStamp) -> WrittenBatch:
         """What is remembered of it, as it was sent last."""
         return WrittenBatch(
-            seq=stamp.seq,
-            record_count=self.sealed.record_count,
+            seqs=stamp.seqs,
             segment=self.segment,
             entry=self.entry,
             slot=0,

@@ -125,6 +125,11 @@ class PartitionWriter:
         return self._in_flight_bytes
 
     @property
+    def in_flight_count(self) -> int:
+        """How many batches are neither acknowledged nor failed."""
+        return len(self._sent) + len(self._waiting)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight."""
         return not self._sent and not self._waiting
@@ -142,10 +147,7 @@ class PartitionWriter:
         if self._failure is not None:
             raise self._failure
         self._admission.admit(
-            terms,
-            sealed.record_count,
-            sequence_next=self._sequencer.sequence_next,
-            sent=self._sent_state,
+            terms, sequence_next=self._sequencer.sequence_next, sent=self._sent_state
         )
         assigned = self._sequencer.assign(sealed.record_count, now_us=self._now_us())
         batch = BatchInFlight(sealed, assigned, trio.current_time(), terms)

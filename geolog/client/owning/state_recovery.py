@@ -152,8 +152,7 @@ def _after(state: PartitionState, facts: list[_Fact]) -> PartitionState:
         for line in header.lines:
             if line.writer is not None:
                 batch = WrittenBatch(
-                    seq=line.writer.seq,
-                    record_count=line.record_count,
+                    seqs=line.writer.seqs,
                     segment=header.segment,
                     entry=header.entry,
                     slot=slot,

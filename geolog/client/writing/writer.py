@@ -78,7 +78,7 @@ class Writer:
         self.lanes = [
             WriterLane(
                 taker, config, session=session, now_us=now_us,
-                on_refused=partial(self._look_for_room, place),
+                on_refused=partial(self._on_refused, place),
             )
             for place, taker in enumerate(takers)
         ]  # fmt: skip
@@ -90,8 +90,10 @@ class Writer:
                 _named_partitioner(session, takers),
                 WriterRepeats(session, self.lanes, home_epoch=home_epoch, read_back=read_back),
             )
+        self._seq_highest = max(lane.seq_highest for lane in self.lanes)
         self._progress = trio.Event()
         self._blocked_bytes = 0  # Of the record that last found no room.
+        self._blocked_lane: WriterLane | None = None
         self._in_flight_bytes = 0
         self._counted = [0] * len(takers)  # What each lane counts for in that.
 
@@ -101,7 +103,7 @@ class Writer:
     @property
     def seq_highest(self) -> int:
         """The highest seq of this named writer in the log or on its way; -1 for none."""
-        return max(lane.seq_highest for lane in self.lanes)
+        return self._seq_highest
 
     async def append(
         self,
@@ -165,7 +167,10 @@ class Writer:
         seq: int | None = None,
         expect_sequence: int | None = None,
     ) -> Pending:
-        """Append without waiting; trio.WouldBlock while the window is full."""
+        """Append without waiting; trio.WouldBlock while the window is full.
+
+        So it is too while 64 batches of a named writer are unanswered in one partition.
+        """
         return self.append_fields_nowait(
             RecordFields(
                 value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
@@ -187,7 +192,7 @@ class Writer:
             place = self._place_of_nameless(fields, size_bytes)
         else:
             is_numbered_here = fields.seq is None
-            seq = self.seq_highest + 1 if fields.seq is None else fields.seq
+            seq = self._seq_highest + 1 if fields.seq is None else fields.seq
             place = self._place_of(self._named, seq, fields.key)
             having = self._lane_having(self._named, seq, place)
             if having is not None:
@@ -195,16 +200,23 @@ class Writer:
             fields.seq = seq
         lane = self.lanes[place]
         lane.check(fields)
-        if self._in_flight_bytes + size_bytes > self._config.in_flight_bytes:
-            self._check_can_wait(size_bytes)
-            self._blocked_bytes = size_bytes
+        if not self._has_room(lane, fields, size_bytes):
+            self._blocked_bytes, self._blocked_lane = size_bytes, lane
             lane.seal()
             if is_numbered_here:
                 fields.seq = None  # Another may take the number before there is room.
             raise trio.WouldBlock
         batch, slot = lane.gather(fields, size_bytes)
+        if lane.seq_highest > self._seq_highest:
+            self._seq_highest = lane.seq_highest
         self._count(place)
         return place, NewRecord(self._terms[place], batch, slot)
+
+    def _has_room(self, lane: WriterLane, fields: RecordFields, size_bytes: int) -> bool:
+        if self._in_flight_bytes + size_bytes > self._config.in_flight_bytes:
+            self._check_can_wait(size_bytes)
+            return False
+        return lane.has_room(fields, size_bytes)
 
     def _place_of_nameless(self, fields: RecordFields, size_bytes: int) -> int:
         if fields.seq is not None:
@@ -223,7 +235,7 @@ class Writer:
         """The lane that has this seq already, or one above it; None if it is new."""
         if seq <= self.lanes[place].seq_highest:
             return self.lanes[place]
-        if seq > self.seq_highest:
+        if seq > self._seq_highest:
             return None
         return named.repeats.lane_that_has(seq)
 
@@ -264,7 +276,11 @@ class Writer:
         """
         window_bytes = self._config.in_flight_bytes
         room_bytes = max(self._blocked_bytes, min(self._config.batch_bytes, window_bytes // 2))
-        while self._failure() is None and self._in_flight_bytes + room_bytes > window_bytes:
+        lane = self._blocked_lane
+        while self._failure() is None and (
+            self._in_flight_bytes + room_bytes > window_bytes
+            or (lane is not None and lane.is_held_back)
+        ):
             await self._progress.wait()
 
     def _failure(self) -> GeologError | None:
@@ -274,7 +290,12 @@ class Writer:
 
     def on_progress(self, place: int) -> None:
         """Batches of a lane were answered: those who wait for room look again."""
-        self.lanes[place].seal_if_idle()
+        self.lanes[place].on_answered()
+        self._look_for_room(place)
+
+    def _on_refused(self, place: int) -> None:
+        """A batch of a lane was refused: its seqs are free."""
+        self._seq_highest = max(lane.seq_highest for lane in self.lanes)
         self._look_for_room(place)
 
     def _look_for_room(self, place: int) -> None:

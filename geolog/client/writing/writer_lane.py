@@ -4,6 +4,9 @@ A batch is sealed when it is full, when `linger_s` has passed, or at once when n
 flight: so one append alone waits for nobody, and under load batches fill by themselves while
 others are on their way. While the processor is busy (a hundred streams, say) batches wait
 somewhat longer, for fewer and larger ones cost less.
+
+A named writer has no more batches unanswered than the log remembers of it, so that all of them
+can be told from new ones when they come again. One more is held back until one is answered.
 """
 
 import math
@@ -15,8 +18,9 @@ import trio
 
 from geolog.client.owning.batch_in_flight import BatchTerms
 from geolog.client.writing.record_fields import RecordFields
+from geolog.protocol.batch_seqs import RisingSeqs
 from geolog.protocol.ids import Epoch, Sequence
-from geolog.protocol.partition_state import PartitionState
+from geolog.protocol.partition_state import BATCHES_REMEMBERED, PartitionState
 from geolog.protocol.stream_state import PartitionName
 from geolog.wire.batch import SealedBatch, seal_batch
 from geolog.wire.entry import WriterStamp
@@ -71,6 +75,11 @@ class BatchTaker(Protocol):
     @property
     def in_flight_bytes(self) -> int:
         """Bytes of batches that are not answered."""
+        ...
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many batches are not answered."""
         ...
 
     @property
@@ -135,8 +144,8 @@ class WriterSession:
 class Filling:
     """The batch that is being filled, column by column; then its way through the log."""
 
-    first_seq: int | None = None
     expect_sequence: int | None = None
+    seqs: RisingSeqs | None = None
     values: list[bytes] = attrs.field(factory=list)
     created_us: list[int] = attrs.field(factory=list)
     keys: list[bytes | None] | None = None
@@ -153,11 +162,8 @@ class Filling:
             self.size_bytes + size_bytes <= batch_bytes
             and self.expect_sequence is None
             and fields.expect_sequence is None
-            and (fields.seq is None or fields.seq == self._seq_next())
+            and (fields.seq is None or self.seqs is None or self.seqs.fits(fields.seq))
         )
-
-    def _seq_next(self) -> int | None:
-        return None if self.first_seq is None else self.first_seq + len(self.values)
 
     def add(self, fields: RecordFields, *, created_us: int, size_bytes: int) -> int:
         """One more record; returns its slot."""
@@ -165,6 +171,11 @@ class Filling:
         self.values.append(fields.value)
         self.created_us.append(created_us)
         self.size_bytes += size_bytes
+        if fields.seq is not None:
+            if self.seqs is None:
+                self.seqs = RisingSeqs(fields.seq)
+            else:
+                self.seqs.add(fields.seq)
         if fields.key is not None or self.keys is not None:
             self.keys = _extended(self.keys, fields.key, slot, None)
         if fields.transaction_id is not None or self.transaction_ids is not None:
@@ -180,9 +191,9 @@ class Filling:
         numbers = [one for one in self.transaction_ids or () if one is not None]
         writer = None
         if session is not None:
-            assert self.first_seq is not None
+            assert self.seqs is not None
             writer = WriterStamp(
-                session.writer_id, session.epoch, self.first_seq, session.partitions
+                session.writer_id, session.epoch, self.seqs.gathered(), session.partitions
             )
         return BatchTerms(
             writer=writer,
@@ -222,6 +233,8 @@ class WriterLane:
         self._seq_taken = self.seq_highest  # By the owner; what is being filled does not count.
         self._refused_seq: int | None = None  # It comes again before any that is higher.
         self._filling: Filling | None = None
+        self.is_held_back = False
+        """Whether the batch that is filled was to be sealed, and waits for an answer first."""
         self._has_filling = trio.Event()
         self._is_held = False  # The batch that is filled waits for the processor's sake.
         self._placed_last: Placed | None = None
@@ -261,8 +274,18 @@ class WriterLane:
                 f"seq {self._refused_seq} was refused: append it again before seq {seq}"
             )
 
+    def has_room(self, fields: RecordFields, size_bytes: int) -> bool:
+        """Whether the record can be taken in before another batch is answered."""
+        if self._may_send() or self._filling is None:
+            return True
+        return self._filling.goes_on_with(fields, size_bytes, self._config.batch_bytes)
+
+    def _may_send(self) -> bool:
+        """Whether one more batch would be remembered with all that are unanswered."""
+        return self._session is None or self.taker.in_flight_count < BATCHES_REMEMBERED
+
     def gather(self, fields: RecordFields, size_bytes: int) -> tuple[Filling, int]:
-        """Take in a record that was checked; returns its batch, and its slot in it."""
+        """Take in a record that was checked, and has room: its batch, and its slot in it."""
         filling = self._filling
         if filling is not None and not filling.goes_on_with(
             fields, size_bytes, self._config.batch_bytes
@@ -270,7 +293,7 @@ class WriterLane:
             self.seal()
             filling = None
         if filling is None:
-            filling = self._filling = Filling(fields.seq, fields.expect_sequence)
+            filling = self._filling = Filling(fields.expect_sequence)
         slot = filling.add(fields, created_us=self._now_us(), size_bytes=size_bytes)
         if fields.transaction_id is not None:
             self._transaction_id = fields.transaction_id
@@ -284,6 +307,13 @@ class WriterLane:
         """Seal the batch that is filled when nothing is in flight, or after a while."""
         self._has_filling.set()
 
+    def on_answered(self) -> None:
+        """Batches were answered: one that was held back goes, or one that nothing is before."""
+        if self.is_held_back:
+            self.seal()
+        else:
+            self.seal_if_idle()
+
     def seal_if_idle(self) -> bool:
         """Seal the batch that is filled if nothing is in flight to wait behind."""
         if self._is_held or not self.taker.is_idle:
@@ -292,15 +322,17 @@ class WriterLane:
         return True
 
     def seal(self) -> None:
-        """Seal the batch that is filled, and send it."""
-        filling, self._filling = self._filling, None
-        if filling is None:
+        """Seal the batch that is filled, and send it, now or once one is answered."""
+        filling = self._filling
+        self.is_held_back = filling is not None and not self._may_send()
+        if filling is None or self.is_held_back:
             return
+        self._filling = None
         self.records_count += len(filling.values)
         self.batches_count += 1
         try:
-            if filling.first_seq is not None:
-                self._check_refused(filling.first_seq)
+            if filling.seqs is not None:
+                self._check_refused(filling.seqs.first)
             sealed = seal_batch(
                 filling.values,
                 created_us=filling.created_us,
@@ -321,23 +353,29 @@ class WriterLane:
         filling.sealed.set()
 
     def _on_taken(self, taken: Filling) -> None:
-        if taken.first_seq is not None:
+        if taken.seqs is not None:
             self._refused_seq = None
-            self._seq_taken = taken.first_seq + len(taken.values) - 1
+            self._seq_taken = taken.seqs.last
 
     def _on_refused(self, refused: Filling) -> None:
         """Nothing of a batch is in the log: its seqs are free, and the first of them is due."""
-        if refused.first_seq is None:
+        if refused.seqs is None:
             return
-        if self._refused_seq is None or refused.first_seq < self._refused_seq:
-            self._refused_seq = refused.first_seq
+        if self._refused_seq is None or refused.seqs.first < self._refused_seq:
+            self._refused_seq = refused.seqs.first
         self.seq_highest = self._seq_taken
 
     async def flush(self) -> None:
         """Wait until all that was gathered is answered. Raises what stopped the lane, if so."""
+        filling = self._filling
         self.seal()
-        if self._placed_last is not None:
-            await self._placed_last.done.wait()
+        placed = self._placed_last
+        if filling is not None:
+            if not filling.sealed.is_set():  # It is held back.
+                await filling.sealed.wait()
+            placed = filling.placed or placed
+        if placed is not None:
+            await placed.done.wait()
         if self.taker.failure is not None:
             raise self.taker.failure
 

@@ -71,8 +71,10 @@ class WriterRepeats:
         self, name: PartitionName, batch: WrittenBatch, seq: int, fields: RecordFields
     ) -> Receipt:
         assert self._read_back is not None
+        row = batch.seqs.row_of(seq)
+        assert row is not None, f"{batch} has no seq {seq}"
         try:
-            there, row = await self._read_back(name, batch), seq - batch.seq
+            there = await self._read_back(name, batch)
         except TrimmedError as error:
             raise ForgottenSeqError(
                 f"{self._who(seq)} was appended, and trimmed since: {error}"

@@ -40,7 +40,7 @@ class Partition:
     def __init__(self, number: int) -> None:
         self.name = PartitionName(StreamName("a", "b"), number)
         self.epoch = Epoch(1)
-        self.in_flight_bytes = 0
+        self.in_flight_bytes = self.in_flight_count = 0
         self.is_idle = False
         self.failure: GeologError | None = None
         self.acknowledged = PartitionState()
@@ -64,9 +64,9 @@ class Partition:
         state.on_entry(
             next_sequence=Sequence(first + count), append_time_us=0, transaction_id=None
         )
-        batch = WrittenBatch(stamp.seq, count, 1, first, 0, first, 0, 0)
+        batch = WrittenBatch(stamp.seqs, 1, first, 0, first, 0, 0)
         state.on_batch(stamp.writer_id, stamp.epoch, batch, 0, partitions=stamp.partitions)
-        self.seqs += range(stamp.seq, stamp.seq + count)
+        self.seqs += stamp.seqs
 
 
 def a_session(partitions: list[Partition]) -> Writer:
@@ -125,6 +125,39 @@ def test_a_program_that_sends_again_what_it_was_not_answered_appends_each_record
             due = next(seq for seq in range(end + 1) if seq not in set(there))
 
     assert in_the_log(partitions) == list(range(end))
+
+
+def test_the_records_of_several_partitions_fill_one_batch_of_each() -> None:
+    """Their seqs have gaps: a batch for each run of them would hold a record or two."""
+    partitions = [Partition(number) for number in range(4)]
+    writer = a_session(partitions)
+    for seq in range(1000):
+        writer.append_nowait(b"%d" % seq, key=b"key %d" % (seq * 7919 % 100), seq=seq)
+    seal_all(writer)
+
+    assert [len(one.sent) for one in partitions] == [1] * 4
+
+
+def test_a_seq_that_fell_into_a_gap_is_appended_where_it_belongs() -> None:
+    """What one partition lost is no repeat of what another has round it."""
+    partitions = [Partition(0), Partition(1)]
+    writer = a_session(partitions)
+    keys = [
+        next(b"%d" % n for n in range(9) if partition_of_key(b"%d" % n, 2) == place)
+        for place in range(2)
+    ]
+    for seq in range(10):
+        writer.append_nowait(b"%d" % seq, key=keys[seq % 2], seq=seq)
+    seal_all(writer)
+    partitions[0].end_session(1)
+    partitions[1].end_session(0)
+
+    writer = a_session(partitions)
+    for seq in range(1, 10, 2):
+        writer.append_nowait(b"%d" % seq, key=keys[1], seq=seq)
+    seal_all(writer)
+    partitions[1].end_session(1)
+    assert in_the_log(partitions) == list(range(10))
 
 
 def test_a_number_that_is_forgotten_is_refused_whatever_partitions_there_are() -> None:

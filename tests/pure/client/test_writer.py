@@ -65,6 +65,10 @@ class Taker:
         return self._answered_count == len(self.taken)
 
     @property
+    def in_flight_count(self) -> int:
+        return len(self.taken) - self._answered_count
+
+    @property
     def in_flight_bytes(self) -> int:
         return sum(one.sealed.length_bytes for one in self.taken[self._answered_count :])
 
@@ -480,7 +484,118 @@ async def test_those_who_wait_for_room_get_numbers_of_their_own(
             taker.answer()
 
     stamps = [one.terms.writer for one in taker.taken]
-    assert [None if one is None else one.seq for one in stamps] == [0, 1, 2, 3, 4]
+    assert [None if one is None else one.seqs.first for one in stamps] == [0, 1, 2, 3, 4]
+
+
+@pytest.fixture
+async def till(taker: Taker) -> AsyncIterator[Writer]:
+    """A named writer, each of whose records is a batch of its own."""
+    taker.writer = Writer(
+        [taker],
+        WriterConfig(linger_s=0.01, batch_bytes=100, in_flight_bytes=1 << 20),
+        writer_id="till-7",
+        home_epoch=1,
+        now_us=lambda: int(trio.current_time() * 1e6),
+    )
+    async with open_linger(taker.writer) as writer:
+        yield writer
+        while not taker.is_idle:
+            taker.answer()
+            await trio.testing.wait_all_tasks_blocked()
+
+
+def fill(writer: Writer) -> int:
+    """Append until there is no room; how many were taken in."""
+    count = 0
+    with suppress(trio.WouldBlock):
+        while True:
+            writer.append_nowait(bytes(99))
+            count += 1
+    return count
+
+
+async def test_a_named_writer_has_no_more_unanswered_than_is_remembered(
+    taker: Taker, till: Writer, autojump_clock: MockClock
+) -> None:
+    assert fill(till) == 65  # The last one is held back.
+    assert len(taker.taken) == 64
+    assert till.seq_highest == 64
+    await trio.sleep(1)
+    assert len(taker.taken) == 64
+
+    taker.answer()
+    assert len(taker.taken) == 65
+    assert fill(till) == 1
+    taker.answer(10)
+    assert fill(till) == 10
+
+
+async def test_what_is_held_back_fills_its_batch_meanwhile(
+    taker: Taker, till: Writer, autojump_clock: MockClock
+) -> None:
+    for _ in range(64):
+        till.append_nowait(bytes(99))
+    for value in (b"1", b"2", b"3"):
+        till.append_nowait(value)
+        await trio.sleep(1)
+    with pytest.raises(trio.WouldBlock):
+        till.append_nowait(b"4")  # Three of them fit.
+    assert len(taker.taken) == 64
+
+    taker.answer()
+    assert taker.values()[64:] == [[b"1", b"2", b"3"]]
+
+
+async def test_each_answer_lets_one_go_on_who_waits_for_it(
+    taker: Taker, till: Writer, autojump_clock: MockClock
+) -> None:
+    fill(till)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(till.post, bytes(99))
+        for waiting in (3, 2, 1):
+            await trio.sleep(1)
+            assert len(nursery.child_tasks) == waiting
+            taker.answer()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(till.wait_writable)
+        await trio.sleep(1)
+        assert nursery.child_tasks
+        taker.answer()
+    assert len(taker.taken) == 68
+
+
+async def test_flush_waits_for_what_is_held_back(
+    taker: Taker, till: Writer, autojump_clock: MockClock
+) -> None:
+    fill(till)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(till.flush)
+        await trio.sleep(1)
+        taker.answer(64)
+        await trio.sleep(1)
+        assert len(taker.taken) == 65
+        assert nursery.child_tasks
+        taker.answer()
+
+
+async def test_what_is_held_back_is_refused_when_the_writer_fails(
+    taker: Taker, till: Writer, autojump_clock: MockClock
+) -> None:
+    fill(till)
+    async with trio.open_nursery() as nursery:
+
+        async def post() -> None:
+            with pytest.raises(FencedError):
+                await till.post(bytes(99))
+
+        nursery.start_soon(post)
+        await trio.sleep(1)
+        taker.fail(FencedError("another"))
+    with pytest.raises(FencedError):
+        await till.flush()
+    assert till.seq_highest == 63
+    taker.failure = None
 
 
 async def test_flush_waits_for_all_that_was_appended(

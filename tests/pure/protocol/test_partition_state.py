@@ -1,9 +1,12 @@
 """The state of a partition: what is new, what is a repeat, and what is remembered."""
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geolog.protocol.batch_seqs import BatchSeqs, RisingSeqs
 from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import (
     BATCHES_REMEMBERED,
@@ -16,42 +19,46 @@ WRITERS = (b"a", b"b")
 
 
 def appended(state: PartitionState, writer: bytes, epoch: int, seq: int, count: int) -> None:
-    """A batch in an entry of its own."""
+    """A batch without gaps in an entry of its own."""
+    append(state, writer, epoch, BatchSeqs(seq, count))
+
+
+def append(state: PartitionState, writer: bytes, epoch: int, seqs: BatchSeqs) -> None:
     first = state.sequence_next
     state.on_entry(
-        next_sequence=Sequence(first + count),
+        next_sequence=Sequence(first + seqs.count),
         append_time_us=state.append_time_us + 1,
         transaction_id=None,
     )
-    batch = WrittenBatch(seq, count, 1, first, 0, first, 0, 0)
+    batch = WrittenBatch(seqs, 1, first, 0, first, 0, 0)
     state.on_batch(writer, epoch, batch, state.append_time_us, partitions=1)
 
 
 def test_a_writer_that_never_wrote_begins_anywhere() -> None:
     state = PartitionState()
 
-    assert state.judge(b"a", 1, 0, 5) is Repeat.NEW
-    assert state.judge(b"a", 1, 900, 1) is Repeat.NEW
+    assert state.judge(b"a", 1, BatchSeqs(0, 5)) is Repeat.NEW
+    assert state.judge(b"a", 1, BatchSeqs(900, 1)) is Repeat.NEW
 
 
 def test_an_older_session_is_deposed_whatever_it_sends() -> None:
     state = PartitionState()
     appended(state, b"a", 2, 0, 3)
 
-    assert state.judge(b"a", 1, 0, 3) is Repeat.DEPOSED
-    assert state.judge(b"a", 1, 50, 3) is Repeat.DEPOSED
-    assert state.judge(b"a", 2, 50, 3) is Repeat.NEW
-    assert state.judge(b"b", 1, 0, 3) is Repeat.NEW
+    assert state.judge(b"a", 1, BatchSeqs(0, 3)) is Repeat.DEPOSED
+    assert state.judge(b"a", 1, BatchSeqs(50, 3)) is Repeat.DEPOSED
+    assert state.judge(b"a", 2, BatchSeqs(50, 3)) is Repeat.NEW
+    assert state.judge(b"b", 1, BatchSeqs(0, 3)) is Repeat.NEW
 
 
 def test_a_batch_that_is_partly_new_is_no_repeat_that_is_known() -> None:
     state = PartitionState()
     appended(state, b"a", 1, 0, 3)
 
-    assert state.judge(b"a", 1, 0, 3) is Repeat.REMEMBERED
-    assert state.judge(b"a", 1, 1, 2) is Repeat.REMEMBERED
-    assert state.judge(b"a", 1, 2, 2) is Repeat.FORGOTTEN
-    assert state.judge(b"a", 1, 3, 2) is Repeat.NEW
+    assert state.judge(b"a", 1, BatchSeqs(0, 3)) is Repeat.REMEMBERED
+    assert state.judge(b"a", 1, BatchSeqs(1, 2)) is Repeat.REMEMBERED
+    assert state.judge(b"a", 1, BatchSeqs(2, 2)) is Repeat.FORGOTTEN
+    assert state.judge(b"a", 1, BatchSeqs(3, 2)) is Repeat.NEW
 
 
 def test_a_gap_in_the_numbers_was_never_appended() -> None:
@@ -59,7 +66,18 @@ def test_a_gap_in_the_numbers_was_never_appended() -> None:
     appended(state, b"a", 1, 0, 3)
     appended(state, b"a", 1, 10, 3)
 
-    assert state.judge(b"a", 1, 5, 1) is Repeat.FORGOTTEN
+    assert state.judge(b"a", 1, BatchSeqs(5, 1)) is Repeat.FORGOTTEN
+
+
+def test_a_gap_within_a_batch_was_never_appended() -> None:
+    state = PartitionState()
+    append(state, b"a", 1, BatchSeqs(0, 3, b"\x02\x00"))  # 0, 3, 4.
+
+    assert state.judge(b"a", 1, BatchSeqs(3, 2)) is Repeat.REMEMBERED
+    assert state.judge(b"a", 1, BatchSeqs(0, 2, b"\x03")) is Repeat.REMEMBERED
+    assert state.judge(b"a", 1, BatchSeqs(2, 1)) is Repeat.FORGOTTEN
+    assert state.judge(b"a", 1, BatchSeqs(0, 2)) is Repeat.FORGOTTEN
+    assert state.judge(b"a", 1, BatchSeqs(5, 1)) is Repeat.NEW
 
 
 def test_a_state_of_its_own_is_not_changed_with_the_other() -> None:
@@ -93,32 +111,41 @@ def test_a_number_that_goes_back_is_a_defect_of_the_owner() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(WRITERS), st.integers(0, 3), st.integers(1, 4)), max_size=200
+        st.tuples(
+            st.sampled_from(WRITERS), st.lists(st.integers(0, 3), min_size=1, max_size=4)
+        ),
+        max_size=200,
     )
 )
-def test_each_number_is_where_a_list_of_all_says(steps: list[tuple[bytes, int, int]]) -> None:
-    """The naive model keeps every number for ever."""
+def test_each_number_is_where_a_list_of_all_says(steps: list[tuple[bytes, list[int]]]) -> None:
+    """The naive model keeps every number for ever. Steps: the gaps before a batch's records."""
     state, naive = PartitionState(), dict[tuple[bytes, int], int]()
-    batches: dict[bytes, list[range]] = {writer: [] for writer in WRITERS}
-    for writer, gap, count in steps:
-        seq = state.writer(writer).seq_highest + 1 + gap
-        for step in range(count):
-            naive[writer, seq + step] = state.sequence_next + step
-        batches[writer].append(range(seq, seq + count))
-        appended(state, writer, 1, seq, count)
+    batches: dict[bytes, list[list[int]]] = {writer: [] for writer in WRITERS}
+    for writer, gaps in steps:
+        seqs = list(accumulate((gap + 1 for gap in gaps), initial=-1))[1:]
+        seqs = [state.writer(writer).seq_highest + 1 + seq for seq in seqs]
+        for row, seq in enumerate(seqs):
+            naive[writer, seq] = state.sequence_next + row
+        batches[writer].append(seqs)
+        gathering = RisingSeqs(seqs[0])
+        for seq in seqs[1:]:
+            gathering.add(seq)
+        append(state, writer, 1, gathering.gathered())
 
     for writer in WRITERS:
         remembered = {n for one in batches[writer][-BATCHES_REMEMBERED:] for n in one}
         highest = state.writer(writer).seq_highest
         assert highest == max((n for one, n in naive if one == writer), default=-1)
         for seq in range(highest + 2):
-            judged = state.judge(writer, 1, seq, 1)
+            judged = state.judge(writer, 1, BatchSeqs(seq, 1))
             if seq > highest:
                 assert judged is Repeat.NEW
             elif seq in remembered:
                 assert judged is Repeat.REMEMBERED
                 batch = state.writer(writer).batch_of(seq)
                 assert batch is not None
-                assert batch.first_sequence + seq - batch.seq == naive[writer, seq]
+                row = batch.seqs.row_of(seq)
+                assert row is not None
+                assert batch.first_sequence + row == naive[writer, seq]
             else:
                 assert judged is Repeat.FORGOTTEN

@@ -151,6 +151,38 @@ async def test_writers_are_remembered_over_rolls_and_takeovers(
     assert all(found[places[which]] == values[which] for which in places)
 
 
+@pytest.mark.parametrize("seed", range(3))
+async def test_writers_of_several_partitions_are_remembered_over_rolls_and_takeovers(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    """Their batches have gaps in their seqs, in the log and in its snapshots."""
+    rng = random.Random(seed)
+    values = [rng.randbytes(rng.choice((10, 3000))) for _ in range(400)]
+    keys = [b"key %d" % rng.randrange(50) for _ in values]
+    places: dict[int, tuple[int, int]] = {}
+    async with open_world(segment_bytes=65536, seed=seed) as world:
+        await world.log.update_stream(STREAM, partitions=3)
+        for end in range(50, 401, 50):
+            with ended_by(ZeroDivisionError):
+                async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+                    sent = [
+                        (seq, writer.append_nowait(values[seq], key=keys[seq], seq=seq))
+                        for seq in range(max(0, end - rng.randrange(51, 150)), end)
+                    ]
+                    for seq, pending in sent:
+                        receipt = await pending.wait()
+                        place = (receipt.partition, receipt.sequence)
+                        assert receipt.duplicate is (seq in places)
+                        assert places.setdefault(seq, place) == place
+                    assert writer.statistics().batches_count < 25
+                    if rng.random() < 0.5:
+                        raise ZeroDivisionError  # Its ledgers are left open.
+                raise ZeroDivisionError
+        found = await values_of(world.log)
+
+    assert sorted(found) == sorted(values)
+
+
 async def test_what_was_trimmed_is_not_appended_again(autojump_clock: MockClock) -> None:
     """It is a duplicate that nothing can be compared with: a re-run goes on behind it."""
     values = [random.Random(n).randbytes(20_000) for n in range(12)]

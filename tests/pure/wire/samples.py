@@ -1,5 +1,6 @@
 """Small batches, entries and frames that the tests of the formats share."""
 
+from geolog.protocol.batch_seqs import RisingSeqs
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
@@ -52,8 +53,14 @@ def batch_of_values(*values: bytes) -> SealedBatch:
 
 
 def entry_of(*batches: SealedBatch, entry: int = 4) -> EncodedEntry:
-    """An entry of a log's first home; only the first batch has a writer with a name."""
-    writers = [WriterStamp(b"till-7", 2, 40), *[None] * (len(batches) - 1)]
+    """An entry of a log's first home; only the first batch has a writer with a name.
+
+    The seqs of that one have gaps, if they are more than one.
+    """
+    seqs = RisingSeqs(40)
+    for _ in range(batches[0].record_count - 1):
+        seqs.add(seqs.last + 300)
+    writers = [WriterStamp(b"till-7", 2, seqs.gathered()), *[None] * (len(batches) - 1)]
     return encode_entry(
         batches,
         home_epoch=1,

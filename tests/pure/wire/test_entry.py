@@ -5,6 +5,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geolog.protocol.batch_seqs import BatchSeqs, RisingSeqs
 from geolog.wire.batch import seal_batch
 from geolog.wire.entry import (
     EncodedEntry,
@@ -19,16 +20,25 @@ from tests.pure.wire.samples import batch_of_all_columns, batch_of_values, entry
 from topology.errors import DamagedBytesError, InvalidArgumentError, TooLargeError
 
 naturals = st.integers(0, INT64_MAX - 1000)
-stamps = st.builds(
-    WriterStamp,
-    st.binary(min_size=1, max_size=255),
-    st.integers(0, 2**32 - 1),
-    naturals,
-    st.integers(0, 2**15 - 1),
-)
+ONE = BatchSeqs(0, 1)
+"""What a batch of one record may have."""
 batches = st.lists(st.binary(max_size=20), min_size=1, max_size=4).map(
     lambda values: batch_of_values(*values)
 )
+
+
+@st.composite
+def stamps(draw: st.DrawFn, record_count: int) -> WriterStamp:
+    """Its seqs have gaps or none, small ones and large ones."""
+    seqs = RisingSeqs(draw(st.integers(0, 2**50)))
+    for _ in range(record_count - 1):
+        seqs.add(seqs.last + 1 + draw(st.just(0) | st.integers(0, 300) | st.integers(0, 2**60)))
+    return WriterStamp(
+        draw(st.binary(min_size=1, max_size=255)),
+        draw(st.integers(0, 2**32 - 1)),
+        seqs.gathered(),
+        draw(st.integers(0, 2**15 - 1)),
+    )
 
 
 @st.composite
@@ -42,7 +52,7 @@ def entries(draw: st.DrawFn) -> EncodedEntry:
         entry=draw(naturals),
         first_sequence=draw(naturals),
         append_time_us=draw(st.integers(-INT64_MAX, INT64_MAX)),
-        writers=[draw(st.none() | stamps) for _ in sealed],
+        writers=[draw(st.none() | stamps(one.record_count)) for one in sealed],
     )
 
 
@@ -137,12 +147,14 @@ def test_a_damaged_body_is_found_when_its_batch_is_opened() -> None:
         {"append_time_us": INT64_MAX + 1},
         {"batches": []},
         {"batches": [batch_of_values(b"a")] * (BATCHES_PER_ENTRY_MAX + 1)},
-        {"writers": [WriterStamp(b"", 0, 0)]},
-        {"writers": [WriterStamp(bytes(256), 0, 0)]},
-        {"writers": [WriterStamp(b"w", -1, 0)]},
-        {"writers": [WriterStamp(b"w", 0, -1)]},
-        {"writers": [WriterStamp(b"w", 1 << 32, 0)]},
-        {"writers": [WriterStamp(b"w", 0, 0, 1 << 15)]},
+        {"writers": [WriterStamp(b"", 0, ONE)]},
+        {"writers": [WriterStamp(bytes(256), 0, ONE)]},
+        {"writers": [WriterStamp(b"w", -1, ONE)]},
+        {"writers": [WriterStamp(b"w", 0, BatchSeqs(-1, 1))]},
+        {"writers": [WriterStamp(b"w", 1 << 32, ONE)]},
+        {"writers": [WriterStamp(b"w", 0, ONE, 1 << 15)]},
+        {"writers": [WriterStamp(b"w", 0, BatchSeqs(0, 2))]},
+        {"writers": [WriterStamp(b"w", 0, BatchSeqs(0, 2, b"\x01"))]},
     ],
     ids=str,
 )

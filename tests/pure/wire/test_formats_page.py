@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import Add
 from geolog.wire import layouts, limits
@@ -66,12 +67,12 @@ ENTRY: Parts = [
     (4, "its header's CRC32C, as above"),
     (4, "its body's CRC32C, as above"),
     (4, "writer epoch {}"),
-    (2, "zero"),
+    (2, "length of the gaps: {}"),
     (2, "divided among {} partitions"),
-    (8, "writer seq {}"),
+    (8, "writer seq {} of the first record"),
     (1, "length of the writer's id: {}"),
     (6, 'writer id "till-7"'),
-    (1, "padding"),
+    (1, "gaps: {} seqs were left out before the second record: it has seq 43"),
 ]
 FRAME: Parts = [
     (4, 'magic "GLF", version 1'),
@@ -108,7 +109,7 @@ def entry() -> EncodedEntry:
         entry=4,
         first_sequence=100,
         append_time_us=1_357_017_420_250_000,
-        writers=[WriterStamp(b"till-7", 2, 40, 5)],
+        writers=[WriterStamp(b"till-7", 2, BatchSeqs(40, 2, b"\x02"), 5)],
     )
 
 

@@ -228,6 +228,7 @@ def line_bytes(
     length: int | None = None,
     records: int | None = None,
     writer: tuple[int, int, bytes] = (0, -1, b""),
+    gaps: bytes = b"",
     padding: bytes = b"",
 ) -> bytes:
     epoch, seq, writer_id = writer
@@ -237,22 +238,26 @@ def line_bytes(
         batch.record_count if records is None else records,
         batch.header_crc,
         batch.body_crc,
-        epoch,
+        epoch + (len(gaps) << 32),
         seq,
         len(writer_id),
     )
-    data += writer_id + padding
+    data += writer_id + gaps + padding
     return data + bytes(-len(data) % 8)
 
 
 ONE = batch_of_values(b"abc")
 BODY = bytes(ONE.data)
+TWO = batch_of_values(b"abc", b"d")
+TILL = (1, 0, b"till-7")
 LINE = line_bytes(ONE)
 
 
 def test_the_forger_of_these_tests_can_write_a_good_entry() -> None:
     decode_entry(entry_bytes(LINE, BODY)).verify()
     decode_entry(entry_bytes(line_bytes(ONE, writer=(1, 0, b"w" * 7)), BODY)).verify()
+    gapped = line_bytes(TWO, writer=TILL, gaps=b"\x09")
+    decode_entry(entry_bytes(gapped, bytes(TWO.data), records=2)).verify()
 
 
 @pytest.mark.parametrize(
@@ -284,6 +289,12 @@ def test_the_forger_of_these_tests_can_write_a_good_entry() -> None:
         (entry_bytes(line_bytes(ONE, writer=(1 << 63, 0, b"w")), BODY), "stamp of a writer"),
         (entry_bytes(line_bytes(ONE, writer=(1 << 32, 0, b"w")), BODY), "stamp of a writer"),
         (entry_bytes(LINE[:32] + b"\xff" + LINE[33:], BODY), "not padded"),
+        (entry_bytes(line_bytes(ONE, gaps=b"\x09"), BODY), "stamp of a writer"),
+        (entry_bytes(line_bytes(ONE, writer=TILL, gaps=b"\x09"), BODY), "0 are due"),
+        (entry_bytes(line_bytes(TWO, writer=TILL, gaps=b"\x00"), BODY, records=2), "all zero"),
+        (entry_bytes(line_bytes(TWO, writer=TILL, gaps=b"\x89"), BODY, records=2), "cut off"),
+        (entry_bytes(line_bytes(ONE, writer=TILL, gaps=b"\x01" * 8193), BODY), "stamp of a"),
+        (entry_bytes(LINE[:20] + b"\xff\xff" + LINE[22:], BODY), "not padded"),
     ],
     ids=message_alone,
 )  # fmt: skip

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geolog.protocol.batch_seqs import GAPS_BYTES_MAX, BatchSeqs
 from geolog.protocol.generations import Generation
 from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import PartitionState, WriterState, WrittenBatch
@@ -13,9 +14,12 @@ from topology.errors import DamagedBytesError
 
 u32 = st.integers(0, 2**32 - 1)
 i63 = st.integers(0, 2**63 - 1)
+seqs = st.builds(BatchSeqs, st.integers(0, 2**62), st.integers(1, 2**32 - 1)) | st.lists(
+    st.integers(0, 127), min_size=1, max_size=20
+).filter(any).map(lambda gaps: BatchSeqs(0, len(gaps) + 1, bytes(gaps)))
 written = st.builds(
     WrittenBatch,
-    seq=i63, record_count=u32, segment=i63, entry=i63, slot=u32, first_sequence=i63,
+    seqs=seqs, segment=i63, entry=i63, slot=u32, first_sequence=i63,
     header_crc=u32, body_crc=u32,
 )  # fmt: skip
 writers = st.dictionaries(
@@ -67,7 +71,7 @@ def test_equal_states_have_equal_bytes(state: PartitionState) -> None:
 
 
 def a_crowd(count: int) -> PartitionState:
-    batch = WrittenBatch(5, 1, 1, 1, 0, Sequence(1), 7, 8)
+    batch = WrittenBatch(BatchSeqs(5, 1), 1, 1, 0, Sequence(1), 7, 8)
     return PartitionState(
         writers={
             b"writer %d" % number: WriterState(1, 5, number, (batch,) * 64)
@@ -77,7 +81,7 @@ def a_crowd(count: int) -> PartitionState:
 
 
 @pytest.mark.parametrize(
-    ("writers_count", "parts_count"), [(0, 1), (1000, 1), (1010, 2), (2500, 3)]
+    ("writers_count", "parts_count"), [(0, 1), (950, 1), (970, 2), (2500, 3)]
 )
 def test_a_crowd_of_writers_takes_several_parts(writers_count: int, parts_count: int) -> None:
     state = a_crowd(writers_count)
@@ -87,6 +91,16 @@ def test_a_crowd_of_writers_takes_several_parts(writers_count: int, parts_count:
         (n, parts_count) for n in range(parts_count)
     ]
     assert opened(parts, state) == state
+
+
+def test_the_longest_gaps_of_all_that_is_remembered_fit_a_snapshot() -> None:
+    gaps = b"\x01" * GAPS_BYTES_MAX
+    batch = WrittenBatch(BatchSeqs(0, GAPS_BYTES_MAX + 1, gaps), 1, 1, 0, Sequence(1), 7, 8)
+    state = PartitionState(
+        writers={b"%255d" % number: WriterState(1, 5, 1, (batch,) * 64) for number in range(30)}
+    )
+
+    assert opened(parts_of(state), state) == state
 
 
 def test_parts_that_are_missing_or_out_of_turn_are_told() -> None:
@@ -106,8 +120,13 @@ def test_parts_that_are_missing_or_out_of_turn_are_told() -> None:
         [b"\x02" + bytes(15)],
         [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), b"short"],
         [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x05"],
-        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x41" + bytes(65 * 48)],
+        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x41" + bytes(65 * 50)],
         [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(25) + b"cut"],
+        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x01" + bytes(50)],
+        [
+            b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8),
+            bytes(24) + b"\x01" + bytes(32) + b"\x01" + bytes(15) + b"\x01\x00",
+        ],
     ],
 )
 def test_bytes_that_are_no_snapshot_are_told(values: list[bytes]) -> None:
