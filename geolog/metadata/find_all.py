@@ -1,11 +1,14 @@
 """Reading many metadata nodes in the time of one round trip, or of a few."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import trio
 
-from geolog.metadata.seam import Metadata, Stored
+from geolog.metadata.seam import Metadata, NoNodeError, Stored
 from topology.errors import GeologError
+
+T = TypeVar("T")
 
 AT_A_TIME_MAX = 64
 """Requests that are under way at once; the session's other users have room beside them."""
@@ -13,22 +16,42 @@ AT_A_TIME_MAX = 64
 
 async def find_all(metadata: Metadata, paths: Sequence[str]) -> list[Stored | None]:
     """What `find` gives for each path, in order. Raises what the first that failed raised."""
-    found: list[Stored | None] = [None] * len(paths)
-    failures: list[GeologError] = []
-    limit = trio.Semaphore(AT_A_TIME_MAX)
+    return await _ask_all(metadata.find, paths)
 
-    async def find(place: int) -> None:
-        async with limit:
+
+async def list_all(metadata: Metadata, paths: Sequence[str]) -> list[list[str]]:
+    """What `children` gives for each path, in order; nothing for one that does not exist.
+
+    Raises what the first that failed raised.
+    """
+
+    async def children(path: str) -> list[str]:
+        try:
+            return await metadata.children(path)
+        except NoNodeError:
+            return []
+
+    return await _ask_all(children, paths)
+
+
+async def _ask_all(ask: Callable[[str], Awaitable[T]], paths: Sequence[str]) -> list[T]:
+    """The answers in order. A few tasks share the paths: there may be very many."""
+    found: dict[int, T] = {}
+    failures: list[GeologError] = []
+    left = iter(enumerate(paths))
+
+    async def ask_on() -> None:
+        for place, path in left:
             if failures:
                 return
             try:
-                found[place] = await metadata.find(paths[place])
+                found[place] = await ask(path)
             except GeologError as error:
                 failures.append(error)
 
     async with trio.open_nursery() as nursery:
-        for place in range(len(paths)):
-            nursery.start_soon(find, place)
+        for _ in range(min(AT_A_TIME_MAX, len(paths))):
+            nursery.start_soon(ask_on)
     if failures:
         raise failures[0]
-    return found
+    return [found[place] for place in range(len(paths))]

@@ -45,12 +45,12 @@ class PlaceSearch:
         """
         await self._scan.refresh()
         while True:
-            first = self._scan.segments.next_from(1)
+            first = await self._scan.next_segment(1)
             try:
                 return await self._located(start, end)
             except NoSuchLedgerError:
                 await self._scan.refresh()
-                if self._scan.segments.next_from(1) == first:
+                if await self._scan.next_segment(1) == first:
                     raise
 
     async def _located(self, start: Bound, end: PartitionEnd | None) -> Begin:
@@ -88,7 +88,7 @@ class PlaceSearch:
     async def _at_dlsn(self, dlsn: DLSN) -> Begin:
         """The place itself, or where the partition begins if that lies behind it."""
         trim = await self._scan.trim()
-        first = self._scan.segments.next_from(1)
+        first = await self._scan.next_segment(1)
         if first is not None and dlsn.segment < first:
             return attrs.evolve(await self.at_sequence(trim), trimmed_from=UNKNOWN_SEQUENCE)
         return Begin(dlsn.segment, dlsn.entry, trim, slot=dlsn.slot)

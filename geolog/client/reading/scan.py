@@ -98,11 +98,20 @@ class PartitionScan:
         raise UnavailableError(f"{late}: {why}")
 
     async def segment(self, number: int) -> SegmentRecord | None:
-        """A listed segment's record, with patience; None if it is not listed, or gone since."""
+        """A segment's record, with patience; None if it is not listed, or gone since."""
         return await self._insist(
             lambda: self.segments.at(number),
             timeout_s=self.config.stall_timeout_s,
             late=f"segment {number} of {self.name} could not be looked up",
+            why="metadata does not answer",
+        )
+
+    async def next_segment(self, number: int) -> int | None:
+        """The first segment that is listed from this number on, with patience."""
+        return await self._insist(
+            lambda: self.segments.next_from(number),
+            timeout_s=self.config.stall_timeout_s,
+            late=f"the segments of {self.name} could not be listed",
             why="metadata does not answer",
         )
 

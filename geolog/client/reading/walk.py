@@ -266,7 +266,7 @@ class PartitionWalk:
         self._close_stream()
         self._ledger = None
         await self._scan.check_stream()
-        await self._scan.segments.refresh(least=self._segment)
+        await self._scan.segments.refresh()
         segment = await self._scan.segment(self._segment)
         if segment is not None:
             raise NoSuchLedgerError(
@@ -284,8 +284,8 @@ class PartitionWalk:
         while True:
             changed = trio.Event()
             try:
-                await self._scan.segments.refresh(least=self._segment, changed=changed)
-                number = self._scan.segments.next_from(self._segment)
+                await self._scan.segments.refresh(changed=changed)
+                number = await self._scan.segments.next_from(self._segment)
                 if number is not None:
                     return await self._go_to(number)
                 if is_following and await self._scan.is_sealed():

@@ -10,15 +10,22 @@ import attrs
 
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.documents import open_document, seal_document
-from geolog.metadata.find_all import find_all
+from geolog.metadata.find_all import find_all, list_all
 from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
-from geolog.metadata.seam import BadVersionError, Delete, Metadata, NoNodeError, Operation
+from geolog.metadata.seam import (
+    BadVersionError,
+    Delete,
+    Metadata,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+)
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
 from topology.errors import NoSuchStreamError
 
-_DELETED_AT_ONCE = 32
-"""Segments whose records go in one step."""
+_DELETED_AT_ONCE = 128
+"""Segments whose records go in one step: about 25 kB of paths."""
 
 
 @attrs.frozen
@@ -39,24 +46,55 @@ class SegmentRecords:
         self._paths = paths
         self._ledgers = ledgers
 
-    async def segment_numbers(self, name: PartitionName, *, least: int = 1) -> list[int]:
-        """Numbers of the listed segments, from `least` on, rising: all written before this.
+    async def segment_buckets(self, name: PartitionName) -> list[int]:
+        """The buckets of the listed segments, rising: all that were made before this call.
 
-        Empty as well when there is no such stream.
+        Empty as well when there is no such stream. The last may be without segments yet.
         """
         parent = self._paths.segments(name)
         await self._metadata.sync(parent)
-        numbers: list[int] = []
-        for bucket in await self._children(parent):
-            if (int(bucket) + 1) * BUCKET_COUNT_MAX > least:
-                numbers += map(int, await self._children(f"{parent}/{bucket}"))
-        return sorted(number for number in numbers if number >= least)
-
-    async def _children(self, path: str) -> list[str]:
         try:
-            return await self._metadata.children(path)
+            return [int(bucket) for bucket in await self._metadata.children(parent)]
         except NoNodeError:
             return []
+
+    async def segment_numbers_in(
+        self, name: PartitionName, buckets: Sequence[int]
+    ) -> list[list[int]]:
+        """Numbers of the segments that are listed in each of these buckets, rising."""
+        paths = [self._paths.segment_bucket(name, one * BUCKET_COUNT_MAX) for one in buckets]
+        return [list(map(int, found)) for found in await list_all(self._metadata, paths)]
+
+    async def segment_numbers(self, name: PartitionName, *, least: int = 1) -> list[int]:
+        """Numbers of the listed segments, from `least` on, rising: all written before this.
+
+        Empty as well when there is no such stream. Where not all are needed, ask for buckets.
+        """
+        buckets = await self.segment_buckets(name)
+        wanted = [one for one in buckets if one >= least // BUCKET_COUNT_MAX]
+        found = await self.segment_numbers_in(name, wanted)
+        return [number for some in found for number in some if number >= least]
+
+    async def segments_count(self, name: PartitionName) -> int:
+        """How many segments are listed; a few may come or go while they are counted."""
+        buckets = await self.segment_buckets(name)
+        paths = [self._paths.segment_bucket(name, one * BUCKET_COUNT_MAX) for one in buckets]
+        found = await find_all(self._metadata, paths)
+        return sum(one.children_count for one in found if one is not None)
+
+    async def segment_numbers_back(
+        self, name: PartitionName, *, highest: int | None = None
+    ) -> AsyncGenerator[int, None]:
+        """Numbers of the listed segments, falling, from `highest` on or from the last.
+
+        What was written before this call is among them; a bucket is asked for when it is due.
+        """
+        for bucket in reversed(await self.segment_buckets(name)):
+            if highest is None or bucket <= highest // BUCKET_COUNT_MAX:
+                (numbers,) = await self.segment_numbers_in(name, [bucket])
+                for number in reversed(numbers):
+                    if highest is None or number <= highest:
+                        yield number
 
     async def segments_at(
         self, name: PartitionName, numbers: Sequence[int]
@@ -78,11 +116,9 @@ class SegmentRecords:
 
         It alone may be without an end.
         """
-        parent = self._paths.segments(name)
-        await self._metadata.sync(parent)
-        for bucket in reversed(await self._children(parent)):
-            for number in reversed(await self._children(f"{parent}/{bucket}")):
-                for found in await self.segments_at(name, [int(number)]):
+        async with aclosing(self.segment_numbers_back(name)) as numbers:
+            async for number in numbers:
+                for found in await self.segments_at(name, [number]):
                     return found
         return None
 
@@ -138,11 +174,28 @@ class SegmentRecords:
                 dropped_count += len(going)
                 if len(going) < len(some):
                     break
+        await self._drop_empty_buckets(name, last.record.segment)
         return dropped_count
+
+    async def _drop_empty_buckets(self, name: PartitionName, last: int) -> None:
+        """Delete the buckets before that of the last segment as far as they are empty.
+
+        Numbers of segments only rise: no owner of this day comes back to them.
+        """
+        buckets = await self.segment_buckets(name)
+        before = [one for one in buckets if one < last // BUCKET_COUNT_MAX]
+        for bucket in before:
+            try:
+                await self._metadata.delete(
+                    self._paths.segment_bucket(name, bucket * BUCKET_COUNT_MAX)
+                )
+            except NoNodeError:
+                continue  # Another is at it as well.
+            except NotEmptyError:
+                return  # From here on there are segments.
 
     async def drop_all(self, name: PartitionName) -> None:
         """Take all segments from the list, with their ledgers. The partition was deposed."""
-        await self._metadata.sync(self._paths.segments(name))
         async with aclosing(self._segments_from_first(name)) as listed:
             async for some in listed:
                 await self._drop(name, some)
@@ -151,9 +204,8 @@ class SegmentRecords:
         self, name: PartitionName
     ) -> AsyncGenerator[list[SegmentRecord], None]:
         """The list from its front, as many segments at a time as go in one step."""
-        parent = self._paths.segments(name)
-        for bucket in await self._children(parent):
-            numbers = [int(number) for number in await self._children(f"{parent}/{bucket}")]
+        for bucket in await self.segment_buckets(name):
+            (numbers,) = await self.segment_numbers_in(name, [bucket])
             for start in range(0, len(numbers), _DELETED_AT_ONCE):
                 asked = numbers[start : start + _DELETED_AT_ONCE]
                 yield [one.record for one in await self.segments_at(name, asked)]
