@@ -68,6 +68,10 @@ class RetentionPolicy:
             kept_bytes += segment.size_bytes or 0
         return None
 
+    def goes_by_age(self, segment: RetainedSegment, *, now_us: int) -> bool:
+        """Whether its last record is older than is kept; then so are those before it."""
+        return segment.is_completed and self._goes(segment, 0, now_us)
+
     def _goes(self, segment: RetainedSegment, kept_bytes: int, now_us: int) -> bool:
         if self.retention_bytes is not None and kept_bytes >= self.retention_bytes:
             return True
