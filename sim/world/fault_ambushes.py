@@ -5,7 +5,7 @@ that tells that something is half done: a ledger is being taken over, an append 
 answered, an entry has reached one member and not the others, bytes are on their way.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from random import Random
 
@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from geolog.metadata.paths import ClusterPaths
-from geolog.protocol.ids import LedgerId
+from geolog.protocol.ids import NO_ENTRY, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.world.fault_reader_ambushes import ambush_succession, ambush_walk
 from sim.world.fault_targets import (
@@ -38,6 +38,7 @@ Strike = Callable[[World, Random, str, str], AbstractAsyncContextManager[str | N
 _LEDGER_PUT = f"put {ClusterPaths(CLUSTER).ledgers}/"
 _CHANGE_S_MAX = 3.0
 _FENCE_S_MAX = 1.0
+_TAKEOVER_S_MAX = 5.0
 _MEMBER_CHANCE = 0.5
 _ROT_CHANCE = 0.5
 _CUT_CHANCE = 0.3
@@ -105,6 +106,40 @@ async def _answer_of_fence(world: World, record: LedgerRecord, process: str) -> 
 
 
 @asynccontextmanager
+async def ambush_rest(
+    world: World, rng: Random, process: str, details: str
+) -> AsyncIterator[str | None]:
+    """All of a ledger is acknowledged: its writer stands still, others reach few members."""
+    _, writer, *_ = details.split()
+    others = [one.host for one in writers_alive(world) if one.host != writer]
+    if process not in world.cores or not writer.startswith("writer-") or not others:
+        yield None
+        return
+    record = _newest(world, LedgerState.OPEN)
+    if record is None or not _is_at_rest(world, record):
+        yield None
+        return
+    members = [member.node_id for member in record.fragments[-1].ensemble]
+    away = rng.sample(members, max(1, len(members) - rng.choice((1, 1, 2))))
+    with ExitStack() as struck:
+        struck.enter_context(paused(world, writer))
+        for other in others:
+            struck.enter_context(cut_off(world, other, away))
+        with trio.move_on_after(_TAKEOVER_S_MAX):
+            await _put_of_ledger(world, "meta-answer", others)
+        yield f"{writer} stands still, of ledger {record.ledger}; cut off: {', '.join(away)}"
+
+
+def _is_at_rest(world: World, record: LedgerRecord) -> bool:
+    """Whether all members have been told that all which they have is acknowledged."""
+    cores = [world.cores.get(member.node_id) for member in record.fragments[-1].ensemble]
+    stores = [core.service.store_of(record.ledger) for core in cores if core is not None]
+    replicas = [store.ledgers.replica_of(record.ledger) for store in stores]
+    highest = max((one.entry_highest for one in replicas), default=NO_ENTRY)
+    return highest >= 0 and all(one.lac == highest for one in replicas)
+
+
+@asynccontextmanager
 async def ambush_append(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
@@ -154,15 +189,15 @@ async def ambush_add(
                 )
                 late.enter_context(how)
             with trio.move_on_after(_CHANGE_S_MAX):
-                await _begin_of_change(world, process)
+                await _put_of_ledger(world, "meta-ask", [process])  # For another ensemble.
         yield f"{process} has heard of {first}, which is gone; late: {', '.join(behind)}"
 
 
-async def _begin_of_change(world: World, process: str) -> None:
-    """Wait until the process asks metadata for another ensemble of its ledger."""
+async def _put_of_ledger(world: World, event: str, those: Sequence[str]) -> None:
+    """Wait until one of these processes asks metadata to change a ledger, or has done so."""
     while True:
-        who, what = await world.trace.wait("meta-ask")
-        if who == process and what.startswith(_LEDGER_PUT):
+        process, what = await world.trace.wait(event)
+        if process in those and what.startswith(_LEDGER_PUT):
             return
 
 
@@ -256,6 +291,7 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-append": Ambush("done", ambush_append),
     "ambush-add": Ambush("deliver", ambush_add),
     "ambush-send": Ambush("send", ambush_send),
+    "ambush-rest": Ambush("deliver", ambush_rest),
     "ambush-fence": Ambush("meta-answer", ambush_fence),
     "ambush-succession": Ambush("meta-ask", ambush_succession),
     "ambush-walk": Ambush("call", ambush_walk),

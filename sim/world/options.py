@@ -27,6 +27,7 @@ _AMBUSHES = (
     "ambush-add",
     "ambush-append",
     "ambush-fence",
+    "ambush-rest",
     "ambush-send",
     "ambush-succession",
     "ambush-takeover",
