@@ -4,13 +4,14 @@ import os
 import random
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import attrs
 import click
 import trio
 
+from geolog.cli.exits import Exit
 from geolog.cli.invocation import Noun, Verb, examples, named_zookeeper, this_invocation
 from geolog.cli.output import Plain, print_json
 from geolog.cli.settings import (
@@ -22,11 +23,14 @@ from geolog.cli.settings import (
     parse_address,
     settings_of,
 )
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import ending_at_signals, ends_in_time
 from topology.location import Location
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may hold the interpreter: a journal thread must not wait 5 ms for it."""
+
+END_S = 15.0
+"""How long a server may take to end in order: longer than any wait that it bounds itself."""
 
 
 @attrs.frozen
@@ -35,6 +39,8 @@ class Service:
 
     role: str
     serve: Callable[[Callable[[dict[str, Plain]], None]], Awaitable[None]]
+    why_late: Callable[[], str] = str
+    """What it waits for when it does not end; empty if that is not known."""
 
 
 class StorageVerb(Verb):
@@ -119,7 +125,8 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
     from geolog.metadata.zookeeper import open_zookeeper
     from geolog.transport.gateway import gateway_of, transport_through
     from regions.storage.config import StorageConfig
-    from regions.storage.file_disk import open_file_disk
+    from regions.storage.data_directories import open_data_directories, why_late
+    from regions.storage.file_disk import FileDisk
     from regions.storage.node import open_storage_node
 
     directories = [each.absolute() for each in data_dirs]
@@ -137,31 +144,30 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
     config = configured(StorageConfig, decided, cluster=invocation.config.cluster)
     region = Location.parse(config.location).region
     gateway = gateway_of(invocation.config.gateway, region)
+    opened: list[FileDisk] = []
 
     async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
-        async with (
-            AsyncExitStack() as opened,
-            open_zookeeper(
-                zookeeper_servers,
-                connect_timeout_s=invocation.config.timeout_s,
-                gateway=gateway,
-            ) as metadata,
-            open_storage_node(
-                config,
-                transport=transport_through(gateway),
-                disks=[
-                    await opened.enter_async_context(open_file_disk(each))
-                    for each in directories
-                ],
-                metadata=metadata,
-                random_bytes=os.urandom,  # noqa: TID251 - Identities are born here.
-            ) as node,
-        ):
-            facts: dict[str, Plain] = {"id": node.node_id, "address": str(node.address)}
-            tell_ready(facts | {"instance": node.instance, "location": config.location})
-            await trio.sleep_forever()
+        async with open_data_directories(directories) as disks:
+            opened.extend(disks)
+            async with (
+                open_zookeeper(
+                    zookeeper_servers,
+                    connect_timeout_s=invocation.config.timeout_s,
+                    gateway=gateway,
+                ) as metadata,
+                open_storage_node(
+                    config,
+                    transport=transport_through(gateway),
+                    disks=disks,
+                    metadata=metadata,
+                    random_bytes=os.urandom,  # noqa: TID251 - Identities are born here.
+                ) as node,
+            ):
+                facts: dict[str, Plain] = {"id": node.node_id, "address": str(node.address)}
+                tell_ready(facts | {"instance": node.instance, "location": config.location})
+                await trio.sleep_forever()
 
-    _run(Service("storage", serve))
+    _run(Service("storage", serve, why_late=lambda: why_late(opened)))
 
 
 @command.command(
@@ -207,8 +213,20 @@ async def _serve(service: Service) -> None:
             print_json(first | facts)
             sys.stdout.flush()
 
-        await service.serve(tell_ready)
+        async with ends_in_time(END_S, partial(_give_up, service)):
+            await service.serve(tell_ready)
         nursery.cancel_scope.cancel(reason="the server has ended")
+
+
+def _give_up(service: Service) -> None:
+    """End the process, whatever is still under way in it."""
+    why = service.why_late()
+    sys.stderr.write(
+        f"geolog: the {service.role} server was to end {END_S:g} s ago, and ends now as it"
+        f" stands{f': {why}' if why else ''}\n"
+    )
+    sys.stderr.flush()
+    os._exit(Exit.ERROR)
 
 
 async def _end_with_parent(pipe: int, scope: trio.CancelScope) -> None:

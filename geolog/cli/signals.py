@@ -1,7 +1,8 @@
-"""Ends a long-running command in order at SIGTERM, as Ctrl-C does."""
+"""Ends a long-running command in order at SIGTERM, as Ctrl-C does, and in time."""
 
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
@@ -26,3 +27,28 @@ async def ending_at_signals(
             answer = await run(argument)
             nursery.cancel_scope.cancel(reason="done")
     return answer
+
+
+@asynccontextmanager
+async def ends_in_time(patience_s: float, give_up: Callable[[], None]) -> AsyncIterator[None]:
+    """Once the block is cancelled, call `give_up` if it has not ended after so long.
+
+    Some waits cannot be cancelled: a write, for one, that the disk does not come back from.
+    """
+    ended = trio.Event()
+
+    async def watch() -> None:
+        try:
+            await ended.wait()
+        finally:
+            with trio.move_on_after(patience_s, shield=True) as patience:
+                await ended.wait()
+            if patience.cancelled_caught:
+                give_up()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, name="ends in time")
+        try:
+            yield
+        finally:
+            ended.set()

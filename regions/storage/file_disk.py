@@ -58,6 +58,7 @@ class _JournalThread:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.is_busy = False
         # A daemon, so that a disk that hangs does not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -79,7 +80,9 @@ class _JournalThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            self.is_busy = True
             result = outcome.capture(job.work)
+            self.is_busy = False
             try:
                 job.token.run_sync_soon(trio.lowlevel.reschedule, job.task, result)
             except trio.RunFinishedError:
@@ -268,6 +271,10 @@ class FileDisk:
     def __init__(self, directory: Path, descriptor: int) -> None:
         self._directory = directory
         self._descriptor = descriptor
+        with _errors_named(f"cannot use data directory {directory}"):
+            self.file_system = os.fstat(descriptor).st_dev
+        self.sharers_count = 1
+        """Directories of this node on the same file system, this one included."""
         self.thread = _JournalThread()
         self.readers = trio.CapacityLimiter(_READERS_COUNT_MAX)
 
@@ -276,6 +283,11 @@ class FileDisk:
 
     def __str__(self) -> str:
         return str(self._directory)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is asked of the disk, and was not answered yet."""
+        return self.thread.is_busy or self.readers.borrowed_tokens > 0
 
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
@@ -326,10 +338,10 @@ class FileDisk:
         await self.thread.do(work)
 
     async def free_bytes(self) -> int:
-        """Space left for this node."""
+        """Space left for this node: this directory's part of it."""
         with _errors_named(f"cannot ask how much is free in {self}"):
             found = await trio.to_thread.run_sync(os.fstatvfs, self._descriptor)
-        return found.f_bavail * found.f_frsize
+        return found.f_bavail * found.f_frsize // self.sharers_count
 
     async def _open(self, name: str, flags: int) -> DiskFile:
         def work() -> int:
