@@ -15,7 +15,7 @@ from topology.errors import (
 from topology.fields import Fields, Json
 from topology.location import Location
 from topology.membership import Membership, NodeState
-from topology.policy import PlacementPolicy, PlacementRequest, check_sizes
+from topology.policy import Placement, PlacementPolicy, PlacementRequest, check_sizes
 from topology.quorum import AckRule, QuorumConfig
 from topology.read_order import (
     NodeHealth,
@@ -25,7 +25,7 @@ from topology.read_order import (
     sticky_index,
     with_rest,
 )
-from topology.ring_search import PlacementUndecidedError
+from topology.ring_search import PlacementUndecidedError, undecided_told
 from topology.scenario import PolicyName, Scenario, read_scenario
 from topology.window_rule import Adherence
 
@@ -159,8 +159,19 @@ def _new_ensemble(scenario: Scenario, rng: random.Random) -> Answer:
     policy = _asked(scenario)
     if scenario.name is PolicyName.DEFAULT and scenario.args.count("ensemble_size") <= 0:
         return {"ensemble": list[Json](), "adherence": Adherence.FAIL.value}
-    placed = policy.new_ensemble(scenario.members, _request(scenario.args), rng)
+    request = _request(scenario.args)
+    placed = _decided(policy.new_ensemble(scenario.members, request, rng), request)
     return {"ensemble": list[Json](placed.nodes), "adherence": placed.adherence.value}
+
+
+def _decided(placed: Placement, request: PlacementRequest) -> Placement:
+    """PlacementUndecidedError if it is open whether one adheres better: answers are exact."""
+    if placed.is_undecided:
+        raise PlacementUndecidedError(
+            f"an ensemble that is {placed.adherence.value} was found, and"
+            f" {undecided_told(request.ensemble_size, request.write_quorum, 'better')}"
+        )
+    return placed
 
 
 def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Answer:
@@ -170,7 +181,8 @@ def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Answer:
         raise InvalidArgumentError(f"args.calls is {calls}; it must be 1 to {CALLS_MAX}")
     counts = Counter(dict.fromkeys(scenario.members.members, 0))
     for _ in range(calls):
-        counts.update(policy.new_ensemble(scenario.members, request, rng).nodes)
+        placed = policy.new_ensemble(scenario.members, request, rng)
+        counts.update(_decided(placed, request).nodes)
     return {"counts": dict[str, Json](counts)}
 
 

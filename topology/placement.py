@@ -61,4 +61,4 @@ def arrange_regions(config: QuorumConfig, counts: Mapping[str, int]) -> list[str
         found = find_ring(config.ensemble_size, labels, _rule(config))
     except PlacementUndecidedError as error:
         raise PlacementUndecidedError(f"{error} ({config}; up are {_census(counts)})") from None
-    return None if found is None else [label[0] for label in found[0]]
+    return None if found is None else [label[0] for label in found.labels]

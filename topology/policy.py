@@ -19,6 +19,8 @@ class Placement:
 
     nodes: tuple[str, ...]
     adherence: Adherence
+    is_undecided: bool = False
+    """Whether there is one that adheres better is open: the search for it was cut off."""
 
 
 @attrs.frozen

@@ -11,9 +11,13 @@ def survival_rule(
 
     With `count` no A nodes of a write set may lie in fewer than m regions, or it is FAIL.
     """
-    strict = (Limit(1, ack_quorum), Limit(min_regions, 1))
     limits = region_limits(write_quorum, ack_quorum, min_regions, durability)
-    return WindowRule(write_quorum, strict, limits)
+    return WindowRule(write_quorum, survival_limits(ack_quorum, min_regions), limits)
+
+
+def survival_limits(ack_quorum: int, min_regions: int) -> tuple[Limit, ...]:
+    """An ack set is left without any one region."""
+    return (Limit(1, ack_quorum), Limit(min_regions, 1))
 
 
 def region_limits(

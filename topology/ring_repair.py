@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from topology.ring_search import PlacementUndecidedError, find_ring, obstacle_of
+from topology.ring_obstacle import obstacle_of
+from topology.ring_search import PlacementUndecidedError, find_ring
 from topology.window_rule import Adherence, Label, WindowRule
 
 REPAIR_STEPS_MAX = 5_000

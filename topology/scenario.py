@@ -224,7 +224,15 @@ def _policy(
                 desired_zones=_at_least(params, "desired_zones", 3, 1),
                 min_zones=_at_least(params, "min_zones", 2, 1),
                 is_strict=params.flag_or("strict_zones", default=True),
+                min_regions=_zones_acknowledged(params),
             )
+
+
+def _zones_acknowledged(params: Fields) -> int | None:
+    """In how many zones acknowledgements are with durability `regions`; None with `count`."""
+    if _named(params, "durability", Durability, Durability.COUNT) is Durability.COUNT:
+        return None
+    return max(1, params.count_or("min_regions_for_durability", 1))
 
 
 def _at_least(params: Fields, name: str, default: int, least: int) -> int:

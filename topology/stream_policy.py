@@ -140,6 +140,9 @@ def policy_of(
                 weighting=weighting,
                 min_zones=zones_min,
                 desired_zones=max(_ZONES_DESIRED, zones_min),
+                min_regions=(
+                    quorum.min_regions if quorum.durability is Durability.REGIONS else None
+                ),
             )
 
 

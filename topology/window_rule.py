@@ -86,6 +86,27 @@ class WindowRule:
                 shares.sort(reverse=True)
         return len(window)
 
+    def share_max(
+        self, width: int, domains: int, wanted: Adherence, *, inner: int | None = None
+    ) -> int:
+        """So many slots of a write set of `width` can lie in one of so many domains.
+
+        `inner` is how many inner domains it has; None: enough.
+        """
+        most = width if inner is None or inner >= self.inner_min else min(inner, width)
+        for share in range(most, 0, -1):
+            others = _evenly(width - share, domains - 1)
+            if sum(others) == width - share and self._limits_hold([share, *others], wanted):
+                return share
+        return 0
+
+    def domains_min(self, width: int, wanted: Adherence) -> int:
+        """A write set of `width` needs so many domains; more than `width` if none can hold."""
+        for domains in range(1, width + 1):
+            if self._limits_hold(_evenly(width, domains), wanted):
+                return domains
+        return width + 1
+
     def _limits_hold(self, shares: Sequence[int], wanted: Adherence) -> bool:
         total = sum(shares)
         ranked = sorted(shares, reverse=True)
@@ -143,6 +164,14 @@ class WindowRule:
             max(0, min(counts[domain], self.inner_min) - len(span))
             for domain, span in spans.items()
         )
+
+
+def _evenly(slots: int, domains: int) -> list[int]:
+    """The most even shares: no others have more outside their fullest."""
+    if domains < 1:
+        return []
+    each, more = divmod(slots, domains)
+    return [each + 1] * more + [each] * (domains - more)
 
 
 def shares_dealt(counts: Mapping[str, int], size: int) -> dict[str, int]:

@@ -18,7 +18,8 @@ from topology.location import Location
 from topology.membership import Membership
 from topology.policies.ring_policy import RingPolicy
 from topology.policy import Placement, PlacementRequest
-from topology.ring_search import PlacementUndecidedError, find_ring, obstacle_of
+from topology.ring_obstacle import obstacle_of
+from topology.ring_search import PlacementUndecidedError, find_ring
 from topology.tree import Tree, TreeNode
 from topology.window_rule import Adherence, Label, Limit, WindowRule
 
@@ -78,17 +79,19 @@ class RackAware(RingPolicy):
         """E nodes; the rack of the client first."""
 
         def place(tree: Tree) -> Placement:
-            nodes = self._place(tree, request, rng)
+            nodes, is_undecided = self._place(tree, request, rng)
             return Placement(
                 nodes,
                 self.adherence(members, nodes, request.write_quorum, request.ack_quorum),
+                is_undecided,
             )
 
         return self.best_placed(members, request, place)
 
     def _place(
         self, tree: Tree, request: PlacementRequest, rng: random.Random
-    ) -> tuple[str, ...]:
+    ) -> tuple[tuple[str, ...], bool]:
+        """The nodes, and whether it is open if others would adhere better."""
         size = request.ensemble_size
         racks = self._racks(tree, rng)
         counts = {self._label(where): count for where, count in racks}
@@ -99,14 +102,14 @@ class RackAware(RingPolicy):
                 f" {len(counts)})"
             )
         rule = self._rule(request.write_quorum, request.ack_quorum)
-        ring = self._ring(size, counts, rule)
+        ring, is_undecided = self._ring(size, counts, rule)
         used = set(ring)
         piles = {
             label: self.drawn(tree.regions[where.region].racks[where.rack], rng)
             for where, _ in racks
             if (label := self._label(where)) in used
         }
-        return tuple(next(piles[label]).node for label in ring)
+        return tuple(next(piles[label]).node for label in ring), is_undecided
 
     def _racks(self, tree: Tree, rng: random.Random) -> list[tuple[Location, int]]:
         """The racks in the order to use them, each with how many nodes it has."""
@@ -130,19 +133,21 @@ class RackAware(RingPolicy):
             return 2
         return 0 if rack == local else 1
 
-    def _ring(self, size: int, counts: dict[Label, int], rule: WindowRule) -> list[Label]:
-        if len(counts) >= size:
-            return list(itertools.islice(counts, size))  # A rack of its own for each slot.
+    def _ring(
+        self, size: int, counts: dict[Label, int], rule: WindowRule
+    ) -> tuple[Sequence[Label], bool]:
+        if len(counts) >= size:  # A rack of its own for each slot.
+            return list(itertools.islice(counts, size)), False
         try:
             found = find_ring(size, counts, rule)
         except PlacementUndecidedError:
             if self.is_enforced:
                 raise
-            found = None
+            return list(_in_turns(size, counts)), True
         if found is not None:
-            return found[0]
+            return found.labels, found.is_undecided
         if not self.is_enforced:
-            return list(_in_turns(size, counts))
+            return list(_in_turns(size, counts)), False
         obstacle = obstacle_of(size, counts, rule, Adherence.SOFT)
         raise NotEnoughNodesError(
             f"no ensemble of {size} has {min(rule.width, self.min_racks)} racks in every"

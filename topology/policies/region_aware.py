@@ -18,7 +18,8 @@ from topology.policies.ring_policy import RingPolicy
 from topology.policy import Placement, PlacementRequest
 from topology.quorum import Durability, ack_quorum_smallest
 from topology.quorum_rule import region_limits, survival_rule
-from topology.ring_search import PlacementUndecidedError, find_ring, obstacle_of
+from topology.ring_obstacle import obstacle_of
+from topology.ring_search import FoundRing, PlacementUndecidedError, find_ring
 from topology.tree import Tree, TreeNode
 from topology.window_rule import Adherence, Label, Limit, WindowRule
 
@@ -115,14 +116,15 @@ class RegionAware(RingPolicy):
         self._check_quorums(request.write_quorum, request.ack_quorum)
 
         def place(tree: Tree) -> Placement:
-            ring, adherence = self._ring(tree, request, rng)
-            nodes = tuple(node.node for node in self._nodes(tree, ring, rng))
+            ring = self._ring(tree, request, rng)
+            adherence = ring.adherence
+            nodes = tuple(node.node for node in self._nodes(tree, ring.labels, rng))
             if any(members.state_of(node) is not NodeState.WRITABLE for node in nodes):
                 # One that is taken as a last resort does not count before it is back.
                 adherence = self.adherence(
                     members, nodes, request.write_quorum, request.ack_quorum
                 )
-            return Placement(nodes, adherence)
+            return Placement(nodes, adherence, is_undecided=ring.is_undecided)
 
         return self.best_placed(members, request, place)
 
@@ -141,9 +143,7 @@ class RegionAware(RingPolicy):
                 f" smallest legal ack quorum is {smallest}"
             )
 
-    def _ring(
-        self, tree: Tree, request: PlacementRequest, rng: random.Random
-    ) -> tuple[list[Label], Adherence]:
+    def _ring(self, tree: Tree, request: PlacementRequest, rng: random.Random) -> FoundRing:
         size = request.ensemble_size
         order = sorted(
             shuffled(sorted(tree.regions), rng), key=lambda name: name != self._local_region

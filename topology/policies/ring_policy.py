@@ -17,6 +17,7 @@ from topology.membership import Membership, NodeState
 from topology.policy import Placement, PlacementRequest, ReplacedNode
 from topology.replacement import Replacement, labels_for_slots
 from topology.ring_repair import repair_ring
+from topology.ring_search import PlacementUndecidedError
 from topology.tree import Tree, TreeNode, Weighting
 from topology.window_rule import Adherence, Label, WindowRule, rank_of
 
@@ -104,12 +105,15 @@ class RingPolicy:
         """
         best: Placement | None = None
         error: NotEnoughNodesError | None = None
+        is_undecided = False
         for tree in self.free(members, request):
             try:
                 found = place(tree)
             except NotEnoughNodesError as refusal:
                 error = error or refusal
+                is_undecided = is_undecided or isinstance(refusal, PlacementUndecidedError)
                 continue
+            is_undecided = is_undecided or found.is_undecided
             if found.adherence is Adherence.STRICT:
                 return found
             if best is None or rank_of(found.adherence) > rank_of(best.adherence):
@@ -117,7 +121,7 @@ class RingPolicy:
         if best is None:
             assert error is not None
             raise error
-        return best
+        return attrs.evolve(best, is_undecided=is_undecided)
 
     def replace_node(
         self,

@@ -1,7 +1,8 @@
 """Zone-aware placement: write sets over zones, and over upgrade domains within each zone.
 
 A location is /ZONE/UPGRADE-DOMAIN. A write set spans as many zones as are desired (STRICT), or
-at least the minimum (SOFT); nodes of one zone in it lie in two upgrade domains or more. Strict
+at least the minimum (SOFT); nodes of one zone in it lie in two upgrade domains or more. Where
+acknowledgements count zones too, STRICT needs an ack set without any one zone besides. Strict
 placement refuses what it cannot keep when a zone goes: E must be a multiple of W, and W above
 the minimum. Placement that is not strict does its best and says how well that adheres.
 """
@@ -18,7 +19,9 @@ from topology.location import Location
 from topology.membership import Membership
 from topology.policies.ring_policy import RingPolicy
 from topology.policy import Placement, PlacementRequest
-from topology.ring_search import PlacementUndecidedError, find_ring, obstacle_of
+from topology.quorum_rule import survival_limits
+from topology.ring_obstacle import obstacle_of
+from topology.ring_search import PlacementUndecidedError, find_ring
 from topology.tree import Tree, TreeNode
 from topology.window_rule import Adherence, Label, Limit, WindowRule
 
@@ -30,6 +33,9 @@ class ZoneAware(RingPolicy):
     desired_zones: int = 3
     min_zones: int = 2
     is_strict: bool = True
+    min_regions: int | None = None
+    """m of ledgers whose acknowledgements count zones: STRICT means besides that every write
+    set keeps an ack set without any one zone. None: acknowledgements count no zones."""
 
     def __attrs_post_init__(self) -> None:
         if self.min_zones > self.desired_zones:
@@ -38,12 +44,15 @@ class ZoneAware(RingPolicy):
                 " more must not be needed than are wanted"
             )
 
-    def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:  # noqa: ARG002
+    def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:
         desired = min(write_quorum, self.desired_zones)
-        least = min(write_quorum, self.min_zones)
+        least = min(write_quorum, max(self.min_zones, self.min_regions or 0))
+        strict: tuple[Limit, ...] = (Limit(desired - 1, 1),)
+        if self.min_regions is not None:
+            strict += survival_limits(ack_quorum, self.min_regions)
         return WindowRule(
             write_quorum,
-            (Limit(desired - 1, 1),),
+            strict,
             (Limit(least - 1, 1), Limit(0, write_quorum)),
             inner_min=2,
         )
@@ -114,17 +123,19 @@ class ZoneAware(RingPolicy):
             raise InvalidArgumentError(illegal)
 
         def place(tree: Tree) -> Placement:
-            nodes = self._place(tree, request, rng)
+            nodes, is_undecided = self._place(tree, request, rng)
             return Placement(
                 nodes,
                 self.adherence(members, nodes, request.write_quorum, request.ack_quorum),
+                is_undecided and illegal is None,
             )
 
         return self.best_placed(members, request, place)
 
     def _place(
         self, tree: Tree, request: PlacementRequest, rng: random.Random
-    ) -> tuple[str, ...]:
+    ) -> tuple[tuple[str, ...], bool]:
+        """The nodes, and whether it is open if others would adhere better."""
         size = request.ensemble_size
         if tree.count < size:
             raise NotEnoughNodesError(
@@ -132,19 +143,19 @@ class ZoneAware(RingPolicy):
                 f" and not excluded is {tree.count} ({_census(tree)}):"
                 f" {size - tree.count} short"
             )
-        ring = self._ring(tree, request, rng)
+        ring, is_undecided = self._ring(tree, request, rng)
         if ring is None:  # Not strict, and nothing adheres: any nodes will do.
             drawn = self.drawn(list(tree.nodes()), rng)
-            return tuple(next(drawn).node for _ in range(size))
+            return tuple(next(drawn).node for _ in range(size)), is_undecided
         piles = {
             label: self.drawn(tree.regions[label[0]].racks[label[1]], rng)
             for label in dict.fromkeys(ring)
         }
-        return tuple(next(piles[label]).node for label in ring)
+        return tuple(next(piles[label]).node for label in ring), is_undecided
 
     def _ring(
         self, tree: Tree, request: PlacementRequest, rng: random.Random
-    ) -> list[Label] | None:
+    ) -> tuple[Sequence[Label] | None, bool]:
         known = tree.without_rack(self.default_location)
         zones = sorted(
             shuffled(sorted(known.regions), rng), key=lambda name: name != self._local_zone
@@ -159,9 +170,11 @@ class ZoneAware(RingPolicy):
         except PlacementUndecidedError:
             if self.is_strict:
                 raise
-            return None
-        if found is not None or not self.is_strict:
-            return None if found is None else found[0]
+            return None, True
+        if found is not None:
+            return found.labels, found.is_undecided
+        if not self.is_strict:
+            return None, False
         obstacle = obstacle_of(request.ensemble_size, counts, rule, Adherence.SOFT)
         raise NotEnoughNodesError(
             f"no ensemble of {request.ensemble_size} has {self.min_zones} zones in every write"

@@ -230,9 +230,77 @@ def test_a_strict_ring_is_preferred_to_turns_that_are_soft() -> None:
     assert "".join(ring or []) in {"acbc", "bcac", "cacb", "cbca"}
 
 
+@pytest.mark.parametrize(
+    ("quorum", "tree"),
+    [
+        ("15/11/8 m3", "a2 b5 c2 d3 e5"),
+        ("16/7/4 m4", "a6 b1 c5 d5 e2 f2"),
+        ("14/6/4 m4", "a4 b2 c6 d1 e4 f2"),
+        ("18/8/6 m5", "a4 b3 c2 d5 e2 f3 g1"),
+        ("21/6/3 m3", "a1 b6 c2 d3 e12 f1"),
+        ("23/19/10 m4", "a1 b10 c1 d1 e3 f11"),
+    ],
+)
+def test_strict_rings_are_found_that_one_order_of_trying_takes_long_to_find(
+    quorum: str, tree: str
+) -> None:
+    placement = chosen(quorum_of(quorum), tree, local="b")
+
+    assert placement.adherence is Adherence.STRICT
+    assert not placement.is_undecided
+    assert placement.nodes[0].endswith("b")
+
+
+@pytest.mark.parametrize(
+    ("quorum", "tree"),
+    [
+        ("11/7/4 m4", "a5 b1 c1 d3 e1 f3"),
+        ("24/7/5 m5", "a3 b1 c3 d12 e9 f5 g2 h1"),
+        ("28/7/4 m4", "a2 b8 c2 d1 e9 f6 g1"),
+    ],
+)
+def test_that_no_ring_is_strict_is_proved_where_shares_alone_do_not_tell(
+    quorum: str, tree: str
+) -> None:
+    placement = chosen(quorum_of(quorum), tree)
+
+    assert placement.adherence is Adherence.SOFT
+    assert not placement.is_undecided
+
+
 def test_a_search_that_is_cut_off_says_so_and_not_that_there_is_none() -> None:
     with pytest.raises(PlacementUndecidedError, match="though there may be one"):
-        arrange_regions(quorum_of("26/10/8 m3 count"), counts_of("a23 b10 c24"))
+        arrange_regions(quorum_of("23/7/6 m3 count"), counts_of("a24 b8 c5 d2"))
+
+
+def test_a_soft_ensemble_says_whether_it_is_open_if_there_is_a_strict_one() -> None:
+    placement = chosen(quorum_of("15/10/7 m5"), "a11 b10 c8 d1 e1 f1 g20")
+
+    assert placement.adherence is Adherence.SOFT
+    assert placement.is_undecided
+
+
+@pytest.mark.parametrize(
+    ("quorum", "tree", "obstacle"),
+    [
+        (
+            "14/3/3 m3",
+            "a3 b1 c5 d5 e1",
+            "at most 4 of 14 slots may lie in one region, so 13 nodes can take part: 1 short",
+        ),
+        (
+            "8/5/4 m4",
+            "a2 b4 c1 d1 e1",
+            "needs nodes in 4 regions, which takes 32 places in all of them; with so few nodes"
+            " in the small regions they have 31: 1 short",
+        ),
+    ],
+)
+def test_a_request_that_no_order_of_regions_can_keep_is_refused_with_the_count(
+    quorum: str, tree: str, obstacle: str
+) -> None:
+    with pytest.raises(NotEnoughNodesError, match=obstacle):
+        chosen(quorum_of(quorum), tree)
 
 
 def test_what_no_ring_can_keep_is_refused_without_a_search() -> None:

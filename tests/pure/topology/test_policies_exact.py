@@ -168,6 +168,32 @@ def test_zones_and_upgrade_domains_are_found_wherever_a_ring_has_them(
     check_placed(policy, NaiveZones(write, desired, least).judge, places, request)
 
 
+@settings(max_examples=60)
+@given(
+    layouts(regions="abcd", most=2),
+    st.sampled_from([(3, 3), (4, 4), (6, 6), (6, 3)]),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_zones_that_acknowledgements_count_are_strict_only_if_any_one_can_be_lost(
+    places: list[Location], sizes: tuple[int, int], ack: int, m: int
+) -> None:
+    ensemble, write = sizes
+    m = min(m, write - 1)
+    ack = min(max(ack, m), write)
+    policy = ZoneAware(
+        default_location=UNKNOWN, desired_zones=max(2, m), min_zones=m, min_regions=m
+    )
+    request = PlacementRequest(ensemble_size=ensemble, write_quorum=write, ack_quorum=ack)
+
+    def judge(ring: Sequence[Location]) -> str:
+        zones = NaiveZones(write, max(2, m), m).judge(ring)
+        survival = NaiveRegions(write, ack, m, Durability.REGIONS).judge(ring)
+        return survival if zones == "strict" else zones
+
+    check_placed(policy, judge, places, request)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.sampled_from([*QUARTERS, Location("c", "x")]), min_size=4, max_size=7),

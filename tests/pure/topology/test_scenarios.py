@@ -377,15 +377,33 @@ def test_weights_count_for_racks_and_for_replacements_too() -> None:
         assert 2.0 < float(str(counts["c1"])) / float(str(counts["a0"])) < 3.2
 
 
-def test_a_search_that_reaches_its_bound_is_undecided() -> None:
+@pytest.mark.parametrize(
+    ("counts", "sizes", "params"),
+    [
+        ((24, 8, 5, 2), (23, 7, 6), {"min_regions_for_durability": 3}),
+        (
+            (11, 10, 8, 1, 1, 1, 20),
+            (15, 10, 7),
+            {"min_regions_for_durability": 5, "durability": "regions"},
+        ),
+    ],
+    ids=["nothing was found", "a soft one was found"],
+)
+@pytest.mark.parametrize("operation", ["new_ensemble", "new_ensemble_statistics"])
+def test_a_search_that_reaches_its_bound_is_undecided(
+    counts: tuple[int, ...], sizes: tuple[int, ...], params: dict[str, Json], operation: str
+) -> None:
     up = " ".join(
         f"{region}{number}=/{region}/r{number}"
-        for region, count in (("a", 23), ("b", 10), ("c", 24))
+        for region, count in zip("abcdefg", counts, strict=False)
         for number in range(count)
     )
-    sizes: dict[str, Json] = {"ensemble_size": 26, "write_quorum": 10, "ack_quorum": 8}
-    params: dict[str, Json] = {"min_regions_for_durability": 3}
+    names = ("ensemble_size", "write_quorum", "ack_quorum")
+    args: dict[str, Json] = dict(zip(names, sizes, strict=True))
+    if operation == "new_ensemble_statistics":
+        args["calls"] = 1
 
-    assert (
-        answer("region_aware", up, "new_ensemble", sizes, params=params)["error"] == "undecided"
-    )
+    found = answer("region_aware", up, operation, args, params=params)
+
+    assert found["error"] == "undecided"
+    assert "though there may be one" in str(found["message"])
