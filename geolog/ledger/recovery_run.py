@@ -28,6 +28,7 @@ from geolog.protocol.recovery import (
     RecoveryEffect,
     Rewrite,
 )
+from geolog.protocol.recovery_pace import RECOVERY_ENTRIES_MAX, RecoveryPace
 from geolog.wire.entry import EncodedEntry, decode_entry
 from topology.errors import (
     DamagedBytesError,
@@ -49,10 +50,10 @@ class RecoveryConfig:
     """How long to wait for members that are down before rewriting without them."""
 
     batch_entries: int = 32
-    """Entries that are read, and rewritten, at a time."""
+    """Entries that are read, and rewritten, at a time, at first; small ones more and more."""
 
     batch_bytes: int = 4 * 1024 * 1024
-    """Bytes asked of a member at a time."""
+    """Bytes asked of a member at a time, and about those of a batch of many small entries."""
 
     retry_delay_s: float = 0.25
     """Pause before it is tried again when another recovers too, or too few members answer."""
@@ -82,10 +83,13 @@ class RecoveryRun:
         self._pool = pool
         self._config = config
         self._nursery = nursery
-        # Bounded by what is under way: one read a member, and the rewrites of one batch.
+        # Bounded by what is under way: what each member says of two batches, and the rewrites
+        # of one, of which must always be told.
+        batch_entries_max = max(config.batch_entries, RECOVERY_ENTRIES_MAX)
         self._tell, self._told = trio.open_memory_channel[Callable[[], list[RecoveryEffect]]](
-            4 * len(fragment.ensemble) * config.batch_entries + 1024
+            (2 * len(fragment.ensemble) + 2) * batch_entries_max
         )
+        self._pace = RecoveryPace(config.batch_entries, config.batch_bytes)
         self._finder = ReplacementFinder(
             pool, region=None, rng=rng, patience_s=2 * config.member_join_s
         )
@@ -165,6 +169,8 @@ class RecoveryRun:
     async def _take(
         self, slot: int, entry: EntryId, answer: Answer, body: bytes | memoryview
     ) -> None:
+        if entry < self._core.decided_end:
+            return  # Another member was first with it.
         if answer is Answer.HAVE:
             try:
                 self._bodies[slot, entry] = self._encoded(entry, body)
@@ -182,6 +188,8 @@ class RecoveryRun:
         encoded = self._bodies.pop((effect.slot, effect.entry))
         for key in [key for key in self._bodies if key[1] == effect.entry]:
             del self._bodies[key]
+        self._pace.on_entry(encoded.length_bytes)
+        self._core.batch_entries_next = self._pace.batch_entries
         if self._writer is None:
             self._writer = LedgerWriter(
                 self._pool,

@@ -71,6 +71,8 @@ class Recovery:
         self._rule = rule
         self._first = first  # First entry of the batch that is being decided.
         self._batch_entries = batch_entries
+        self.batch_entries_next = batch_entries
+        """Of the batch after this one: who knows how large the entries are may change it."""
         self._answers: list[dict[int, Answer]] = []
         self._silent = 0  # Members that failed to answer this batch.
         self._decided = first  # First entry that is not decided yet.
@@ -82,6 +84,11 @@ class Recovery:
     def batch_first(self) -> EntryId:
         """The first entry of the batch that is being decided."""
         return self._first
+
+    @property
+    def decided_end(self) -> EntryId:
+        """The first entry that is not decided: more answers of those before tell nothing."""
+        return self._decided
 
     def start(self) -> list[RecoveryEffect]:
         """Ask for the first batch."""
@@ -115,6 +122,7 @@ class Recovery:
         return [self._give_up(entry)]
 
     def _ask(self) -> list[RecoveryEffect]:
+        self._batch_entries = self.batch_entries_next
         self._answers = [{} for _ in range(self._batch_entries)]
         self._silent = 0
         return [

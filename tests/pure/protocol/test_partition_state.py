@@ -144,8 +144,8 @@ def test_each_number_is_where_a_list_of_all_says(steps: list[tuple[bytes, list[i
                 assert judged is Repeat.REMEMBERED
                 batch = state.writer(writer).batch_of(seq)
                 assert batch is not None
-                row = batch.seqs.row_of(seq)
-                assert row is not None
-                assert batch.first_sequence + row == naive[writer, seq]
+                found = batch.seqs.row_of(seq)
+                assert found is not None
+                assert batch.first_sequence + found == naive[writer, seq]
             else:
                 assert judged is Repeat.FORGOTTEN
