@@ -24,6 +24,7 @@ from sim.laws.law_10_owners_in_order import OwnersInOrder
 from sim.laws.law_12_lac_rises import LacRises
 from sim.laws.law_15_bytes_served import BytesServed
 from sim.laws.law_15_nothing_made_up import NothingMadeUp
+from sim.laws.law_21_best_choice import BestChoice
 from sim.laws.law_21_fragments_adhere import FragmentsAdhere
 from sim.laws.law_22_bounds_hold import BoundsHold
 from sim.laws.seen import Looking, StateLaw
@@ -53,6 +54,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("10", OwnersInOrder()),
         ("15", NothingMadeUp()),
         ("21", FragmentsAdhere()),
+        ("21", BestChoice()),
         ("22", BoundsHold()),
     ]
 

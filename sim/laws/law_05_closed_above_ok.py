@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from sim.laws.seen import Look, SegmentKey, partition_of
+from sim.laws.seen import Look, SegmentKey, is_of_stream, partition_of
 
 
 @attrs.define
@@ -20,6 +20,8 @@ class ClosedAboveOk:
             key, entry = append.segment_key, append.dlsn.entry
             self._highest[key] = max(entry, self._highest.get(key, -1))
         for ledger, record in now.ledgers.items():
+            if not is_of_stream(record):
+                continue
             if record.segment and record.last_entry is not None:
                 highest = self._highest.get((partition_of(record), record.segment), -1)
                 if highest > record.last_entry:

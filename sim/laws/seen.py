@@ -55,7 +55,7 @@ class Look:
         return {
             (partition_of(record), record.segment): record
             for record in self.ledgers.values()
-            if record.segment
+            if record.segment and is_of_stream(record)
         }
 
     def is_trimmed(self, append: Append) -> bool:
@@ -63,6 +63,11 @@ class Look:
         assert append.sequence is not None
         trim = self.trims.get(append.partition)
         return trim is not None and append.sequence < trim.first_sequence
+
+
+def is_of_stream(record: LedgerRecord) -> bool:
+    """Whether a ledger is of the one stream, not of one that comes and goes beside it."""
+    return record.stream.startswith(f"{STREAM}#")
 
 
 def partition_of(record: LedgerRecord) -> int:

@@ -16,6 +16,7 @@ from sim.world.seams import CLUSTER
 SOMETIMES = {
     "ledger-recovered": "a ledger is closed by another than its writer",
     "ensemble-changed": "a ledger has more than one fragment",
+    "change-judged": "members that replace others are held to the best choice that there was",
     "node-in-doubt": "damage took records of a node",
     "entry-corrupt": "a node knows that an entry is damaged",
     "node-read-only": "a node's disk is nearly full",
@@ -42,6 +43,14 @@ SOMETIMES = {
     "opened-AtTime": "a reader begins at a time",
     "opened-AtTransaction": "a reader begins at a transaction id",
     "opened-LastRecords": "a reader begins some records before the end",
+    "region-forbidden": "nothing new is placed in a region any more",
+    "region-allowed": "something new is placed in it again",
+    "placement-repaired": "a repair of placement moves a member of a fragment",
+    "repair-interrupted": "a repair of placement is interrupted",
+    "deleted": "a stream is deleted",
+    "deleted-refused": "a writer of it hears so",
+    "deleted-while-read": "a reader of it hears so, in the middle of a walk",
+    "writer-forgotten": "a named writer is forgotten, and sends what is trimmed once more",
 }
 """By name: what is meant."""
 

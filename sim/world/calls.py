@@ -6,7 +6,7 @@ from random import Random
 import attrs
 import trio
 
-from sim.world.history import History
+from sim.world.history import Append, History
 from sim.world.options import Knobs
 from sim.world.process import Process
 from sim.world.stream_knobs import StreamKnobs
@@ -38,6 +38,12 @@ class Calls:
     def is_heard(self, process: Process) -> bool:
         """Whether anybody hears what it was told: nobody does of a dead one."""
         return process.is_alive and not self.trace.is_closed
+
+    def note_trims(self, append: Append) -> None:
+        """A record that may have been sent again is answered."""
+        if append.is_repeated:
+            count = self.history.partitions[1]
+            append.trims_repeated = {one: self.trim_of(one) for one in range(count)}
 
     def done(self, process: Process, words: str) -> None:
         """A call ended well."""

@@ -6,6 +6,7 @@ import attrs
 
 from geolog.client.reading.bounds import Bound
 from geolog.protocol.ids import DLSN
+from sim.world.lives import Lives
 
 Outcome = Literal["pending", "acknowledged", "flushed", "refused", "unknown"]
 
@@ -49,6 +50,11 @@ class Append:
     """Whether it was sent and its outcome was not told: it may be in the log, whatever is told
     when it is sent again."""
     is_sent_again: bool = False
+    is_repeated: bool = False
+    """Whether it was sent once more under its number, also when it had been answered OK."""
+    trims_repeated: dict[int, int] | None = None
+    """Where partitions began when the last of these repeats was answered: before that its
+    writer may have been forgotten. None as long as it is not."""
     is_duplicate: bool = False
     """Whether it was answered as one that was in the log before."""
 
@@ -169,6 +175,10 @@ class History:
     """When an operator was told that the stream is sealed."""
     partitions: tuple[int, int] = attrs.field(default=(1, 1), init=False)
     """How many there are for certain, and how many there may be."""
+    may_forget_writers: bool = attrs.field(default=False, init=False)
+    """Whether named writers may be forgotten that are idle, and whose records are trimmed."""
+    lives: Lives = attrs.field(factory=Lives, init=False)
+    """Of the stream beside it, which is deleted and made again."""
     happened: set[str] = attrs.field(factory=set, init=False)
     """What must happen sometimes, and did."""
     harsh_errors: list[str] = attrs.field(factory=list, init=False)
@@ -184,7 +194,12 @@ class History:
         """One that was not answered OK is sent once more, under the same number."""
         append.is_in_doubt |= append.outcome in ("pending", "unknown")
         append.is_sent_again = True
+        self.on_repeated(append)
         append.outcome = "pending"
+
+    def on_repeated(self, append: Append) -> None:
+        """One is sent once more under its number."""
+        append.is_repeated, append.trims_repeated = True, None
 
     def on_answered(self, append: Append, outcome: Outcome, at: int) -> None:
         """The application was told what became of an append."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from sim.world import laws_of_appends, laws_of_reads
+from sim.world import laws_of_appends, laws_of_deletion, laws_of_reads
 from sim.world.history import Ending, History
 
 Law = Callable[[History, Ending], Iterator[str]]
@@ -23,7 +23,7 @@ class Violation:
     """A law was broken."""
 
     law: str
-    """Its number, or `crash` and `stuck` for what no law needs to forbid."""
+    """Its number; `deletion` for what has none, `crash` and `stuck` for what no law forbids."""
     message: str
     replay: str
     """The command that shows it again."""
@@ -53,6 +53,13 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
     "15": (laws_of_reads.nothing_is_damaged,),
     "16": (laws_of_appends.appends_happen_once, laws_of_appends.repeats_are_found_out),
     "17": (laws_of_appends.refused_is_absent, laws_of_appends.provisional_is_no_lie),
+    "deletion": (
+        laws_of_deletion.deleted_stays_gone,
+        laws_of_deletion.deleted_takes_nothing,
+        laws_of_deletion.walks_keep_to_one_life,
+        laws_of_deletion.lives_begin_empty,
+        laws_of_deletion.answered_stays_for_its_life,
+    ),
 }
 """By number of the law that each belongs to."""
 

@@ -15,6 +15,7 @@ from sim.world.history_laws import Violation, breaches
 from sim.world.operator import repair_all
 from sim.world.process import Process
 from sim.world.reading import Reading
+from sim.world.short_lived import BRIEF, ShortLived
 from sim.world.trace import Trace
 from sim.world.waiting import operators, run_client, wait_end
 from sim.world.world import World
@@ -47,6 +48,7 @@ class Judging:
 
     history: History
     reading: Reading
+    short_lived: ShortLived
     trace: Trace
     breaches: Breaches
 
@@ -56,18 +58,24 @@ class Judging:
 
         async def read_last(_process: Process, log: geolog.Log) -> None:
             await self.reading.read_to_end(log, last, follow=self.history.is_seal_asked)
+            if self.history.lives.is_made:
+                await self.short_lived.read_to_end(log, self.short_lived.begin_last())
             self.trace.add("-", "phase", "repair")
             await self._repair(log)
             reports.append(await log.verify_stream(STREAM, full_copies=True))
 
         async def close_last(_process: Process, log: geolog.Log) -> None:
+            # Who takes over closes the ledger before: then all copies are due.
             with suppress(geolog.SealedError):
                 async with log.open_writer(STREAM):
-                    pass  # Who takes over closes the ledger before: then all copies are due.
+                    pass
+            if self.history.lives.is_made:
+                async with log.open_writer(BRIEF):
+                    pass
 
         with trio.move_on_after(_LAST_READ_S):
-            await run_client(world, "closer", close_last)
             await wait_end(world, operators)
+            await run_client(world, "closer", close_last)
             last = self.reading.begin_last()
             process = await run_client(world, "last", read_last)
             if process.error is not None:

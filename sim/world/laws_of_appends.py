@@ -121,12 +121,24 @@ def sealed_takes_nothing(history: History, ending: Ending) -> Iterator[str]:
 
 
 def appends_happen_once(history: History, ending: Ending) -> Iterator[str]:
-    """Law 16: no append is in the log twice."""
+    """Law 16: no append is in the log twice, as long as its writer must be remembered."""
     first_seen: dict[bytes, Place] = {}
     for place, record in known_records(history, ending).items():
         first = first_seen.setdefault(record.value, place)
-        if first != place:
+        append = history.appends.get(record.value)
+        if first != place and not (
+            append and _may_be_forgotten(history, append, first, ending)
+        ):
             yield f"{name_of(record.value)} is at {_at(first)} and again at {_at(place)}"
+
+
+def _may_be_forgotten(history: History, append: Append, place: Place, ending: Ending) -> bool:
+    """Whether its writer may have been forgotten when it came again: it was trimmed."""
+    if not (history.may_forget_writers and append.is_repeated):
+        return False
+    partition, sequence = place
+    trims = ending.trims if append.trims_repeated is None else append.trims_repeated
+    return sequence < trims.get(partition, 0)
 
 
 def repeats_are_found_out(history: History, _ending: Ending) -> Iterator[str]:

@@ -9,6 +9,7 @@ from random import Random
 
 import attrs
 
+from sim.world.placement_knobs import UNTOUCHED, PlacementKnobs, draw_placement
 from sim.world.stream_knobs import PLAIN, StreamKnobs, draw_stream_knobs
 from topology.placement import arrange_regions
 from topology.quorum import QuorumConfig
@@ -22,6 +23,7 @@ _TIGHT_SHARE = 0.2
 _NAMED_SHARE = 0.4
 _SPARE_SHARE = 0.6
 _STRIPED_SHARE = 0.3
+_STEADY_SHARE = 0.15
 
 _AMBUSHES = (
     "ambush-add",
@@ -49,6 +51,11 @@ _TAKEOVER_FAULTS = (
     "zombie-writer",
 )
 """What makes owners follow each other, and breaks things just then."""
+
+ENDINGS = ("kill-client", "kill-node", "power-loss-node", "power-loss-region")
+"""What ends processes, now and then, and does nothing else."""
+
+_STEADY_NODES = (2, 2, 2)
 
 
 @attrs.frozen(kw_only=True)
@@ -135,13 +142,47 @@ class Options:
     links: Links
     hazards: Hazards
     stream: StreamKnobs = PLAIN
+    placement: PlacementKnobs = UNTOUCHED
 
 
 def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     """Draw a small world: what breaks at all breaks with three to six nodes."""
     is_harsh = rng.random() < _HARSH_SHARE
     drawn = (draw_harsh_options if is_harsh else _draw_mild_options)(rng, fault_kinds)
-    return attrs.evolve(drawn, stream=draw_stream_knobs(rng))
+    drawn = attrs.evolve(drawn, stream=draw_stream_knobs(rng))
+    if rng.random() < _STEADY_SHARE:
+        drawn = steady(drawn, rng)
+    return _with_placement(drawn, rng)
+
+
+def steady(drawn: Options, rng: Random) -> Options:
+    """The same with nodes over, of which none is slow or out of reach: some end, at most.
+
+    Whoever chooses nodes there can be held to the best choice that there was (law 21).
+    """
+    counts = dict(zip(REGION_NAMES, _STEADY_NODES, strict=False))
+    spare = [
+        one for one in _possible_quorums(counts) if one.ensemble_size < sum(counts.values())
+    ]
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(
+            drawn.shape, nodes_by_region=tuple(counts.items()), quorum=rng.choice(spare)
+        ),
+        knobs=attrs.evolve(drawn.knobs, is_room_tight=False, rest_s_max=0.5),
+        links=attrs.evolve(drawn.links, stall_chance=0.0),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            duration_s_max=rng.choice((8.0, 20.0)),
+            strikes_per_s=tuple((kind, 0.2) for kind in sorted(rng.sample(ENDINGS, 2))),
+        ),
+    )
+
+
+def _with_placement(drawn: Options, rng: Random) -> Options:
+    shape = drawn.shape
+    placement, quorum = draw_placement(rng, dict(shape.nodes_by_region), shape.quorum)
+    return attrs.evolve(drawn, placement=placement, shape=attrs.evolve(shape, quorum=quorum))
 
 
 def _draw_mild_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:

@@ -87,6 +87,7 @@ class _Run:
         self.trace = trace
         self.breaches = Breaches(seed, trace)
         self.history = History()
+        self.history.may_forget_writers = options.stream.may_forget_writers
         self.faults: dict[str, int] = {}
         self.sometimes: set[str] = set()
         self.simulated_s = 0.0
@@ -130,10 +131,11 @@ class _Run:
                 self.trace,
                 world.chance(self.seed, "workload"),
                 Truth(world.store).trim_of,
-            )
+            ),
+            self.options,
         )
         with trio.move_on_after(_FOUNDING_S) as founding:
-            found = workload.tending.found(self.options.shape.quorum)
+            found = workload.tending.found(self.options)
             await run_client(world, "founder", found)
         if founding.cancelled_caught:
             self.breaches.add("24", f"no stream could be made in {_FOUNDING_S:g} s of calm")
@@ -149,7 +151,9 @@ class _Run:
         if self.options.knobs.is_upkeep_hasty:
             await trio.sleep(_UPKEEP_S)
         self._phase("last read")
-        judging = Judging(self.history, workload.reading, self.trace, self.breaches)
+        judging = Judging(
+            self.history, workload.reading, workload.short_lived, self.trace, self.breaches
+        )
         await judging.judge(world)
 
     def _phase(self, name: str) -> None:

@@ -5,6 +5,8 @@ from typing import Literal
 
 import attrs
 
+from geolog.protocol.stream_state import WRITER_RETENTION_S
+
 Answers = Literal["durable", "received", "none"]
 """When an append is answered: once it is durable, once it is received, or never."""
 
@@ -12,6 +14,7 @@ _PLAIN_SHARE = 0.3
 _SEAL_SHARE = 0.2
 _GROWTH_SHARE = 0.4
 _EXPECTING_SHARE = 0.3
+_DELETION_SHARE = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -43,6 +46,16 @@ class StreamKnobs:
     """Share of the walks of readers that begin at a place: a time, a transaction id."""
     reader_rest_s_max: float = 0.0
     """Longest rest of a reader in the middle of a walk: what it goes on with may be gone."""
+    writer_retention_s: float = WRITER_RETENTION_S
+    """How long a named writer is remembered that is idle, and whose records are trimmed."""
+    deletion_rest_s_max: float | None = None
+    """Longest life of a stream beside it, which is deleted and made again; None: there is no
+    such stream."""
+
+    @property
+    def may_forget_writers(self) -> bool:
+        """Whether a history is long enough that a named writer may be forgotten in it."""
+        return self.writer_retention_s < WRITER_RETENTION_S
 
     @property
     def is_plain(self) -> bool:
@@ -74,4 +87,8 @@ def draw_stream_knobs(rng: Random) -> StreamKnobs:
         has_transactions=rng.random() < 0.5,
         placed_share=rng.choice((0.0, 0.3, 0.6)),
         reader_rest_s_max=rng.choice((0.0, 0.1, 1.0)),
+        writer_retention_s=rng.choice((WRITER_RETENTION_S, 0.5, 2.0)),
+        deletion_rest_s_max=(
+            rng.choice((2.0, 8.0)) if rng.random() < _DELETION_SHARE else None
+        ),
     )

@@ -7,9 +7,10 @@ import geolog
 from geolog.client.reading.bounds import Bound
 from sim.world.calls import STREAM, Calls
 from sim.world.history import Found, Truncation
+from sim.world.options import Options
+from sim.world.placement_knobs import StreamTerms, terms_of
 from sim.world.process import Process
 from sim.world.world import ClientMain
-from topology.quorum import QuorumConfig
 
 _RETRY_S = 0.25
 _RECORDS_LEFT_MAX = 30
@@ -25,36 +26,42 @@ class Tending:
 
     # The beginning.
 
-    def found(self, quorum: QuorumConfig) -> ClientMain:
+    def found(self, options: Options) -> ClientMain:
         """What a client process does to make the stream; it tries again until it is made."""
-        calls, stream = self.calls, self.calls.stream
-        calls.history.partitions = stream.partitions, stream.partitions
+        history, partitions = self.calls.history, self.calls.stream.partitions
+        history.partitions = partitions, partitions
+        nodes_count = sum(count for _, count in options.shape.nodes_by_region)
 
         async def main(process: Process, log: geolog.Log) -> None:
             while True:
                 try:
-                    await log.create_stream(
-                        STREAM,
-                        ensemble_size=quorum.ensemble_size,
-                        write_quorum=quorum.write_quorum,
-                        ack_quorum=quorum.ack_quorum,
-                        min_regions=quorum.min_regions,
-                        partitions=stream.partitions,
-                        segment_bytes=calls.knobs.segment_bytes,
-                        segment_age_s=stream.segment_age_s,
-                        retention_s=stream.retention_s,
-                        retention_bytes=stream.retention_bytes,
-                        if_not_exists=True,
-                    )
+                    if options.placement.survive is None or await _are_up(log, nodes_count):
+                        await self._create(log, options)
+                        return
                 except geolog.GeologError as error:
-                    calls.failed(process, f"create-stream {error!r}")
+                    self.calls.failed(process, f"create-stream {error!r}")
                     if not error.retriable:
                         raise
-                    await trio.sleep(_RETRY_S)
-                else:
-                    return
+                await trio.sleep(_RETRY_S)
 
         return main
+
+    async def _create(self, log: geolog.Log, options: Options) -> None:
+        stream, placement = self.calls.stream, options.placement
+        terms = terms_of(options.shape.quorum, placement.policy)
+        if placement.survive is not None:
+            terms = StreamTerms(survive=placement.survive)
+        await log.create_stream(
+            STREAM,
+            **terms,
+            partitions=stream.partitions,
+            segment_bytes=self.calls.knobs.segment_bytes,
+            segment_age_s=stream.segment_age_s,
+            retention_s=stream.retention_s,
+            retention_bytes=stream.retention_bytes,
+            writer_retention_s=stream.writer_retention_s,
+            if_not_exists=True,
+        )
 
     # Truncation.
 
@@ -173,3 +180,8 @@ class Tending:
         is_sealed = isinstance(error, geolog.SealedError) and self.calls.history.is_seal_asked
         if not error.retriable and not is_sealed and self.calls.is_heard(process):
             self.calls.history.harsh_errors.append(f"{what} failed: {error!r}")
+
+
+async def _are_up(log: geolog.Log, count: int) -> bool:
+    """Whether so many nodes can be placed on: what a stream can survive is told by them."""
+    return sum(node.state == "writable" for node in await log.list_nodes()) >= count

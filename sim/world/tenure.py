@@ -120,14 +120,23 @@ class Tenure:
             return
         append = numbering.answered_last
         self.calls.begin(self.process, f"repeat {append.seq}")
+        self.calls.history.on_repeated(append)
         try:
             receipt = await self._send(append).wait()
         except geolog.ForgottenSeqError as error:
             self._on_forgotten(append, error)
             return  # It says so, and appends nothing.
         if self.calls.is_heard(self.process):
-            history = self.calls.history
+            self._on_repeat_answered(append, receipt)
+
+    def _on_repeat_answered(self, append: Append, receipt: geolog.Receipt) -> None:
+        history, (partition, sequence) = self.calls.history, append.place
+        self.calls.note_trims(append)
+        is_there = sequence >= self.calls.trim_of(partition)
+        if is_there or not history.may_forget_writers:
             history.repeats.append((append, receipt.partition, receipt.dlsn))
+        elif not receipt.duplicate:
+            history.happened.add("writer-forgotten")
 
     def _on_forgotten(self, append: Append, error: geolog.ForgottenSeqError) -> None:
         """What was answered last is among those remembered, as long as it is there."""
@@ -141,6 +150,7 @@ class Tenure:
         append.partition, append.sequence = receipt.partition, receipt.sequence
         append.dlsn, append.answered_by = receipt.dlsn, self.process.key
         append.is_duplicate = receipt.duplicate
+        self.calls.note_trims(append)
         self.records.on_answered(append, self.process.host)
         self._end(append, "acknowledged", f"{receipt.sequence} {receipt.dlsn}")
 

@@ -1,12 +1,15 @@
 """Law 21: whoever chose an ensemble is held to what was to be had, and to no more."""
 
+import attrs
 import pytest
 
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
-from sim.laws.law_21_fragments_adhere import choices_that_fell_short
+from sim.laws.law_21_best_choice import breaches_of, choices
+from sim.laws.steady_nodes import Steady
 from topology.location import Location
 from topology.quorum import QuorumConfig
+from topology.stream_policy import PlacementTerms, PolicyKind
 
 QUORUM = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
 
@@ -31,8 +34,16 @@ def ledger(*ensembles: str) -> LedgerRecord:
     )
 
 
-def steady(names: str) -> dict[str, str]:
-    return {name: name[0] for name in names.split()}
+def steady(names: str, forbidden: str = "") -> Steady:
+    """Nodes that were to be had; `x` in `forbidden` is a region."""
+    return Steady(
+        {InstanceId(name): Location(name[0], f"rack-{name}") for name in names.split()},
+        frozenset(forbidden),
+    )
+
+
+def told(before: LedgerRecord | None, after: LedgerRecord, nodes: Steady) -> list[str]:
+    return [one for choice in choices(before, after) for one in breaches_of(choice, nodes)]
 
 
 @pytest.mark.parametrize(
@@ -49,11 +60,33 @@ def steady(names: str) -> dict[str, str]:
         (["a1 b1 c1"], ["a1 b1 b2"], "a1 b1 b2 c2", 1),
         # What was there before is nobody's choice now.
         (["a1 a2 b1"], ["a1 a2 b1"], "a1 b1 c1", 0),
+        # What is changed before the last fragment is a repair's.
+        (["a1 b1 c1", "a1 b1 c2"], ["a1 b1 b2", "a1 b1 c2"], "a1 b1 b2 c2", 0),
     ],
 )
 def test_an_ensemble_is_as_good_as_the_nodes_allowed(
     before: list[str], after: list[str], nodes: str, broken_count: int
 ) -> None:
     known = ledger(*before) if before else None
-    found = list(choices_that_fell_short(known, ledger(*after), steady(nodes)))
-    assert len(found) == broken_count
+    assert len(told(known, ledger(*after), steady(nodes))) == broken_count
+
+
+def test_what_is_closed_is_changed_by_repairs_alone() -> None:
+    known = attrs.evolve(ledger("a1 b1 c1"), state=LedgerState.CLOSED, last_entry=EntryId(4))
+    after = attrs.evolve(known, fragments=ledger("a1 b1 b2").fragments)
+    assert told(known, after, steady("a1 b1 b2 c2")) == []
+
+
+def test_nothing_new_lies_in_a_region_that_is_forbidden() -> None:
+    nodes = steady("a1 a2 b1 b2", forbidden="c")
+    known = ledger("a1 b1 c1")
+    assert told(known, ledger("a1 b1 c1", "a1 b2 c1"), nodes) == []
+    [message] = told(known, ledger("a1 b1 c1", "a1 b1 c2"), nodes)
+    assert "c2 in c" in message
+
+
+def test_the_judge_is_the_policy_of_the_ledger() -> None:
+    on_any = attrs.evolve(
+        ledger("a1 a2 a3"), placement=PlacementTerms(policy=PolicyKind.DEFAULT)
+    )
+    assert told(None, on_any, steady("a1 a2 a3 b1 c1")) == []

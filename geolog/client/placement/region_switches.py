@@ -17,7 +17,7 @@ from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import change_switches, read_switches
 from geolog.protocol.stream_state import StreamRecord
-from topology.errors import GeologError, NotFoundError
+from topology.errors import GeologError, NoSuchStreamError, NotFoundError
 from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.policy import PlacementRequest
 from topology.quorum import QuorumConfig
@@ -160,7 +160,10 @@ class RegionSwitches:
         judged: dict[tuple[PlacementTerms, QuorumConfig], Adherence] = {}
         found = []
         for name in await self._catalog.names():
-            stream = await self._catalog.read(name)
+            try:
+                stream = await self._catalog.read(name)
+            except NoSuchStreamError:
+                continue  # It is being made or deleted, or went since it was listed.
             shape = stream.placement, stream.quorum
             if shape not in judged:
                 judged[shape] = _adherence(stream, live, switches)

@@ -1,0 +1,163 @@
+"""What a seed draws of placement: the stream's policy, and what operators do to placement.
+
+What the layout of the world cannot hold is not drawn: a policy is tried on all of its nodes.
+"""
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import TypedDict
+
+import attrs
+
+from topology.errors import GeologError
+from topology.location import Location
+from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.placement import Candidate
+from topology.policy import PlacementRequest
+from topology.quorum import Durability, QuorumConfig
+from topology.stream_policy import (
+    DEFAULT_LOCATION,
+    PlacementPlace,
+    PlacementTerms,
+    PolicyKind,
+    policy_of,
+)
+from topology.survive import plan_to_survive
+from topology.window_rule import Adherence
+
+LOSSES = ("1 node", "1 rack", "1 region", "1 region and 1 node", "2 regions")
+"""What a stream can be asked to survive."""
+
+_PLAIN_SHARE = 0.5
+_SURVIVING_SHARE = 0.3
+_COUNTED_SHARE = 0.3
+
+
+class StreamTerms(TypedDict, total=False):
+    """What is said of quorums and placement when a stream is made."""
+
+    survive: str
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    min_regions: int
+    durability: str
+    policy: str
+
+
+def terms_of(quorum: QuorumConfig, kind: PolicyKind) -> StreamTerms:
+    """These quorums under this policy."""
+    return StreamTerms(
+        ensemble_size=quorum.ensemble_size,
+        write_quorum=quorum.write_quorum,
+        ack_quorum=quorum.ack_quorum,
+        min_regions=quorum.min_regions,
+        durability=quorum.durability.value,
+        policy=kind.value,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PlacementKnobs:
+    """As they are, the stream is region-aware, and nobody touches its placement."""
+
+    policy: PolicyKind = PolicyKind.REGION_AWARE
+    survive: str | None = None
+    """What the stream is asked for instead of its quorums, which are what that comes to."""
+    switch_rest_s_max: float | None = None
+    """Longest rest of an operator who forbids and allows regions; None: nobody does."""
+    repair_rest_s_max: float | None = None
+    """Longest rest of an operator between two repairs of placement; None: there are none."""
+    repair_s_max: float = 5.0
+    """How long one of them may take before it is interrupted, at most."""
+
+
+UNTOUCHED = PlacementKnobs()
+
+
+def draw_placement(
+    rng: Random, counts: Mapping[str, int], quorum: QuorumConfig
+) -> tuple[PlacementKnobs, QuorumConfig]:
+    """Draw for a world with so many nodes in each region: the knobs, and the quorums then."""
+    if rng.random() < _PLAIN_SHARE:
+        return UNTOUCHED, quorum
+    knobs = PlacementKnobs(
+        switch_rest_s_max=rng.choice((None, None, 1.0, 4.0)),
+        repair_rest_s_max=rng.choice((None, 0.5, 2.0)),
+        repair_s_max=rng.choice((0.5, 5.0, 20.0)),
+    )
+    if rng.random() < _SURVIVING_SHARE:
+        return _surviving(knobs, rng, counts, quorum)
+    knobs = attrs.evolve(knobs, policy=rng.choice(list(PolicyKind)))
+    is_counted = rng.random() < _COUNTED_SHARE
+    durability = Durability.COUNT if is_counted else Durability.REGIONS
+    fit = list(_quorums_that_fit(knobs.policy, durability, counts))
+    if not fit:
+        return attrs.evolve(knobs, policy=PolicyKind.REGION_AWARE), quorum
+    return knobs, rng.choice(fit)
+
+
+def _surviving(
+    knobs: PlacementKnobs, rng: Random, counts: Mapping[str, int], quorum: QuorumConfig
+) -> tuple[PlacementKnobs, QuorumConfig]:
+    candidates = [Candidate(node, place) for node, place in places(counts)]
+    for loss in rng.sample(LOSSES, len(LOSSES)):
+        try:
+            plan = plan_to_survive(loss, candidates)
+        except GeologError:
+            continue  # This world is too small for it.
+        policy = plan.placement.policy
+        return attrs.evolve(knobs, policy=policy, survive=loss), plan.quorum
+    return knobs, quorum
+
+
+def _quorums_that_fit(
+    kind: PolicyKind, durability: Durability, counts: Mapping[str, int]
+) -> Iterator[QuorumConfig]:
+    """All that a policy can keep here: of two copies or more, where it is not of one."""
+    terms = PlacementTerms(policy=kind)
+    copies_min = 1 if kind is PolicyKind.LOCAL_NODE else 2
+    nodes_count = sum(counts.values())
+    for ensemble in range(copies_min, nodes_count + 1):
+        for write in range(copies_min, ensemble + 1):
+            for ack in range(copies_min, write + 1):
+                for min_regions in range(1, min(len(counts), ack) + 1):
+                    try:
+                        quorum = QuorumConfig(
+                            ensemble_size=ensemble,
+                            write_quorum=write,
+                            ack_quorum=ack,
+                            min_regions=min_regions,
+                            durability=durability,
+                        )
+                        terms.check(quorum)
+                        if _adherence_on_all(terms, quorum, counts) is not Adherence.FAIL:
+                            yield quorum
+                    except GeologError:
+                        continue  # Such a stream would be refused.
+
+
+def _adherence_on_all(
+    terms: PlacementTerms, quorum: QuorumConfig, counts: Mapping[str, int]
+) -> Adherence:
+    nodes = places(counts)
+    members = Membership.of(
+        MembershipConfig(default_location=DEFAULT_LOCATION),
+        [Member(node=node, location=place, state=NodeState.WRITABLE) for node, place in nodes],
+    )
+    request = PlacementRequest(
+        ensemble_size=quorum.ensemble_size,
+        write_quorum=quorum.write_quorum,
+        ack_quorum=quorum.ack_quorum,
+    )
+    here = PlacementPlace(local=nodes[0][1])
+    return policy_of(terms, quorum, here).new_ensemble(members, request, Random(0)).adherence
+
+
+def places(counts: Mapping[str, int]) -> list[tuple[str, Location]]:
+    """The nodes of a world with so many in each region, each on a rack of its own."""
+    return [
+        (f"{region}-{number}", Location(region, f"rack-{number}"))
+        for region, count in counts.items()
+        for number in range(1, count + 1)
+    ]

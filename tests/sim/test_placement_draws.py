@@ -1,0 +1,48 @@
+"""What seeds draw of placement: all that streams can be asked for, where the world holds it."""
+
+from random import Random
+
+import pytest
+
+from sim.laws.steady_nodes import ENDINGS
+from sim.world.faults import FAULTS
+from sim.world.options import Options, draw_options
+from topology.quorum import Durability
+from topology.stream_policy import PolicyKind
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[Options]:
+    return [draw_options(Random(f"{seed}/options"), tuple(FAULTS)) for seed in range(600)]
+
+
+def test_seeds_draw_every_policy_and_durability(drawn: list[Options]) -> None:
+    assert {one.placement.policy for one in drawn} == set(PolicyKind)
+    assert {one.shape.quorum.durability for one in drawn} == set(Durability)
+
+
+def test_seeds_draw_what_small_worlds_can_survive(drawn: list[Options]) -> None:
+    asked = {one.placement.survive for one in drawn}
+    assert asked >= {None, "1 node", "1 rack", "1 region"}
+
+
+def test_seeds_draw_operators_who_switch_regions_and_repair_placement(
+    drawn: list[Options],
+) -> None:
+    placement = [one.placement for one in drawn]
+    assert any(one.switch_rest_s_max for one in placement)
+    assert any(one.repair_rest_s_max for one in placement)
+
+
+def test_seeds_draw_worlds_with_nodes_over_where_nothing_but_processes_ends(
+    drawn: list[Options],
+) -> None:
+    steady = [
+        one
+        for one in drawn
+        if one.hazards.strikes_per_s
+        and ENDINGS.issuperset(kind for kind, _ in one.hazards.strikes_per_s)
+    ]
+    assert len(steady) > len(drawn) / 10
+    for one in steady:
+        assert sum(count for _, count in one.shape.nodes_by_region) >= 2
