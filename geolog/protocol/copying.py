@@ -97,13 +97,17 @@ def with_ring(
 
 
 def with_extent(record: LedgerRecord, extent: FragmentExtent) -> LedgerRecord:
-    """The record with this fragment in the place of the one of that index."""
+    """The record with this fragment in the place of the one of that index.
+
+    Its members have arrived.
+    """
     is_last = extent.index == len(record.fragments) - 1
     assert record.state is LedgerState.CLOSED or not is_last, "its writer's, or recovery's"
     fragments = list(record.fragments)
     assert fragments[extent.index].first_entry == extent.fragment.first_entry
     fragments[extent.index] = extent.fragment
-    return attrs.evolve(record, fragments=tuple(fragments))
+    members = [member.instance for member in extent.fragment.ensemble]
+    return attrs.evolve(record, fragments=tuple(fragments)).without_arriving(members)
 
 
 @attrs.frozen

@@ -8,6 +8,7 @@ it: no switch at run time changes what an acknowledgement meant.
 """
 
 import enum
+from collections.abc import Collection, Iterable
 
 import attrs
 
@@ -69,6 +70,8 @@ class LedgerRecord:
     stream: str = ""
     segment: int = 0
     placement: PlacementTerms = REGION_AWARE_TERMS
+    arriving: tuple[InstanceId, ...] = ()
+    """Whom copies are brought to that are no members yet: what is there is no garbage."""
 
     def opened(self) -> "LedgerRecord":
         """ALLOCATED becomes OPEN: it is listed, and its entries count."""
@@ -98,6 +101,15 @@ class LedgerRecord:
             self.fragments if fragment.first_entry > last.first_entry else self.fragments[:-1]
         )
         return attrs.evolve(self, fragments=(*kept, fragment))
+
+    def with_arriving(self, instances: Iterable[InstanceId]) -> "LedgerRecord":
+        """From now on copies are brought to these instances as well."""
+        return attrs.evolve(self, arriving=tuple(sorted({*self.arriving, *instances})))
+
+    def without_arriving(self, instances: Collection[InstanceId]) -> "LedgerRecord":
+        """No copies are brought to these any more: they are members, or will not be."""
+        left = tuple(one for one in self.arriving if one not in instances)
+        return attrs.evolve(self, arriving=left)
 
     def fragment_of(self, entry: EntryId) -> Fragment:
         """The fragment that holds, or would hold, the entry."""

@@ -1,10 +1,10 @@
 """Which of a node's ledgers nobody needs here any more: when it may delete them.
 
 A ledger is garbage when metadata has no record of it, or when it is CLOSED and this instance is
-in none of its fragments: then no read will ever look for it here. One look is not enough, since
-a copier brings copies to a node before it writes there that they are there. So a ledger must be
-seen so for as long as the grace time, by the node's own monotonic clock, and during that time
-nobody may ask the node to open, fence, or add to it.
+in none of its fragments, nor among those that copies are being brought to: then no read will
+ever look for it here. One look is not enough, since metadata may lag. So a ledger must be seen
+so for as long as the grace time, by the node's own monotonic clock, and during that time nobody
+may ask the node to open, fence, or add to it.
 
 When the grace is over the shell reads the record once more and asks `on_look` again. Asking and
 deleting are one step in which nothing else can happen: what was asked of the ledger before has
@@ -19,7 +19,7 @@ def is_needed_at(record: LedgerRecord | None, instance: InstanceId) -> bool:
     """Whether the ledger with this record may be looked for at the node."""
     if record is None:
         return False
-    if record.state is not LedgerState.CLOSED:
+    if record.state is not LedgerState.CLOSED or instance in record.arriving:
         return True
     return any(
         member.instance == instance

@@ -1,12 +1,15 @@
 """Giving slots of one fragment to other members: copy first, then change the record.
 
-Who takes a slot gets all copies that belong there, and is asked whether it has them; only then
-the ledger's record is changed, by one compare-and-set. Those that give their slots away are
-sources as long as they answer. So at each moment the record is true, no copy that counts was
-given up, and whoever is interrupted begins again and finds what was copied.
+The record says first whom copies are brought to, so that they are no garbage there, however
+long whoever brings them rests. Who takes a slot gets all copies that belong there, and is asked
+whether it has them; only then it becomes a member, by one compare-and-set of the record. Those
+that give their slots away are sources as long as they answer. So at each moment the record is
+true, no copy that counts was given up, and whoever is interrupted begins again and finds what
+was copied.
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 import attrs
 
@@ -16,7 +19,7 @@ from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, NoNodeError
 from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, with_ring
-from geolog.protocol.ids import InstanceId
+from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from topology.errors import GeologError, OutcomeUnknownError
 
@@ -35,6 +38,9 @@ class ChangeOutcome:
     may_pass: bool = True
     """Whether time may heal it."""
     warnings: tuple[str, ...] = ()
+
+
+_OVERTAKEN = ChangeOutcome(is_overtaken=True, why="others changed the ledger meanwhile")
 
 
 @attrs.frozen
@@ -57,11 +63,19 @@ class FragmentChange:
             changes.get(slot, member) for slot, member in enumerate(extent.fragment.ensemble)
         ]
         after = with_ring(extent, ring, answering=answering)
+        arriving = [member.instance for member in changes.values()]
+        announced = await self._announce(read, extent, arriving)
+        if announced is None:
+            return _OVERTAKEN
+        read = announced
         outcome = await self._copier.copy(read.record, after, changes)
         whys = {slot: outcome.why_incomplete(slot) for slot in changes}
         failed = [f"node {changes[slot].node_id}: {why}" for slot, why in whys.items() if why]
         if failed:
             is_refused = bool(outcome.never.intersection(changes))
+            if is_refused:
+                refusing = [changes[slot].instance for slot in outcome.never]
+                await self._withdraw(read.record.ledger, refusing)
             return ChangeOutcome(
                 is_overtaken=await self._is_changed(read),
                 why="; ".join(failed),
@@ -69,13 +83,42 @@ class FragmentChange:
                 may_pass=not (is_refused or outcome.lost_count),
             )
         if not await self._store(read, extent, after):
-            return ChangeOutcome(is_overtaken=True, why="others changed the ledger meanwhile")
+            await self._withdraw(read.record.ledger, arriving)
+            return _OVERTAKEN
         warnings = [
             warning
             for slot in changes
             for warning in await self._look_again(read.record, after, slot)
         ]
         return ChangeOutcome(is_made=True, warnings=tuple(warnings))
+
+    async def _announce(
+        self, read: VersionedLedger, extent: FragmentExtent, instances: Collection[InstanceId]
+    ) -> VersionedLedger | None:
+        """Say whom copies are brought to; None if the fragment is not as it was."""
+        while extent in final_extents(read.record):
+            announcing = read.record.with_arriving(instances)
+            if announcing == read.record:
+                return read  # Whoever was interrupted said it, or another does the same.
+            try:
+                return await self._access.ledgers.replace(read, announcing)
+            except (BadVersionError, NoNodeError, OutcomeUnknownError):
+                try:
+                    read = await self._access.ledgers.read_latest(read.record.ledger)
+                except NoSuchLedgerError:
+                    return None
+        return None
+
+    async def _withdraw(self, ledger: LedgerId, instances: Collection[InstanceId]) -> None:
+        """Say that these become no members now; if others change the record, it stays said.
+
+        Whoever else brings copies to one of them says so again before it becomes a member.
+        """
+        with suppress(BadVersionError, NoNodeError, NoSuchLedgerError, OutcomeUnknownError):
+            read = await self._access.ledgers.read_latest(ledger)
+            left = read.record.without_arriving(instances)
+            if left != read.record:
+                await self._access.ledgers.replace(read, left)
 
     async def _is_changed(self, read: VersionedLedger) -> bool:
         try:
@@ -86,8 +129,13 @@ class FragmentChange:
     async def _store(
         self, read: VersionedLedger, before: FragmentExtent, after: FragmentExtent
     ) -> bool:
-        """Put the members in their slots; False if the fragment is not as it was."""
-        while before in final_extents(read.record):
+        """Put the members in their slots; False if the fragment is not as it was.
+
+        Nor if they are not announced any more: then what they were given may be gone.
+        """
+        arriving = {one.instance for one in after.fragment.ensemble}
+        arriving -= {one.instance for one in before.fragment.ensemble}
+        while before in final_extents(read.record) and _are_kept(read.record, arriving):
             try:
                 await self._access.ledgers.replace(read, with_extent(read.record, after))
             except (BadVersionError, NoNodeError, OutcomeUnknownError):
@@ -119,3 +167,9 @@ class FragmentChange:
             f" copies, and then {complaint}; it is in the repair queue (`geolog ledger repair"
             " --queue`)"
         ]
+
+
+def _are_kept(record: LedgerRecord, instances: Collection[InstanceId]) -> bool:
+    """Whether what these instances hold of the ledger is no garbage there."""
+    members = {one.instance for each in record.fragments for one in each.ensemble}
+    return members.union(record.arriving).issuperset(instances)

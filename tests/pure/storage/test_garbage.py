@@ -143,6 +143,22 @@ async def test_a_closed_ledger_without_a_fragment_here_goes(
         assert await is_held(client, unclosed.record.ledger)
 
 
+async def test_copies_that_are_on_their_way_stay_however_long_who_brings_them_rests(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        read = await owner.close(await owner.open(ELSEWHERE))
+        announced = read.record.with_arriving([node.instance])
+        read = await owner.ledgers.replace(read, announced)
+        await client.store(b"zero", ledger=read.record.ledger)
+        await trio.sleep(3 * GRACE_S)
+        assert await is_held(client, read.record.ledger)
+
+        await owner.ledgers.replace(read, announced.without_arriving([node.instance]))
+        await trio.sleep(2 * GRACE_S)
+        await check_refuses_all(client, read.record.ledger)
+
+
 async def test_a_ledger_made_while_metadata_is_asked_is_no_sign_of_old_metadata(
     autojump_clock: MockClock,
     world: World,

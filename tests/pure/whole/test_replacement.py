@@ -262,6 +262,25 @@ async def test_an_interrupted_replacement_goes_on_where_it_stopped(
         assert await values_of(world.log) == values
 
 
+async def test_a_replacement_that_rests_longer_than_the_grace_finds_what_it_copied(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_of_segments() as (world, values):
+        lost = await busiest(world)
+        await lose(world, lost)
+        await world.cluster.add_node("new", str(lost.location))
+        slow = replacer_of(world, CopyConfig(rate_bytes_per_s=20_000))
+        with trio.move_on_after(6):
+            await slow.replace(lost.node_id, successor_id="new")
+        await trio.sleep(1000)  # The grace is 600 s.
+        report = await replacer_of(world).replace(lost.node_id, successor_id="new")
+
+        assert report.is_complete
+        assert await is_fully_copied(world)
+        assert [one.arriving for one in await all_ledgers(world) if one.arriving] == []
+        assert await values_of(world.log) == values
+
+
 async def test_two_who_replace_the_same_node_do_not_disturb_each_other(
     autojump_clock: MockClock,
 ) -> None:
@@ -281,6 +300,7 @@ async def test_two_who_replace_the_same_node_do_not_disturb_each_other(
             nursery.start_soon(replace, "new-2")
 
         assert [report.is_complete for report in reports] == [True, True]
+        assert [one.arriving for one in await all_ledgers(world) if one.arriving] == []
         assert await holders_of(world, lost.instance) == []
         assert await is_fully_copied(world)
         assert await values_of(world.log) == values
