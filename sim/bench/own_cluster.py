@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sim.cluster.local import open_cluster
+from sim.cluster.local import LocalCluster, open_cluster
 from sim.cluster.place import check_space, fresh_directory
 from sim.cluster.plan import ClusterPlan, Shape, draw_plan
 from sim.cluster.ports import free_ports
@@ -15,9 +15,9 @@ SHAPE = Shape(nodes_per_region=1, zookeeper_count=1, storage_options=())
 
 
 @asynccontextmanager
-async def open_own_cluster(
+async def open_own_servers(
     data_dir: Path | None, *, needed_bytes: int, shape: Shape = SHAPE
-) -> AsyncIterator[ClusterPlan]:
+) -> AsyncIterator[LocalCluster]:
     """Start it; stop it and remove its directory when the block ends."""
     directory = (data_dir or fresh_directory()).absolute()
     try:
@@ -25,8 +25,17 @@ async def open_own_cluster(
         plan = draw_plan(
             shape, cluster="bench", directory=directory, ports=free_ports(shape.ports_count)
         )
-        async with open_cluster(plan):
-            yield plan
+        async with open_cluster(plan) as cluster:
+            yield cluster
     finally:
         if data_dir is None:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+@asynccontextmanager
+async def open_own_cluster(
+    data_dir: Path | None, *, needed_bytes: int, shape: Shape = SHAPE
+) -> AsyncIterator[ClusterPlan]:
+    """The same for those who need to know no more than where it is."""
+    async with open_own_servers(data_dir, needed_bytes=needed_bytes, shape=shape) as cluster:
+        yield cluster.plan

@@ -1,9 +1,10 @@
 """Truncations in a loop, beside a writer and a reader, with a verification after each batch.
 
-`python -P -m tests.pure.whole.truncations [TIMES] [SEED]` does a thousand and says what it saw;
-the test does a few.
+`python -P -m tests.pure.whole.truncations [TIMES] [SEED]` does a thousand in memory, and says
+what it saw. With `--processes` it does so on real nodes, for five minutes at most.
 """
 
+import math
 import random
 import sys
 
@@ -12,9 +13,11 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from sim.bench.own_cluster import open_own_cluster
 from tests.pure.whole.clusters import STREAM, open_world
 
 _VERIFIED_EVERY = 50
+_SEGMENT_BYTES = 65536
 
 
 @attrs.define
@@ -30,25 +33,51 @@ class Seen:
 
 async def truncate_often(times: int, seed: int) -> Seen:
     """Append, truncate somewhere, again and again; AssertionError when anything is amiss."""
+    async with open_world(segment_bytes=_SEGMENT_BYTES, seed=seed) as world:
+        return await _truncate_often(world.log, times, seed)
+
+
+async def truncate_processes(times: int, seed: int) -> Seen:
+    """The same on a cluster of real processes of its own, for a while."""
+    async with (
+        open_own_cluster(None, needed_bytes=1 << 30) as plan,
+        geolog.connect(zookeeper=plan.zookeeper, cluster=plan.cluster) as log,
+    ):
+        await log.create_stream(
+            STREAM,
+            ensemble_size=3,
+            write_quorum=3,
+            ack_quorum=2,
+            min_regions=2,
+            segment_bytes=_SEGMENT_BYTES,
+        )
+        return await _truncate_often(log, times, seed, until_s=trio.current_time() + 300)
+
+
+async def _truncate_often(
+    log: geolog.Log, times: int, seed: int, *, until_s: float = math.inf
+) -> Seen:
     rng, seen = random.Random(seed), Seen()
-    async with open_world(segment_bytes=65536, seed=seed) as world:
-        async with world.log.open_writer(STREAM) as writer, trio.open_nursery() as nursery:
-            nursery.start_soon(_read_on, world.log, seen)
-            first = 0
-            for number in range(1, times + 1):
-                for _ in range(rng.randrange(8)):
-                    value = b"%d:" % seen.appended + rng.randbytes(rng.randrange(8000))
-                    await writer.append(value)
-                    seen.appended += 1
-                first = max(first, rng.randrange(first, seen.appended + 1))
-                told = await world.log.truncate_stream(STREAM, before=geolog.AtSequence(first))
-                assert told == {0: first}
-                seen.truncations += 1
-                if number % _VERIFIED_EVERY == 0 or number == times:
-                    await _verify(world.log, first, seen)
-            await trio.sleep(5)
-            nursery.cancel_scope.cancel()
-        assert seen.read > 0
+    async with log.open_writer(STREAM) as writer, trio.open_nursery() as nursery:
+        nursery.start_soon(_read_on, log, seen)
+        first = 0
+        for number in range(1, times + 1):
+            for _ in range(rng.randrange(8)):
+                value = b"%d:" % seen.appended + rng.randbytes(rng.randrange(8000))
+                await writer.append(value)
+                seen.appended += 1
+            first = max(first, rng.randrange(first, seen.appended + 1))
+            told = await log.truncate_stream(STREAM, before=geolog.AtSequence(first))
+            assert told == {0: first}
+            seen.truncations += 1
+            is_last = number == times or trio.current_time() > until_s
+            if number % _VERIFIED_EVERY == 0 or is_last:
+                await _verify(log, first, seen)
+            if is_last:
+                break
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    assert seen.read > 0
     return seen
 
 
@@ -81,9 +110,12 @@ async def _verify(log: geolog.Log, first: int, seen: Seen) -> None:
 
 def main() -> None:
     """Run it, and say what was seen."""
-    times = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    seen = trio.run(truncate_often, times, seed, clock=MockClock(autojump_threshold=0))
+    numbers = [int(each) for each in sys.argv[1:] if each != "--processes"]
+    times, seed = [*numbers, *(1000, 0)[len(numbers) :]][:2]
+    if "--processes" in sys.argv:
+        seen = trio.run(truncate_processes, times, seed)
+    else:
+        seen = trio.run(truncate_often, times, seed, clock=MockClock(autojump_threshold=0))
     sys.stdout.write(
         f"{seen.truncations} truncations beside {seen.appended} appends: {seen.read} records"
         f" read, {seen.gaps} gaps told, {seen.verified} verifications, none amiss\n"
