@@ -11,6 +11,7 @@ Invariant: equal seqs have equal gaps. So a gap has no byte more than it needs, 
 are all zero are not written.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
@@ -124,11 +125,11 @@ def _numbers(gaps: bytes) -> list[int]:
     return numbers
 
 
-@lru_cache(maxsize=16)  # A batch that comes again is asked for each of its records.
-def _distances(gaps: bytes) -> tuple[int, ...]:
+@lru_cache(maxsize=128)  # What comes again asks for each record, partition by partition.
+def _distances(gaps: bytes) -> "array[int]":
     """How far each record's seq is from the first."""
     numbers = gaps if gaps.isascii() else _numbers(gaps)
-    return tuple(accumulate((number + 1 for number in numbers), initial=0))
+    return array("q", accumulate((number + 1 for number in numbers), initial=0))
 
 
 def _fault_of_gaps(gaps: bytes, count: int) -> str | None:
