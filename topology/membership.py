@@ -175,6 +175,19 @@ class Membership:
             },
         )
 
+    def with_members(self, changed: Collection[Member]) -> "Membership":
+        """The snapshot with these as they are given; its tree is changed, not built anew."""
+        found = Membership(self.config, {**self.members, **{one.node: one for one in changed}})
+        tree = self.writable
+        for one in changed:
+            before = self.members.get(one.node)
+            if before is not None and before.state is NodeState.WRITABLE:
+                tree = tree.without(_tree_node(before))
+            if one.state is NodeState.WRITABLE:
+                tree = tree.with_node(_tree_node(one))
+        vars(found)["writable"] = tree  # As the cached property would keep it.
+        return found
+
     def restored(self, nodes: Collection[str]) -> "Membership":
         """The snapshot with these of the draining nodes writable again."""
         return Membership(

@@ -26,6 +26,8 @@ DEFAULT_LOCATION = Location("default-region", "default-rack")
 
 _ZONES_DESIRED = 3
 _ZONES_MIN = 2
+_RACKS_MIN = 2
+"""With so many racks, and fewer than its terms say, a ledger may be written, and is SOFT."""
 
 
 class PolicyKind(enum.Enum):
@@ -121,6 +123,7 @@ def policy_of(
                 local_location=local,
                 weighting=weighting,
                 min_racks=terms.min_racks,
+                soft_racks=_RACKS_MIN,
             )
         case PolicyKind.REGION_AWARE:
             return RegionAware(

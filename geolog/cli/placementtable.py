@@ -138,6 +138,8 @@ def totals_line(totals: PlacementTotals) -> str:
     ]
     if totals.disks_given_up:
         parts.append(f"with a disk that was given up: {totals.disks_given_up:,}")
+    if totals.promises_broken:
+        parts.append(f"that do not survive what was promised: {totals.promises_broken:,}")
     if totals.copies_missing:
         parts.append(f"members that are not there now: {totals.copies_missing:,}")
     return "; ".join(parts)

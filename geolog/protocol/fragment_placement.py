@@ -14,10 +14,13 @@ import attrs
 
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
+from topology.location import Location
 from topology.membership import Member as KnownNode
 from topology.membership import Membership, NodeState
 from topology.policy import PlacementPolicy
+from topology.promise import promise_broken
 from topology.stream_policy import ANYWHERE, PlacementPlace, policy_of
+from topology.survive import Loss
 from topology.window_rule import Adherence
 
 _policy_of = lru_cache(maxsize=64)(policy_of)
@@ -59,10 +62,14 @@ class NodesSeen:
             return MemberState.REPLACED
         return _STATE_OF[self.members.state_of(instance)]
 
-    def region_of(self, member: Member) -> str:
+    def place_of(self, member: Member) -> Location:
         """Where it stands now, or stood when it was last heard of."""
         known = self.members.members.get(member.instance)
-        return member.location.region if known is None else known.location.region
+        return member.location if known is None else known.location
+
+    def region_of(self, member: Member) -> str:
+        """The region of that place."""
+        return self.place_of(member).region
 
     def is_forbidden(self, member: Member) -> bool:
         """Whether it stands in a region in which nothing new is placed."""
@@ -110,25 +117,47 @@ class Lie:
     states: tuple[MemberState, ...]
     """Of its members, in ring order."""
     why: str
-    """What is wrong, where `placed` is not STRICT or a disk was given up; else empty."""
+    """What is wrong, from the gravest on; empty if nothing is."""
+    broken: str = ""
+    """The loss that it does not survive, though its stream was promised to; else empty."""
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is to be repaired: it is STRICT, and no disk was given up."""
-        return self.placed is Adherence.STRICT and MemberState.REPLACED not in self.states
+        """Whether it is STRICT, keeps what was promised, and no disk was given up."""
+        return (
+            self.placed is Adherence.STRICT
+            and not self.broken
+            and MemberState.REPLACED not in self.states
+        )
 
 
-def judge_fragment(seen: NodesSeen, record: LedgerRecord, fragment: Fragment) -> Lie:
-    """Say how a fragment of a ledger lies."""
+def judge_fragment(
+    seen: NodesSeen, record: LedgerRecord, fragment: Fragment, survive: str = ""
+) -> Lie:
+    """Say how a fragment of a ledger lies; `survive` is what its stream was promised."""
     policy = seen.policy_of(record)
     names = [member.instance for member in fragment.ensemble]
     write, ack = record.quorum.write_quorum, record.quorum.ack_quorum
     placed = policy.adherence(seen.placed, names, write, ack)
     states = tuple(seen.state_of(name) for name in names)
-    why = ""
+    broken = _broken(seen, record, fragment, survive)
+    whys = []
     if placed is not Adherence.STRICT or MemberState.REPLACED in states:
-        why = _why(seen, record, fragment, states)
-    return Lie(placed, policy.adherence(seen.now, names, write, ack), states, why)
+        whys.append(_why(seen, record, fragment, states))
+    if broken:
+        whys.append(f"{broken}: {survive!r} was promised to be survived")
+    now = policy.adherence(seen.now, names, write, ack)
+    return Lie(placed, now, states, "; ".join(whys), broken)
+
+
+def _broken(seen: NodesSeen, record: LedgerRecord, fragment: Fragment, survive: str) -> str:
+    if not survive:
+        return ""
+    places = tuple(
+        None if member.instance in seen.replaced else seen.place_of(member)
+        for member in fragment.ensemble
+    )
+    return promise_broken(Loss.parse(survive), record.quorum, places) or ""
 
 
 def _why(

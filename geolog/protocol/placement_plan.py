@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
-from geolog.protocol.fragment_placement import MemberState, NodesSeen
+from geolog.protocol.fragment_placement import MemberState, NodesSeen, judge_fragment
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from topology.errors import NotEnoughNodesError
@@ -51,6 +51,8 @@ class FragmentPlan:
     """How it adheres without those that are leaving."""
     after: Adherence
     obstacle: str = ""
+    placed: Adherence = Adherence.FAIL
+    """How it adheres as it is placed: with those that are leaving, but for lost disks."""
 
 
 @attrs.frozen
@@ -85,7 +87,10 @@ class PlacementPlanner:
             self._request(record.quorum, fragment),
             fragment,
         )
-        plan = search.run(random.Random(f"{record.ledger}/{index}"))
+        plan = attrs.evolve(
+            search.run(random.Random(f"{record.ledger}/{index}")),
+            placed=judge_fragment(self.seen, record, fragment).placed,
+        )
         if not plan.changes:
             if len(self._hopeless) >= _SHAPES_MAX:
                 self._hopeless.clear()
@@ -137,15 +142,15 @@ class PlacementPlanner:
 
     def _members_for(self, fragment: Fragment) -> Membership:
         """The cluster with those of the fragment that stay writable, and the others down."""
-        members = dict(self.seen.members.members)
-        leaving = self._leaving(fragment)
+        members, leaving = self.seen.members, self._leaving(fragment)
+        changed = []
         for member in fragment.ensemble:
-            known = members.get(member.instance) or KnownNode(
+            known = members.members.get(member.instance) or KnownNode(
                 node=member.instance, location=member.location, state=NodeState.DOWN
             )
             state = NodeState.DOWN if member.instance in leaving else NodeState.WRITABLE
-            members[member.instance] = attrs.evolve(known, state=state)
-        return Membership(self.seen.members.config, members)
+            changed.append(attrs.evolve(known, state=state))
+        return members.with_members(changed)
 
     def _request(self, quorum: QuorumConfig, fragment: Fragment) -> PlacementRequest:
         """Members that stay, and take nothing new, keep their slots or give them away."""

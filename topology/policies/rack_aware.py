@@ -29,12 +29,16 @@ class RackAware(RingPolicy):
     """At least `min_racks` racks (or W, if that is less) in every write set."""
 
     min_racks: int = 2
+    soft_racks: int | None = None
+    """With fewer than `min_racks` an ensemble is SOFT if it has so many; None: it fails."""
     is_enforced: bool = False
     """Refuse rather than place otherwise; nodes of unknown location are left out then."""
 
     def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:  # noqa: ARG002
         racks = min(write_quorum, self.min_racks)
-        return WindowRule(write_quorum, (), (Limit(racks - 1, 1),))
+        least = racks if self.soft_racks is None else min(racks, self.soft_racks)
+        strict = (Limit(racks - 1, 1),) if least < racks else ()
+        return WindowRule(write_quorum, strict, (Limit(least - 1, 1),))
 
     def _label(self, location: Location) -> Label:
         return (str(location),)
@@ -45,7 +49,7 @@ class RackAware(RingPolicy):
     def adherence(
         self, members: Membership, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
     ) -> Adherence:
-        """STRICT or FAIL; where enforced, a node of unknown location fails the ensemble."""
+        """STRICT, SOFT or FAIL; where enforced, a node of unknown location fails it."""
         if any(self._must_go(members, node) for node in ensemble):
             return Adherence.FAIL
         return super().adherence(members, ensemble, write_quorum, ack_quorum)

@@ -262,7 +262,7 @@ class RingPolicy:
             return Placement(tuple(ensemble), now)
         tree = next(self.free(members, request, ensemble))
         labels = [self._counted(members, node) for node in ensemble]
-        usable = {node.node for node in self._allowed(members.writable).nodes()}
+        usable = {node.node for node in self._allowed(_writable(members, ensemble)).nodes()}
         movable = {
             node
             for node, label in zip(ensemble, labels, strict=True)
@@ -319,6 +319,15 @@ def _take(
         racks[node.location] += 1
         taken[slot] = node.node
     return taken
+
+
+def _writable(members: Membership, nodes: Collection[str]) -> Tree:
+    """Those of the nodes that may be written to."""
+    return Tree.of(
+        TreeNode(node, members.location_of(node))
+        for node in nodes
+        if members.state_of(node) is NodeState.WRITABLE
+    )
 
 
 def _without(tree: Tree, members: Membership, nodes: Collection[str]) -> Tree:

@@ -67,6 +67,8 @@ class FragmentPlacement:
     were given up do not."""
     adherence_now: str
     """With the members alone that are up."""
+    keeps_promise: bool
+    """Whether it survives what its stream was promised (`survive`), or nothing was promised."""
     why: str
     """What is wrong with it, in words; empty if nothing is."""
     copies_missing: int
@@ -94,13 +96,15 @@ class PlacementTotals:
     fail: int = 0
     disks_given_up: int = 0
     """Fragments that still name a disk that was given up."""
+    promises_broken: int = 0
+    """Fragments that do not survive what their stream was promised to."""
     copies_missing: int = 0
     repairable: int = 0
 
     @property
     def is_good(self) -> bool:
         """Whether nothing is to be repaired."""
-        return not (self.soft or self.fail or self.disks_given_up)
+        return not (self.soft or self.fail or self.disks_given_up or self.promises_broken)
 
     def add(self, one: FragmentPlacement) -> None:
         """Count a fragment."""
@@ -111,6 +115,7 @@ class PlacementTotals:
         self.disks_given_up += any(
             member.state == MemberState.REPLACED.value for member in one.members
         )
+        self.promises_broken += not one.keeps_promise
         self.copies_missing += one.copies_missing
         self.repairable += one.is_repairable
 
@@ -164,7 +169,7 @@ class PlacementLook:
         record = placed.ledger
         ends = {extent.index: extent.last for extent in final_extents(record)}
         for index, fragment in enumerate(record.fragments):
-            lie = judge_fragment(self.seen, record, fragment)
+            lie = judge_fragment(self.seen, record, fragment, placed.survive)
             obstacle, is_repairable = self._hope(record, index, lie, is_final=index in ends)
             last = ends.get(index)
             yield FragmentPlacement(
@@ -180,6 +185,7 @@ class PlacementLook:
                 policy=record.placement.policy.value,
                 adherence=lie.placed.value,
                 adherence_now=lie.now.value,
+                keeps_promise=not lie.broken,
                 why=lie.why,
                 copies_missing=_missing_count(lie),
                 is_repairable=is_repairable,

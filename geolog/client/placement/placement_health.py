@@ -7,6 +7,7 @@ with few by some look.
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 
 import attrs
 
@@ -27,11 +28,17 @@ _STREAMS_NAMED_MAX = 10
 
 
 async def judge_placement(
-    access: ClusterAccess, *, ledgers_max: int | None = LEDGERS_JUDGED_MAX
+    access: ClusterAccess,
+    promises: Mapping[str, str],
+    *,
+    ledgers_max: int | None = LEDGERS_JUDGED_MAX,
 ) -> PlacementHealth:
-    """Judge the ledgers of all streams; about `ledgers_max` of them, or all if it is None."""
+    """Judge the ledgers of all streams; about `ledgers_max` of them, or all if it is None.
+
+    `promises` says what each stream was promised to survive.
+    """
     seen = (await see_nodes(access)).nodes
-    tally = _Tally(seen)
+    tally = _Tally(seen, promises)
     catalog, draw = access.catalog, _BucketDraw(await access.catalog.buckets(), access.rng)
     while (bucket := draw.next(tally.health.ledgers, ledgers_max)) is not None:
         await _judge_bucket(catalog, bucket, tally)
@@ -67,7 +74,8 @@ class _BucketDraw:
 class _Tally:
     """Judges ledgers one by one, and counts."""
 
-    def __init__(self, seen: NodesSeen) -> None:
+    def __init__(self, seen: NodesSeen, promises: Mapping[str, str]) -> None:
+        self._promises = promises
         self.health = PlacementHealth()
         self._seen = seen
         self._planner = PlacementPlanner(seen)
@@ -77,9 +85,11 @@ class _Tally:
         """Judge all fragments of a ledger."""
         health = self.health
         health.ledgers += 1
+        stream = record.stream.partition("#")[0]
+        survive = self._promises.get(stream, "")
         final = {extent.index for extent in final_extents(record)}
         for index, fragment in enumerate(record.fragments):
-            lie = judge_fragment(self._seen, record, fragment)
+            lie = judge_fragment(self._seen, record, fragment, survive)
             health.strict += lie.placed is Adherence.STRICT
             health.soft += lie.placed is Adherence.SOFT
             health.fail += lie.placed is Adherence.FAIL
@@ -87,10 +97,12 @@ class _Tally:
                 continue
             is_given_up = MemberState.REPLACED in lie.states
             can_be_better = index in final and self._planner.is_mendable(record, index)
+            is_broken = bool(lie.broken) and lie.placed is Adherence.STRICT
+            health.promises_broken += is_broken
             health.disks_given_up += is_given_up
             health.repairable += can_be_better
-            if can_be_better or is_given_up or lie.placed is Adherence.FAIL:
-                self._streams[record.stream.partition("#")[0]] += 1
+            if can_be_better or is_given_up or is_broken or lie.placed is Adherence.FAIL:
+                self._streams[stream] += 1
 
     def total(self) -> PlacementHealth:
         """What was found, streams named."""

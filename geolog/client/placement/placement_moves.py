@@ -33,7 +33,7 @@ class FragmentMove:
     first_entry: int
     last_entry: int
     before: str
-    """Its adherence without the members that leave."""
+    """Its adherence as it was placed, disks that were given up left out."""
     after: str
     slots: list[SlotMove]
     bytes_about: int | None

@@ -256,7 +256,7 @@ def _move_of(
         fragment=extent.index,
         first_entry=extent.fragment.first_entry,
         last_entry=extent.last,
-        before=plan.before.value,
+        before=plan.placed.value,
         after=plan.after.value,
         slots=[
             SlotMove(

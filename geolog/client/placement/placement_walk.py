@@ -25,11 +25,14 @@ class PlacedSegment:
     partition: PartitionName
     segment: SegmentRecord
     ledger: LedgerRecord
+    survive: str = ""
+    """What its stream was promised to survive; empty if it was given its quorums."""
 
 
 @attrs.frozen
 class _Listed:
     partition: PartitionName
+    survive: str
     numbers: Sequence[int]
 
 
@@ -39,11 +42,11 @@ class PlacementWalk:
 
     _access: ClusterAccess
     _listed: Sequence[_Listed]
-    _chunks: Iterator[tuple[PartitionName, Sequence[int]]] = attrs.field(init=False)
+    _chunks: Iterator[_Listed] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._chunks = (
-            (one.partition, one.numbers[start : start + AT_A_TIME])
+            attrs.evolve(one, numbers=one.numbers[start : start + AT_A_TIME])
             for one in self._listed
             for start in range(0, len(one.numbers), AT_A_TIME)
         )
@@ -52,8 +55,8 @@ class PlacementWalk:
     async def begin(cls, access: ClusterAccess, target: str | None) -> "PlacementWalk":
         """Of a stream, or of one partition (`NAME#P`), or of all streams. NoSuchStreamError."""
         listed = [
-            _Listed(partition, await access.partitions.segment_numbers(partition))
-            for partition in await _partitions(access, target)
+            _Listed(partition, survive, await access.partitions.segment_numbers(partition))
+            for partition, survive in await _partitions(access, target)
         ]
         return cls(access, listed)
 
@@ -67,28 +70,33 @@ class PlacementWalk:
         chunk = next(self._chunks, None)
         if chunk is None:
             return None
-        access, (partition, numbers) = self._access, chunk
+        access, partition = self._access, chunk.partition
         segments = [
-            one.record for one in await access.partitions.segments_at(partition, numbers)
+            one.record for one in await access.partitions.segments_at(partition, chunk.numbers)
         ]
         ledgers = await access.catalog.records_of([one.ledger for one in segments])
         return [
-            PlacedSegment(partition, segment, ledger)
+            PlacedSegment(partition, segment, ledger, chunk.survive)
             for segment, ledger in zip(segments, ledgers, strict=True)
             if ledger is not None
         ]
 
 
-async def _partitions(access: ClusterAccess, target: str | None) -> list[PartitionName]:
+async def _partitions(
+    access: ClusterAccess, target: str | None
+) -> list[tuple[PartitionName, str]]:
+    """The partitions, each with what its stream was promised to survive."""
     catalog = StreamCatalog(access.metadata, access.paths)
     if target is not None:
         name, number = parse_target(target)
         record = await catalog.read_latest(name)
-        return record.partition_names() if number is None else [record.partition(number)]
+        names = record.partition_names() if number is None else [record.partition(number)]
+        return [(one, record.survive) for one in names]
     found = []
     for name in await catalog.names():
         try:
-            found += (await catalog.read(name)).partition_names()
+            record = await catalog.read(name)
         except NoSuchStreamError:
             continue  # It was deleted since it was listed.
+        found += [(one, record.survive) for one in record.partition_names()]
     return found

@@ -98,6 +98,8 @@ class PlacementHealth:
     fail: int = 0
     disks_given_up: int = 0
     """Fragments that still name a disk that was given up."""
+    promises_broken: int = 0
+    """Fragments that are strict, and do not survive what their stream was promised to."""
     repairable: int = 0
     """Closed fragments that `geolog placement repair` can make better now."""
     streams: dict[str, int] = attrs.field(factory=dict)
@@ -120,6 +122,7 @@ class PlacementHealth:
                 (self.fail, "fail"),
                 (self.soft, "soft"),
                 (self.disks_given_up, "with a disk that was given up"),
+                (self.promises_broken, "strict that do not survive what was promised"),
             )
             if count
         ]

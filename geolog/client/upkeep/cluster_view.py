@@ -72,7 +72,9 @@ async def judge_cluster(
         metadata_spare=metadata_spare,
     )
     streams = await _stream_states(access)
-    return judge(cluster, streams, await judge_placement(access, ledgers_max=ledgers_max))
+    promises = {one.name.partition("#")[0]: one.survive for one in streams}
+    placement = await judge_placement(access, promises, ledgers_max=ledgers_max)
+    return judge(cluster, streams, placement)
 
 
 async def _stream_states(access: ClusterAccess) -> list[StreamState]:
@@ -102,7 +104,7 @@ async def _state_of(
         except NoSuchLedgerError:
             return None
     what = str(stream.name) if stream.partitions == 1 else str(partition)
-    return StreamState(what, stream.quorum, ledger, stream.placement)
+    return StreamState(what, stream.quorum, ledger, stream.placement, stream.survive)
 
 
 async def _answering_nodes(access: ClusterAccess) -> list[NodeRecord]:

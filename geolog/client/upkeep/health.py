@@ -16,6 +16,7 @@ from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.policy import PlacementRequest
+from topology.promise import promise_broken
 from topology.quorum import QuorumConfig
 from topology.stream_policy import (
     DEFAULT_LOCATION,
@@ -25,7 +26,11 @@ from topology.stream_policy import (
     PolicyKind,
     policy_of,
 )
+from topology.survive import Loss
 from topology.window_rule import Adherence
+
+_RoomKey = tuple[PlacementTerms, QuorumConfig, frozenset[str]]
+"""What is placed, and which regions are lost."""
 
 _MEMBERSHIP = MembershipConfig(default_location=DEFAULT_LOCATION)
 
@@ -38,6 +43,8 @@ class StreamState:
     quorum: QuorumConfig
     last_ledger: LedgerRecord | None
     placement: PlacementTerms = REGION_AWARE_TERMS
+    survive: str = ""
+    """What it was promised to survive; empty if it was given its quorums."""
 
 
 @attrs.frozen(kw_only=True)
@@ -120,14 +127,21 @@ class _Rooms:
     def __init__(self, cluster: ClusterState) -> None:
         self._live = cluster.live
         self._place = PlacementPlace(forbidden_regions=cluster.forbidden_regions)
-        self._known: dict[tuple[PlacementTerms, QuorumConfig, frozenset[str]], bool] = {}
+        self._known: dict[_RoomKey, bool] = {}
+        self._undecided: set[_RoomKey] = set()
 
     def has_room(self, stream: StreamState, lost: frozenset[str] = frozenset()) -> bool:
         """Whether a new ledger of the stream can be placed on the nodes that are left."""
         key = (stream.placement, stream.quorum, lost)
         if key not in self._known:
-            self._known[key] = self._can_place(stream, self._members_without(lost))
+            self._known[key] = self._can_place(stream, lost)
         return self._known[key]
+
+    def is_undecided(self, stream: StreamState) -> bool:
+        """Whether it is open if a new ledger could be placed better than was found."""
+        return self.has_room(stream) and (
+            (stream.placement, stream.quorum, frozenset[str]()) in self._undecided
+        )
 
     def _members_without(self, lost: frozenset[str]) -> Membership:
         return Membership.of(
@@ -139,7 +153,8 @@ class _Rooms:
             ],
         )
 
-    def _can_place(self, stream: StreamState, members: Membership) -> bool:
+    def _can_place(self, stream: StreamState, lost: frozenset[str]) -> bool:
+        members = self._members_without(lost)
         excluded = self._place.excluded(members)
         if stream.placement.policy is PolicyKind.LOCAL_NODE:
             return members.writable.count > len(excluded)  # It is where its writer comes.
@@ -152,9 +167,11 @@ class _Rooms:
         )
         policy = policy_of(stream.placement, quorum, self._place)
         try:
-            policy.new_ensemble(members, request, random.Random(0))
+            placed = policy.new_ensemble(members, request, random.Random(0))
         except (NotEnoughNodesError, InvalidArgumentError):
             return False  # Or not proven: a person should look.
+        if placed.is_undecided:
+            self._undecided.add((stream.placement, quorum, lost))
         return True
 
 
@@ -169,8 +186,27 @@ def _complaints(stream: StreamState, live: Sequence[NodeRecord], rooms: _Rooms) 
         if not _acks(ledger, fragment, live):
             found.append(f"stream {stream.name}: ledger {ledger.ledger} has no ack set up")
         elif adherence is not Adherence.STRICT:
-            found.append(f"stream {stream.name}: {_what_soft_means(ledger, adherence)}")
+            means = _what_soft_means(ledger, adherence)
+            if rooms.is_undecided(stream):
+                means += (
+                    "; whether the nodes that are up make a strict one is undecided: the search"
+                    " for it was cut off"
+                )
+            found.append(f"stream {stream.name}: {means}")
+        elif broken := _broken(stream, ledger, fragment):
+            found.append(
+                f"stream {stream.name}: ledger {ledger.ledger} does not survive"
+                f" {stream.survive!r}, as was promised: {broken}"
+            )
     return found
+
+
+def _broken(stream: StreamState, ledger: LedgerRecord, fragment: Fragment) -> str | None:
+    """The loss that the stream was promised to survive, and this ensemble does not."""
+    if not stream.survive:
+        return None
+    places = tuple(member.location for member in fragment.ensemble)
+    return promise_broken(Loss.parse(stream.survive), ledger.quorum, places)
 
 
 def _what_soft_means(ledger: LedgerRecord, adherence: Adherence) -> str:

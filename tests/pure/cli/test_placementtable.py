@@ -57,6 +57,7 @@ def fragment(*members: str, **changes: object) -> FragmentPlacement:
         policy="region_aware",
         adherence="strict",
         adherence_now="soft",
+        keeps_promise=True,
         why="",
         copies_missing=0,
         is_repairable=False,

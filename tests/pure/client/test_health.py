@@ -1,6 +1,7 @@
 """Judging a cluster, and how many regions more it can lose: compared with trying them all."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -13,6 +14,7 @@ from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.transport.seam import Address
 from topology.location import Location
+from topology.placement import arrange_regions
 from topology.quorum import QuorumConfig
 
 THREE = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
@@ -103,6 +105,40 @@ def test_a_soft_ledger_is_told() -> None:
     assert not report.is_healthy
     assert any("would not survive" in reason for reason in report.reasons)
     assert report.regions_spare == 0
+
+
+def test_an_open_ledger_that_does_not_keep_what_was_promised_is_told() -> None:
+    nodes = nodes_of("aaabbbcccdddeee")
+    quorum = QuorumConfig(ensemble_size=10, write_quorum=10, ack_quorum=6, min_regions=3)
+    even = [nodes[at] for at in (0, 1, 3, 4, 6, 7, 9, 10, 12, 13)]
+    odd = [*even[:-1], nodes[2]]
+
+    kept = judged(
+        nodes, nodes, StreamState("s/t", quorum, open_ledger(even, quorum), survive="2 regions")
+    )
+    broken = judged(
+        nodes, nodes, StreamState("s/t", quorum, open_ledger(odd, quorum), survive="2 regions")
+    )
+
+    assert kept.is_healthy
+    assert broken.reasons == [
+        "stream s/t: ledger 1 does not survive '2 regions', as was promised: without region a"
+        " and region b no ack set is left"
+    ]
+
+
+def test_that_a_better_ledger_is_undecided_is_told() -> None:
+    nodes = nodes_of("a" * 11 + "b" * 10 + "c" * 8 + "def" + "g" * 20)
+    quorum = QuorumConfig(ensemble_size=15, write_quorum=10, ack_quorum=7, min_regions=5)
+    counts = Counter(one.location.region for one in nodes)
+    piles = {
+        name: iter([one for one in nodes if one.location.region == name]) for name in counts
+    }
+    ring = [next(piles[region]) for region in arrange_regions(quorum, counts) or ()]
+
+    report = judged(nodes, nodes, StreamState("s/t", quorum, open_ledger(ring, quorum)))
+
+    assert "is undecided: the search for it was cut off" in "".join(report.reasons)
 
 
 def test_a_node_that_is_full_is_told_and_takes_no_new_ledger() -> None:

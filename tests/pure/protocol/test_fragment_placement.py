@@ -76,3 +76,21 @@ def test_a_node_that_nobody_knows_any_more_is_down() -> None:
     lie = judge_fragment(other.seen, one.record, one.fragment)
 
     assert lie.states[-1] is MemberState.DOWN
+
+
+def test_what_a_stream_was_promised_is_judged_beside_its_policy() -> None:
+    def lie(nodes: str, survive: str) -> tuple[str, bool, str]:
+        one = layout(nodes, ack=6, min_regions=3)
+        found = judge_fragment(one.seen, one.record, one.fragment, survive)
+        return found.placed.value, found.is_good, found.why
+
+    assert lie("aabbccddee", "2 regions") == ("strict", True, "")
+    assert lie("aaabbccdde", "") == ("strict", True, "")
+    assert lie("aaabbccdde", "2 regions") == (
+        "strict",
+        False,
+        "without region a and region b no ack set is left: '2 regions' was promised to be"
+        " survived",
+    )
+    # A disk that was given up is no copy.
+    assert not lie("aabbccddxe", "2 regions")[1]

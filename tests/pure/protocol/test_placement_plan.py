@@ -86,6 +86,12 @@ def test_what_lies_in_a_forbidden_region_stays_until_it_is_to_leave() -> None:
     assert one.regions_after(dict(plan.changes)) == "aabbdd"
 
 
+def test_leaving_a_forbidden_region_tells_what_it_costs() -> None:
+    plan = planned(layout("aabbcc | ab", ack=4, forbidden="c"), leaves_forbidden=True)
+
+    assert (plan.placed, plan.after) == (Adherence.STRICT, Adherence.SOFT)
+
+
 def test_nothing_new_is_placed_in_a_forbidden_region() -> None:
     one = layout("aaabbb | cd", ack=4, forbidden="c")
 

@@ -259,3 +259,23 @@ def test_a_policy_counts_what_it_answered_and_refused() -> None:
 
     counts = policy.statistics().outcomes["new_ensemble"]
     assert counts == {"strict": 2, "not_enough_nodes": 1}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(NodeState)),
+    st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(NodeState)),
+)
+def test_members_that_change_leave_the_tree_that_would_be_built_anew(
+    before: dict[str, NodeState], changed: dict[str, NodeState]
+) -> None:
+    def member(node: str, state: NodeState) -> Member:
+        return Member(node=node, location=Location(f"r{ord(node) % 2}", "rack"), state=state)
+
+    config = MembershipConfig(default_location=UNKNOWN)
+    members = Membership.of(config, [member(*one) for one in before.items()])
+
+    found = members.with_members([member(*one) for one in changed.items()])
+
+    anew = Membership.of(config, [member(*one) for one in (before | changed).items()])
+    assert dict(found.members) == dict(anew.members)
+    assert found.writable == anew.writable
