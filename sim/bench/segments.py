@@ -114,13 +114,15 @@ class SegmentsBench:
         await self._measured("describe the stream", partial(self.log.describe_stream, _STREAM))
 
     async def _cut_off(self) -> None:
-        for_ever = RetentionPolicy(retention_s=1e9, retention_bytes=1 << 60)
         age_s = self.segments_count * SEGMENT_S
-        watched = self._retention(for_ever)
-        await self._measured(
-            "look what retention lets go: nothing", partial(self._retain, watched)
-        )
-        await self._measured("look again", partial(self._retain, watched))
+        for what, policy in (
+            ("age", RetentionPolicy(retention_s=2 * age_s)),
+            ("size", RetentionPolicy(retention_bytes=1 << 60)),
+        ):
+            watched = self._retention(policy)
+            retain = partial(self._retain, watched)
+            await self._measured(f"retention by {what}, nothing goes", retain)
+            await self._measured(f"retention by {what}, once more", retain)
         await self._measured("cut off half of them", self._truncate)
         await self._measured("cut off where there is nothing more to", self._truncate)
         by_age = self._retention(RetentionPolicy(retention_s=0.4 * age_s))
@@ -128,7 +130,9 @@ class SegmentsBench:
         kept_bytes = int(0.3 * self.segments_count) * SEGMENT_BYTES
         by_size = self._retention(RetentionPolicy(retention_bytes=kept_bytes))
         await self._measured("retention of a tenth by size", partial(self._retain, by_size))
-        await self._measured("open a reader at earliest then", partial(self._read_one, LATEST))
+        await self._measured(
+            "open a reader at earliest then", partial(self._read_one, EARLIEST)
+        )
 
     async def _truncate(self) -> None:
         middle = self.places[1].sequence.sequence

@@ -18,6 +18,8 @@ from tests.pure.whole.clusters import STREAM, open_world
 
 _VERIFIED_EVERY = 50
 _SEGMENT_BYTES = 65536
+_PROCESSES_S = 300.0
+"""How long a run on real processes may take."""
 
 
 @attrs.define
@@ -34,7 +36,7 @@ class Seen:
 async def truncate_often(times: int, seed: int) -> Seen:
     """Append, truncate somewhere, again and again; AssertionError when anything is amiss."""
     async with open_world(segment_bytes=_SEGMENT_BYTES, seed=seed) as world:
-        return await _truncate_often(world.log, times, seed)
+        return await _truncate_often(world.log, times, seed, rest_s=0.05)
 
 
 async def truncate_processes(times: int, seed: int) -> Seen:
@@ -51,15 +53,16 @@ async def truncate_processes(times: int, seed: int) -> Seen:
             min_regions=2,
             segment_bytes=_SEGMENT_BYTES,
         )
-        return await _truncate_often(log, times, seed, until_s=trio.current_time() + 300)
+        until_s = trio.current_time() + _PROCESSES_S
+        return await _truncate_often(log, times, seed, rest_s=0.3, until_s=until_s)
 
 
 async def _truncate_often(
-    log: geolog.Log, times: int, seed: int, *, until_s: float = math.inf
+    log: geolog.Log, times: int, seed: int, *, rest_s: float, until_s: float = math.inf
 ) -> Seen:
     rng, seen = random.Random(seed), Seen()
     async with log.open_writer(STREAM) as writer, trio.open_nursery() as nursery:
-        nursery.start_soon(_read_on, log, seen)
+        nursery.start_soon(_read_on, log, seen, rest_s)
         first = 0
         for number in range(1, times + 1):
             for _ in range(rng.randrange(8)):
@@ -81,7 +84,7 @@ async def _truncate_often(
     return seen
 
 
-async def _read_on(log: geolog.Log, seen: Seen) -> None:
+async def _read_on(log: geolog.Log, seen: Seen, rest_s: float) -> None:
     """Follow the stream: each sequence is read, or lies in a gap that is told."""
     due = 0
     async with log.open_reader(STREAM, follow=True) as reader:
@@ -96,7 +99,7 @@ async def _read_on(log: geolog.Log, seen: Seen) -> None:
             due += 1
             seen.read += 1
             if seen.read % 7 == 0:
-                await trio.sleep(0.05)  # It falls behind, and is overtaken.
+                await trio.sleep(rest_s)  # It falls behind, and is overtaken.
 
 
 async def _verify(log: geolog.Log, first: int, seen: Seen) -> None:
