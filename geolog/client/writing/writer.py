@@ -274,14 +274,15 @@ class Writer:
         followed by as few records as it held, batches that were small once would stay so for
         ever (the silly window of RFC 813). It returns as well when the writer has failed.
         """
+        lane = self._blocked_lane
+        while self._is_window_full() or (lane is not None and lane.is_waiting):
+            await self._progress.wait()
+
+    def _is_window_full(self) -> bool:
+        """Whether there is no room, but will be: a lane that failed may hold it for ever."""
         window_bytes = self._config.in_flight_bytes
         room_bytes = max(self._blocked_bytes, min(self._config.batch_bytes, window_bytes // 2))
-        lane = self._blocked_lane
-        while self._failure() is None and (
-            self._in_flight_bytes + room_bytes > window_bytes
-            or (lane is not None and lane.is_held_back)
-        ):
-            await self._progress.wait()
+        return self._in_flight_bytes + room_bytes > window_bytes and self._failure() is None
 
     def _failure(self) -> GeologError | None:
         return next(

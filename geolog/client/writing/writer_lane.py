@@ -245,6 +245,11 @@ class WriterLane:
         return f"WriterLane({self.taker.name}, {self.in_flight_bytes} bytes in flight)"
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it takes nothing in before an answer comes; other lanes say nothing of it."""
+        return self.is_held_back and self.taker.failure is None
+
+    @property
     def in_flight_bytes(self) -> int:
         """Bytes that are gathered, or sent and not answered."""
         filling_bytes = self._filling.size_bytes if self._filling is not None else 0

@@ -692,6 +692,32 @@ async def test_who_waits_for_room_is_told_of_a_failure_in_another_lane(
         await writer.append(bytes(900), key=key_of[1])
 
 
+async def test_who_waits_for_an_answer_does_so_while_another_lane_fails(
+    autojump_clock: MockClock,
+) -> None:
+    """Told of room where there is none, it would ask for ever, and nobody else would run."""
+    takers = [Taker(), Taker()]
+    writer = Writer(
+        takers,
+        WriterConfig(batch_bytes=100, in_flight_bytes=1 << 20),
+        writer_id="till-7",
+        home_epoch=1,
+        now_us=lambda: 0,
+    )
+    key = next(key for key in (b"a", b"b", b"c", b"d") if partition_of_key(key, 2) == 1)
+    with suppress(trio.WouldBlock):
+        while True:
+            writer.append_nowait(bytes(99), key=key)
+    takers[0].failure = FencedError("fenced")
+
+    with trio.move_on_after(1) as patience:
+        await writer.append(bytes(99), key=key)
+    assert patience.cancelled_caught, "it was taken without room"
+    takers[1].failure = FencedError("fenced")
+    with pytest.raises(FencedError):
+        await writer.append(bytes(99), key=key)
+
+
 async def test_what_was_refused_takes_no_room(taker: Taker, autojump_clock: MockClock) -> None:
     """Nothing else is in flight whose answer would have the room looked at again."""
     config = {"batch_bytes": 1000, "in_flight_bytes": 1000}
