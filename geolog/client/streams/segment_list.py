@@ -79,6 +79,8 @@ class SegmentList:
     async def last_where(self, holds: Callable[[SegmentRecord], bool]) -> SegmentRecord | None:
         """The last segment of which `holds` is true, if it is true of a prefix; else None."""
         buckets = self._buckets
+        if buckets and not await self._numbers_in(buckets[-1]):
+            buckets = buckets[:-1]  # It was made for the next segment.
         found, place = await self._last_of(buckets, self._firsts_of, holds)
         if place is None:
             return None
@@ -93,16 +95,14 @@ class SegmentList:
     ) -> tuple[SegmentRecord | None, int | None]:
         """The last record that holds, and the last place that holds or was trimmed since.
 
-        What is gone went from the front, with all before it. Only what is listed last may have
-        no record yet.
+        What is gone went from the front, with all before it.
         """
         found, low, high = None, 0, len(listed)
         while low < high:
             places = range(low, high, -(-(high - low) // _PROBES))
             records = await records_of([listed[place] for place in places])
             for place, record in zip(places, records, strict=True):
-                is_trimmed = record is None and place < len(listed) - 1
-                if not is_trimmed and (record is None or not holds(record)):
+                if record is not None and not holds(record):
                     high = place
                     break
                 found, low = record or found, place + 1
