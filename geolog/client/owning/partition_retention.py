@@ -16,7 +16,9 @@ from geolog.protocol.retention import RetainedSegment, RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 
 _READ_AT_ONCE = 256
-"""Records that are read on the way back before it is seen whether that is enough."""
+"""Records that are read on the way back before it is seen whether that is enough, at first."""
+
+_READ_AT_ONCE_MAX = 4096
 
 
 class PartitionRetention:
@@ -75,31 +77,36 @@ class PartitionRetention:
         return self._policy.first_kept([last, *reversed(self._completed)], now_us=now_us)
 
     async def _read_back(self, now_us: int) -> RetainedSegment | None:
-        """Remember the segments from the last back, until one goes; the last, if it exists."""
-        last: RetainedSegment | None = None
+        """Remember the segments from the last back, until one goes; the last, if it exists.
+
+        Nothing is remembered before all of them are read.
+        """
+        known: list[RetainedSegment] = []
+        number_next: int | None = None
         async with aclosing(self._chunks_back()) as chunks:
             async for newest_first in chunks:
-                for record in newest_first:
-                    if last is None:
-                        last, self._number_next = RetainedSegment.of(record), record.segment
-                    else:
-                        self._completed.appendleft(RetainedSegment.of(record))
-                if last is None:
-                    break
-                known = [last, *reversed(self._completed)]
+                if number_next is None and newest_first:
+                    number_next = newest_first[0].segment
+                known.extend(map(RetainedSegment.of, newest_first))
                 if self._policy.first_kept(known, now_us=now_us) is not None:
                     break
-        return last
+        if number_next is None:
+            return None
+        self._number_next = number_next
+        self._completed = deque(reversed(known[1:]))
+        return known[0]
 
     async def _chunks_back(self) -> AsyncGenerator[list[SegmentRecord], None]:
-        """The records from the last back, some at a time."""
+        """The records from the last back, some at a time, and more at a time further back."""
         asked: list[int] = []
+        count = _READ_AT_ONCE
         async with aclosing(self._partitions.segment_numbers_back(self.name)) as numbers:
             async for number in numbers:
                 asked.append(number)
-                if len(asked) == _READ_AT_ONCE:
+                if len(asked) == count:
                     yield await self._records(asked)
                     asked = []
+                    count = min(2 * count, _READ_AT_ONCE_MAX)
         yield await self._records(asked)
 
     async def _read_new(self) -> RetainedSegment | None:

@@ -110,3 +110,28 @@ async def test_it_says_what_a_look_at_all_segments_says_and_reads_only_new_ones(
             tree.round_trip_s = lambda: 0.0
             took_s = trio.current_time() - since_s
             assert took_s <= (9 if first is None else 14), "too much was read"
+
+
+async def test_who_is_interrupted_while_reading_back_reads_all_of_it_again(
+    autojump_clock: MockClock,
+) -> None:
+    """With half of the sizes remembered, far more would be kept than is asked for."""
+    policy = RetentionPolicy(retention_bytes=5000)
+    listed = [segment(number, 10) for number in range(1, 601)]
+    async with (
+        open_memory_store() as tree,
+        tree.open_session() as metadata,
+    ):
+        partitions = PartitionMetadata(metadata, PATHS, LedgerMetadata(metadata, PATHS))
+        retention = PartitionRetention(NAME, policy, partitions)
+        await metadata.ensure_path(PATHS.segments(NAME))
+        await metadata.create(PATHS.owner(NAME), seal_document(OwnerRecord()))
+        for one in listed:
+            await store(metadata, one)
+        tree.round_trip_s = lambda: 1.0
+        with trio.move_on_after(9) as patience:
+            await retention.first_kept(now_us=0)
+        assert patience.cancelled_caught
+
+        naive = [RetainedSegment.of(one) for one in reversed(listed)]
+        assert await retention.first_kept(now_us=0) == policy.first_kept(naive, now_us=0)
