@@ -3,6 +3,7 @@
 import io
 
 import trio
+from trio.testing import MockClock
 
 from geolog.cli.progress import Progress, progress_line
 
@@ -26,7 +27,9 @@ def test_nothing_has_no_time_left_to_tell() -> None:
     )
 
 
-async def test_a_line_that_is_forced_shows_where_there_is_no_terminal() -> None:
+async def test_a_line_that_is_forced_shows_where_there_is_no_terminal(
+    autojump_clock: MockClock,
+) -> None:
     stream = io.StringIO()
     with Progress("records read", stream, is_forced=True) as progress:
         await trio.sleep(1.0)
@@ -37,7 +40,7 @@ async def test_a_line_that_is_forced_shows_where_there_is_no_terminal() -> None:
     )
 
 
-async def test_without_a_terminal_nothing_is_shown() -> None:
+async def test_without_a_terminal_nothing_is_shown(autojump_clock: MockClock) -> None:
     stream = io.StringIO()
     with Progress("records read", stream) as progress:
         await trio.sleep(5.0)
