@@ -4,8 +4,11 @@ The script gets one node as its only argument and prints one location. If it fai
 prints something else, nothing of what was asked is taken over.
 """
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 
 import attrs
 import trio
@@ -15,6 +18,9 @@ from topology.location import Location
 
 ANSWERS_MAX = 100_000
 """How many answers are kept; past it all are asked anew."""
+
+_OUTPUT_BYTES_MAX = 16_384
+"""Of what it prints so much is read; a script that prints more is ended."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,13 +73,7 @@ class LocationScript:
         path = self._config.path
         try:
             with trio.fail_after(self._config.script_timeout_s):
-                done = await trio.run_process(
-                    [path, node],
-                    stdin=subprocess.DEVNULL,
-                    capture_stdout=True,
-                    capture_stderr=True,
-                    check=False,
-                )
+                done = await _run([path, node])
         except trio.TooSlowError:
             raise UnavailableError(
                 f"the location script {path} took over {self._config.script_timeout_s:g} s for"
@@ -83,6 +83,11 @@ class LocationScript:
             raise UnavailableError(
                 f"the location script {path} cannot be run: {error.strerror}"
             ) from None
+        if done.returncode is None:
+            raise InvalidConfigError(
+                f"the location script {path} printed over {_OUTPUT_BYTES_MAX:,} bytes for node"
+                f" {node!r} and was ended: it prints one location"
+            )
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip()[:200]
             raise UnavailableError(
@@ -95,3 +100,52 @@ class LocationScript:
             raise InvalidConfigError(
                 f"the location script {path} answered for node {node!r}: {error}"
             ) from None
+
+
+@attrs.frozen
+class _Done:
+    """What a script said, and how it ended; None if it was ended."""
+
+    returncode: int | None
+    stdout: bytes
+    stderr: bytes
+
+
+async def _run(command: list[str]) -> _Done:
+    """Run it to its end, or until it says too much; whatever it started ends with it."""
+    process = await trio.lowlevel.open_process(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = [b"", b""]
+    is_over = False
+    try:
+        async with process.stdout, process.stderr, trio.open_nursery() as nursery:
+
+            async def read(at: int, stream: trio.abc.ReceiveStream) -> None:
+                async for chunk in stream:
+                    said[at] += chunk
+                    if len(said[at]) > _OUTPUT_BYTES_MAX:
+                        nursery.cancel_scope.cancel(reason="it says too much")
+
+            nursery.start_soon(read, 0, process.stdout)
+            nursery.start_soon(read, 1, process.stderr)
+            await process.wait()
+        is_over = not nursery.cancel_scope.cancelled_caught
+    finally:
+        if not is_over:
+            await _kill(process)
+    return _Done(process.returncode if is_over else None, *said)
+
+
+async def _kill(process: trio.Process) -> None:
+    """End it and all that it started, which may live though it ended: they are one group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with trio.CancelScope(shield=True):
+        await process.wait()

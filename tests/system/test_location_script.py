@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import trio
 
 from geolog.ledger.location_script import LocationScript, LocationScriptConfig
 from geolog.ledger.node_locations import NodeLocations
@@ -39,6 +40,8 @@ async def test_a_node_stands_where_the_script_says_which_is_asked_once(
     [
         ("echo no such node >&2; exit 3", UnavailableError, r"ended with 3 .*no such node"),
         ("exec sleep 60", UnavailableError, "took over 0.5 s"),
+        ("trap '' TERM; sleep 60", UnavailableError, "took over 0.5 s"),
+        ("yes /eu/rack", InvalidConfigError, "printed over 16,384 bytes"),
         ("echo eu/rack", InvalidConfigError, "is not of the form /REGION/RACK"),
     ],
 )
@@ -49,6 +52,27 @@ async def test_a_script_that_fails_hangs_or_prints_nonsense_is_told_of(
 
     with pytest.raises(error, match=message):
         await located.locate(["n1"])
+
+
+async def test_what_a_script_started_ends_with_it(tmp_path: Path) -> None:
+    located = script(tmp_path, f'sleep 60 & echo "$!" > {tmp_path}/pid', timeout_s=0.5)
+
+    with pytest.raises(UnavailableError, match=r"took over 0\.5 s"):
+        await located.locate(["n1"])
+
+    pid = int((tmp_path / "pid").read_text(encoding="utf-8"))
+    with trio.fail_after(20):
+        while is_running(pid):  # noqa: ASYNC110 - A process that is killed tells nobody.
+            await trio.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process goes on: one that was killed may not be reaped yet."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 async def test_nothing_is_kept_when_one_node_of_several_fails(tmp_path: Path) -> None:
