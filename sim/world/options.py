@@ -241,14 +241,16 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
 def _draw_harsh_quorum(rng: Random, counts: dict[str, int]) -> QuorumConfig:
     """Mostly one that leaves a node over: without one no ensemble can change.
 
-    Often one by which entries lie on different nodes: a fence must then block several sets.
+    Of those often one by which entries lie on different nodes: whoever takes such a ledger over
+    must fence several write sets.
     """
     quorums = list(_possible_quorums(counts))
-    striped = [one for one in quorums if one.ensemble_size > one.write_quorum]
-    if striped and rng.random() < _STRIPED_SHARE:
-        quorums = striped
     spare = [one for one in quorums if one.ensemble_size < sum(counts.values())]
-    return rng.choice(spare if spare and rng.random() < _SPARE_SHARE else quorums)
+    if spare and rng.random() < _SPARE_SHARE:
+        quorums = spare
+    striped = [one for one in quorums if one.ensemble_size > one.write_quorum]
+    is_striped = rng.random() < _STRIPED_SHARE
+    return rng.choice(striped if striped and is_striped else quorums)
 
 
 def _draw_shape(rng: Random) -> Shape:
