@@ -57,7 +57,10 @@ class WriterRepeats:
         writer = lane.taker.acknowledged.writer(self._session.writer_id)
         batch = writer.batch_of(seq)
         if batch is None and seq > writer.seq_highest:
-            raise ConflictError(f"{self._who(seq)} is on its way: wait for its answer")
+            raise ConflictError(
+                f"{self._who(seq)} is on its way, or was left out before others that are: wait"
+                " for their answers"
+            )
         if batch is None:
             raise ForgottenSeqError(
                 f"{self._who(seq)} is not remembered: {lane.seq_highest} was appended already"

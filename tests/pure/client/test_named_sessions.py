@@ -83,6 +83,11 @@ def key_of(seq: int) -> bytes | None:
     return None if seq % 5 == 0 else b"key %d" % (seq % 11)
 
 
+def numbers_of(first: int, end: int) -> list[int]:
+    """The seqs that a program gives its records: it leaves some out, the same each time."""
+    return [seq for seq in range(first, end) if seq % 9 != 4]
+
+
 def in_the_log(partitions: list[Partition]) -> list[int]:
     return sorted(seq for one in partitions for seq in one.seqs)
 
@@ -109,7 +114,7 @@ def test_a_program_that_sends_again_what_it_was_not_answered_appends_each_record
         end += count
         writer = a_session(partitions)
         before = set(in_the_log(partitions))
-        for seq in range(due, end):
+        for seq in numbers_of(due, end):
             try:
                 writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
             except ForgottenSeqError:
@@ -122,9 +127,9 @@ def test_a_program_that_sends_again_what_it_was_not_answered_appends_each_record
         there = in_the_log(partitions)
         assert len(there) == len(set(there)), "a record is in the log twice"
         if is_told:
-            due = next(seq for seq in range(end + 1) if seq not in set(there))
+            due = next(seq for seq in numbers_of(0, end + 2) if seq not in set(there))
 
-    assert in_the_log(partitions) == list(range(end))
+    assert in_the_log(partitions) == numbers_of(0, end)
 
 
 def test_the_records_of_several_partitions_fill_one_batch_of_each() -> None:
