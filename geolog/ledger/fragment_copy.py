@@ -77,7 +77,7 @@ class CopyOutcome:
     complaints: dict[int, str] = attrs.field(factory=dict)
     """Why a member does not answer, or a target does not take all that it lacks."""
     never: set[int] = attrs.field(factory=set)
-    """Targets that will not take it at another time either."""
+    """Members that will not take it at another time either."""
 
     def note(self, missing: NoIntactCopy) -> None:
         """Count an entry that could not be copied."""
@@ -245,6 +245,8 @@ class FragmentCopy:
     def _silence(self, slot: int, error: GeologError) -> None:
         self._silent.add(slot)
         self._outcome.complaints[slot] = str(error)
+        if isinstance(error, NodeRefusedError) and error.reason is Reason.NO_SUCH_LEDGER:
+            self._outcome.never.add(slot)  # Who never had it takes it: there it was deleted.
 
     def _is_of(self, slot: int, entry: int) -> bool:
         size = len(self._extent.fragment.ensemble)
@@ -290,8 +292,6 @@ class FragmentCopy:
             self._silence(slot, UnavailableError(f"node {member.node_id} does not answer"))
         except GeologError as error:
             self._silence(slot, error)
-            if isinstance(error, NodeRefusedError) and error.reason is Reason.NO_SUCH_LEDGER:
-                self._outcome.never.add(slot)  # It was deleted there, for good.
 
     async def _fetch(self, core: CopyBatch, run: FetchRun, following: list[CopyEffect]) -> None:
         """Read a run of entries and store them; what cannot be had here is had elsewhere."""

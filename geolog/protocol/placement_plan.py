@@ -74,24 +74,30 @@ class PlacementPlanner:
     _hopeless: dict[_Shape, FragmentPlan] = attrs.field(factory=dict, init=False)
     _mendable: dict[_Shape, bool] = attrs.field(factory=dict, init=False)
 
-    def plan(self, record: LedgerRecord, index: int) -> FragmentPlan:
-        """The fewest changes of one fragment; the same again, as long as the nodes are."""
+    def plan(
+        self, record: LedgerRecord, index: int, *, refusing: Collection[InstanceId] = ()
+    ) -> FragmentPlan:
+        """The fewest changes of one fragment; the same again, as long as the nodes are.
+
+        refusing: who takes nothing of this ledger, whatever it takes else.
+        """
         fragment, policy = record.fragments[index], self.seen.policy_of(record)
         shape = self._shape_of(policy, record.quorum, fragment)
         known = self._hopeless.get(shape)
         if known is not None:
             return known
+        request = self._request(record.quorum, fragment)
         search = _Search(
             policy,
             self._members_for(fragment),
-            self._request(record.quorum, fragment),
+            attrs.evolve(request, exclude=request.exclude.union(refusing)),
             fragment,
         )
         plan = attrs.evolve(
             search.run(random.Random(f"{record.ledger}/{index}")),
             placed=judge_fragment(self.seen, record, fragment).placed,
         )
-        if not plan.changes:
+        if not (plan.changes or refusing):
             if len(self._hopeless) >= _SHAPES_MAX:
                 self._hopeless.clear()
             self._hopeless[shape] = plan

@@ -134,6 +134,11 @@ class SegmentsBench:
             "open a reader at earliest then", partial(self._read_one, EARLIEST)
         )
 
+    async def _open_reader(self) -> None:
+        """Without reading: what is first by now stands in metadata alone."""
+        async with self.log.open_reader(_STREAM):
+            pass
+
     async def _truncate(self) -> None:
         middle = self.places[1].sequence.sequence
         await self.log.truncate_stream(_STREAM, before=AtSequence(middle))

@@ -33,11 +33,16 @@ class ChangeOutcome:
     """Whether others changed the ledger, or deleted it, meanwhile: it is to be read again."""
     why: str = ""
     """Why it was not made, if it was not."""
-    is_refused: bool = False
-    """Whether a new member will never take the copies: another has to be named."""
+    refusing: tuple[InstanceId, ...] = ()
+    """New members that will never take the copies: others have to be named."""
     may_pass: bool = True
     """Whether time may heal it."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether some new member will never take the copies."""
+        return bool(self.refusing)
 
 
 _OVERTAKEN = ChangeOutcome(is_overtaken=True, why="others changed the ledger meanwhile")
@@ -72,15 +77,16 @@ class FragmentChange:
         whys = {slot: outcome.why_incomplete(slot) for slot in changes}
         failed = [f"node {changes[slot].node_id}: {why}" for slot, why in whys.items() if why]
         if failed:
-            is_refused = bool(outcome.never.intersection(changes))
-            if is_refused:
-                refusing = [changes[slot].instance for slot in outcome.never]
-                await self._withdraw(read.record.ledger, refusing)
+            refusing = tuple(
+                changes[slot].instance for slot in changes if slot in outcome.never
+            )
+            if refusing:
+                await self._withdraw(read.record.ledger, arriving)
             return ChangeOutcome(
                 is_overtaken=await self._is_changed(read),
                 why="; ".join(failed),
-                is_refused=is_refused,
-                may_pass=not (is_refused or outcome.lost_count),
+                refusing=refusing,
+                may_pass=not (refusing or outcome.lost_count),
             )
         if not await self._store(read, extent, after):
             await self._withdraw(read.record.ledger, arriving)

@@ -30,6 +30,7 @@ from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.metadata.replaced_nodes import note_moved
 from geolog.protocol.copying import FragmentExtent, final_extents
 from geolog.protocol.fragment_placement import judge_fragment
+from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.placement_plan import (
     FragmentPlan,
@@ -151,7 +152,8 @@ class PlacementRepairer:
 
     async def _change_fragment(self, placed: PlacedSegment, index: int) -> FragmentMove | None:
         """Change one fragment of a ledger as it is now, not as it was listed."""
-        for attempts_left in reversed(range(_ATTEMPTS_MAX)):
+        attempts_left, refusing, why_refused = _ATTEMPTS_MAX, set[InstanceId](), ""
+        while attempts_left > 0:
             try:
                 read = await self._access.ledgers.read_latest(placed.ledger.ledger)
             except NoSuchLedgerError:
@@ -159,16 +161,24 @@ class PlacementRepairer:
             record, extent = read.record, _extent_at(read.record, index)
             if extent is None or self._wants_nothing(record, index):
                 return None  # Another repair was as quick, or a recovery took the ledger.
-            plan = self._planner.plan(record, index)
+            plan = self._planner.plan(record, index, refusing=refusing)
             changes = self._members_of(plan)
             if not changes:
-                self._note_obstacle(placed, record, extent, plan)
+                if refusing:
+                    self._note(placed, record, index, why_refused, may_pass=False)
+                else:
+                    self._note_obstacle(placed, record, extent, plan)
                 return None
             outcome = await self._make(read, extent, changes)
             self.report.warn(outcome.warnings)
             if outcome.is_made:
                 self._note_obstacle(placed, record, extent, plan)
                 return _move_of(placed, record, extent, plan, changes)
+            if outcome.is_refused:
+                refusing.update(outcome.refusing)  # Others may take the copies.
+                why_refused = outcome.why
+                continue
+            attempts_left -= 1
             if not (outcome.is_overtaken and attempts_left):
                 self._note(placed, record, index, outcome.why, may_pass=outcome.may_pass)
                 return None

@@ -13,14 +13,18 @@ from geolog.client.placement.placement_moves import FragmentMove, PlacementRepai
 from geolog.client.placement.placement_repair import PlacementRepairer
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.ledger.member_answers import MemberAnswers
+from geolog.metadata.nodes import list_known_nodes
 from geolog.metadata.placement_switches import change_switches
 from geolog.metadata.replaced_nodes import mark_replaced
+from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.placement_plan import RepairAims
 from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of
 
 SEGMENT_BYTES = 64 * 1024
 SESSION_GONE_S = 10.0
+GARBAGE_GONE_S = 800.0
 REGIONS = {"us-east": 3, "eu-west": 3, "ap-northeast": 3}
 
 
@@ -300,3 +304,31 @@ class _ChangedOnce(LedgerMetadata):
             self.changed = True
             await super().replace(read, read.record)
         return await super().replace(read, record)
+
+
+async def test_a_node_that_deleted_a_ledger_is_passed_over_for_another(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without("ap-northeast") as (world, values):
+        access = world.log.access
+        move = (await repaired(world, is_dry_run=True)).moves[0]
+        chosen = next(
+            one
+            for one in await list_known_nodes(access.metadata, "default")
+            if one.node_id == move.slots[0].to_node
+        )
+        record = (await access.ledgers.read_latest(LedgerId(move.ledger))).record
+        # It hears of the ledger once, and is never given any of it.
+        members = MemberAnswers(access.pool, timeout_s=5.0)
+        await members.fence(record.ledger, chosen.instance, record.epoch)
+        await trio.sleep(GARBAGE_GONE_S)
+        outcome = await repaired(world)
+
+        [made] = [one for one in outcome.moves if one.ledger == move.ledger]
+        taken = [slot.to_node for slot in made.slots]
+        assert chosen.node_id not in taken
+        assert len(taken) == len(move.slots)
+        assert outcome.report.is_complete
+        assert await adherences(world) == {"strict"}
+        assert await is_fully_copied(world)
+        assert await values_of(world.log) == values
