@@ -3,34 +3,29 @@
 import sys
 import time
 
-from sim.world.options import Hazards, Knobs, Links, Options, Shape
+import attrs
+
+from sim.world.base_options import BASE
+from sim.world.options import Hazards
 from sim.world.run import run_seed
 from topology.quorum import QuorumConfig
 
-NINE_NODES = Options(
-    shape=Shape(
-        nodes_by_region=(("us-east", 3), ("eu-west", 3), ("ap-northeast", 3)),
+NINE_NODES = attrs.evolve(
+    BASE,
+    shape=attrs.evolve(
+        BASE.shape,
+        nodes_by_region=tuple((region, 3) for region in BASE.shape.regions),
         quorum=QuorumConfig(ensemble_size=6, write_quorum=3, ack_quorum=2, min_regions=2),
         writers_count=2,
-        readers_count=1,
     ),
-    knobs=Knobs(
-        session_timeout_s=6.0,
-        segment_bytes=64 << 10,
-        journal_file_bytes=1 << 20,
+    knobs=attrs.evolve(
+        BASE.knobs,
         value_bytes_max=1000,
         pipelined_max=4,
-        pause_s_max=0.2,
         appends_per_tenure=40,
         rest_s_max=5.0,
     ),
-    links=Links(
-        latency_s_within=0.0005,
-        latency_s_across=0.02,
-        jitter=0.1,
-        stall_chance=0.001,
-        sync_s=0.002,
-    ),
+    links=attrs.evolve(BASE.links, latency_s_across=0.02, jitter=0.1, stall_chance=0.001),
     hazards=Hazards(
         chaos_s=60.0,
         duration_s_max=4.0,

@@ -11,7 +11,7 @@ import attrs
 
 from sim.world.placement_knobs import UNTOUCHED, PlacementKnobs, draw_placement
 from sim.world.stream_knobs import PLAIN, StreamKnobs, draw_stream_knobs
-from topology.placement import arrange_regions
+from topology.placement import Adherence, adherence_of, arrange_regions
 from topology.quorum import QuorumConfig
 
 REGION_NAMES = ("us-east", "eu-west", "ap-northeast", "sa-east", "af-south")
@@ -52,8 +52,8 @@ _TAKEOVER_FAULTS = (
 )
 """What makes owners follow each other, and breaks things just then."""
 
-ENDINGS = ("kill-client", "kill-node", "power-loss-node", "power-loss-region")
-"""What ends processes, now and then, and does nothing else."""
+_ENDINGS = ("kill-client", "power-loss-node", "power-loss-region")
+"""What ends processes, beside `kill-node`, and does nothing else."""
 
 _STEADY_NODES = (2, 2, 2)
 
@@ -161,22 +161,28 @@ def steady(drawn: Options, rng: Random) -> Options:
     Whoever chooses nodes there can be held to the best choice that there was (law 21).
     """
     counts = dict(zip(REGION_NAMES, _STEADY_NODES, strict=False))
-    spare = [
-        one for one in _possible_quorums(counts) if one.ensemble_size < sum(counts.values())
-    ]
+    fit = [one for one in _possible_quorums(counts) if _leaves_a_choice(one, counts)]
     return attrs.evolve(
         drawn,
         shape=attrs.evolve(
-            drawn.shape, nodes_by_region=tuple(counts.items()), quorum=rng.choice(spare)
+            drawn.shape, nodes_by_region=tuple(counts.items()), quorum=rng.choice(fit)
         ),
         knobs=attrs.evolve(drawn.knobs, is_room_tight=False, rest_s_max=0.5),
         links=attrs.evolve(drawn.links, stall_chance=0.0),
         hazards=attrs.evolve(
             drawn.hazards,
-            duration_s_max=rng.choice((8.0, 20.0)),
-            strikes_per_s=tuple((kind, 0.2) for kind in sorted(rng.sample(ENDINGS, 2))),
+            chaos_s=30.0,
+            duration_s_max=30.0,  # Who is gone for long is replaced.
+            strikes_per_s=(("kill-node", 1.0), (rng.choice(_ENDINGS), 0.1)),
         ),
     )
+
+
+def _leaves_a_choice(quorum: QuorumConfig, counts: dict[str, int]) -> bool:
+    """Whether an ensemble leaves nodes over, and can be STRICT."""
+    ring = arrange_regions(quorum, counts)
+    is_strict = ring is not None and adherence_of(quorum, ring) is Adherence.STRICT
+    return is_strict and quorum.ensemble_size < sum(counts.values())
 
 
 def _with_placement(drawn: Options, rng: Random) -> Options:

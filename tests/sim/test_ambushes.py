@@ -7,12 +7,13 @@ import trio
 
 import geolog
 from sim.memory_disk import MemoryDisk
+from sim.world.base_options import BASE
 from sim.world.fault_ambushes import AMBUSHES
 from sim.world.faults import strike_for_ever
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
 from sim.world.world import World
-from tests.sim.calm import CALM, REGIONS, STREAM, in_a_calm_world
+from tests.sim.calm import REGIONS, STREAM, in_a_calm_world
 
 
 @pytest.mark.parametrize("kind", sorted(AMBUSHES))
@@ -49,7 +50,7 @@ def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
     struck_count, lives = in_a_calm_world(story, trace)
 
     assert struck_count
-    assert lives == [Life.RUNNING] * len(CALM.shape.nodes_by_region)
+    assert lives == [Life.RUNNING] * len(BASE.shape.nodes_by_region)
 
 
 def test_what_is_waited_for_in_the_trace_is_told_with_its_place() -> None:

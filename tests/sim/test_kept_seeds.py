@@ -1,8 +1,10 @@
 """Seeds that broke a law once, with the options that they drew then: each defect was mended."""
 
+import attrs
 import pytest
 
-from sim.world.options import Hazards, Knobs, Links, Options, Shape
+from sim.world.base_options import BASE
+from sim.world.options import Hazards, Shape
 from sim.world.run import run_seed
 from sim.world.stream_knobs import StreamKnobs
 from topology.quorum import QuorumConfig
@@ -10,7 +12,8 @@ from topology.quorum import QuorumConfig
 KEPT = {
     "an owner that was deposed while it took over took what others trimmed for damage": (
         100218,
-        Options(
+        attrs.evolve(
+            BASE,
             shape=Shape(
                 nodes_by_region=(("us-east", 1), ("eu-west", 2)),
                 quorum=QuorumConfig(
@@ -19,26 +22,14 @@ KEPT = {
                 writers_count=3,
                 readers_count=1,
             ),
-            knobs=Knobs(
+            knobs=attrs.evolve(
+                BASE.knobs,
                 session_timeout_s=2.0,
-                segment_bytes=65536,
-                journal_file_bytes=8388608,
+                journal_file_bytes=8 << 20,
                 value_bytes_max=1000,
-                pipelined_max=1,
                 pause_s_max=0.02,
-                appends_per_tenure=10,
-                rest_s_max=0.5,
-                is_upkeep_hasty=False,
-                is_room_tight=False,
-                are_writers_named=False,
             ),
-            links=Links(
-                latency_s_within=0.0005,
-                latency_s_across=0.02,
-                jitter=0.1,
-                stall_chance=0.0,
-                sync_s=0.0002,
-            ),
+            links=attrs.evolve(BASE.links, latency_s_across=0.02, jitter=0.1, sync_s=0.0002),
             hazards=Hazards(
                 chaos_s=20.0,
                 duration_s_max=8.0,
@@ -46,18 +37,11 @@ KEPT = {
                 lies_in_wait=True,
             ),
             stream=StreamKnobs(
-                partitions=1,
-                partitions_added=0,
                 segment_age_s=1.0,
                 retention_s=3.0,
-                retention_bytes=None,
                 retention_every_s=1.0,
                 truncation_rest_s_max=1.0,
-                seal_after_s_max=None,
-                answers="durable",
                 keyed_share=1.0,
-                expecting_share=0.0,
-                has_transactions=False,
                 placed_share=0.3,
                 reader_rest_s_max=1.0,
             ),
@@ -65,7 +49,8 @@ KEPT = {
     ),
     "a stream's end was sought in a segment that was completed and trimmed meanwhile": (
         100412,
-        Options(
+        attrs.evolve(
+            BASE,
             shape=Shape(
                 nodes_by_region=(("us-east", 2), ("eu-west", 3)),
                 quorum=QuorumConfig(
@@ -74,20 +59,15 @@ KEPT = {
                 writers_count=3,
                 readers_count=1,
             ),
-            knobs=Knobs(
+            knobs=attrs.evolve(
+                BASE.knobs,
                 session_timeout_s=2.0,
-                segment_bytes=65536,
-                journal_file_bytes=1048576,
                 value_bytes_max=1000,
                 pipelined_max=40,
-                pause_s_max=0.2,
                 appends_per_tenure=40,
-                rest_s_max=0.5,
-                is_upkeep_hasty=False,
-                is_room_tight=False,
-                are_writers_named=False,
             ),
-            links=Links(
+            links=attrs.evolve(
+                BASE.links,
                 latency_s_within=0.0001,
                 latency_s_across=0.001,
                 jitter=0.1,
@@ -98,21 +78,14 @@ KEPT = {
                 chaos_s=10.0,
                 duration_s_max=12.0,
                 strikes_per_s=(("kill-node", 0.2), ("wrong-disk", 0.5)),
-                lies_in_wait=False,
             ),
             stream=StreamKnobs(
-                partitions=1,
-                partitions_added=0,
-                segment_age_s=3600.0,
                 retention_s=10.0,
                 retention_bytes=2000,
                 retention_every_s=1.0,
                 truncation_rest_s_max=1.0,
-                seal_after_s_max=None,
                 answers="received",
                 keyed_share=1.0,
-                expecting_share=0.0,
-                has_transactions=False,
                 placed_share=0.3,
                 reader_rest_s_max=0.1,
             ),
@@ -120,53 +93,38 @@ KEPT = {
     ),
     "a partition that was added while its stream was sealed was born unsealed": (
         100063,
-        Options(
-            shape=Shape(
+        attrs.evolve(
+            BASE,
+            shape=attrs.evolve(
+                BASE.shape,
                 nodes_by_region=(("us-east", 2), ("eu-west", 1), ("ap-northeast", 1)),
                 quorum=QuorumConfig(
                     ensemble_size=4, write_quorum=3, ack_quorum=3, min_regions=2
                 ),
-                writers_count=1,
-                readers_count=1,
             ),
-            knobs=Knobs(
-                session_timeout_s=6.0,
-                segment_bytes=65536,
-                journal_file_bytes=1048576,
-                value_bytes_max=20,
+            knobs=attrs.evolve(
+                BASE.knobs,
                 pipelined_max=40,
-                pause_s_max=0.2,
                 appends_per_tenure=400,
                 rest_s_max=20.0,
                 is_upkeep_hasty=True,
                 is_room_tight=True,
                 are_writers_named=True,
             ),
-            links=Links(
-                latency_s_within=0.0001,
-                latency_s_across=0.1,
-                jitter=0.1,
-                stall_chance=0.0,
-                sync_s=0.002,
+            links=attrs.evolve(
+                BASE.links, latency_s_within=0.0001, latency_s_across=0.1, jitter=0.1
             ),
-            hazards=Hazards(
-                chaos_s=10.0, duration_s_max=4.0, strikes_per_s=(), lies_in_wait=False
-            ),
+            hazards=Hazards(chaos_s=10.0, duration_s_max=4.0, strikes_per_s=()),
             stream=StreamKnobs(
                 partitions=2,
                 partitions_added=2,
                 segment_age_s=1.0,
-                retention_s=None,
                 retention_bytes=2000,
                 retention_every_s=5.0,
                 truncation_rest_s_max=4.0,
                 seal_after_s_max=20.0,
-                answers="durable",
-                keyed_share=0.0,
-                expecting_share=0.0,
                 has_transactions=True,
                 placed_share=0.6,
-                reader_rest_s_max=0.0,
             ),
         ),
     ),

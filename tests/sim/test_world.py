@@ -5,10 +5,11 @@ import trio
 
 import geolog
 from geolog.metadata.seam import SessionState
+from sim.world.base_options import BASE
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
 from sim.world.world import World
-from tests.sim.calm import CALM, STREAM, do, in_a_calm_world
+from tests.sim.calm import STREAM, do, in_a_calm_world
 
 
 async def live(_process: Process, _log: geolog.Log) -> None:
@@ -53,7 +54,7 @@ def test_a_killed_process_leaves_its_session_to_expire() -> None:
         await trio.sleep(1.0)
         before = world.store.statistics().sessions_count
         world.kill("victim")
-        await trio.sleep(CALM.knobs.session_timeout_s - 0.1)
+        await trio.sleep(BASE.knobs.session_timeout_s - 0.1)
         at_last = world.store.statistics().sessions_count
         await trio.sleep(0.2)
         return at_last - before, world.store.statistics().sessions_count - before

@@ -1,0 +1,63 @@
+"""Histories in which operators touch placement: every law is kept, and is awake."""
+
+import attrs
+
+from sim.laws.law_21_best_choice import CHANGE_JUDGED
+from sim.planted.bugs import planted
+from sim.planted.hunt import options_of_hunt
+from sim.world.base_options import BASE
+from sim.world.options import Hazards, Options
+from sim.world.placement_knobs import PlacementKnobs
+from sim.world.run import run_seed
+from topology.quorum import QuorumConfig
+
+TWO_NODES_EACH = attrs.evolve(
+    BASE.shape, nodes_by_region=tuple((region, 2) for region in BASE.shape.regions)
+)
+"""Three copies have three nodes over."""
+
+MEMBERS_END = attrs.evolve(
+    BASE,
+    shape=attrs.evolve(
+        TWO_NODES_EACH,
+        quorum=QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2),
+    ),
+    knobs=attrs.evolve(BASE.knobs, session_timeout_s=2.0, appends_per_tenure=400),
+    hazards=Hazards(chaos_s=40.0, duration_s_max=30.0, strikes_per_s=(("kill-node", 1.0),)),
+)
+"""Members end for long enough that others take their places."""
+
+
+def repaired(seed: int) -> Options:
+    """The harsh options of a seed, with nodes that end, nodes over, and repairs."""
+    drawn = options_of_hunt(seed)
+    strikes = {**dict(drawn.hazards.strikes_per_s), "kill-node": 0.4}
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(TWO_NODES_EACH, writers_count=2),
+        knobs=attrs.evolve(drawn.knobs, value_bytes_max=20_000, appends_per_tenure=40),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            chaos_s=12.0,
+            duration_s_max=8.0,
+            strikes_per_s=tuple(sorted(strikes.items())),
+        ),
+        placement=PlacementKnobs(repair_rest_s_max=1.0, repair_s_max=20.0),
+    )
+
+
+def test_repairs_of_placement_beside_all_else_that_happens_break_no_law() -> None:
+    reports = [run_seed(seed, options=repaired(seed)) for seed in (19, 28)]
+
+    assert [one.violations for one in reports] == [[], []]
+    assert {"placement-repaired"} <= {name for one in reports for name in one.sometimes}
+
+
+def test_members_that_replace_others_are_held_to_the_best_choice() -> None:
+    report = run_seed(8, options=MEMBERS_END)
+    with planted("replacement-anywhere"):
+        spoiled = run_seed(8, options=MEMBERS_END)
+
+    assert report.violations == []
+    assert CHANGE_JUDGED in report.sometimes
+    assert [one.law for one in spoiled.violations] == ["21"]
