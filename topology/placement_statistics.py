@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
@@ -22,6 +22,16 @@ class PlacementStatistics:
     """How often each operation ended in which way: an adherence, or the kind of a refusal."""
 
     outcomes: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def total(cls, several: Iterable["PlacementStatistics"]) -> "PlacementStatistics":
+        """Those of several policies together; operations that nobody asked for are left out."""
+        counts: dict[str, Counter[str]] = {}
+        for one in several:
+            for name, outcomes in one.outcomes.items():
+                if outcomes:
+                    counts.setdefault(name, Counter()).update(outcomes)
+        return cls({name: dict(sorted(found.items())) for name, found in counts.items()})
 
 
 class CountedPolicy:

@@ -155,7 +155,13 @@ async def _show(
                         _print_lines(table.lines(one))
         if output == "table":
             _print_lines([*table.legend(), totals_line(look.totals)])
-        document.end({"regions": look.regions(), "totals": look.totals})
+        document.end(
+            {
+                "regions": look.regions(),
+                "totals": look.totals,
+                "policy_outcomes": look.policy_outcomes(),
+            }
+        )
         return look.totals
     raise await too_slow(invocation)
 

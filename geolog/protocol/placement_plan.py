@@ -23,6 +23,7 @@ from topology.location import Location
 from topology.membership import Member as KnownNode
 from topology.membership import Membership, NodeState
 from topology.placement import adherence_of
+from topology.placement_statistics import CountedPolicy, PlacementStatistics
 from topology.policy import PlacementPolicy, PlacementRequest
 from topology.quorum import QuorumConfig
 from topology.ring_search import PlacementUndecidedError
@@ -71,6 +72,7 @@ class PlacementPlanner:
     seen: NodesSeen
     aims: RepairAims = attrs.field(factory=RepairAims)
     now_s: float = 0.0
+    _counted: dict[PlacementPolicy, CountedPolicy] = attrs.field(factory=dict, init=False)
     _hopeless: dict[_Shape, FragmentPlan] = attrs.field(factory=dict, init=False)
     _mendable: dict[_Shape, bool] = attrs.field(factory=dict, init=False)
 
@@ -88,7 +90,7 @@ class PlacementPlanner:
             return known
         request = self._request(record.quorum, fragment)
         search = _Search(
-            policy,
+            self._counted.setdefault(policy, CountedPolicy(policy)),
             self._members_for(fragment),
             attrs.evolve(request, exclude=request.exclude.union(refusing)),
             fragment,
@@ -102,6 +104,10 @@ class PlacementPlanner:
                 self._hopeless.clear()
             self._hopeless[shape] = plan
         return plan
+
+    def statistics(self) -> PlacementStatistics:
+        """How often policies were asked, and how that ended; of fragments alike the first."""
+        return PlacementStatistics.total([one.statistics() for one in self._counted.values()])
 
     def is_mendable(self, record: LedgerRecord, index: int) -> bool:
         """Whether there is a plan that changes anything; asked once for all that are alike."""

@@ -75,6 +75,8 @@ class LedgerSource:
         self._config = config
         self._wants_received = wants_received
         self._writers: list[LedgerWriter] = []
+        self.is_undecided = False
+        """Whether the search for a better ensemble was cut off when one was last looked for."""
         self._finder = ReplacementFinder(
             pool, region=region, rng=rng, patience_s=2 * config.member_patience_s
         )
@@ -225,4 +227,6 @@ class LedgerSource:
             now_s=seen.now_s,
         )
         policy = policy_of(self._terms, quorum, seen.place)
-        return policy.new_ensemble(seen.members, request, self._rng)
+        placed = policy.new_ensemble(seen.members, request, self._rng)
+        self.is_undecided = placed.is_undecided
+        return placed

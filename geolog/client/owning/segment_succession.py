@@ -22,6 +22,7 @@ import trio
 
 from geolog.client.owning.ledger_source import LedgerSource, PreparedLedger
 from geolog.client.owning.open_segment import OpenSegment
+from geolog.client.owning.placement_notice import PlacementNotice
 from geolog.client.streams.partition_config import PartitionConfig
 from geolog.client.streams.partition_metadata import ClosingSegment, PartitionMetadata
 from geolog.client.streams.partition_owners import VersionedOwner
@@ -106,6 +107,7 @@ class SegmentSuccession:
         self._roll = RollPolicy(
             segment_bytes=stream.segment_bytes, segment_age_s=stream.segment_age_s
         )
+        self._notice = PlacementNotice(name)
         self._next: PreparedLedger | None = None
         self._prepare_not_before_s = 0.0
         self._keep_not_before_s = 0.0
@@ -182,6 +184,7 @@ class SegmentSuccession:
         return min(0.25, self._config.add_timeout_s / 4)
 
     async def _work(self, segment: OpenSegment) -> None:
+        self._notice_placement(segment)
         if self._next is not None and not self._is_usable(self._next):
             self._drop_next()
         if segment.keeper.is_urgent:
@@ -195,6 +198,13 @@ class SegmentSuccession:
             await self._keep_calmly(segment)
         elif self._is_better_ledger_due(segment):
             await self._prepare_better(segment)
+
+    def _notice_placement(self, segment: OpenSegment) -> None:
+        self._notice.see(
+            segment.keeper.ledger.record.ledger,
+            segment.keeper.adherence,
+            is_undecided=self._source.is_undecided,
+        )
 
     def _is_usable(self, prepared: PreparedLedger) -> bool:
         """Whether a ledger that was made ahead may be written: it is young, and allowed."""
@@ -356,6 +366,7 @@ class SegmentSuccession:
         self._better_not_before_s = trio.current_time() + self._config.better_ledger_s
         keeper = self._source.keeper(ledger, prepared.writer)
         self.open = OpenSegment(segment, prepared.writer, keeper)
+        self._notice_placement(self.open)
         self.is_rolling = False
         self._user.on_segment_open(self.open)
 

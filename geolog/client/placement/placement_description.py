@@ -158,6 +158,11 @@ class PlacementLook:
             self.totals.add(one)
         return found
 
+    def policy_outcomes(self) -> dict[str, dict[str, int]]:
+        """How often policies were asked to judge and to repair, and how that ended."""
+        outcomes = self._planner.statistics().outcomes
+        return {name: dict(found) for name, found in outcomes.items()}
+
     def regions(self) -> dict[str, list[NodePlace]]:
         """The nodes of each region, in order of their racks; those given up are last."""
         found: dict[str, list[NodePlace]] = {}

@@ -22,6 +22,7 @@ from geolog.client.upkeep.node_lookup import node_named, unknown_node
 from geolog.ledger.copier import Copier, CopyProgress
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
+from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.replaced_nodes import (
     NodeRunsError,
     ReplacedNode,
@@ -128,6 +129,7 @@ class NodeReplacer:
             successor = await self._wait_successor(given_up[-1], successor_id or node_id)
             report.successor = successor.node_id
             report.successor_instance = successor.instance
+            await self._warn_of_forbidden(successor, report)
             await self._move_all(instances, successor, report)
             while is_waiting and any(one.may_pass for one in report.remaining):
                 await trio.sleep(_LOOK_EVERY_S)
@@ -149,6 +151,18 @@ class NodeReplacer:
         if state is None:
             raise InvalidArgumentError(
                 f"node {successor_id} is down: a node that is up takes the place of {node_id}"
+            )
+
+    async def _warn_of_forbidden(self, successor: NodeRecord, report: ReplaceReport) -> None:
+        """Copies go where they are sent; that nothing new is wanted there should be known."""
+        switches = await read_switches(self._access.metadata, self._access.cluster)
+        (placed,) = await self._access.pool.nodes.resolved([successor])
+        region = placed.location.region
+        if region in switches.forbidden_regions:
+            report.warnings.append(
+                f"node {successor.node_id} stands in {region}, where placement is forbidden:"
+                " `geolog placement repair --leave-forbidden` moves its copies elsewhere,"
+                f" `geolog region allow-placement {region}` allows them"
             )
 
     async def _give_up(self, node_id: str) -> list[ReplacedNode]:

@@ -86,6 +86,16 @@ def test_what_lies_in_a_forbidden_region_stays_until_it_is_to_leave() -> None:
     assert one.regions_after(dict(plan.changes)) == "aabbdd"
 
 
+def test_a_planner_tells_how_often_its_policies_were_asked_and_how_that_ended() -> None:
+    one = layout("aaaaaa | bb", ack=4)
+    planner = PlacementPlanner(one.seen)
+
+    assert planner.statistics().outcomes == {}
+    planner.plan(one.record, 0)
+
+    assert planner.statistics().outcomes["repair"] == {"fail": 1, "soft": 1}
+
+
 def test_leaving_a_forbidden_region_tells_what_it_costs() -> None:
     plan = planned(layout("aabbcc | ab", ack=4, forbidden="c"), leaves_forbidden=True)
 

@@ -14,7 +14,7 @@ from topology.errors import (
 )
 from topology.location import Location
 from topology.membership import Member, Membership, MembershipConfig, NodeState
-from topology.placement_statistics import CountedPolicy
+from topology.placement_statistics import CountedPolicy, PlacementStatistics
 from topology.policies.default import AnyNode
 from topology.policies.region_aware import RegionAware
 from topology.policy import PlacementRequest
@@ -259,6 +259,9 @@ def test_a_policy_counts_what_it_answered_and_refused() -> None:
 
     counts = policy.statistics().outcomes["new_ensemble"]
     assert counts == {"strict": 2, "not_enough_nodes": 1}
+    assert PlacementStatistics.total([policy.statistics()] * 2) == PlacementStatistics(
+        {"new_ensemble": {"strict": 4, "not_enough_nodes": 2}}
+    )
 
 
 @given(

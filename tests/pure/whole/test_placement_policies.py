@@ -92,7 +92,7 @@ async def test_what_cannot_be_is_refused_with_what_can(
 
 
 async def test_an_open_ledger_leaves_a_region_that_is_forbidden_and_comes_back(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_world(regions=NINE) as world, world.log.open_writer(STREAM) as writer:
         await append_each(writer, numbered(3))
@@ -110,6 +110,11 @@ async def test_an_open_ledger_leaves_a_region_that_is_forbidden_and_comes_back(
             everywhere,
         ]
         assert await values_of(world.log) == numbered(9)
+        told = [one.getMessage() for one in caplog.records if " is placed as " in one.message]
+        assert [one.partition("placed as ")[2].split(";")[0] for one in told] == [
+            "soft only, which is the best that the nodes in reach allow",
+            "it should be again",
+        ]
 
 
 async def test_a_lost_member_is_not_replaced_by_a_node_of_a_forbidden_region(

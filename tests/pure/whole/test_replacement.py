@@ -14,6 +14,7 @@ from geolog.client.upkeep.replacement import NodeReplacer, ReplaceReport
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.placement_switches import change_switches
 from geolog.metadata.replaced_nodes import (
     NodeRunsError,
     UnknownNodeError,
@@ -30,6 +31,7 @@ from tests.pure.whole.clusters import (
     values_of,
 )
 from topology.errors import InvalidArgumentError
+from topology.switches import PlacementSwitches
 
 SEGMENT_BYTES = 64 * 1024
 SESSION_GONE_S = 10.0
@@ -175,6 +177,26 @@ async def test_another_node_takes_the_place_of_one_that_is_gone_for_good(
         assert lost.node_id not in [one.node_id for one in known]
         assert await is_fully_copied(world)
         assert await values_of(world.log) == values
+
+
+async def test_a_successor_in_a_forbidden_region_is_warned_of(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_of_segments() as (world, _):
+        lost = await busiest(world)
+        await lose(world, lost)
+        await world.cluster.add_node("the-new-one", str(lost.location))
+        access, region = world.log.access, lost.location.region
+        switches = PlacementSwitches(frozenset({region}))
+        await change_switches(access.metadata, "default", lambda _: switches)
+
+        report = await replacer_of(world).replace(lost.node_id, successor_id="the-new-one")
+
+        assert report.is_complete
+        (warning,) = report.warnings
+        assert warning.startswith(
+            f"node the-new-one stands in {region}, where placement is forbidden: `geolog"
+        )
 
 
 async def test_a_writer_goes_on_while_a_node_is_replaced(autojump_clock: MockClock) -> None:
