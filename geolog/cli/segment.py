@@ -31,13 +31,20 @@ def command() -> None:
     "ls",
     epilog=examples(
         "geolog segment ls shop/orders",
+        "geolog segment ls shop/orders --limit 10   # The last ten.",
         "geolog segment ls 'shop/clicks#2' -o jsonl",
     ),
 )
 @click.argument("name", metavar="STREAM", type=partition_or_stream)
-def list_(name: str) -> None:
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the last N segments of each partition.",
+)
+def list_(name: str, limit: int | None) -> None:
     """List the stream's segments, oldest first; with -o json also where each one lies."""
-    segments = ask(lambda log: log.list_segments(name))
+    segments = ask(lambda log: log.list_segments(name, limit=limit))
     output = this_invocation().config.output
     if output != "table":
         show(segments, output)

@@ -323,10 +323,15 @@ class Log:
         """A stream's settings, owners and extent. NoSuchStreamError."""
         return await self._view.describe(StreamName.parse(name))
 
-    async def list_segments(self, name: str) -> list[SegmentDescription]:
-        """The log segments of a stream, or of one partition of it. NoSuchStreamError."""
+    async def list_segments(
+        self, name: str, *, limit: int | None = None
+    ) -> list[SegmentDescription]:
+        """The log segments of a stream, or of one partition of it; `limit`: the last of each.
+
+        NoSuchStreamError.
+        """
         _, names = await self._named(name)
-        return await self._view.segments(names)
+        return await self._view.segments(names, limit=limit)
 
     async def _named(self, name: str) -> tuple[StreamRecord, list[PartitionName]]:
         """The stream, and the partitions that NAMESPACE/NAME or NAMESPACE/NAME#P names."""
@@ -387,14 +392,15 @@ class Log:
     async def _extents(self, name: PartitionName) -> list[Extent]:
         """The ledgers of a partition, up to its end of this moment."""
         end = await self._scan(name).end()
+        segments = [
+            one.record
+            for one in await self._partitions.segments(name)
+            if one.record.segment <= end.segment
+        ]
+        ledgers = await self.access.catalog.records_of([one.ledger for one in segments])
         extents = []
-        for listed in await self._partitions.segments(name):
-            segment = listed.record
-            if segment.segment > end.segment:
-                break
-            try:
-                ledger = (await self._ledgers.read(segment.ledger)).record
-            except NoSuchLedgerError:
+        for segment, ledger in zip(segments, ledgers, strict=True):
+            if ledger is None:
                 continue  # Trimmed meanwhile.
             last = end.entry - 1 if segment.segment == end.segment else ledger.last_entry
             assert last is not None, f"segment {segment.segment} has a successor and no end"

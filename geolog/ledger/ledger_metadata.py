@@ -1,5 +1,8 @@
 """Ledger records in metadata: made once, then changed by compare-and-set alone."""
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 import attrs
 import trio
 
@@ -14,6 +17,7 @@ from geolog.metadata.seam import (
     Metadata,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Put,
 )
 from geolog.protocol.ids import Epoch, LedgerId
@@ -153,6 +157,15 @@ class LedgerMetadata:
     async def forget(self, read: VersionedLedger) -> None:
         """Delete the record of a ledger that was never listed, unless it changed."""
         await self._metadata.delete(self._paths.ledger(read.record.ledger), read.version)
+
+    async def drop_empty_buckets(self, ledgers: Iterable[LedgerId]) -> None:
+        """Delete the buckets of ledgers that were deleted, as far as nothing is left there.
+
+        Whoever allocates a ledger makes its bucket anew if it has gone.
+        """
+        for bucket in sorted({self._paths.ledger_bucket(one) for one in ledgers}):
+            with suppress(NoNodeError, NotEmptyError):
+                await self._metadata.delete(bucket)
 
     def delete(self, ledger: LedgerId) -> Delete:
         """Delete a ledger's record, as an operation of a multi."""

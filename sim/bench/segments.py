@@ -108,7 +108,7 @@ class SegmentsBench:
     async def _look(self) -> None:
         await self._measured(
             f"list the last {_LISTED_COUNT} segments",
-            partial(self.log.list_segments, _STREAM),
+            partial(self.log.list_segments, _STREAM, limit=_LISTED_COUNT),
         )
         await self._measured("list all segments", partial(self.log.list_segments, _STREAM))
         await self._measured("describe the stream", partial(self.log.describe_stream, _STREAM))

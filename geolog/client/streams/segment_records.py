@@ -24,6 +24,9 @@ from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
 from topology.errors import NoSuchStreamError
 
+_DELETED_AT_FIRST = 8
+"""Segments that are looked at first: mostly few go, or none."""
+
 _DELETED_AT_ONCE = 128
 """Segments whose records go in one step: about 25 kB of paths."""
 
@@ -74,13 +77,6 @@ class SegmentRecords:
         wanted = [one for one in buckets if one >= least // BUCKET_COUNT_MAX]
         found = await self.segment_numbers_in(name, wanted)
         return [number for some in found for number in some if number >= least]
-
-    async def segments_count(self, name: PartitionName) -> int:
-        """How many segments are listed; a few may come or go while they are counted."""
-        buckets = await self.segment_buckets(name)
-        paths = [self._paths.segment_bucket(name, one * BUCKET_COUNT_MAX) for one in buckets]
-        found = await find_all(self._metadata, paths)
-        return sum(one.children_count for one in found if one is not None)
 
     async def segment_numbers_back(
         self, name: PartitionName, *, highest: int | None = None
@@ -204,10 +200,12 @@ class SegmentRecords:
         self, name: PartitionName
     ) -> AsyncGenerator[list[SegmentRecord], None]:
         """The list from its front, as many segments at a time as go in one step."""
+        count = _DELETED_AT_FIRST
         for bucket in await self.segment_buckets(name):
             (numbers,) = await self.segment_numbers_in(name, [bucket])
-            for start in range(0, len(numbers), _DELETED_AT_ONCE):
-                asked = numbers[start : start + _DELETED_AT_ONCE]
+            while numbers:
+                asked, numbers = numbers[:count], numbers[count:]
+                count = min(2 * count, _DELETED_AT_ONCE)
                 yield [one.record for one in await self.segments_at(name, asked)]
 
     async def _drop(self, name: PartitionName, segments: list[SegmentRecord]) -> None:
@@ -221,6 +219,7 @@ class SegmentRecords:
         except NoNodeError:  # Another is at it as well.
             for each in segments:
                 await self._drop_quietly(name, each)
+        await self._ledgers.drop_empty_buckets([one.ledger for one in segments])
 
     def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
         return [

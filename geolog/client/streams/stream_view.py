@@ -1,5 +1,6 @@
 """Looking into streams: their settings, partitions and segments, as values to print."""
 
+from contextlib import aclosing
 from functools import partial
 
 import attrs
@@ -57,18 +58,32 @@ class StreamView:
             completed_sequence=0 if last_sequence is None else last_sequence + 1,
         )
 
-    async def segments(self, names: list[PartitionName]) -> list[SegmentDescription]:
-        """The log segments of partitions, in order."""
+    async def segments(
+        self, names: list[PartitionName], *, limit: int | None = None
+    ) -> list[SegmentDescription]:
+        """The log segments of partitions, in order; `limit`: the last so many of each."""
         found = []
         for name in names:
-            listed = [one.record for one in await self.partitions.segments(name)]
-            for start in range(0, len(listed), _AT_ONCE):
-                some = listed[start : start + _AT_ONCE]
+            numbers = await self._last_numbers(name, limit)
+            for start in range(0, len(numbers), _AT_ONCE):
+                asked = numbers[start : start + _AT_ONCE]
+                some = [one.record for one in await self.partitions.segments_at(name, asked)]
                 described = await all_of(
                     [partial(self._describe_segment, name.number, one) for one in some]
                 )
                 found += [one for one in described if one is not None]
         return found
+
+    async def _last_numbers(self, name: PartitionName, limit: int | None) -> list[int]:
+        if limit is None:
+            return await self.partitions.segment_numbers(name)
+        last: list[int] = []
+        async with aclosing(self.partitions.segment_numbers_back(name)) as numbers:
+            async for number in numbers:
+                if len(last) == limit:
+                    break
+                last.append(number)
+        return last[::-1]
 
     async def _describe_segment(
         self, partition: int, segment: SegmentRecord

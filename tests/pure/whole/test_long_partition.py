@@ -42,6 +42,9 @@ async def test_it_is_read_from_each_place_written_on_and_cut_off(
             assert (await first_at(world.log, place.time)).value == b"0"
         assert (await first_at(world.log, geolog.EARLIEST)).sequence == 0
 
+        listed = await world.log.list_segments(STREAM, limit=3)
+        assert [one.segment for one in listed] == [2399, 2400, 2401]
+
         async with world.log.open_writer(STREAM) as writer:
             receipt = await writer.append(b"one more")
         assert receipt.dlsn.segment == 2402
