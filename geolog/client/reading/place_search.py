@@ -70,7 +70,7 @@ class PlaceSearch:
             case AtTransaction(transaction_id):
                 return await self._not_before_trim(await self._at_transaction(transaction_id))
             case Earliest():
-                return await self.at_sequence(await self._scan.trim())
+                return await self.at_trim(await self._scan.trim())
             case AtSequence(sequence, home_epoch):
                 self._check_home_epoch(home_epoch)
                 return await self._from_sequence(sequence, await self._scan.trim())
@@ -80,7 +80,7 @@ class PlaceSearch:
     async def _from_sequence(self, sequence: int, trim: int) -> Begin:
         if sequence >= trim:
             return await self.at_sequence(sequence)
-        return attrs.evolve(await self.at_sequence(trim), trimmed_from=sequence)
+        return attrs.evolve(await self.at_trim(trim), trimmed_from=sequence)
 
     async def _not_before_trim(self, begin: Begin) -> Begin:
         return attrs.evolve(begin, sequence=max(begin.sequence, await self._scan.trim()))
@@ -90,7 +90,7 @@ class PlaceSearch:
         trim = await self._scan.trim()
         first = await self._scan.next_segment(1)
         if first is not None and dlsn.segment < first:
-            return attrs.evolve(await self.at_sequence(trim), trimmed_from=UNKNOWN_SEQUENCE)
+            return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         return Begin(dlsn.segment, dlsn.entry, trim, slot=dlsn.slot)
 
     async def until(self, stop: Bound | None, end: PartitionEnd | None) -> Until:
@@ -126,6 +126,18 @@ class PlaceSearch:
     async def at_sequence(self, sequence: int) -> Begin:
         """The place of a sequence that was not trimmed."""
         segment = await self._scan.last_segment(lambda one: one.first_sequence <= sequence)
+        return await self._at_sequence_in(segment, sequence)
+
+    async def at_trim(self, sequence: int) -> Begin:
+        """The same of where the partition begins: mostly that is in the first segment."""
+        number = await self._scan.next_segment(1)
+        first = None if number is None else await self._scan.segment(number)
+        if first is not None and first.last_sequence is not None:
+            if first.first_sequence <= sequence <= first.last_sequence:
+                return await self._at_sequence_in(first, sequence)
+        return await self.at_sequence(sequence)
+
+    async def _at_sequence_in(self, segment: SegmentRecord | None, sequence: int) -> Begin:
         if segment is None:
             return Begin(sequence=sequence)
         if segment.first_sequence == sequence:

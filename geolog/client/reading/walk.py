@@ -322,7 +322,7 @@ class PartitionWalk:
                 f"{self._scan.name}: sequence {due} is due, and the next that is listed is"
                 f" {segment.first_sequence}, but {trim} is the first that was not trimmed"
             )
-        begin = await PlaceSearch(self._scan).at_sequence(trim)
+        begin = await PlaceSearch(self._scan).at_trim(trim)
         self._segment, self._entry = max(number, begin.segment), EntryId(begin.entry)
         self._sequence, self._least_sequence = None, trim
         self._ledger = None
