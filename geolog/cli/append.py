@@ -15,6 +15,7 @@ from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocat
 from geolog.cli.output import print_json, show
 from geolog.cli.progress import Progress
 from geolog.cli.recordformats import FORMATS, Format, Outgoing, parser_of
+from geolog.cli.recoveryprogress import opened_with_progress
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.standardinput import StandardInput
 from geolog.client.writing.pipeline import Answered, Pipeline
@@ -174,10 +175,16 @@ async def _pump(
 ) -> None:
     async with (
         open_log(invocation, minds_region=True) as log,
-        log.open_writer(
-            options.stream,
-            writer_id=options.writer_id,
-            ack="durable" if options.ack == "none" else options.ack,
+        opened_with_progress(
+            log.open_writer(
+                options.stream,
+                writer_id=options.writer_id,
+                ack="durable" if options.ack == "none" else options.ack,
+            ),
+            log.recovery_progress,
+            patience,
+            sys.stderr,
+            is_forced=options.is_progress_shown,
         ) as writer,
         trio.open_nursery() as nursery,
     ):

@@ -44,6 +44,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig
 from geolog.ledger.node_pool import NodePool, PoolConfig
+from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
@@ -146,6 +147,11 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log(cluster {self.cluster!r}, region {self.region!r})"
+
+    @property
+    def recovery_progress(self) -> RecoveryProgress:
+        """How far it has come with what others left open: opening a writer waits for that."""
+        return self._succession.progress
 
     @property
     def access(self) -> ClusterAccess:

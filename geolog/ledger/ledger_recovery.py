@@ -14,6 +14,7 @@ import trio
 from geolog.background import open_background
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.node_pool import NodePool
+from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.recovery_run import Recovered, RecoveryConfig, RecoveryRun
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, NoNodeError, SessionLostError
@@ -42,15 +43,17 @@ async def recover_ledger(
     pool: NodePool,
     rng: random.Random,
     config: RecoveryConfig,
+    progress: RecoveryProgress | None = None,
 ) -> LedgerRecord:
     """Fence and close the ledger, or find it closed; the caller bounds the wait.
 
-    NoSuchLedgerError, also when it is deleted meanwhile.
+    `progress` hears of each entry. NoSuchLedgerError, also when it is deleted meanwhile.
 
     Tries again while too few members answer. Who is overtaken by a rival lets it finish, for
     longer each time: else many that recover over slow links would end each other for ever. An
     ALLOCATED ledger is closed as an empty one would be: nothing in it was ever acknowledged.
     """
+    progress = progress or RecoveryProgress()
     rivals_met_count = 0
     while True:
         read = await ledgers.read_latest(ledger)
@@ -58,7 +61,7 @@ async def recover_ledger(
             return read.record
         try:
             taken = await ledgers.replace(read, read.record.taken_over())
-            closed = await _Round(taken, ledgers, pool, rng, config).run()
+            closed = await _Round(taken, ledgers, pool, rng, config, progress).run()
         except (BadVersionError, NoNodeError, FencedError):
             rivals_met_count = min(rivals_met_count + 1, _RIVALS_COUNTED_MAX)
             patience_s = config.retry_delay_s * rng.uniform(1, 2) * 2**rivals_met_count
@@ -100,7 +103,9 @@ class _Round:
         pool: NodePool,
         rng: random.Random,
         config: RecoveryConfig,
+        progress: RecoveryProgress,
     ) -> None:
+        self._progress = progress
         self._taken = taken
         self._record = taken.record
         self._fragment: Fragment = taken.record.fragments[-1]
@@ -181,7 +186,9 @@ class _Round:
 
     async def _recover_from(self, first: EntryId) -> Recovered:
         async with open_background() as nursery:
-            run = RecoveryRun(self._record, self._pool, self._rng, self._config, nursery)
+            run = RecoveryRun(
+                self._record, self._pool, self._rng, self._config, nursery, self._progress
+            )
             try:
                 return await run.run(first)
             finally:

@@ -16,6 +16,7 @@ from crc32c import crc32c
 from geolog.ledger.ledger_reader import check_place
 from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.ledger.node_pool import NodePool
+from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.replacement_finder import ReplacementFinder
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
@@ -77,8 +78,10 @@ class RecoveryRun:
         rng: random.Random,
         config: RecoveryConfig,
         nursery: trio.Nursery,
+        progress: RecoveryProgress,
     ) -> None:
         self._record = record
+        self._progress = progress
         self._fragment = fragment = record.fragments[-1]
         self._pool = pool
         self._config = config
@@ -259,6 +262,7 @@ class RecoveryRun:
         """Entries that were written again have reached their ack sets."""
         for entry in range(self._acked_to + 1, lac + 1):
             self._tell_nowait(EntryId(entry), is_acked=True)
+        self._progress.on_entries(lac - self._acked_to)
         self._acked_to = lac
 
     def on_received(self, through: EntryId) -> None:

@@ -14,6 +14,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool
+from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.protocol.ids import Sequence
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.partition_state import PartitionState
@@ -41,6 +42,8 @@ class Succession:
     region: str | None
     rng: random.Random
     recovery: RecoveryConfig
+    progress: RecoveryProgress = attrs.field(factory=RecoveryProgress)
+    """Of all recoveries of ledgers that others left open."""
 
     async def take_over(self, name: PartitionName, who: str) -> TakenOver:
         """Own the partition, with every listed ledger CLOSED.
@@ -126,6 +129,7 @@ class Succession:
             pool=self.pool,
             rng=self.rng,
             config=self.recovery,
+            progress=self.progress,
         )
 
 

@@ -1,11 +1,17 @@
 """The line that shows how far a long command is."""
 
 import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import trio
 from trio.testing import MockClock
 
+from geolog.cli.invocation import Invocation
 from geolog.cli.progress import Progress, progress_line
+from geolog.cli.recoveryprogress import opened_with_progress
+from geolog.cli.session import Patience
+from geolog.ledger.recovery_progress import RecoveryProgress
 
 
 def test_of_a_known_whole_a_bar_and_the_time_that_is_left_are_shown() -> None:
@@ -47,3 +53,28 @@ async def test_without_a_terminal_nothing_is_shown(autojump_clock: MockClock) ->
         progress.at(5)
 
     assert stream.getvalue() == ""
+
+
+async def test_what_opening_a_writer_recovers_is_shown_and_is_progress(
+    autojump_clock: MockClock,
+) -> None:
+    """It may take longer than the patience for an answer."""
+    stream, recovery = io.StringIO(), RecoveryProgress()
+    patience = Patience(Invocation(environment={}, flags={"timeout": "5s"}))
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[str]:
+        for _ in range(10):
+            await trio.sleep(3)
+            recovery.on_entries(100)
+        yield "a writer"
+
+    with patience.scope:
+        async with opened_with_progress(
+            opening(), recovery, patience, stream, is_forced=True
+        ) as writer:
+            assert writer == "a writer"
+            recovery.on_entries(1)  # Of another's.
+
+    assert not patience.scope.cancelled_caught
+    assert stream.getvalue().endswith("1,000 entries recovered, 33/s\n")

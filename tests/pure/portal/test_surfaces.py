@@ -10,7 +10,7 @@ import geolog
 from geolog import aio, blocking
 
 OF_TRIO_ALONE = {
-    "Log": {"access"},  # What looks after a cluster lives in trio.
+    "Log": {"access", "recovery_progress"},  # What looks after a cluster lives in trio.
     "Writer": {"append_fields_nowait", "on_progress"},  # What others in trio call.
     "Reader": set(),
     "Pending": set(),

@@ -1,0 +1,20 @@
+"""How far recoveries have come: a long ledger over slow links takes its time."""
+
+from collections.abc import Callable
+
+import attrs
+
+
+@attrs.define
+class RecoveryProgress:
+    """Counts the entries that were written again, and tells whoever waits for it."""
+
+    entries_count: int = 0
+    tell: Callable[[int], None] | None = None
+    """Called with the count each time it grows. It must not wait."""
+
+    def on_entries(self, count: int) -> None:
+        """So many more have reached their ack sets."""
+        self.entries_count += count
+        if self.tell is not None:
+            self.tell(self.entries_count)
