@@ -8,6 +8,7 @@ memory; they are stored with the end alone. What proves an absence is asked of t
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import trio
@@ -45,7 +46,8 @@ class RecoveryConfig:
     """Bounds of a recovery."""
 
     member_timeout_s: float = 5.0
-    """How long one member may take to answer a fence or a read; then it counts as silent."""
+    """How long one member may take to answer a fence or a read, of which each batch takes one
+    or more; then it counts as silent."""
 
     member_join_s: float = 1.0
     """How long to wait for members that are down before rewriting without them."""
@@ -133,27 +135,35 @@ class RecoveryRun:
             effects = (await self._told.receive())()
 
     async def _read(self, batch: ReadBatch) -> None:
-        """Ask one member for the batch, in as many questions as its bytes need."""
-        instance = self._fragment.ensemble[batch.slot].instance
-        first, end = batch.first, batch.first + batch.count
-        is_answered = False
-        with trio.move_on_after(self._config.member_timeout_s):
-            try:
-                connection = await self._pool.link(instance).wait_connection()
-                while first < end:
-                    answer = await connection.ask(
-                        self._question(instance, first, end - first), ReadAnswer
-                    )
-                    for entry_answer in answer.entries:
-                        await self._take(
-                            batch.slot, first, entry_answer.answer, entry_answer.body
-                        )
-                        first = EntryId(first + 1)
-                is_answered = True
-            except GeologError:
-                is_answered = False  # It counts as silent, whatever the reason.
-        if not is_answered and self._core.batch_first == batch.first:
-            await self._tell.send(lambda: self._core.on_silence(batch.slot))
+        """Ask one member for the batch, in as many questions as its bytes need.
+
+        What it may take is the time of one question: behind a narrow link a batch takes many.
+        """
+        first, end = batch.first, EntryId(batch.first + batch.count)
+        try:
+            while first < end and self._core.batch_first == batch.first:
+                with trio.fail_after(self._config.member_timeout_s):
+                    first = await self._read_some(batch.slot, first, end)
+        except (GeologError, trio.TooSlowError):  # It is silent, whatever the reason.
+            await self._tell.send(partial(self._on_silence, batch))
+
+    async def _read_some(self, slot: int, first: EntryId, end: EntryId) -> EntryId:
+        """Ask a member for entries from `first` on; returns the first that it left out."""
+        instance = self._fragment.ensemble[slot].instance
+        connection = await self._pool.link(instance).wait_connection()
+        answer = await connection.ask(self._question(instance, first, end - first), ReadAnswer)
+        if not answer.entries:
+            raise UnavailableError(f"{connection.peer} says nothing of entry {first}")
+        for entry_answer in answer.entries:
+            await self._take(slot, first, entry_answer.answer, entry_answer.body)
+            first = EntryId(first + 1)
+        return first
+
+    def _on_silence(self, batch: ReadBatch) -> list[RecoveryEffect]:
+        """A member is silent; that it was so for a batch before says nothing of this one."""
+        if self._core.batch_first != batch.first:
+            return []
+        return self._core.on_silence(batch.slot)
 
     def _question(
         self, instance: InstanceId, first: EntryId, count: int

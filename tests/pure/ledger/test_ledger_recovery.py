@@ -198,6 +198,25 @@ async def test_many_entries_in_flight_are_recovered_batch_by_batch(
         assert lacs == {-1}  # Also when earlier batches have reached their ack sets.
 
 
+async def test_members_behind_narrow_links_are_not_silent_however_long_a_batch_takes(
+    autojump_clock: MockClock,
+) -> None:
+    """Each answer has one entry, after 0.4 s; so a batch takes far more than 5 s."""
+    async with open_fake_nodes() as nodes:
+        nodes.store(40)
+        nodes.network.latency_s = lambda sender, receiver: 0.2
+        with trio.fail_after(60):
+            closed = await recover_ledger(
+                LEDGER,
+                ledgers=await stored(nodes, nodes.ledger()),
+                pool=nodes.pool,
+                rng=random.Random(1),
+                config=RecoveryConfig(batch_bytes=1),
+            )
+
+        assert closed.last_entry == 39
+
+
 @pytest.mark.parametrize("kind", [Fence, Read, Add])
 async def test_who_meets_a_rival_s_fence_looks_again_whatever_it_was_doing(
     kind: type[Message], autojump_clock: MockClock
