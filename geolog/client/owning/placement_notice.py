@@ -31,11 +31,9 @@ class PlacementNotice:
             _log.warning("%s: ledger %s is placed as it should be again", self._name, ledger)
             return
         _log.warning(
-            "%s: ledger %s is placed as %s only, %s; it is left when there is a better one",
+            "%s: ledger %s is placed as %s only%s; it is left when there is a better one",
             self._name,
             ledger,
             adherence.value,
-            "whether better can be had is undecided"
-            if is_undecided
-            else "which is the best that the nodes in reach allow",
+            ", and whether better is possible is undecided" if is_undecided else "",
         )

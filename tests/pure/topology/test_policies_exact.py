@@ -168,9 +168,9 @@ def test_zones_and_upgrade_domains_are_found_wherever_a_ring_has_them(
     check_placed(policy, NaiveZones(write, desired, least).judge, places, request)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
-    layouts(regions="abcd", most=2),
+    layouts(most=2),
     st.sampled_from([(3, 3), (4, 4), (6, 6), (6, 3)]),
     st.integers(1, 4),
     st.integers(1, 3),

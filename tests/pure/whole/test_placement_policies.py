@@ -112,7 +112,7 @@ async def test_an_open_ledger_leaves_a_region_that_is_forbidden_and_comes_back(
         assert await values_of(world.log) == numbered(9)
         told = [one.getMessage() for one in caplog.records if " is placed as " in one.message]
         assert [one.partition("placed as ")[2].split(";")[0] for one in told] == [
-            "soft only, which is the best that the nodes in reach allow",
+            "soft only",
             "it should be again",
         ]
 
