@@ -579,6 +579,34 @@ async def test_flush_waits_for_what_is_held_back(
         taker.answer()
 
 
+async def test_the_highest_seq_is_that_of_what_was_not_refused(
+    autojump_clock: MockClock,
+) -> None:
+    """It is kept, not asked of each lane: what a lane refuses is no longer in it."""
+    takers = [Taker(), Taker()]
+    takers[1].name = PartitionName(StreamName("a", "b"), 1)
+    writer = Writer(takers, WriterConfig(), writer_id="till-7", home_epoch=1, now_us=lambda: 0)
+    one, other = (
+        next(b"%d" % n for n in range(9) if partition_of_key(b"%d" % n, 2) == number)
+        for number in range(2)
+    )
+    for seq, key in enumerate([one, other, one, other]):
+        writer.append_nowait(b"", key=key, seq=10 * seq)
+    for lane in writer.lanes:
+        lane.seal()
+    writer.append_nowait(b"", key=one, seq=77)
+    writer.append_nowait(b"", key=other, seq=88, expect_sequence=5)
+    assert writer.seq_highest == 88
+
+    writer.lanes[1].seal()
+    assert writer.seq_highest == 77
+    writer.append_nowait(b"", key=one, seq=78, expect_sequence=5)
+    writer.lanes[0].seal()
+    assert writer.seq_highest == 77
+    writer.append_nowait(b"", key=one)
+    assert writer.seq_highest == 78
+
+
 async def test_what_is_held_back_is_refused_when_the_writer_fails(
     taker: Taker, till: Writer, autojump_clock: MockClock
 ) -> None:
