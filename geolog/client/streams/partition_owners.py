@@ -85,7 +85,9 @@ class PartitionOwners:
             found = (await self.owner_latest(name)).record
         except NoSuchStreamError as error:
             return error
-        return None if found.epoch == owner.epoch else no_owner(name, found)
+        # By its epoch alone it might be the owner of a stream that was made again.
+        is_same = (found.epoch, found.owner) == (owner.epoch, owner.owner)
+        return None if is_same else no_owner(name, found)
 
     async def is_owner_alive(self, owner: OwnerRecord) -> bool:
         """Whether the session of that owner still lives, as far as metadata knows."""
@@ -113,8 +115,8 @@ class PartitionOwners:
                         Put(self._paths.owner(name), seal_document(taken), read.version),
                     ]
                 )
-            except (BadVersionError, NodeExistsError):
-                continue  # Another took that epoch: take the next.
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue  # Another took that epoch: take the next. Or the stream is gone.
             except OutcomeUnknownError:
                 # The epoch may be ours, or that of another writer of this process, which would
                 # look the same. An epoch more costs nothing.
@@ -192,8 +194,8 @@ class PartitionOwners:
                 version = await self._metadata.put(
                     self._paths.owner(name), seal_document(dismissed), read.version
                 )
-            except BadVersionError:
-                continue  # It changed hands meanwhile.
+            except (BadVersionError, NoNodeError):
+                continue  # It changed hands meanwhile, or is gone.
             return VersionedOwner(dismissed, version)
 
 
