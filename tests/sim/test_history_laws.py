@@ -297,3 +297,25 @@ def test_what_was_flushed_may_be_among_what_was_trimmed_unseen() -> None:
     story.history.shown.clear()
 
     assert story.broken == set()
+
+
+@pytest.mark.parametrize(
+    ("may_forget", "trim_then", "is_broken"),
+    [(True, 1, False), (True, 0, True), (True, None, False), (False, 1, True)],
+)
+def test_a_record_is_there_twice_only_if_its_writer_may_have_been_forgotten(
+    may_forget: bool,  # noqa: FBT001 - pytest passes it.
+    trim_then: int | None,
+    is_broken: bool,  # noqa: FBT001
+) -> None:
+    story = Story()
+    story.history.may_forget_writers = may_forget
+    append = appended(story, b"a", 1, 2, 0)
+    there(story, b"a")
+    story.history.shown[0, 0] = story.found[0]
+    story.history.on_repeated(append)
+    append.trims_repeated = None if trim_then is None else {0: trim_then}
+    story.trim(1)
+    story.found.append(record(1, b"a"))
+
+    assert story.broken == ({"16"} if is_broken else set())
