@@ -7,6 +7,7 @@ from typing import TypeVar
 import trio
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @asynccontextmanager
@@ -60,3 +61,20 @@ async def all_of(
     if failures:
         raise failures[0]
     return [found[place] for place in range(len(asked))]
+
+
+async def both(
+    first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[U]]
+) -> tuple[T, U]:
+    """What these two return, that run at the same time; errors as of `all_of`."""
+    firsts: list[T] = []
+    seconds: list[U] = []
+
+    async def ask_first() -> None:
+        firsts.append(await first())
+
+    async def ask_second() -> None:
+        seconds.append(await second())
+
+    await all_of([ask_first, ask_second])
+    return firsts[0], seconds[0]

@@ -234,13 +234,13 @@ class Log:
         check_settings(record)
         try:
             await self._catalog.create(record)
+            found = self._view.describe_new(record)
         except StreamExistsError:
             if not if_not_exists:
                 raise
             check_same(await self._catalog.read_latest(stream), record)
-        return attrs.evolve(
-            await self.describe_stream(name), explanation=list(plan.explanation)
-        )
+            found = await self.describe_stream(name)
+        return attrs.evolve(found, explanation=list(plan.explanation))
 
     async def update_stream(
         self,

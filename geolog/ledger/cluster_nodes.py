@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import attrs
 import trio
 
+from geolog.background import both
 from geolog.ledger.node_locations import NodeLocations
 from geolog.ledger.placement_config import PlacementConfig
 from geolog.metadata.nodes import NodeRecord
@@ -92,16 +93,21 @@ class ClusterNodes:
 
     async def look(self, region: str | None) -> ClusterSeen:
         """All nodes as they are now, for a client in this region."""
-        if not self._is_watching:
-            self.switches = await read_switches(self._metadata, self._cluster)
-            self._is_watching = True
-            self._nursery.start_soon(self._run_watching_switches)
-            self._nursery.start_soon(self._run_watching_departures)
-        live = await self._live_nodes()
+        live, _ = await both(self._live_nodes, self._begin_watching)
         self._observe(live, await self._locations.locate(live))
         return ClusterSeen(
             self._members, self._records, self.place(region), trio.current_time()
         )
+
+    async def _begin_watching(self) -> None:
+        """Read the switches, and watch what changes from now on; nothing if that was begun."""
+        if self._is_watching:
+            return
+        self.switches = await read_switches(self._metadata, self._cluster)
+        if not self._is_watching:  # Several may look at once.
+            self._is_watching = True
+            self._nursery.start_soon(self._run_watching_switches)
+            self._nursery.start_soon(self._run_watching_departures)
 
     async def resolved(self, records: list[NodeRecord]) -> list[NodeRecord]:
         """These records with the places that the client's table or script knows better."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 import trio
 
 from geolog.background import open_background
-from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError, VersionedLedger
 from geolog.ledger.node_pool import NodePool
 from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.recovery_run import Recovered, RecoveryConfig, RecoveryRun
@@ -55,8 +55,12 @@ async def recover_ledger(
     """
     progress = progress or RecoveryProgress()
     rivals_met_count = 0
-    while True:
+    try:
+        # An old record does no harm: it is CLOSED for good, or the compare-and-set fails.
+        read = await ledgers.read(ledger)
+    except NoSuchLedgerError:
         read = await ledgers.read_latest(ledger)
+    while True:
         if read.record.state is LedgerState.CLOSED:
             return read.record
         try:
@@ -75,6 +79,7 @@ async def recover_ledger(
             if closed.last_entry != NO_ENTRY:
                 ledgers.report_nowait(ledger, RepairReason.RECOVERED)
             return closed
+        read = await ledgers.read_latest(ledger)
 
 
 async def _let_rival_finish(

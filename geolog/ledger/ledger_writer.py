@@ -125,6 +125,11 @@ class LedgerWriter:
         """Bytes of entries that are in flight."""
         return self._unacknowledged_bytes
 
+    def tell(self, listener: LedgerListener) -> None:
+        """From now on this one is told. Without entries there is but `is_over` to miss."""
+        assert self.entry_next == self._lac_at_start + 1, "nothing was added yet"
+        self._listener = listener
+
     async def open(self, *, patience_s: float) -> None:
         """Connect to the members, and make the ledger known to them.
 

@@ -12,7 +12,7 @@ import attrs
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Metadata, NodeExistsError
+from geolog.metadata.seam import Metadata, NodeExistsError, NoNodeError
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
 from topology.location import Location
@@ -94,9 +94,10 @@ async def find_live_node(
 
 
 async def _list_nodes(metadata: Metadata, parent: str) -> list[NodeRecord]:
-    if await metadata.find(parent) is None:
+    try:
+        paths = [f"{parent}/{name}" for name in await metadata.children(parent)]
+    except NoNodeError:
         return []
-    paths = [f"{parent}/{name}" for name in await metadata.children(parent)]
     records = [
         open_document(one.data, NodeRecord, path=path)
         for path, one in zip(paths, await find_all(metadata, paths), strict=True)

@@ -26,7 +26,7 @@ from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.messages import Answer, Probe, ProbeAnswer
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
-from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EncodedEntry
 from sim.world.metadata import WorldMetadata
 from topology.errors import GeologError, NotEnoughNodesError
@@ -104,14 +104,14 @@ async def connect_to_anybody(link: NodeLink) -> bool:
 async def recovered_without_writers(
     name: PartitionName,
     *,
-    last_segment: int,
+    last: SegmentRecord,
     partitions: PartitionMetadata,
     ledgers: LedgerMetadata,
     reader: LedgerReader,
 ) -> PartitionState:
     """Find where the partition ends, and no writer of it."""
     state = await _recovered_state(
-        name, last_segment=last_segment, partitions=partitions, ledgers=ledgers, reader=reader
+        name, last=last, partitions=partitions, ledgers=ledgers, reader=reader
     )
     state.writers.clear()
     return state

@@ -8,10 +8,11 @@ its copies arrive.
 import random
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 
-import attrs
 import trio
 
+from geolog.client.owning.prepared_ledger import EarlyLedger, PreparedLedger, Unheard
 from geolog.client.streams.partition_config import PartitionConfig
 from geolog.ledger.cluster_nodes import ClusterSeen
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
@@ -31,21 +32,6 @@ from topology.window_rule import Adherence
 
 _DISCARD_S = 2.0
 """How long forgetting a ledger may take; if metadata is away it stays, and harms nobody."""
-
-
-@attrs.frozen
-class PreparedLedger:
-    """A ledger that is ALLOCATED and known to its members: one multi from being written."""
-
-    ledger: VersionedLedger
-    writer: LedgerWriter
-    adherence: Adherence
-    made_s: float
-
-    @property
-    def age_s(self) -> float:
-        """For how long it has waited to be used."""
-        return trio.current_time() - self.made_s
 
 
 class LedgerSource:
@@ -77,6 +63,7 @@ class LedgerSource:
         self._writers: list[LedgerWriter] = []
         self.is_undecided = False
         """Whether the search for a better ensemble was cut off when one was last looked for."""
+        self._early: EarlyLedger | None = None
         self._finder = ReplacementFinder(
             pool, region=region, rng=rng, patience_s=2 * config.member_patience_s
         )
@@ -116,8 +103,40 @@ class LedgerSource:
             placement = self._place(seen, ())
         return await self._prepare_at(placement, seen, listener)
 
+    def prepare_early_nowait(self) -> None:
+        """Begin to make the first ledger before there is an owner to write it."""
+        self._early = EarlyLedger(partial(self._prepare_first, Unheard()), self.discard)
+        self._nursery.start_soon(self._early.run, name=f"early ledger of {self._name}")
+
+    async def give_up(self) -> None:
+        """There is no owner, and will be none: forget the ledger that was made early."""
+        if self._early is not None:
+            await self._early.give_up()
+        self.close()
+
     async def prepare_first(self, listener: LedgerListener) -> PreparedLedger:
-        """Make the first ledger of an owner, who does not know yet which nodes are away.
+        """The first ledger of an owner: the one that was made early, if it lacks no member.
+
+        Who has taken the partition over knows by then which nodes are away: then another is
+        made, if there are nodes for it.
+        """
+        early = None if self._early is None else await self._early.take()
+        if early is None:
+            return await self._prepare_first(listener)
+        if early.writer.instances_missing():
+            try:
+                whole = await self._prepare_first(listener)
+            except NotEnoughNodesError:
+                if not early.writer.can_go_on():
+                    raise
+            else:
+                self.discard_soon(early)
+                return whole
+        early.writer.tell(listener)
+        return early
+
+    async def _prepare_first(self, listener: LedgerListener) -> PreparedLedger:
+        """Make a ledger for an owner who does not know yet which nodes are away.
 
         It is tried again as long as that tells of nodes that are better avoided.
         """

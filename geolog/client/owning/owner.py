@@ -46,22 +46,29 @@ async def open_partition_writers(
     async with open_background() as nursery:
 
         async def take(name: PartitionName) -> PartitionWriter:
+            source = LedgerSource(
+                name,
+                stream,
+                ledgers=succession.ledgers,
+                pool=succession.pool,
+                region=succession.region,
+                rng=succession.rng,
+                nursery=nursery,
+                config=config,
+                wants_received=wants_received,
+            )
+            source.prepare_early_nowait()
+            try:
+                taken = await succession.take_over(name, who)
+            except BaseException:
+                await source.give_up()
+                raise
             writer = PartitionWriter(
                 name,
                 stream,
-                await succession.take_over(name, who),
+                taken,
                 partitions=succession.partitions,
-                source=LedgerSource(
-                    name,
-                    stream,
-                    ledgers=succession.ledgers,
-                    pool=succession.pool,
-                    region=succession.region,
-                    rng=succession.rng,
-                    nursery=nursery,
-                    config=config,
-                    wants_received=wants_received,
-                ),
+                source=source,
                 config=config,
                 now_us=now_us,
                 on_progress=partial(on_progress, name),
@@ -77,7 +84,7 @@ async def open_partition_writers(
             while len(taken) < latest.partitions:
                 more = latest.partition_names()[len(taken) :]
                 taken += await all_of([partial(take, name) for name in more])
-                latest = await catalog.read_latest(stream.name)
+                latest = await catalog.read(stream.name)  # As it is since they were taken.
             return taken
 
         try:

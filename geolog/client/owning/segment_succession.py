@@ -20,9 +20,10 @@ from typing import Protocol
 
 import trio
 
-from geolog.client.owning.ledger_source import LedgerSource, PreparedLedger
+from geolog.client.owning.ledger_source import LedgerSource
 from geolog.client.owning.open_segment import OpenSegment
 from geolog.client.owning.placement_notice import PlacementNotice
+from geolog.client.owning.prepared_ledger import PreparedLedger
 from geolog.client.streams.partition_config import PartitionConfig
 from geolog.client.streams.partition_metadata import ClosingSegment, PartitionMetadata
 from geolog.client.streams.partition_owners import VersionedOwner

@@ -4,7 +4,8 @@ All ledgers of the list must be CLOSED. A snapshot of which parts are missing wa
 finished: it is passed over. Only a partition's first ledger has none at its beginning.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 import attrs
 
@@ -40,21 +41,20 @@ class _Fact:
 async def recovered_state(
     name: PartitionName,
     *,
-    last_segment: int,
+    last: SegmentRecord,
     partitions: PartitionMetadata,
     ledgers: LedgerMetadata,
     reader: LedgerReader,
 ) -> PartitionState:
     """The state at the end of a segment; all up to it are CLOSED. The caller bounds the wait.
 
+    The caller saw them CLOSED: that is not asked for again.
     DamagedBytesError when the log is not what an owner writes.
     """
     later: list[_Fact] = []
-    numbers = await partitions.segment_numbers(name)
-    for number in reversed([one for one in numbers if one <= last_segment]):
-        for listed in await partitions.segments_at(name, [number]):
-            segment = listed.record
-            ledger = (await ledgers.read_latest(segment.ledger)).record
+    async with aclosing(_backwards(name, last, partitions)) as segments:
+        async for segment in segments:
+            ledger = (await ledgers.read(segment.ledger)).record
             state, facts = await _state_in(segment, ledger, reader)
             later = facts + later
             if state is not None:
@@ -65,6 +65,18 @@ async def recovered_state(
             " came before it is gone"
         )
     return _after(PartitionState(), later)
+
+
+async def _backwards(
+    name: PartitionName, last: SegmentRecord, partitions: PartitionMetadata
+) -> AsyncGenerator[SegmentRecord, None]:
+    """This segment, and those listed before it; mostly the first is all that is needed."""
+    yield last
+    before = last.segment - 1
+    async with aclosing(partitions.segment_numbers_back(name, highest=before)) as numbers:
+        async for number in numbers:
+            for listed in await partitions.segments_at(name, [number]):
+                yield listed.record
 
 
 async def _state_in(

@@ -2,10 +2,12 @@
 
 import random
 from contextlib import suppress
+from functools import partial
 
 import attrs
 import trio
 
+from geolog.background import both
 from geolog.client.owning.state_recovery import recovered_state
 from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.client.streams.partition_owners import GIVE_BACK_S, VersionedOwner
@@ -54,8 +56,11 @@ class Succession:
         """
         owner = await self.partitions.take_ownership(name, who)
         try:
-            state = await self.end_open_segment(name, owner)
-            return TakenOver(owner, state, (await self.partitions.trim(name)).first_sequence)
+            state, trim = await both(
+                partial(self.end_open_segment, name, owner),
+                partial(self.partitions.trim_seen, name),  # As of when it was taken, or later.
+            )
+            return TakenOver(owner, state, trim.first_sequence)
         except BaseException:
             with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
                 await self.partitions.release_ownership(owner)
@@ -79,7 +84,7 @@ class Succession:
             raise
 
     async def _end_listed(self, name: PartitionName, owner: VersionedOwner) -> PartitionState:
-        listed = await self.partitions.last_segment(name)
+        listed = await self._last_segment(name, owner)
         if listed is None:
             return PartitionState()
         last = listed.record
@@ -89,7 +94,7 @@ class Succession:
         )
         state = await recovered_state(
             name,
-            last_segment=last.segment,  # A later one is of whoever has fenced us meanwhile.
+            last=last,  # A later one is of whoever has fenced us meanwhile.
             partitions=self.partitions,
             ledgers=self.ledgers,
             reader=reader,
@@ -115,6 +120,20 @@ class Succession:
             name, owner, VersionedSegment(completed, listed.version)
         )
         return state
+
+    async def _last_segment(
+        self, name: PartitionName, owner: VersionedOwner
+    ) -> VersionedSegment | None:
+        """The last of the list: whoever lists one notes its number as the owner.
+
+        Nothing needs to be caught up with: who has become the owner, or read that it is, sees
+        what the owners before it wrote.
+        """
+        highest = owner.record.segment_highest
+        if highest == 0:
+            return None
+        found = await self.partitions.segments_at(name, [highest])
+        return found[0] if found else await self.partitions.last_segment(name)
 
     async def close_open_ledger(self, name: PartitionName) -> None:
         """Close the ledger that may be open: its writer is fenced."""

@@ -39,11 +39,10 @@ class PlaceSearch:
         return f"PlaceSearch({self._scan.name})"
 
     async def locate(self, start: Bound, end: PartitionEnd | None) -> Begin:
-        """Turn a bound into a place to begin at.
+        """Turn a bound into a place to begin at, by the list that the scan read last.
 
         What is trimmed while it is looked at may be gone: then it is sought in what is there.
         """
-        await self._scan.refresh()
         while True:
             first = await self._scan.next_segment(1)
             try:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import attrs
 import trio
 
-from geolog.background import all_of, open_background
+from geolog.background import all_of, both, open_background
 from geolog.client.reading.bounds import (
     AtDlsn,
     AtSequence,
@@ -270,7 +270,11 @@ async def _found_lane(
     is_following: bool,  # noqa: FBT001 - Called through a partial.
 ) -> tuple[_Lane, PartitionEnd | None]:
     """Where reading of one partition begins and ends."""
-    end = None if is_following else await scan.end()
+
+    async def find_end() -> PartitionEnd | None:
+        return None if is_following else await scan.end()
+
+    end, _ = await both(find_end, scan.refresh)
     if end is not None:
         check_within(scan.name, start, end)
         check_within(scan.name, stop, end)

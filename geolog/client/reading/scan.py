@@ -116,9 +116,12 @@ class PartitionScan:
         )
 
     async def trim(self) -> int:
-        """The sequence at which the partition begins now, with patience."""
+        """The sequence at which the partition begins, with patience.
+
+        As new as the list of segments that was read last, or newer: that is all it is held to.
+        """
         found = await self._insist(
-            lambda: self._partitions.trim(self.name),
+            lambda: self._partitions.trim_seen(self.name),
             timeout_s=self.config.end_timeout_s,
             late=f"where {self.name} begins could not be looked up",
             why="metadata does not answer",

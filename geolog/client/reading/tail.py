@@ -7,6 +7,7 @@ nobody will move the LAC: the ledger is recovered first. The caller bounds the w
 fails rather than end short.
 """
 
+import math
 import random
 
 import attrs
@@ -104,7 +105,8 @@ class TailFinder:
     async def _end_of_open(
         self, name: PartitionName, segment: SegmentRecord
     ) -> PartitionEnd | None:
-        ledger = (await self._ledgers.read_latest(segment.ledger)).record
+        # As new as the list, which was caught up with: if it was OPEN then, the end was here.
+        ledger = (await self._ledgers.read(segment.ledger)).record
         if ledger.state is not LedgerState.CLOSED:
             end = await self._end_entry(name, ledger)
             if end is None:
@@ -134,9 +136,11 @@ class TailFinder:
         """
         end: EntryId | None = None
         lac = held_to = NO_ENTRY
-        next_look_s = trio.current_time() + _STATE_POLL_S
+        next_look_s = math.inf
         while True:
             view = await self._reader.probe_tail(ledger, max(lac, held_to))
+            # Counted from the first answer: over distance that takes longer than the pause.
+            next_look_s = min(next_look_s, trio.current_time() + _STATE_POLL_S)
             if view.is_fenced or trio.current_time() >= next_look_s:
                 if await self._is_ended(name, ledger):
                     return None

@@ -11,7 +11,7 @@ from geolog.client.streams.partition_owners import PartitionOwners, VersionedOwn
 from geolog.client.streams.segment_records import SegmentRecords, VersionedSegment
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.documents import seal_document
-from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
     Check,
@@ -25,7 +25,6 @@ from geolog.metadata.seam import (
 )
 from geolog.protocol.ledger_change import Judgement, LedgerChange
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
-from topology.errors import NoSuchStreamError
 
 
 @attrs.frozen
@@ -86,7 +85,6 @@ class PartitionMetadata(PartitionOwners, SegmentRecords):
         NoSuchLedgerError when the successor was made so long ago that it expired.
         OutcomeUnknownError while metadata does not say.
         """
-        await self._ensure_bucket(name, segment.segment)
         owned = attrs.evolve(owner.record, segment_highest=segment.segment)
         opened = attrs.evolve(opening.record.opened(), segment=segment.segment)
         opens: list[Operation] = [
@@ -94,41 +92,38 @@ class PartitionMetadata(PartitionOwners, SegmentRecords):
             self._ledgers.put(opening, opened),
             Create(self._paths.segment(name, segment.segment), seal_document(segment)),
         ]
+        # The first of a bucket makes it, but no parent: a stream that was deleted stays so.
+        needs_bucket = segment.segment == 1 or segment.segment % BUCKET_COUNT_MAX == 0
         while True:
+            bucket = [Create(self._paths.segment_bucket(name, segment.segment))]
+            makes = bucket if needs_bucket else []
             closes = [] if closing is None else self._close(name, closing)
             try:
-                await self._metadata.multi([*opens, *closes])
-            except (BadVersionError, NodeExistsError):
+                await self._metadata.multi([*makes, *opens, *closes])
+                break
+            except (BadVersionError, NodeExistsError, NoNodeError) as error:
                 found = await self.owner_latest(name)
                 # Our own write, whose answer was lost, listed this very ledger.
-                if found.record != owned or not await self._is_listed(name, segment):
-                    closing = await self._closing_over(name, owner, found, closing)
+                if found.record == owned and await self._is_listed(name, segment):
+                    break
+                has_bucket = await self._metadata.find(bucket[0].path) is not None
+                if has_bucket == needs_bucket:
+                    needs_bucket = not has_bucket
                     continue
-            except NoNodeError:
-                await self._find_missing(name, opening)
-                raise
-            # Each compare-and-set raises a version by one.
-            return (
-                VersionedOwner(owned, owner.version + 1),
-                VersionedLedger(opened, opening.version + 1),
-                VersionedSegment(segment, 0),
-            )
+                if isinstance(error, NoNodeError):
+                    await self._ledgers.read_latest(opening.record.ledger)
+                    raise
+                closing = await self._closing_over(name, owner, found, closing)
+        # Each compare-and-set raises a version by one.
+        return (
+            VersionedOwner(owned, owner.version + 1),
+            VersionedLedger(opened, opening.version + 1),
+            VersionedSegment(segment, 0),
+        )
 
     async def _is_listed(self, name: PartitionName, segment: SegmentRecord) -> bool:
         stored = await self._metadata.find(self._paths.segment(name, segment.segment))
         return stored is not None and stored.data == seal_document(segment)
-
-    async def _ensure_bucket(self, name: PartitionName, segment: int) -> None:
-        """Make the bucket, but no parent: a stream that was deleted must not come back."""
-        bucket = self._paths.segment_bucket(name, segment)
-        if await self._metadata.find(bucket) is not None:
-            return
-        try:
-            await self._metadata.create(bucket)
-        except NodeExistsError:
-            return
-        except NoNodeError:
-            raise NoSuchStreamError(f"stream {str(name.stream)!r} was deleted") from None
 
     async def finish(
         self, name: PartitionName, owner: VersionedOwner, closing: ClosingSegment
@@ -163,11 +158,6 @@ class PartitionMetadata(PartitionOwners, SegmentRecords):
             if is_merged and ledger.version != closing.ledger.version:
                 return attrs.evolve(closing, ledger=ledger)
         raise no_owner(name, found.record)
-
-    async def _find_missing(self, name: PartitionName, opening: VersionedLedger) -> None:
-        """What an activation lacked: NoSuchStreamError, or NoSuchLedgerError."""
-        await self.owner_latest(name)
-        await self._ledgers.read_latest(opening.record.ledger)
 
     def _close(self, name: PartitionName, closing: ClosingSegment) -> list[Operation]:
         return [

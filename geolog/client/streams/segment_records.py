@@ -124,9 +124,16 @@ class SegmentRecords:
         """Where the partition begins, with all that was written before this call."""
         return (await self._trim(name))[0]
 
+    async def trim_seen(self, name: PartitionName) -> TrimRecord:
+        """The same, as one server of the metadata store has it."""
+        return (await self._find_trim(name))[0]
+
     async def _trim(self, name: PartitionName) -> tuple[TrimRecord, int]:
+        await self._metadata.sync(self._paths.trim(name))
+        return await self._find_trim(name)
+
+    async def _find_trim(self, name: PartitionName) -> tuple[TrimRecord, int]:
         path = self._paths.trim(name)
-        await self._metadata.sync(path)
         stored = await self._metadata.find(path)
         if stored is None:
             raise NoSuchStreamError(f"there is no stream {str(name.stream)!r}")

@@ -46,7 +46,9 @@ class StreamCatalog:
 
         One with very many takes several steps; nobody can use it before the last of them.
         """
-        await self._metadata.ensure_path(self._paths.namespace(record.name.namespace))
+        namespace = self._paths.namespace(record.name.namespace)
+        if await self._metadata.find(namespace) is None:
+            await self._metadata.ensure_path(namespace)
         if record.partitions <= _MADE_AT_ONCE:
             await self._begin_create(record, record.partition_names())
             return

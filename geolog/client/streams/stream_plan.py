@@ -7,9 +7,11 @@ import difflib
 import itertools
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import attrs
 
+from geolog.background import both
 from geolog.ledger.node_pool import NodePool
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.placement_switches import read_switches
@@ -89,8 +91,11 @@ class StreamPlanner:
         if any(size is not None for size in wanted.sizes):
             raise InvalidArgumentError("give either what to survive, or the quorums, not both")
         loss = Loss.parse(wanted.survive)
-        live = await self.pool.nodes.resolved(await self.pool.live_nodes())
-        forbidden = (await read_switches(self.metadata, self.cluster)).forbidden_regions
+        up, switches = await both(
+            self.pool.live_nodes, partial(read_switches, self.metadata, self.cluster)
+        )
+        live = await self.pool.nodes.resolved(up)
+        forbidden = switches.forbidden_regions
         candidates = [
             Candidate(one.instance, one.location)
             for one in live

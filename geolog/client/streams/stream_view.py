@@ -5,7 +5,7 @@ from functools import partial
 
 import attrs
 
-from geolog.background import all_of
+from geolog.background import all_of, both
 from geolog.client.streams.descriptions import (
     PartitionDescription,
     SegmentDescription,
@@ -41,22 +41,50 @@ class StreamView:
         )
         return _description(record, found)
 
+    def describe_new(self, record: StreamRecord) -> StreamDescription:
+        """A stream that was just made, without asking for what nobody wrote yet."""
+        found = [
+            PartitionDescription(
+                partition=number,
+                owner=None,
+                owner_epoch=0,
+                owner_is_alive=False,
+                segments_count=0,
+                last_segment=None,
+                first_sequence=0,
+                completed_sequence=0,
+            )
+            for number in range(record.partitions)
+        ]
+        return _description(record, found)
+
     async def _describe_partition(self, name: PartitionName) -> PartitionDescription:
         owner = (await self.partitions.owner_latest(name)).record
-        numbers = await self.partitions.segment_numbers(name)
-        ends = await self.partitions.segments_at(name, numbers[-2:])
-        completed = [one.record for one in ends if one.record.last_sequence is not None]
-        last_sequence = completed[-1].last_sequence if completed else None
+        (numbers, last_sequence), (is_alive, trim) = await both(
+            partial(self._extent, name),
+            partial(
+                both,
+                partial(self.partitions.is_owner_alive, owner),
+                partial(self.partitions.trim_seen, name),
+            ),
+        )
         return PartitionDescription(
             partition=name.number,
             owner=owner.owner or None,
             owner_epoch=owner.epoch,
-            owner_is_alive=await self.partitions.is_owner_alive(owner),
+            owner_is_alive=is_alive,
             segments_count=len(numbers),
             last_segment=numbers[-1] if numbers else None,
-            first_sequence=(await self.partitions.trim(name)).first_sequence,
+            first_sequence=trim.first_sequence,
             completed_sequence=0 if last_sequence is None else last_sequence + 1,
         )
+
+    async def _extent(self, name: PartitionName) -> tuple[list[int], int | None]:
+        """Numbers of the segments, and the last sequence of those that are completed."""
+        numbers = await self.partitions.segment_numbers(name)
+        ends = await self.partitions.segments_at(name, numbers[-2:])
+        completed = [one.record for one in ends if one.record.last_sequence is not None]
+        return numbers, completed[-1].last_sequence if completed else None
 
     async def segments(
         self, names: list[PartitionName], *, limit: int | None = None

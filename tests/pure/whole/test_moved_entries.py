@@ -28,8 +28,10 @@ class LateAnswer(LedgerMetadata):
         self._was_read = was_read
         self._go_on = go_on
 
-    async def read_latest(self, ledger: LedgerId) -> VersionedLedger:
-        found = await super().read_latest(ledger)
+    async def read(
+        self, ledger: LedgerId, *, changed: trio.Event | None = None
+    ) -> VersionedLedger:
+        found = await super().read(ledger, changed=changed)
         if not self._was_read.is_set():
             self._was_read.set()
             await self._go_on.wait()

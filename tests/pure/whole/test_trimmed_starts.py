@@ -46,6 +46,7 @@ async def test_a_start_that_is_trimmed_while_it_is_sought_is_sought_again(
                 )
                 await trio.sleep(1)  # So that the next ledger is ready.
         scan = scan_with_a_trim(world)
+        await scan.refresh()
 
         begin = await PlaceSearch(scan).locate(start, None)
 
