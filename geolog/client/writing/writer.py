@@ -15,13 +15,13 @@ import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.client.writing.filling import WriterSession
 from geolog.client.writing.partitioner import NamedPartitioner, Partitioner
 from geolog.client.writing.record_fields import RecordFields, size_of
 from geolog.client.writing.writer_lane import (
     BatchTaker,
     WriterConfig,
     WriterLane,
-    WriterSession,
 )
 from geolog.client.writing.writer_pending import (
     AckLevel,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from geolog.client.writing.writer_lane import Filling
+from geolog.client.writing.filling import Filling
 from geolog.protocol.ids import DLSN, Position
 from topology.errors import GeologError
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from geolog.client.writing.filling import WriterSession
 from geolog.client.writing.record_fields import RecordFields
-from geolog.client.writing.writer_lane import WriterLane, WriterSession
+from geolog.client.writing.writer_lane import WriterLane
 from geolog.client.writing.writer_pending import Receipt, RepeatedRecord
 from geolog.protocol.ids import DLSN
 from geolog.protocol.partition_state import WrittenBatch
