@@ -1,6 +1,7 @@
 """Reading values out of JSON: each is checked, and an error says where, what and why."""
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -10,6 +11,8 @@ from topology.errors import InvalidArgumentError
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _T = TypeVar("_T")
+
+_WHOLE_MAX = 2**63 - 1
 
 
 @attrs.frozen
@@ -59,9 +62,11 @@ class Fields:
         if not self.has(name):
             return default
         value = self.values[name]
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, int):
+            value = float(self._whole(name, value))
+        if not isinstance(value, float) or not math.isfinite(value):
             raise self._wrong(name, value, "a number")
-        return float(value)
+        return value
 
     def texts(self, name: str) -> list[str]:
         """A list of strings; empty if it is absent or null."""
@@ -129,6 +134,11 @@ class Fields:
     def _whole(self, name: str, value: Json) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(name, value, "a whole number")
+        if abs(value) > _WHOLE_MAX:
+            raise self.error(
+                f"{self.where}.{name} has {len(str(abs(value)))} digits; the largest whole"
+                f" number is {_WHOLE_MAX}"
+            )
         return value
 
     def _typed(self, name: str, value: Json, kind: type[_T], told: str) -> _T:

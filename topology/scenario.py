@@ -1,6 +1,7 @@
 """A what-if about placement, read from JSON: the nodes, the policy, and what is asked."""
 
 import enum
+from collections.abc import Mapping
 from typing import TypeVar
 
 import attrs
@@ -130,6 +131,8 @@ def _members(fields: Fields, params: Fields, name: PolicyName) -> Membership:
     default = _location(params, "default_location") or Location.parse(unresolved)
     stabilize_s = params.number_or("stabilize_seconds", 0.0)
     free_bytes = params.count_map("free_space")
+    _check_not_negative(params, {"stabilize_seconds": stabilize_s})
+    _check_not_negative(params, {f"free_space.{node}": one for node, one in free_bytes.items()})
     members = [_member(node, default, free_bytes) for node in fields.objects("nodes")]
     seen: set[str] = set()
     for member in members:
@@ -144,6 +147,12 @@ def _members(fields: Fields, params: Fields, name: PolicyName) -> Membership:
         )
     config = MembershipConfig(default_location=default, stabilize_s=stabilize_s)
     return Membership.of(config, members)
+
+
+def _check_not_negative(fields: Fields, values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        if value < 0:
+            raise InvalidConfigError(f"{fields.where}.{name} is {value}; the smallest is 0")
 
 
 def _member(fields: Fields, default: Location, free_bytes: dict[str, int]) -> Member:

@@ -69,7 +69,12 @@ def show(
 
 def print_json(document: Plain) -> None:
     """One JSON document on one line of stdout."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    line = json.dumps(document, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:  # Half of a character, which only JSON's escapes can say.
+        line = json.dumps(document)
+    sys.stdout.write(line + "\n")
 
 
 def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
@@ -103,10 +108,14 @@ def _medium() -> tuple[int | None, Paint]:
 
     Redirected, a table keeps its lines whole: they are for grep then.
     """
-    if not sys.stdout.isatty():
-        return None, unpainted
+    width = terminal_width()
     has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return shutil.get_terminal_size().columns, _paint if has_colours else unpainted
+    return width, _paint if has_colours and width is not None else unpainted
+
+
+def terminal_width() -> int | None:
+    """How wide stdout is, if it is a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _paint(text: str, tone: Tone) -> str:

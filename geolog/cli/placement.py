@@ -15,7 +15,7 @@ from geolog.cli.copyprogress import CopyProgressBar
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.longdocument import LongDocument
-from geolog.cli.output import Plain, plain, print_json
+from geolog.cli.output import Plain, plain, print_json, terminal_width
 from geolog.cli.placementtable import (
     PlacementTable,
     move_line,
@@ -66,11 +66,15 @@ def evaluate_(file: str) -> None:
 def _scenarios(file: str) -> list[Plain]:
     name = "stdin" if file == "-" else file
     try:
-        document: Plain = json.loads(_text_of(file), parse_constant=_refuse_constant)
+        document: Plain = json.loads(
+            _text_of(file, name), parse_constant=_refuse_constant, parse_float=_finite
+        )
     except json.JSONDecodeError as error:
         raise InvalidArgumentError(
             f"{name} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
+    except ValueError as error:  # A number of thousands of digits.
+        raise InvalidArgumentError(f"{name} cannot be read: {error}") from None
     except RecursionError:
         raise InvalidArgumentError(f"{name} is nested too deeply to be scenarios") from None
     if not isinstance(document, list):
@@ -80,7 +84,7 @@ def _scenarios(file: str) -> list[Plain]:
     return document
 
 
-def _text_of(file: str) -> str:
+def _text_of(file: str, name: str) -> str:
     try:
         if file == "-":
             return sys.stdin.buffer.read().decode()
@@ -90,12 +94,19 @@ def _text_of(file: str) -> str:
         raise NotFoundError(f"there is no file {file!r}") from None
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(
-            f"{file} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
+            f"{name} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
         ) from None
 
 
 def _refuse_constant(text: str) -> Plain:
     raise InvalidArgumentError(f"{text} is no value of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InvalidArgumentError(f"the number {text} is too large")
+    return value
 
 
 # ---------------------------------------------------------------- where fragments lie
@@ -143,7 +154,9 @@ async def _show(
     ):
         async with open_log(invocation) as log:
             look = await PlacementLook.begin(log.access, name)
-            table = PlacementTable(look.regions(), look.seen.place.forbidden_regions)
+            table = PlacementTable(
+                look.regions(), look.seen.place.forbidden_regions, width=terminal_width()
+            )
             while (fragments := await look.next_fragments()) is not None:
                 patience.progressed()
                 progress.at(look.totals.segments, look.segments_count)

@@ -41,6 +41,8 @@ def test_scenarios_are_answered_in_order(
         ('{"id": 1}', "holds no array of scenarios"),
         ("[NaN]", "NaN is no value of JSON"),
         ("[" * 100_000, "is nested too deeply"),
+        ('[{"id": 1e999}]', "the number 1e999 is too large"),
+        ('[{"id": ' + "9" * 5000 + "}]", "4300 digits"),
     ],
 )
 def test_what_is_no_array_of_json_is_refused_with_the_place(
@@ -50,6 +52,13 @@ def test_what_is_no_array_of_json_is_refused_with_the_place(
     printed = capsys.readouterr()
     assert message in printed.err
     assert printed.out == ""
+
+
+def test_half_of_a_character_comes_back_as_it_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answered(tmp_path, '[{"id": "\\ud800"}]') == 0
+    assert '"id": "\\ud800"' in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_there_is_not_found(
