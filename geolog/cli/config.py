@@ -1,10 +1,12 @@
 """`geolog config`: which settings hold, where they come from, and what is wrong with them."""
 
+from pathlib import Path
+
 import attrs
 import click
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Invocation, Noun, examples, this_invocation
+from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.output import Plain, show
 from geolog.cli.settings import (
     COMMAND,
@@ -31,6 +33,7 @@ def command() -> None:
 def show_(*, origin: bool) -> None:
     """Show every setting and its value."""
     invocation = this_invocation()
+    output = invocation.config.output
     rows: list[dict[str, Plain]] = []
     for role in ROLES:
         for decided in invocation.decide(role):
@@ -38,8 +41,17 @@ def show_(*, origin: bool) -> None:
                 "key": decided.setting.key,
                 "value": decided.setting.show(decided.value),
             }
-            rows.append(row | ({"origin": decided.origin} if origin else {}))
-    show(rows, invocation.config.output)
+            text = decided.origin if output != "table" else _in_short(decided.origin)
+            rows.append(row | ({"origin": text} if origin else {}))
+    if origin and output == "table" and invocation.file is not None:
+        tell(f"settings file: {invocation.file.path}")
+    show(rows, output)
+
+
+def _in_short(origin: str) -> str:
+    """An origin for people: of the settings file's path, which stands above, the name."""
+    path, colon, line = origin.rpartition(":")
+    return f"{Path(path).name}:{line}" if colon and line.isdecimal() else origin
 
 
 @command.command(epilog=examples("geolog config lint --config geolog.toml"))

@@ -5,6 +5,8 @@ whole table: a dot where the node is no member. Where a region has too many node
 members are counted.
 """
 
+import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from geolog.cli.quantities import short_bytes
@@ -34,27 +36,54 @@ _NOBODY = "·"
 _NODES_DRAWN_MAX = 12
 """Nodes of a region that are drawn one by one."""
 
-_COLUMNS = (("segment", 8), ("ledger", 8), ("fragment", 8), ("entries", 16))
+_COLUMNS = (("segment", 7), ("ledger", 6), ("fragment", 8), ("entries", 9))
 _JUDGED = (("adherence", 9), ("now", 6))
 
 
+_GAP = "  "
+
+_PARTS = re.compile(r"(?<=-)| ")
+"""Where the name of a region is broken."""
+
+
 class PlacementTable:
-    """Makes the lines of one table."""
+    """Makes the lines of one table. `width`: of the terminal, if it is for one.
+
+    On a narrow one the names of the regions are stacked; what is too wide then is left so.
+    """
 
     def __init__(
-        self, regions: Mapping[str, Sequence[NodePlace]], forbidden_regions: frozenset[str]
+        self,
+        regions: Mapping[str, Sequence[NodePlace]],
+        forbidden_regions: frozenset[str],
+        *,
+        width: int | None = None,
     ) -> None:
+        self._terminal_width = width
         self._places = regions
-        self._titles = {
+        titles = {
             region: f"{region} (forbidden)" if region in forbidden_regions else region
             for region in regions
         }
-        self._widths = {
-            region: max(len(self._titles[region]), self._nodes_width(region))
-            for region in regions
-        }
+        self._titles = {region: [title] for region, title in titles.items()}
+        if width is not None and self._width > width:
+            self._titles = {region: _PARTS.split(one) for region, one in titles.items()}
+        self._widths = self._region_widths()
         self._partition: tuple[str, int] | None = None
         self._seen_states: set[str] = set()
+
+    @property
+    def _width(self) -> int:
+        """Of a line with all regions."""
+        widths = [width for _, width in (*_COLUMNS, *_JUDGED)]
+        widths += self._region_widths().values()
+        return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+    def _region_widths(self) -> dict[str, int]:
+        return {
+            region: max(*map(len, parts), self._nodes_width(region))
+            for region, parts in self._titles.items()
+        }
 
     def _nodes_width(self, region: str) -> int:
         count = len(self._places[region])
@@ -67,16 +96,22 @@ class PlacementTable:
                 yield ""
             self._partition = (one.stream, one.partition)
             yield f"{one.stream}#{one.partition}, policy {one.policy}"
-            yield self._heading()
+            yield from self._heading()
         yield self._row(one)
         if one.why:
             yield f"{'':4}{one.why}{self._next_step(one)}"
 
-    def _heading(self) -> str:
-        cells = [name.rjust(width) for name, width in _COLUMNS]
-        cells += [name.ljust(width) for name, width in _JUDGED]
-        cells += [self._titles[region].ljust(width) for region, width in self._widths.items()]
-        return "  ".join(cells).rstrip()
+    def _heading(self) -> Iterator[str]:
+        """One line, or several where the regions' names are stacked; they end with the last."""
+        height = max((len(parts) for parts in self._titles.values()), default=1)
+        for line in range(height):
+            is_last = line == height - 1
+            cells = [(name if is_last else "").rjust(width) for name, width in _COLUMNS]
+            cells += [(name if is_last else "").ljust(width) for name, width in _JUDGED]
+            for region, parts in self._titles.items():
+                at = line - height + len(parts)
+                cells.append((parts[at] if at >= 0 else "").ljust(self._widths[region]))
+            yield _GAP.join(cells).rstrip()
 
     def _row(self, one: FragmentPlacement) -> str:
         last = "" if one.last_entry is None else one.last_entry
@@ -90,7 +125,7 @@ class PlacementTable:
         cells += [
             self._picture(region, one).ljust(self._widths[region]) for region in self._widths
         ]
-        return "  ".join(cells).rstrip()
+        return _GAP.join(cells).rstrip()
 
     def _picture(self, region: str, one: FragmentPlacement) -> str:
         nodes = [place.instance for place in self._places[region]]
@@ -116,8 +151,21 @@ class PlacementTable:
         yield "  ".join([*marks, f"{_NOBODY} no member"])
         for region, places in self._places.items():
             if len(places) <= _NODES_DRAWN_MAX:
-                yield f"{region}: {' '.join(place.node_id for place in places)}"
+                names = f"{region}: {' '.join(place.node_id for place in places)}"
+                yield from self._broken(names)
         yield ""
+
+    def _broken(self, names: str) -> list[str]:
+        """A list of names in lines that fit the terminal, no name broken."""
+        if self._terminal_width is None:
+            return [names]
+        return textwrap.wrap(
+            names,
+            self._terminal_width,
+            subsequent_indent=_GAP,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
 
 
 def _counted(members: Sequence[PlacedMember]) -> str:

@@ -80,6 +80,19 @@ def test_each_region_is_a_group_of_marks_one_for_each_node() -> None:
     assert lines[2].split() == ["3", "17", "0", "0..99", "strict", "soft", "●·◐", "·○", "✗·"]
 
 
+def test_on_a_narrow_terminal_the_names_of_regions_are_stacked() -> None:
+    regions = places(**{"ap-northeast": 3, "eu-west": 3, "us-east": 3})
+    wide = PlacementTable(regions, frozenset(), width=100)
+    narrow = PlacementTable(regions, frozenset(), width=80)
+
+    lines = list(narrow.lines(fragment("us-east1")))
+
+    assert list(wide.lines(fragment("us-east1")))[1].endswith("ap-northeast  eu-west  us-east")
+    assert lines[1].split() == ["ap-", "eu-", "us-"]
+    assert lines[2].endswith("now     northeast  west  east")
+    assert max(map(len, [*lines, *narrow.legend()])) <= 80
+
+
 def test_marks_are_explained_and_their_nodes_named() -> None:
     table = PlacementTable(places(a=2), frozenset())
     list(table.lines(fragment("a1", "a2:down")))

@@ -52,6 +52,21 @@ def test_a_sentence_is_broken_between_words_and_leaves_ids_whole() -> None:
     ]
 
 
+def test_a_list_without_spaces_is_broken_behind_its_commas_and_a_number_is_not() -> None:
+    servers = Cell("10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181")
+
+    assert list(document_lines([("servers", servers)], 25)) == [
+        "servers  10.0.0.1:2181,",
+        "         10.0.0.2:2181,",
+        "         10.0.0.3:2181",
+    ]
+    assert list(document_lines([("why", Cell("it holds 1,000,000 records"))], 21)) == [
+        "why  it holds",
+        "     1,000,000",
+        "     records",
+    ]
+
+
 def test_a_long_value_of_one_item_goes_on_below_itself() -> None:
     pairs = [("reasons", Cell("one node is down, and another")), ("healthy", Cell("no"))]
 
