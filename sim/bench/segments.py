@@ -134,11 +134,6 @@ class SegmentsBench:
             "open a reader at earliest then", partial(self._read_one, EARLIEST)
         )
 
-    async def _open_reader(self) -> None:
-        """Without reading: what is first by now stands in metadata alone."""
-        async with self.log.open_reader(_STREAM):
-            pass
-
     async def _truncate(self) -> None:
         middle = self.places[1].sequence.sequence
         await self.log.truncate_stream(_STREAM, before=AtSequence(middle))
@@ -178,7 +173,8 @@ def _now_us() -> int:
 
 async def measure_segments(count: int) -> None:
     """Make them, and print what all that people do with them costs."""
-    os.environ.update(_HEAP)
+    for name, value in _HEAP.items():
+        os.environ.setdefault(name, value)
     async with open_own_servers(None, needed_bytes=_NEEDED_BYTES) as cluster:
         (zookeeper,) = cluster.named("zookeeper")
         async with _open_counted(cluster.plan) as (log, _):
