@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Literal
 
 import attrs
@@ -291,18 +292,22 @@ class Log:
         transaction id needs one if there are several. Returns where each partition begins now.
         NoSuchStreamError; InvalidArgumentError for a place beyond the end.
         """
-        _, names = await self._named(name)
+        record, names = await self._named(name)
         firsts: dict[int, int] = {}
         for one in names:
-            firsts[one.number] = await self._sequence_at(one, before, names_count=len(names))
+            firsts[one.number] = await self._sequence_at(
+                record, one, before, names_count=len(names)
+            )
         return {
             one.number: await self._upkeep.truncate(one, firsts[one.number]) for one in names
         }
 
-    async def _sequence_at(self, name: PartitionName, bound: Bound, *, names_count: int) -> int:
+    async def _sequence_at(
+        self, record: StreamRecord, name: PartitionName, bound: Bound, *, names_count: int
+    ) -> int:
         """The sequence of the first record at or behind a place, or of the end."""
         check_one_partition(str(name.stream), names_count, bound)
-        scan = self._scan(name)
+        scan = self._scan(record, name)
         end = await scan.end()
         check_within(name, bound, end)
         async with open_stream_reader(
@@ -375,8 +380,8 @@ class Log:
 
         `progress` is told entries done and entries in all. NoSuchStreamError, UnavailableError.
         """
-        _, names = await self._named(name)
-        extents = [one for each in names for one in await self._extents(each)]
+        record, names = await self._named(name)
+        extents = [one for each in names for one in await self._extents(record, each)]
         verifier = StreamVerifier(
             name,
             self._reader,
@@ -395,9 +400,9 @@ class Log:
         except NoSuchLedgerError:
             return None
 
-    async def _extents(self, name: PartitionName) -> list[Extent]:
+    async def _extents(self, record: StreamRecord, name: PartitionName) -> list[Extent]:
         """The ledgers of a partition, up to its end of this moment."""
-        end = await self._scan(name).end()
+        end = await self._scan(record, name).end()
         segments = [
             one.record
             for one in await self._partitions.segments(name)
@@ -413,9 +418,10 @@ class Log:
             extents.append(Extent(name, segment, ledger, EntryId(last)))
         return extents
 
-    def _scan(self, name: PartitionName) -> PartitionScan:
+    def _scan(self, record: StreamRecord, name: PartitionName) -> PartitionScan:
         return PartitionScan(
             name,
+            check_life=partial(self._catalog.check_same, record),
             partitions=self._partitions,
             ledgers=self._ledgers,
             reader=self._reader,
@@ -473,9 +479,9 @@ class Log:
         name: a stream, or one partition of it. Without `stop` it ends at the end of this
         moment; with `follow` it goes on, and ends only with a stream that is sealed.
         """
-        _, names = await self._named(name)
+        record, names = await self._named(name)
         async with open_stream_reader(
-            [self._scan(one) for one in names],
+            [self._scan(record, one) for one in names],
             start=start,
             stop=stop,
             is_following=follow,

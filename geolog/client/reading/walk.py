@@ -130,6 +130,9 @@ class PartitionWalk:
             self._close_stream()
             self._ledger_changed = trio.Event()
             read = await self._scan.ledger_of(segment, changed=self._ledger_changed)
+            if self._sequence is not None:
+                # The list that led here may be that of a stream that was made again.
+                await self._scan.check_same_stream()
             self._ledger = read.record
             self._readable = EntryId(self._entry - 1)
         has_successor = self._end is not None and segment.segment < self._end.segment
@@ -288,9 +291,11 @@ class PartitionWalk:
                 number = await self._scan.segments.next_from(self._segment)
                 if number is not None:
                     return await self._go_to(number)
-                if is_following and await self._scan.is_sealed():
-                    self._is_sealed = True
-                    return None
+                if is_following:
+                    await self._scan.check_stream()
+                    if await self._scan.is_sealed():
+                        self._is_sealed = True
+                        return None
             except GeologError as error:
                 if not (is_following and error.retriable):
                     raise
@@ -318,6 +323,7 @@ class PartitionWalk:
             return None
         trim = await self._scan.trim()
         if trim < segment.first_sequence:
+            await self._scan.check_stream()
             raise DataLostError(
                 f"{self._scan.name}: sequence {due} is due, and the next that is listed is"
                 f" {segment.first_sequence}, but {trim} is the first that was not trimmed"

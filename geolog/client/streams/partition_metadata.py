@@ -66,7 +66,7 @@ class PartitionMetadata(PartitionOwners, SegmentRecords):
                     Put(path, seal_document(segment.record), segment.version),
                 ]
             )
-        except BadVersionError:
+        except (BadVersionError, NoNodeError):
             raise no_owner(name, (await self.owner_latest(name)).record) from None
 
     async def activate(
@@ -134,6 +134,8 @@ class PartitionMetadata(PartitionOwners, SegmentRecords):
             try:
                 await self._metadata.multi([is_owner, *self._close(name, closing)])
                 return
+            except NoNodeError:  # The stream was deleted.
+                raise no_owner(name, (await self.owner_latest(name)).record) from None
             except BadVersionError:
                 found = await self._ledgers.read_latest(closing.ledger.record.ledger)
                 if closing.change.judge(found.record) is Judgement.STORED:

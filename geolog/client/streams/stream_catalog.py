@@ -107,6 +107,13 @@ class StreamCatalog:
         await self._metadata.sync(self._paths.stream(name))
         return await self.read(name)
 
+    async def check_same(self, known: StreamRecord) -> None:
+        """NoSuchStreamError unless this very stream is still there, not another of its name."""
+        if (await self.read_latest(known.name)).created_us != known.created_us:
+            raise NoSuchStreamError(
+                f"stream {str(known.name)!r} was deleted, and made again: open it anew"
+            )
+
     async def _find(self, name: StreamName) -> tuple[StreamRecord, int]:
         path = self._paths.stream(name)
         stored = await self._metadata.find(path)

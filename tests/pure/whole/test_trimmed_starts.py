@@ -13,7 +13,6 @@ from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.protocol.ids import LedgerId
-from geolog.protocol.stream_state import PartitionName, StreamName
 from tests.pure.whole.clusters import STREAM, World, open_world
 
 
@@ -45,7 +44,7 @@ async def test_a_start_that_is_trimmed_while_it_is_sought_is_sought_again(
                     random.Random(number).randbytes(20_000), transaction_id=number
                 )
                 await trio.sleep(1)  # So that the next ledger is ready.
-        scan = scan_with_a_trim(world)
+        scan = await scan_with_a_trim(world)
         await scan.refresh()
 
         begin = await PlaceSearch(scan).locate(start, None)
@@ -53,12 +52,13 @@ async def test_a_start_that_is_trimmed_while_it_is_sought_is_sought_again(
         assert begin.sequence == 10
 
 
-def scan_with_a_trim(world: World) -> PartitionScan:
+async def scan_with_a_trim(world: World) -> PartitionScan:
     """A scan that is overtaken by a truncation."""
 
     async def trim() -> None:
         await world.log.truncate_stream(STREAM, before=geolog.AtSequence(10))
 
-    scan = world.log._scan(PartitionName(StreamName.parse(STREAM)))  # noqa: SLF001
+    record, [name] = await world.log._named(STREAM)  # noqa: SLF001
+    scan = world.log._scan(record, name)  # noqa: SLF001
     scan._ledgers = LedgersTrimmedFirst(scan._ledgers, trim)  # type: ignore[assignment]  # noqa: SLF001
     return scan
