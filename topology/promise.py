@@ -8,7 +8,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+import attrs
+
 from topology.location import Location
+from topology.policies.region_aware import RegionAware
+from topology.policy import PlacementPolicy
 from topology.quorum import AckRule, QuorumConfig
 from topology.survive import Loss
 
@@ -33,6 +37,17 @@ def promise_broken(
         if any(rule.is_ack(entry, lost) for entry in range(quorum.ensemble_size)):
             return f"{what} an entry may be lost"
     return None
+
+
+def policy_keeping(policy: PlacementPolicy, survive: str) -> PlacementPolicy:
+    """The policy by which STRICT means that the promise is kept; `survive` may be empty.
+
+    Only promises of more than one region are more than the policies' own STRICT.
+    """
+    loss = Loss.parse(survive) if survive else None
+    if loss is None or loss.kind != "region" or not isinstance(policy, RegionAware):
+        return policy
+    return attrs.evolve(policy, regions_lost=loss.domains, nodes_lost=loss.nodes)
 
 
 def _losses(

@@ -15,9 +15,14 @@ def survival_rule(
     return WindowRule(write_quorum, survival_limits(ack_quorum, min_regions), limits)
 
 
-def survival_limits(ack_quorum: int, min_regions: int) -> tuple[Limit, ...]:
-    """An ack set is left without any one region."""
-    return (Limit(1, ack_quorum), Limit(min_regions, 1))
+def survival_limits(
+    ack_quorum: int, min_regions: int, *, regions_lost: int = 1, nodes_lost: int = 0
+) -> tuple[Limit, ...]:
+    """An ack set is left without any one region; or so many, and so many nodes besides."""
+    return (
+        Limit(regions_lost, ack_quorum + nodes_lost),
+        Limit(regions_lost + min_regions - 1, 1 + nodes_lost),
+    )
 
 
 def region_limits(

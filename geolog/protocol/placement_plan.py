@@ -5,6 +5,7 @@ where that is asked for, those that are down or stand in a forbidden region. The
 placed. The policy is asked for the fewest changes that make the ring STRICT; where that cannot
 be, and only if it is worse than that, for SOFT. Where not all that are leaving can go, as many
 go, slot by slot, as leave the ring no worse. What a plan gives is never worse than what is.
+What was promised to be survived, where it is more than STRICT says, is asked for first.
 
 The answer is the same for two fragments whose members stand and are alike; that none can be
 mended is remembered by that, since in a cluster that has lost a region most of them are.
@@ -25,9 +26,12 @@ from topology.membership import Membership, NodeState
 from topology.placement import adherence_of
 from topology.placement_statistics import CountedPolicy, PlacementStatistics
 from topology.policy import PlacementPolicy, PlacementRequest
+from topology.promise import policy_keeping
 from topology.quorum import QuorumConfig
 from topology.ring_search import PlacementUndecidedError
 from topology.window_rule import Adherence, rank_of
+
+_UNDECIDED = "undecided"
 
 _SHAPES_MAX = 10_000
 """Shapes of fragments of which it is remembered whether they can be mended."""
@@ -77,28 +81,38 @@ class PlacementPlanner:
     _mendable: dict[_Shape, bool] = attrs.field(factory=dict, init=False)
 
     def plan(
-        self, record: LedgerRecord, index: int, *, refusing: Collection[InstanceId] = ()
+        self,
+        record: LedgerRecord,
+        index: int,
+        *,
+        survive: str = "",
+        refusing: Collection[InstanceId] = (),
     ) -> FragmentPlan:
         """The fewest changes of one fragment; the same again, as long as the nodes are.
 
+        survive: what the ledger's stream was promised to survive.
         refusing: who takes nothing of this ledger, whatever it takes else.
         """
         fragment, policy = record.fragments[index], self.seen.policy_of(record)
-        shape = self._shape_of(policy, record.quorum, fragment)
+        keeping = policy_keeping(policy, survive)
+        shape = self._shape_of(keeping, record.quorum, fragment)
         known = self._hopeless.get(shape)
         if known is not None:
             return known
         request = self._request(record.quorum, fragment)
-        search = _Search(
-            self._counted.setdefault(policy, CountedPolicy(policy)),
-            self._members_for(fragment),
-            attrs.evolve(request, exclude=request.exclude.union(refusing)),
-            fragment,
-        )
-        plan = attrs.evolve(
-            search.run(random.Random(f"{record.ledger}/{index}")),
-            placed=judge_fragment(self.seen, record, fragment).placed,
-        )
+        request = attrs.evolve(request, exclude=request.exclude.union(refusing))
+        members = self._members_for(fragment)
+
+        def found_by(asked: PlacementPolicy) -> FragmentPlan:
+            rng = random.Random(f"{record.ledger}/{index}")
+            counted = self._counted.setdefault(asked, CountedPolicy(asked))
+            return _Search(counted, members, request, fragment).run(rng)
+
+        plan = found_by(keeping)
+        if keeping != policy and plan.after is not Adherence.STRICT:
+            plan = _without_promise(found_by(policy), plan.obstacle, survive)
+        placed = judge_fragment(self.seen, record, fragment).placed
+        plan = attrs.evolve(plan, placed=placed)
         if not (plan.changes or refusing):
             if len(self._hopeless) >= _SHAPES_MAX:
                 self._hopeless.clear()
@@ -109,15 +123,15 @@ class PlacementPlanner:
         """How often policies were asked, and how that ended; of fragments alike the first."""
         return PlacementStatistics.total([one.statistics() for one in self._counted.values()])
 
-    def is_mendable(self, record: LedgerRecord, index: int) -> bool:
+    def is_mendable(self, record: LedgerRecord, index: int, survive: str = "") -> bool:
         """Whether there is a plan that changes anything; asked once for all that are alike."""
-        shape = self._shape_of(
-            self.seen.policy_of(record), record.quorum, record.fragments[index]
-        )
+        policy = policy_keeping(self.seen.policy_of(record), survive)
+        shape = self._shape_of(policy, record.quorum, record.fragments[index])
         if shape not in self._mendable:
             if len(self._mendable) >= _SHAPES_MAX:
                 self._mendable.clear()
-            self._mendable[shape] = bool(self.plan(record, index).changes)
+            plan = self.plan(record, index, survive=survive)
+            self._mendable[shape] = bool(plan.changes)
         return self._mendable[shape]
 
     def is_leaving(self, fragment: Fragment, slot: int) -> bool:
@@ -222,7 +236,7 @@ class _Search:
             except NotEnoughNodesError as error:
                 self._obstacle = str(error)
                 if isinstance(error, PlacementUndecidedError):
-                    self._obstacle = f"undecided: {error}"
+                    self._obstacle = f"{_UNDECIDED}: {error}"
                 continue
             is_found = bool(found.nodes) and not self._request.leaving.intersection(found.nodes)
             if is_found and rank_of(found.adherence) >= rank_of(before):
@@ -254,6 +268,13 @@ class _Search:
             if rank_of(self._judge(tried)) >= rank_of(self._judge(found)):
                 found = tried
         return found
+
+
+def _without_promise(plan: FragmentPlan, obstacle: str, survive: str) -> FragmentPlan:
+    """A plan that does what can be done, where the promise cannot be kept."""
+    if not obstacle.startswith(_UNDECIDED):
+        obstacle = f"the nodes that are up and allowed make no ensemble that survives {survive}"
+    return attrs.evolve(plan, obstacle=plan.obstacle or obstacle)
 
 
 def keeps_ack_sets(

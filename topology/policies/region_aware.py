@@ -17,7 +17,7 @@ from topology.membership import Membership, NodeState
 from topology.policies.ring_policy import RingPolicy
 from topology.policy import Placement, PlacementRequest
 from topology.quorum import Durability, ack_quorum_smallest
-from topology.quorum_rule import region_limits, survival_rule
+from topology.quorum_rule import region_limits, survival_limits, survival_rule
 from topology.ring_obstacle import obstacle_of
 from topology.ring_search import FoundRing, PlacementUndecidedError, find_ring
 from topology.tree import Tree, TreeNode
@@ -35,6 +35,9 @@ class RegionAware(RingPolicy):
     durability: Durability = Durability.COUNT
     wants_survival: bool = False
     """With `count` too, STRICT means that an ack set is left without any one region."""
+    regions_lost: int = 1
+    nodes_lost: int = 0
+    """With survival: what a STRICT ensemble outlives; so many nodes beside so many regions."""
     is_enforced_in_replace: bool = True
     is_durability_disabled: bool = False
     """m counts as 1, for new ensembles and replacements: a switch for emergencies."""
@@ -64,7 +67,13 @@ class RegionAware(RingPolicy):
         m = self._m
         if self.durability is Durability.REGIONS or self.wants_survival:
             rule = survival_rule(write_quorum, ack_quorum, max(m, 1), self.durability)
-            return attrs.evolve(rule, inner_min=inner)
+            strict = survival_limits(
+                ack_quorum,
+                max(m, 1),
+                regions_lost=self.regions_lost,
+                nodes_lost=self.nodes_lost,
+            )
+            return attrs.evolve(rule, strict=strict, inner_min=inner)
         if m == 0:
             wanted = (Limit(min(write_quorum, 2) - 1, 1),)
             return WindowRule(write_quorum, wanted, (), inner)

@@ -175,7 +175,7 @@ class PlacementLook:
         ends = {extent.index: extent.last for extent in final_extents(record)}
         for index, fragment in enumerate(record.fragments):
             lie = judge_fragment(self.seen, record, fragment, placed.survive)
-            obstacle, is_repairable = self._hope(record, index, lie, is_final=index in ends)
+            obstacle, is_repairable = self._hope(placed, index, lie, is_final=index in ends)
             last = ends.get(index)
             yield FragmentPlacement(
                 stream=str(placed.partition.stream),
@@ -199,14 +199,14 @@ class PlacementLook:
             )
 
     def _hope(
-        self, record: LedgerRecord, index: int, lie: Lie, *, is_final: bool
+        self, placed: PlacedSegment, index: int, lie: Lie, *, is_final: bool
     ) -> tuple[str, bool]:
         """What stands in the way of a repair, and whether one is possible now."""
         if lie.is_good:
             return "", False
         if not is_final:
-            return open_obstacle(record), False
-        plan = self._planner.plan(record, index)
+            return open_obstacle(placed.ledger), False
+        plan = self._planner.plan(placed.ledger, index, survive=placed.survive)
         return plan.obstacle, bool(plan.changes)
 
     def _members_of(self, record: LedgerRecord, index: int, lie: Lie) -> list[PlacedMember]:

@@ -96,7 +96,7 @@ class _Tally:
             if lie.is_good:
                 continue
             is_given_up = MemberState.REPLACED in lie.states
-            can_be_better = index in final and self._planner.is_mendable(record, index)
+            can_be_better = index in final and self._planner.is_mendable(record, index, survive)
             is_broken = bool(lie.broken) and lie.placed is Adherence.STRICT
             health.promises_broken += is_broken
             health.disks_given_up += is_given_up

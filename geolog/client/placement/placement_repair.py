@@ -117,7 +117,7 @@ class PlacementRepairer:
         """Bring one fragment back as far as can be."""
         self.report.fragments += 1
         record = placed.ledger
-        if self._wants_nothing(record, index):
+        if self._wants_nothing(placed, record, index):
             return
         extent = _extent_at(record, index)
         if extent is None:
@@ -131,19 +131,19 @@ class PlacementRepairer:
             self.report.add(move)
             self._on_move(move)
 
-    def _wants_nothing(self, record: LedgerRecord, index: int) -> bool:
+    def _wants_nothing(self, placed: PlacedSegment, record: LedgerRecord, index: int) -> bool:
         fragment = record.fragments[index]
         leaving = any(
             self._planner.is_leaving(fragment, slot) for slot in range(len(fragment.ensemble))
         )
-        lie = judge_fragment(self._seen, record, fragment)
+        lie = judge_fragment(self._seen, record, fragment, placed.survive)
         return lie.is_good and not leaving
 
     def _planned(
         self, placed: PlacedSegment, record: LedgerRecord, extent: FragmentExtent
     ) -> FragmentMove | None:
         """What would be done, without doing it."""
-        plan = self._planner.plan(record, extent.index)
+        plan = self._planner.plan(record, extent.index, survive=placed.survive)
         changes = self._members_of(plan)
         self._note_obstacle(placed, record, extent, plan)
         if not changes:
@@ -159,9 +159,9 @@ class PlacementRepairer:
             except NoSuchLedgerError:
                 return None  # It was trimmed.
             record, extent = read.record, _extent_at(read.record, index)
-            if extent is None or self._wants_nothing(record, index):
+            if extent is None or self._wants_nothing(placed, record, index):
                 return None  # Another repair was as quick, or a recovery took the ledger.
-            plan = self._planner.plan(record, index, refusing=refusing)
+            plan = self._planner.plan(record, index, survive=placed.survive, refusing=refusing)
             changes = self._members_of(plan)
             if not changes:
                 if refusing:

@@ -47,6 +47,32 @@ def test_fragments_come_back_to_their_policy(
         assert one.regions_after(dict(plan.changes)) == after
 
 
+@pytest.mark.parametrize(
+    ("nodes", "survive", "moved_count", "obstacle"),
+    [
+        # STRICT without any one region, and a fourth has nodes again.
+        ("aaabbbcc | abddd", "1 region and 1 node", 2, ""),
+        ("aaabbbcc | abddd", "1 region", 0, ""),
+        # What it takes is not there: it stays, and says so.
+        ("aaabbbcc | aabb", "1 region and 1 node", 0, "survives 1 region and 1 node"),
+        # Without what it takes it comes as near as can be.
+        ("aaaabbbb | aacc", "1 region and 1 node", 2, "survives 1 region and 1 node"),
+    ],
+)
+def test_fragments_come_back_to_what_was_promised(
+    nodes: str, survive: str, moved_count: int, obstacle: str
+) -> None:
+    one = layout(nodes, ack=5)
+
+    plan = PlacementPlanner(one.seen).plan(one.record, 0, survive=survive)
+
+    assert plan.after is Adherence.STRICT
+    assert len(plan.changes) == moved_count
+    assert obstacle in plan.obstacle
+    assert bool(plan.obstacle) == bool(obstacle)
+    assert PlacementPlanner(one.seen).is_mendable(one.record, 0, survive) == bool(moved_count)
+
+
 def test_nodes_that_are_down_are_replaced_only_if_that_is_asked_for() -> None:
     one = layout("aabbc-c- | abdd", ack=4)
 

@@ -13,9 +13,9 @@ from topology.location import Location
 from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.placement import Candidate
 from topology.policy import Placement, PlacementRequest
-from topology.promise import promise_broken
+from topology.promise import policy_keeping, promise_broken
 from topology.quorum import AckRule, QuorumConfig
-from topology.stream_policy import DEFAULT_LOCATION, policy_of
+from topology.stream_policy import DEFAULT_LOCATION, REGION_AWARE_TERMS, policy_of
 from topology.survive import Loss, SurvivalPlan, plan_to_survive
 from topology.window_rule import Adherence
 
@@ -75,6 +75,35 @@ def test_a_promise_is_broken_when_some_loss_leaves_no_ack_set_or_is_one(
     broken = promise_broken(Loss.parse(survive), quorum, places)
 
     assert (broken is None) == is_kept(survive, quorum, places)
+
+
+@given(
+    st.integers(3, 9),
+    st.lists(st.sampled_from("abcde"), min_size=9, max_size=9),
+    st.sampled_from(["1 region", "1 region and 1 node", "2 regions"]),
+)
+def test_a_policy_that_keeps_a_promise_is_strict_just_where_it_is_kept(
+    size: int, regions: list[str], survive: str
+) -> None:
+    """For majorities and an m of one more than may go, as all promises have."""
+    min_regions = Loss.parse(survive).domains + 1
+    quorum = QuorumConfig(
+        ensemble_size=size,
+        write_quorum=size,
+        ack_quorum=max(size // 2 + 1, min_regions),
+        min_regions=min_regions,
+    )
+    places = [Location(region, "r") for region in regions[:size]]
+    nodes = [
+        Member(node=f"n{slot}", location=place, state=NodeState.WRITABLE)
+        for slot, place in enumerate(places)
+    ]
+    members = Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), nodes)
+    policy = policy_keeping(policy_of(REGION_AWARE_TERMS, quorum), survive)
+
+    found = policy.adherence(members, [one.node for one in nodes], size, quorum.ack_quorum)
+
+    assert (found is Adherence.STRICT) == is_kept(survive, quorum, places)
 
 
 def placed_for(plan: SurvivalPlan, nodes: Sequence[Candidate], seed: int) -> Placement:

@@ -14,12 +14,14 @@ from geolog.client.placement.placement_repair import PlacementRepairer
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.member_answers import MemberAnswers
+from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import list_known_nodes
 from geolog.metadata.placement_switches import change_switches
 from geolog.metadata.replaced_nodes import mark_replaced
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.placement_plan import RepairAims
+from sim.in_process import open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of
 
 SEGMENT_BYTES = 64 * 1024
@@ -114,6 +116,37 @@ async def test_what_was_written_without_a_region_comes_back_to_three(
         assert await is_fully_copied(world)
         await world.cluster.kill_region("us-east")
         assert await values_of(world.log) == values
+
+
+async def test_what_no_longer_survives_what_was_promised_comes_back_to_it(
+    autojump_clock: MockClock,
+) -> None:
+    regions = {"us-east": 3, "eu-west": 3, "ap-northeast": 3, "sa-east": 3}
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster(regions) as cluster,
+        cluster.open_client("us-east", on_session=sessions.append) as log,
+    ):
+        world = World(cluster, log, sessions[0])
+        await log.create_stream(STREAM, survive="1 region and 1 node")
+        await cluster.kill_region("eu-west")
+        await trio.sleep(SESSION_GONE_S)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"one", b"two"])
+        await cluster.restart_region("eu-west")
+        await trio.sleep(SESSION_GONE_S)
+
+        before = await seen(world)
+        outcome = await repaired(world)
+        after = await seen(world)
+
+        assert {one.adherence for one in before + after} == {"strict"}
+        assert [one.keeps_promise for one in before] == [False]
+        assert all(one.is_repairable for one in before)
+        assert outcome.report.is_complete
+        assert [one.keeps_promise for one in after] == [True]
+        assert (await log.health(every_ledger=True)).placement.promises_broken == 0
+        assert await is_fully_copied(world)
 
 
 async def test_a_repair_that_is_cut_off_goes_on_where_it_stopped(
