@@ -130,9 +130,6 @@ class SegmentsBench:
         kept_bytes = int(0.3 * self.segments_count) * SEGMENT_BYTES
         by_size = self._retention(RetentionPolicy(retention_bytes=kept_bytes))
         await self._measured("retention of a tenth by size", partial(self._retain, by_size))
-        await self._measured(
-            "open a reader at earliest then", partial(self._read_one, EARLIEST)
-        )
 
     async def _truncate(self) -> None:
         middle = self.places[1].sequence.sequence
