@@ -22,6 +22,7 @@ _DONE_TO_STREAMS = {
     "flushed",
     "gap-at-start",
     "partitions-added",
+    "region-forbidden",
     "retention-trimmed",
     "sealed",
     "truncated",

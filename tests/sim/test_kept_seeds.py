@@ -5,9 +5,11 @@ import pytest
 
 from sim.world.base_options import BASE
 from sim.world.options import Hazards, Shape
+from sim.world.placement_knobs import PlacementKnobs
 from sim.world.run import run_seed
 from sim.world.stream_knobs import StreamKnobs
 from topology.quorum import QuorumConfig
+from topology.stream_policy import PolicyKind
 
 KEPT = {
     "an owner that was deposed while it took over took what others trimmed for damage": (
@@ -125,6 +127,39 @@ KEPT = {
                 seal_after_s_max=20.0,
                 has_transactions=True,
                 placed_share=0.6,
+            ),
+        ),
+    ),
+    "the end of a stream that was deleted was sought in a segment of the one made after it": (
+        33,
+        attrs.evolve(
+            BASE,
+            shape=Shape(
+                nodes_by_region=(("us-east", 2), ("eu-west", 2), ("ap-northeast", 1)),
+                quorum=QuorumConfig(ensemble_size=5, write_quorum=5, ack_quorum=2),
+                writers_count=2,
+                readers_count=2,
+            ),
+            knobs=attrs.evolve(BASE.knobs, value_bytes_max=1000, rest_s_max=20.0),
+            links=attrs.evolve(
+                BASE.links, latency_s_across=0.001, jitter=1.0, stall_chance=0.02, sync_s=0.02
+            ),
+            hazards=Hazards(
+                chaos_s=10.0, duration_s_max=1.0, strikes_per_s=(("isolate-region", 0.5),)
+            ),
+            stream=StreamKnobs(
+                partitions=2,
+                retention_every_s=5.0,
+                answers="received",
+                keyed_share=1.0,
+                has_transactions=True,
+                placed_share=0.3,
+                reader_rest_s_max=0.1,
+                writer_retention_s=2.0,
+                deletion_rest_s_max=2.0,
+            ),
+            placement=PlacementKnobs(
+                policy=PolicyKind.ZONE_AWARE, repair_rest_s_max=0.5, repair_s_max=20.0
             ),
         ),
     ),

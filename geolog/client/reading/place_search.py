@@ -50,6 +50,7 @@ class PlaceSearch:
             except NoSuchLedgerError:
                 await self._scan.refresh()
                 if await self._scan.next_segment(1) == first:
+                    await self._scan.check_stream()
                     raise
 
     async def _located(self, start: Bound, end: PartitionEnd | None) -> Begin:

@@ -99,8 +99,9 @@ class TailFinder:
             return None
 
     async def _is_last(self, name: PartitionName, segment: SegmentRecord) -> bool:
+        # By its number alone it might be a segment of a stream that was made again.
         listed = await self._partitions.last_segment(name)
-        return listed is not None and listed.record.segment == segment.segment
+        return listed is not None and listed.record.ledger == segment.ledger
 
     async def _end_of_open(
         self, name: PartitionName, segment: SegmentRecord
