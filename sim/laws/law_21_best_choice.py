@@ -20,7 +20,7 @@ from topology.stream_policy import adherence_at
 from topology.window_rule import Adherence, rank_of
 
 CHANGE_JUDGED = "change-judged"
-"""Happens when the members that took the places of others are held to this law."""
+"""Happens when members took the places of others, and STRICT was to be had for certain."""
 
 Ring = list[tuple[str, Location]]
 """Nodes and where they stand, in the order of their slots."""
@@ -69,7 +69,7 @@ class BestChoice:
             if steady is None:
                 continue
             for choice in choices(before, record):
-                if choice.base is not None:
+                if is_held_change(choice, steady):
                     now.history.happened.add(CHANGE_JUDGED)
                 yield from breaches_of(choice, steady)
 
@@ -90,6 +90,16 @@ def choices(before: LedgerRecord | None, record: LedgerRecord) -> Iterator[Choic
         if base != fragment and not is_final:
             yield Choice(record, fragment, base or previous)
         previous = fragment
+
+
+def is_held_change(choice: Choice, steady: Steady) -> bool:
+    """Whether members were replaced, and anything but a STRICT ensemble would be a breach.
+
+    A change that only marks members as missing replaces none.
+    """
+    if choice.base is None or not choice.chosen:
+        return False
+    return _better_ring(choice, steady, Adherence.SOFT) is not None
 
 
 def breaches_of(choice: Choice, steady: Steady) -> Iterator[str]:

@@ -16,7 +16,7 @@ from sim.world.seams import CLUSTER
 SOMETIMES = {
     "ledger-recovered": "a ledger is closed by another than its writer",
     "ensemble-changed": "a ledger has more than one fragment",
-    "change-judged": "members that replace others are held to the best choice that there was",
+    "change-judged": "members replace others, and a worse choice would have been told",
     "node-in-doubt": "damage took records of a node",
     "entry-corrupt": "a node knows that an entry is damaged",
     "node-read-only": "a node's disk is nearly full",

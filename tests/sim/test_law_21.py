@@ -5,7 +5,7 @@ import pytest
 
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
-from sim.laws.law_21_best_choice import breaches_of, choices
+from sim.laws.law_21_best_choice import breaches_of, choices, is_held_change
 from sim.laws.steady_nodes import Steady
 from topology.location import Location
 from topology.quorum import QuorumConfig
@@ -69,6 +69,27 @@ def test_an_ensemble_is_as_good_as_the_nodes_allowed(
 ) -> None:
     known = ledger(*before) if before else None
     assert len(told(known, ledger(*after), steady(nodes))) == broken_count
+
+
+@pytest.mark.parametrize(
+    ("after", "nodes", "held_count"),
+    [
+        (["a1 b1 c1", "a1 b1 c2"], "a1 b1 b2 c2", 1),
+        (["a1 b1 c1", "a1 b1 b2"], "a1 b1 b2 c2", 1),
+        # No STRICT one was to be had for certain; nobody was replaced.
+        (["a1 b1 c1", "a1 b1 b2"], "a1 b1 b2 c1", 0),
+        (["a1 b1 c1", "a1 b1 c1"], "a1 b1 b2 c2", 0),
+    ],
+)
+def test_a_change_counts_as_judged_only_if_it_could_have_been_a_breach(
+    after: list[str], nodes: str, held_count: int
+) -> None:
+    found = list(choices(ledger("a1 b1 c1"), ledger(*after)))
+
+    assert sum(is_held_change(one, steady(nodes)) for one in found) == held_count
+    assert not any(
+        is_held_change(one, steady(nodes)) for one in choices(None, ledger("a1 b1 c1"))
+    )
 
 
 def test_what_is_closed_is_changed_by_repairs_alone() -> None:
