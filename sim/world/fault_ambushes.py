@@ -251,7 +251,7 @@ def _strike_members(
     words: list[str] = []
     members = [member.node_id for member in record.fragments[-1].ensemble]
     if rng.random() < _CUT_CHANCE:
-        away = rng.sample(members, rng.randint(1, len(members) - 1))
+        away = rng.sample(members, rng.randint(1, max(1, len(members) - 1)))
         struck.enter_context(cut_off(world, process, away))
         return [f"cut off: {', '.join(away)}"]
     for host in members:
