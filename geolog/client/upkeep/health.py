@@ -18,6 +18,7 @@ from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.policy import PlacementRequest
 from topology.promise import promise_broken
 from topology.quorum import QuorumConfig
+from topology.ring_search import PlacementUndecidedError
 from topology.stream_policy import (
     DEFAULT_LOCATION,
     REGION_AWARE_TERMS,
@@ -138,10 +139,9 @@ class _Rooms:
         return self._known[key]
 
     def is_undecided(self, stream: StreamState) -> bool:
-        """Whether it is open if a new ledger could be placed better than was found."""
-        return self.has_room(stream) and (
-            (stream.placement, stream.quorum, frozenset[str]()) in self._undecided
-        )
+        """Whether it is open if a new ledger could be placed better than was found, if any."""
+        self.has_room(stream)
+        return (stream.placement, stream.quorum, frozenset[str]()) in self._undecided
 
     def _members_without(self, lost: frozenset[str]) -> Membership:
         return Membership.of(
@@ -168,8 +168,11 @@ class _Rooms:
         policy = policy_of(stream.placement, quorum, self._place)
         try:
             placed = policy.new_ensemble(members, request, random.Random(0))
+        except PlacementUndecidedError:
+            self._undecided.add((stream.placement, quorum, lost))
+            return False  # Not proven: a person should look.
         except (NotEnoughNodesError, InvalidArgumentError):
-            return False  # Or not proven: a person should look.
+            return False
         if placed.is_undecided:
             self._undecided.add((stream.placement, quorum, lost))
         return True
@@ -178,7 +181,10 @@ class _Rooms:
 def _complaints(stream: StreamState, live: Sequence[NodeRecord], rooms: _Rooms) -> list[str]:
     found = []
     if not rooms.has_room(stream):
-        found.append(f"stream {stream.name}: no new ledger can be placed ({stream.quorum})")
+        what = "no new ledger can be placed"
+        if rooms.is_undecided(stream):
+            what = "whether a new ledger can be placed is undecided: the search was cut off"
+        found.append(f"stream {stream.name}: {what} ({stream.quorum})")
     ledger = stream.last_ledger
     if ledger is not None and ledger.state is not LedgerState.CLOSED:
         fragment = ledger.fragments[-1]

@@ -15,7 +15,7 @@ from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Me
 from geolog.transport.seam import Address
 from topology.location import Location
 from topology.placement import arrange_regions
-from topology.quorum import QuorumConfig
+from topology.quorum import Durability, QuorumConfig
 
 THREE = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
 
@@ -139,6 +139,21 @@ def test_that_a_better_ledger_is_undecided_is_told() -> None:
     report = judged(nodes, nodes, StreamState("s/t", quorum, open_ledger(ring, quorum)))
 
     assert "is undecided: the search for it was cut off" in "".join(report.reasons)
+
+
+def test_that_a_new_ledger_is_undecided_is_told() -> None:
+    nodes = nodes_of("a" * 24 + "b" * 8 + "c" * 5 + "d" * 2)
+    quorum = QuorumConfig(
+        ensemble_size=23,
+        write_quorum=7,
+        ack_quorum=6,
+        min_regions=3,
+        durability=Durability.COUNT,
+    )
+
+    report = judged(nodes, nodes, StreamState("s/t", quorum, None))
+
+    assert "whether a new ledger can be placed is undecided" in "".join(report.reasons)
 
 
 def test_a_node_that_is_full_is_told_and_takes_no_new_ledger() -> None:
