@@ -26,7 +26,9 @@ from geolog.protocol.ledger_state import Fragment
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError, NotEnoughNodesError
 from topology.policy import Placement, PlacementRequest
+from topology.promise import policy_keeping, promise_broken
 from topology.stream_policy import policy_of
+from topology.survive import Loss
 from topology.switches import PlacementSwitches
 from topology.window_rule import Adherence
 
@@ -53,6 +55,8 @@ class LedgerSource:
         self._name = name
         self._quorum = stream.quorum
         self._terms = stream.placement
+        self._survive = stream.survive
+        self._loss = Loss.parse(stream.survive) if stream.survive else None
         self._ledgers = ledgers
         self._pool = pool
         self._region = region
@@ -149,11 +153,17 @@ class LedgerSource:
                     raise
 
     async def prepare_better(
-        self, listener: LedgerListener, *, than: Fragment, avoid: Collection[InstanceId]
+        self,
+        listener: LedgerListener,
+        *,
+        than: Fragment,
+        adherence: Adherence,
+        avoid: Collection[InstanceId],
     ) -> PreparedLedger | None:
         """Make the next ledger if one fits that is placed better, with all members up.
 
-        That is one that adheres strictly, or one of no forbidden region instead of one with
+        That is one that adheres strictly, or keeps what the stream was promised to survive, and
+        `than`, which adheres so, does not; or one of no forbidden region instead of one with
         such. None when there is none without the members in `avoid` and those out of reach.
         """
         seen = await self._pool.nodes.look(self._region)
@@ -161,7 +171,9 @@ class LedgerSource:
             placement = self._place(seen, {*avoid, *self._pool.unreachable()})
         except NotEnoughNodesError:
             return None
-        if placement.adherence is not Adherence.STRICT and not self.is_forbidden(than):
+        found = Fragment(EntryId(0), tuple(seen.member(node) for node in placement.nodes))
+        is_better = self._rank(found, placement.adherence) > self._rank(than, adherence)
+        if not is_better and not self.is_forbidden(than):
             return None
         prepared = await self._prepare_at(placement, seen, listener)
         if prepared.writer.instances_missing():
@@ -173,6 +185,22 @@ class LedgerSource:
         """Whether a member of the ensemble stands in a region where nothing new is placed."""
         forbidden = self._pool.nodes.switches.forbidden_regions
         return any(member.location.region in forbidden for member in fragment.ensemble)
+
+    def keeps_promise(self, fragment: Fragment) -> bool:
+        """Whether an ensemble survives as many regions as the stream was promised to.
+
+        A policy's STRICT speaks of the loss of one. What was chosen while a region was away may
+        be strict, and yet not survive another region and a node.
+        """
+        if self._loss is None or self._loss.kind != "region":
+            return True
+        places = tuple(member.location for member in fragment.ensemble)
+        return promise_broken(self._loss, self._quorum, places) is None
+
+    def _rank(self, fragment: Fragment, adherence: Adherence) -> int:
+        if adherence is not Adherence.STRICT:
+            return 0
+        return 2 if self.keeps_promise(fragment) else 1
 
     @property
     def switches(self) -> PlacementSwitches:
@@ -246,6 +274,13 @@ class LedgerSource:
             now_s=seen.now_s,
         )
         policy = policy_of(self._terms, quorum, seen.place)
+        keeping = policy_keeping(policy, self._survive)
+        if keeping is not policy:
+            with suppress(NotEnoughNodesError):
+                placed = keeping.new_ensemble(seen.members, request, self._rng)
+                if placed.adherence is Adherence.STRICT:
+                    self.is_undecided = False
+                    return placed
         placed = policy.new_ensemble(seen.members, request, self._rng)
         self.is_undecided = placed.is_undecided
         return placed

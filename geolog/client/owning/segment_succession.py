@@ -274,10 +274,12 @@ class SegmentSuccession:
         return now_s >= self._better_not_before_s
 
     def _is_well_placed(self, segment: OpenSegment) -> bool:
-        """Whether it would survive another region, and lies where it may."""
+        """Whether it would survive what it must, and lies where it may."""
         ensemble = segment.keeper.ledger.record.fragments[-1]
-        return segment.keeper.adherence is Adherence.STRICT and not self._source.is_forbidden(
-            ensemble
+        return (
+            segment.keeper.adherence is Adherence.STRICT
+            and self._source.keeps_promise(ensemble)
+            and not self._source.is_forbidden(ensemble)
         )
 
     async def _prepare_better(self, segment: OpenSegment) -> None:
@@ -290,6 +292,7 @@ class SegmentSuccession:
             better = await self._source.prepare_better(
                 self._user,
                 than=segment.keeper.ledger.record.fragments[-1],
+                adherence=segment.keeper.adherence,
                 avoid=segment.writer.instances_missing(),
             )
         except GeologError as error:

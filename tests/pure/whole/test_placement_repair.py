@@ -149,6 +149,34 @@ async def test_what_no_longer_survives_what_was_promised_comes_back_to_it(
         assert await is_fully_copied(world)
 
 
+async def test_who_writes_on_leaves_what_does_not_survive_what_was_promised(
+    autojump_clock: MockClock,
+) -> None:
+    regions = {"us-east": 3, "eu-west": 3, "ap-northeast": 3, "sa-east": 3}
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster(regions) as cluster,
+        cluster.open_client("us-east", on_session=sessions.append) as log,
+    ):
+        world = World(cluster, log, sessions[0])
+        await log.create_stream(STREAM, survive="1 region and 1 node")
+        await cluster.kill_region("eu-west")
+        await trio.sleep(SESSION_GONE_S)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"one"])
+            (without,) = await seen(world)
+            await cluster.restart_region("eu-west")
+            await trio.sleep(60)
+            await append_each(writer, [b"two"])
+            *_, with_all = await seen(world)
+            await trio.sleep(600)
+            segments = await log.list_segments(STREAM)
+
+    assert (without.adherence, without.keeps_promise) == ("strict", False)
+    assert (with_all.adherence, with_all.keeps_promise) == ("strict", True)
+    assert len(segments) == 2
+
+
 async def test_a_repair_that_is_cut_off_goes_on_where_it_stopped(
     autojump_clock: MockClock,
 ) -> None:
