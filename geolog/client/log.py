@@ -220,6 +220,7 @@ class Log:
         )
         record = StreamRecord(
             name=stream,
+            life=self._catalog.new_life(now_us=self._now_us()),
             mode=StreamMode.GLOBAL,
             quorum=plan.quorum,
             placement=plan.placement,

@@ -137,9 +137,13 @@ class ClusterPaths:
         """The record of one stream."""
         return f"{self.streams}/{name.namespace}/{name.name}"
 
+    def stream_life(self, name: StreamName, life: str) -> str:
+        """What stands below a stream's record as long as it is of that very stream."""
+        return f"{self.stream(name)}/life-{life}"
+
     def partition(self, name: PartitionName) -> str:
-        """Parent of what belongs to one partition."""
-        return f"{self.stream(name.stream)}/partition-{name.number}"
+        """Parent of what belongs to one partition: of a stream made again it is another."""
+        return f"{self.stream(name.stream)}/partition-{name.number}-{name.life}"
 
     def owner(self, name: PartitionName) -> str:
         """The record of a partition's owner."""

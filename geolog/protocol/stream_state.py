@@ -70,6 +70,8 @@ class PartitionName:
 
     stream: StreamName
     number: int = 0
+    life: str = ""
+    """That of its stream: one that is made again under the name is another."""
 
     def __str__(self) -> str:
         return f"{self.stream}#{self.number}"
@@ -104,6 +106,8 @@ class StreamRecord:
     quorum: QuorumConfig
     segment_bytes: int
     created_us: int
+    life: str
+    """What no other stream has, not even one that is made again under its name; without '-'."""
     partitions: int = 1
     segment_age_s: float = SEGMENT_AGE_S
     retention_s: float | None = None
@@ -122,7 +126,9 @@ class StreamRecord:
 
     def partition_names(self) -> list[PartitionName]:
         """All its partitions."""
-        return [PartitionName(self.name, number) for number in range(self.partitions)]
+        return [
+            PartitionName(self.name, number, self.life) for number in range(self.partitions)
+        ]
 
     def partition(self, number: int) -> PartitionName:
         """One of them. InvalidArgumentError names those that there are."""
@@ -131,7 +137,7 @@ class StreamRecord:
                 f"{self.name} has no partition {number}: its partitions are"
                 f" {'0' if self.partitions == 1 else f'0 to {self.partitions - 1}'}"
             )
-        return PartitionName(self.name, number)
+        return PartitionName(self.name, number, self.life)
 
 
 @attrs.frozen(kw_only=True)

@@ -13,6 +13,7 @@ from geolog.protocol.stream_state import (
     PartitionName,
     SegmentRecord,
     StreamName,
+    StreamRecord,
     TrimRecord,
 )
 from regions.storage.store import Store
@@ -83,7 +84,7 @@ class StateLaw(Protocol):
         ...
 
 
-_Record = TypeVar("_Record", LedgerRecord, SegmentRecord, TrimRecord)
+_Record = TypeVar("_Record", LedgerRecord, SegmentRecord, StreamRecord, TrimRecord)
 
 
 @attrs.define(eq=False)
@@ -115,9 +116,13 @@ class Looking:
 
     def _partitions(self) -> list[PartitionName]:
         """Those that the stream has come to have."""
-        nodes, found = self.world.store.tree.nodes, [PartitionName(_STREAM)]
+        nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
+        if path not in nodes:
+            return []
+        life = self._open(path, nodes[path].data, StreamRecord).life
+        found = [PartitionName(_STREAM, 0, life)]
         while _PATHS.trim(found[-1]) in nodes:
-            found.append(PartitionName(_STREAM, len(found)))
+            found.append(PartitionName(_STREAM, len(found), life))
         return found[:-1]
 
     def _list_of(self, name: PartitionName) -> dict[int, SegmentRecord]:

@@ -5,7 +5,7 @@ import attrs
 from geolog.metadata.documents import open_document
 from geolog.metadata.memory import MemoryStore
 from geolog.metadata.paths import ClusterPaths
-from geolog.protocol.stream_state import PartitionName, StreamName, TrimRecord
+from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord, TrimRecord
 from sim.world.calls import STREAM
 from sim.world.seams import CLUSTER
 
@@ -20,10 +20,15 @@ class Truth:
     _store: MemoryStore
     _opened: dict[int, tuple[bytes, int]] = attrs.field(factory=dict, init=False)
     """By partition: a document, and what it says: it seldom changes."""
+    _life: str | None = attrs.field(default=None, init=False)
+    """The stream's: it is never made again."""
 
     def trim_of(self, partition: int) -> int:
         """Where a partition begins; 0 if there is none yet."""
-        path = _PATHS.trim(PartitionName(_STREAM, partition))
+        life = self._life_of_stream()
+        if life is None:
+            return 0
+        path = _PATHS.trim(PartitionName(_STREAM, partition, life))
         node = self._store.tree.nodes.get(path)
         if node is None:
             return 0
@@ -32,3 +37,11 @@ class Truth:
             record = open_document(node.data, TrimRecord, path=path)
             known = self._opened[partition] = node.data, record.first_sequence
         return known[1]
+
+    def _life_of_stream(self) -> str | None:
+        if self._life is None:
+            path = _PATHS.stream(_STREAM)
+            node = self._store.tree.nodes.get(path)
+            if node is not None:
+                self._life = open_document(node.data, StreamRecord, path=path).life
+        return self._life

@@ -251,6 +251,19 @@ EVERY_WATCH: list[Step] = [
 ]
 
 
+# A child that tells a node from one that is made again goes in one step with it.
+MADE_AGAIN: list[Step] = [
+    Do("one", [Create("/a"), Create("/a/b")]),
+    Do("one", [Check("/a/b", 0), Put("/a", b"x", 0)]),
+    Do("one", [Delete("/a/b"), Delete("/a")]),
+    Do("other", [Create("/a"), Create("/a/c")]),
+    Do("one", [Check("/a/b", 0), Put("/a", b"x", 0)]),
+    Do("one", [Delete("/a/b"), Delete("/a")]),
+    Look("one", "get", "/a", is_watched=False),
+]
+
+
+@example(MADE_AGAIN)
 @example(EVERY_WATCH)
 @given(st.lists(steps, min_size=20, max_size=40))
 def test_memory_and_zookeeper_agree(server: Address, history: list[Step]) -> None:

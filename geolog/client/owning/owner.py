@@ -84,7 +84,7 @@ async def open_partition_writers(
             while len(taken) < latest.partitions:
                 more = latest.partition_names()[len(taken) :]
                 taken += await all_of([partial(take, name) for name in more])
-                latest = await catalog.read(stream.name)  # As it is since they were taken.
+                latest = await catalog.read_same(stream)  # As it is since they were taken.
             return taken
 
         try:

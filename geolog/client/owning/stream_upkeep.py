@@ -12,7 +12,7 @@ from geolog.background import all_of
 from geolog.client.owning.partition_retention import PartitionRetention
 from geolog.client.owning.takeover import Succession
 from geolog.client.streams.partition_metadata import PartitionMetadata
-from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.client.streams.stream_catalog import StreamCatalog, check_life
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.retention import RetentionPolicy
@@ -52,7 +52,7 @@ class StreamUpkeep:
             more = record.partition_names()[sealed_count:]
             await all_of([partial(self._seal, one) for one in more], at_once_max=_AT_ONCE_MAX)
             sealed_count = record.partitions
-            record = await self.catalog.change(name, partial(_sealed_if, sealed_count))
+            record = await self.catalog.change(name, partial(_sealed_if_same, record))
             if record.is_sealed:
                 return record
 
@@ -88,7 +88,7 @@ class StreamUpkeep:
             [partial(self._delete, one) for one in record.partition_names()],
             at_once_max=_AT_ONCE_MAX,
         )
-        await self.catalog.delete(name)
+        await self.catalog.delete(record)
 
     async def _delete(self, name: PartitionName) -> None:
         try:
@@ -101,9 +101,10 @@ class StreamUpkeep:
         await self.catalog.delete_partition(name)
 
 
-def _sealed_if(partitions: int, found: StreamRecord) -> StreamRecord:
-    """The stream sealed, if these are all its partitions."""
-    return attrs.evolve(found, is_sealed=found.partitions == partitions)
+def _sealed_if_same(known: StreamRecord, found: StreamRecord) -> StreamRecord:
+    """The stream sealed, if those that were known are all its partitions."""
+    check_life(known, found)
+    return attrs.evolve(found, is_sealed=found.partitions == known.partitions)
 
 
 async def run_retention(

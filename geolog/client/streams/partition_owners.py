@@ -60,7 +60,7 @@ class PartitionOwners:
         path = self._paths.owner(name)
         stored = await self._metadata.find(path, changed=changed)
         if stored is None:
-            raise NoSuchStreamError(f"there is no stream {str(name.stream)!r}")
+            raise no_partition(name)
         return VersionedOwner(
             open_document(stored.data, OwnerRecord, path=path), stored.version
         )
@@ -85,9 +85,7 @@ class PartitionOwners:
             found = (await self.owner_latest(name)).record
         except NoSuchStreamError as error:
             return error
-        # By its epoch alone it might be the owner of a stream that was made again.
-        is_same = (found.epoch, found.owner) == (owner.epoch, owner.owner)
-        return None if is_same else no_owner(name, found)
+        return None if found.epoch == owner.epoch else no_owner(name, found)
 
     async def is_owner_alive(self, owner: OwnerRecord) -> bool:
         """Whether the session of that owner still lives, as far as metadata knows."""
@@ -197,6 +195,14 @@ class PartitionOwners:
             except (BadVersionError, NoNodeError):
                 continue  # It changed hands meanwhile, or is gone.
             return VersionedOwner(dismissed, version)
+
+
+def no_partition(name: PartitionName) -> NoSuchStreamError:
+    """What whoever knew the partition hears when it is gone."""
+    return NoSuchStreamError(
+        f"stream {str(name.stream)!r} was deleted; one of that name that was made since is"
+        " another: open it anew"
+    )
 
 
 def no_owner(name: PartitionName, found: OwnerRecord) -> GeologError:

@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 
 import attrs
 
+from geolog.client.streams.partition_owners import no_partition
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.find_all import find_all, list_all
@@ -22,7 +23,6 @@ from geolog.metadata.seam import (
 )
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
-from topology.errors import NoSuchStreamError
 
 _DELETED_AT_FIRST = 8
 """Segments that are looked at first: mostly few go, or none."""
@@ -136,7 +136,7 @@ class SegmentRecords:
         path = self._paths.trim(name)
         stored = await self._metadata.find(path)
         if stored is None:
-            raise NoSuchStreamError(f"there is no stream {str(name.stream)!r}")
+            raise no_partition(name)
         return open_document(stored.data, TrimRecord, path=path), stored.version
 
     async def move_trim(
@@ -150,8 +150,8 @@ class SegmentRecords:
             moved = TrimRecord(first_sequence=first_sequence, trimmed_us=now_us)
             try:
                 await self._metadata.put(self._paths.trim(name), seal_document(moved), version)
-            except BadVersionError:
-                continue
+            except (BadVersionError, NoNodeError):
+                continue  # Others moved it meanwhile, or it is gone.
             return moved
 
     async def drop_trimmed(self, name: PartitionName) -> int:

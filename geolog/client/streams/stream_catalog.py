@@ -9,6 +9,7 @@ from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
+    Check,
     Create,
     Delete,
     Metadata,
@@ -16,6 +17,7 @@ from geolog.metadata.seam import (
     NoNodeError,
     NotEmptyError,
     Operation,
+    Put,
 )
 from geolog.protocol.stream_state import (
     OwnerRecord,
@@ -40,6 +42,13 @@ class StreamCatalog:
     def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
         self._metadata = metadata
         self._paths = paths
+        self._lives_count = 0
+
+    def new_life(self, *, now_us: int) -> str:
+        """What no stream has had: sessions tell clients apart, and a count what one makes."""
+        self._lives_count += 1
+        session = self._metadata.session_id & (1 << 64) - 1
+        return f"{now_us:x}.{session:x}.{self._lives_count:x}"
 
     async def create(self, record: StreamRecord) -> None:
         """Make a stream with its partitions, all or nothing. StreamExistsError.
@@ -53,9 +62,9 @@ class StreamCatalog:
             await self._begin_create(record, record.partition_names())
             return
         await self._begin_create(attrs.evolve(record, is_incomplete=True), [])
-        await self._make_partitions(record.partition_names())
         try:
-            await self._metadata.put(self._paths.stream(record.name), seal_document(record), 0)
+            await self._make_partitions(record, record.partition_names())
+            await self._put(record, 0)
         except (BadVersionError, NoNodeError):
             raise NoSuchStreamError(
                 f"stream {str(record.name)!r} was deleted while it was made"
@@ -64,6 +73,7 @@ class StreamCatalog:
     async def _begin_create(self, record: StreamRecord, names: list[PartitionName]) -> None:
         name = record.name
         operations: list[Operation] = [Create(self._paths.stream(name), seal_document(record))]
+        operations.append(Create(self._paths.stream_life(name, record.life)))
         for partition in names:
             operations += self._makes(partition)
         try:
@@ -75,19 +85,34 @@ class StreamCatalog:
                 " no error (--if-not-exists)"
             ) from None
 
-    async def _make_partitions(self, names: list[PartitionName]) -> None:
+    async def _make_partitions(self, record: StreamRecord, names: list[PartitionName]) -> None:
         """Make those that are not there: whoever was interrupted may have made some.
 
-        As long as the stream's record does not count them nobody uses them.
+        As long as the stream's record does not count them nobody uses them. NoNodeError if
+        the stream is gone.
         """
+        is_same = self._is_same(record)
         for start in range(0, len(names), _MADE_AT_ONCE):
             some = names[start : start + _MADE_AT_ONCE]
             try:
-                await self._metadata.multi([one for name in some for one in self._makes(name)])
+                await self._metadata.multi(
+                    [is_same, *(one for name in some for one in self._makes(name))]
+                )
             except NodeExistsError:
                 for name in some:
                     with suppress(NodeExistsError):
-                        await self._metadata.multi(self._makes(name))
+                        await self._metadata.multi([is_same, *self._makes(name)])
+
+    async def _put(self, record: StreamRecord, version: int) -> None:
+        """Store settings by compare-and-set. BadVersionError, NoNodeError."""
+        path = self._paths.stream(record.name)
+        await self._metadata.multi(
+            [self._is_same(record), Put(path, seal_document(record), version)]
+        )
+
+    def _is_same(self, record: StreamRecord) -> Check:
+        """Fails what it is part of once the stream is another: versions begin anew with it."""
+        return Check(self._paths.stream_life(record.name, record.life), 0)
 
     def _makes(self, partition: PartitionName) -> list[Operation]:
         return [
@@ -109,10 +134,14 @@ class StreamCatalog:
 
     async def check_same(self, known: StreamRecord) -> None:
         """NoSuchStreamError unless this very stream is still there, not another of its name."""
-        if (await self.read_latest(known.name)).created_us != known.created_us:
-            raise NoSuchStreamError(
-                f"stream {str(known.name)!r} was deleted, and made again: open it anew"
-            )
+        await self._metadata.sync(self._paths.stream(known.name))
+        await self.read_same(known)
+
+    async def read_same(self, known: StreamRecord) -> StreamRecord:
+        """The settings of this very stream. NoSuchStreamError, also if another has its name."""
+        found = await self.read(known.name)
+        check_life(known, found)
+        return found
 
     async def _find(self, name: StreamName) -> tuple[StreamRecord, int]:
         path = self._paths.stream(name)
@@ -136,10 +165,9 @@ class StreamCatalog:
             found, version = await self._find(name)
             record = changed(_complete(found))
             try:
-                await self._make_partitions(record.partition_names()[found.partitions :])
-                await self._metadata.put(
-                    self._paths.stream(name), seal_document(record), version
-                )
+                new = record.partition_names()[found.partitions :]
+                await self._make_partitions(record, new)
+                await self._put(record, version)
             except (BadVersionError, NoNodeError):
                 continue  # Somebody changed it meanwhile, or deleted it.
             return record
@@ -155,9 +183,7 @@ class StreamCatalog:
             # Written also where it says so: who is making the stream must notice.
             record = attrs.evolve(found, is_incomplete=True)
             try:
-                await self._metadata.put(
-                    self._paths.stream(name), seal_document(record), version
-                )
+                await self._put(record, version)
             except (BadVersionError, NoNodeError):
                 continue
             return record
@@ -181,9 +207,22 @@ class StreamCatalog:
         """Delete a partition that was deposed, and whose segments are gone."""
         await self._delete_tree(self._paths.partition(name))
 
-    async def delete(self, name: StreamName) -> None:
-        """Delete a stream whose partitions are gone."""
-        await self._delete_tree(self._paths.stream(name))
+    async def delete(self, record: StreamRecord) -> None:
+        """Delete a stream whose partitions are gone, and nothing of one made since."""
+        path = self._paths.stream(record.name)
+        life = self._paths.stream_life(record.name, record.life)
+        while True:
+            for child in await self._children(path):
+                # Some may be left that the record does not count.
+                if child.startswith("partition-") and child.rpartition("-")[2] == record.life:
+                    await self._delete_tree(f"{path}/{child}")
+            try:
+                await self._metadata.multi([Delete(life), Delete(path)])
+            except NoNodeError:
+                return  # Another was at it as well.
+            except NotEmptyError:
+                continue
+            return
 
     async def _delete_tree(self, path: str) -> None:
         for child in await self._children(path):
@@ -194,6 +233,14 @@ class StreamCatalog:
             return
         except NotEmptyError:
             await self._delete_tree(path)
+
+
+def check_life(known: StreamRecord, found: StreamRecord) -> None:
+    """NoSuchStreamError unless what was found under the name is the stream that was known."""
+    if found.life != known.life:
+        raise NoSuchStreamError(
+            f"stream {str(known.name)!r} was deleted, and made again: open it anew"
+        )
 
 
 def _complete(found: StreamRecord) -> StreamRecord:

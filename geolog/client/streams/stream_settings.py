@@ -9,7 +9,7 @@ from topology.errors import ConflictError, InvalidArgumentError, SealedError
 
 SEGMENT_BYTES_MIN = 64 * 1024
 
-_MAY_DIFFER = {"created_us", "is_sealed", "is_incomplete", "survive"}
+_MAY_DIFFER = {"created_us", "life", "is_sealed", "is_incomplete", "survive"}
 
 
 _NAMES = {"placement": "policy"}

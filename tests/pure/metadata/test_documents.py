@@ -40,6 +40,7 @@ STREAM = StreamRecord(
     quorum=attrs.evolve(QUORUM, ack_quorum=3, durability=Durability.COUNT),
     segment_bytes=1 << 26,
     created_us=1_700_000_000_000_000,
+    life="1",
 )
 SEGMENT = SegmentRecord(
     segment=1,

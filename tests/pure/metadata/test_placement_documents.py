@@ -37,6 +37,7 @@ STREAM = StreamRecord(
     quorum=QUORUM,
     segment_bytes=1 << 20,
     created_us=0,
+    life="1",
     placement=TERMS,
     survive="1 rack",
 )

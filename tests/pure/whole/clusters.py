@@ -8,7 +8,9 @@ import attrs
 
 import geolog
 from geolog.client.log import LogConfig
+from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.metadata.memory import MemoryMetadata
+from geolog.protocol.stream_state import PartitionName, StreamName
 from sim.in_process import InProcessCluster, open_in_process_cluster
 
 REGIONS = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
@@ -64,6 +66,14 @@ async def open_world(
     ):
         await log.create_stream(STREAM, survive="1 region", segment_bytes=segment_bytes)
         yield World(cluster, log, sessions[0])
+
+
+async def partition_of(
+    log: geolog.Log, number: int = 0, *, stream: str = STREAM
+) -> PartitionName:
+    """A partition of the stream of that name that there is now."""
+    catalog = StreamCatalog(log.access.metadata, log.access.paths)
+    return (await catalog.read(StreamName.parse(stream))).partition(number)
 
 
 async def append_each(writer: geolog.Writer, values: Iterable[bytes]) -> list[geolog.Receipt]:

@@ -13,9 +13,8 @@ from geolog.client.log import LogConfig
 from geolog.client.reading.tail import TailFinder
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.protocol.ids import LedgerId
-from geolog.protocol.stream_state import PartitionName, StreamName
 from sim.in_process import InProcessCluster, open_in_process_cluster
-from tests.pure.whole.clusters import STREAM, append_each, numbered
+from tests.pure.whole.clusters import STREAM, append_each, numbered, partition_of
 
 
 class LateAnswer(LedgerMetadata):
@@ -90,7 +89,7 @@ async def test_the_end_is_not_taken_from_members_that_were_replaced_while_it_was
         found = []
 
         async def find() -> None:
-            found.append(await finder.end_of(PartitionName(StreamName.parse(STREAM))))
+            found.append(await finder.end_of(await partition_of(place.log)))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(find)

@@ -24,13 +24,20 @@ from geolog.protocol.stream_state import (
     StreamName,
     StreamRecord,
 )
-from tests.pure.whole.clusters import World, append_each, numbered, open_world, values_of
+from tests.pure.whole.clusters import (
+    World,
+    append_each,
+    numbered,
+    open_world,
+    partition_of,
+    values_of,
+)
 from topology.errors import FencedError, OutcomeUnknownError
 from topology.location import Location
 from topology.quorum import QuorumConfig
 
 STREAM = "shop/orders"
-NAME = PartitionName(StreamName.parse(STREAM))
+NAME = PartitionName(StreamName.parse(STREAM), life="1")
 QUORUM = QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1)
 
 
@@ -63,6 +70,7 @@ def stream_record() -> StreamRecord:
         quorum=QUORUM,
         segment_bytes=1 << 20,
         created_us=0,
+        life=NAME.life,
     )
 
 
@@ -181,7 +189,7 @@ async def test_an_owner_fenced_before_it_hears_of_its_activation_is_told_so(
         async with trio.open_nursery() as nursery:
             world.cluster.store.round_trip_s = lambda: 0.1
             nursery.start_soon(write)
-            first_segment = ClusterPaths("default").segment(NAME, 1)
+            first_segment = ClusterPaths("default").segment(await partition_of(world.log), 1)
             while world.cluster.store.tree.find(first_segment) is None:  # noqa: ASYNC110
                 await trio.sleep(0.01)
             sessions[0].cut_off(noticed_after_s=math.inf)
@@ -232,7 +240,7 @@ async def test_nobody_takes_over_what_is_being_deleted(autojump_clock: MockClock
         )
         async with world.log.open_writer(STREAM) as writer:
             await writer.append(b"one")
-        await partitions.depose(PartitionName(StreamName.parse(STREAM)))
+        await partitions.depose(await partition_of(world.log))
 
         with pytest.raises(geolog.NoSuchStreamError):
             async with world.log.open_writer(STREAM):

@@ -8,13 +8,13 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.protocol.stream_state import PartitionName, StreamName
 from tests.pure.whole.clusters import (
     STREAM,
     append_each,
     ended_by,
     numbered,
     open_world,
+    partition_of,
     values_of,
 )
 
@@ -172,7 +172,7 @@ async def test_partitions_that_come_while_a_stream_is_sealed_are_sealed_or_refus
         described = await world.log.describe_stream(STREAM)
         assert described.is_sealed
         for number in range(described.partitions):
-            name = PartitionName(StreamName.parse(STREAM), number)
+            name = await partition_of(world.log, number)
             with pytest.raises(geolog.SealedError):
                 await world.log.access.partitions.take_ownership(name, "anybody")
 
