@@ -230,20 +230,8 @@ class PartitionScan:
         return (await self._ledgers.read(segment.ledger, changed=changed)).record
 
     async def check_stream(self) -> None:
-        """NoSuchStreamError if the stream is gone or is being deleted, or is another now.
-
-        Deleted, and made again: what is listed under its name then is not what was read.
-        """
+        """NoSuchStreamError if the stream is gone or is being deleted, or is another now."""
         await self._check_life()
-
-    async def check_same_stream(self) -> None:
-        """The same, with patience."""
-        await self._insist(
-            self._check_life,
-            timeout_s=self.config.stall_timeout_s,
-            late=f"whether {self.name} is still the same stream could not be looked up",
-            why="metadata does not answer",
-        )
 
     async def moved(self, ledger: LedgerRecord) -> LedgerRecord | None:
         """The ledger as it is now, if its entries are elsewhere than was known; else None."""

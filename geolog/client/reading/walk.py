@@ -130,9 +130,6 @@ class PartitionWalk:
             self._close_stream()
             self._ledger_changed = trio.Event()
             read = await self._scan.ledger_of(segment, changed=self._ledger_changed)
-            if self._sequence is not None:
-                # The list that led here may be that of a stream that was made again.
-                await self._scan.check_same_stream()
             self._ledger = read.record
             self._readable = EntryId(self._entry - 1)
         has_successor = self._end is not None and segment.segment < self._end.segment
