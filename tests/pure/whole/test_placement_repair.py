@@ -118,22 +118,28 @@ async def test_what_was_written_without_a_region_comes_back_to_three(
         assert await values_of(world.log) == values
 
 
-async def test_what_no_longer_survives_what_was_promised_comes_back_to_it(
-    autojump_clock: MockClock,
-) -> None:
+@asynccontextmanager
+async def a_promised_world_without(region: str) -> AsyncIterator[World]:
+    """Four regions, one of them lost, and a stream that shall survive a region and a node."""
     regions = {"us-east": 3, "eu-west": 3, "ap-northeast": 3, "sa-east": 3}
     sessions: list[MemoryMetadata] = []
     async with (
         open_in_process_cluster(regions) as cluster,
         cluster.open_client("us-east", on_session=sessions.append) as log,
     ):
-        world = World(cluster, log, sessions[0])
         await log.create_stream(STREAM, survive="1 region and 1 node")
-        await cluster.kill_region("eu-west")
+        await cluster.kill_region(region)
         await trio.sleep(SESSION_GONE_S)
-        async with log.open_writer(STREAM) as writer:
+        yield World(cluster, log, sessions[0])
+
+
+async def test_what_no_longer_survives_what_was_promised_comes_back_to_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_promised_world_without("eu-west") as world:
+        async with world.log.open_writer(STREAM) as writer:
             await append_each(writer, [b"one", b"two"])
-        await cluster.restart_region("eu-west")
+        await world.cluster.restart_region("eu-west")
         await trio.sleep(SESSION_GONE_S)
 
         before = await seen(world)
@@ -145,32 +151,25 @@ async def test_what_no_longer_survives_what_was_promised_comes_back_to_it(
         assert all(one.is_repairable for one in before)
         assert outcome.report.is_complete
         assert [one.keeps_promise for one in after] == [True]
-        assert (await log.health(every_ledger=True)).placement.promises_broken == 0
+        assert (await world.log.health(every_ledger=True)).placement.promises_broken == 0
         assert await is_fully_copied(world)
 
 
 async def test_who_writes_on_leaves_what_does_not_survive_what_was_promised(
     autojump_clock: MockClock,
 ) -> None:
-    regions = {"us-east": 3, "eu-west": 3, "ap-northeast": 3, "sa-east": 3}
-    sessions: list[MemoryMetadata] = []
     async with (
-        open_in_process_cluster(regions) as cluster,
-        cluster.open_client("us-east", on_session=sessions.append) as log,
+        a_promised_world_without("eu-west") as world,
+        world.log.open_writer(STREAM) as writer,
     ):
-        world = World(cluster, log, sessions[0])
-        await log.create_stream(STREAM, survive="1 region and 1 node")
-        await cluster.kill_region("eu-west")
-        await trio.sleep(SESSION_GONE_S)
-        async with log.open_writer(STREAM) as writer:
-            await append_each(writer, [b"one"])
-            (without,) = await seen(world)
-            await cluster.restart_region("eu-west")
-            await trio.sleep(60)
-            await append_each(writer, [b"two"])
-            *_, with_all = await seen(world)
-            await trio.sleep(600)
-            segments = await log.list_segments(STREAM)
+        await append_each(writer, [b"one"])
+        (without,) = await seen(world)
+        await world.cluster.restart_region("eu-west")
+        await trio.sleep(60)
+        await append_each(writer, [b"two"])
+        *_, with_all = await seen(world)
+        await trio.sleep(600)
+        segments = await world.log.list_segments(STREAM)
 
     assert (without.adherence, without.keeps_promise) == ("strict", False)
     assert (with_all.adherence, with_all.keeps_promise) == ("strict", True)
