@@ -3,13 +3,14 @@
 As many slots as can be are given away, and among those choices one of the best adherence: a
 member that no node can stand in for keeps its slot. Domains that the ring has least of come
 first, those named first among equals, so that a choice that is good for one write set is mostly
-good for all. Else a bounded search, which turns back where a write set can no longer be STRICT,
-looks for such a ring; and of those that are tried first the best is taken where it finds none.
+good for all. Else bounded searches, which turn back where a write set can no longer adhere,
+look for a ring that is STRICT, then for one that is SOFT. What was cut off is not known, and
+that is said.
 """
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -18,8 +19,8 @@ from topology.window_rule import Adherence, Label, WindowRule
 RINGS_TRIED_MAX = 500
 """Rings of labels that are judged before the best so far is taken: about 0.1 s."""
 
-STRICT_STEPS_MAX = 2_000
-"""Slots filled in the search for a STRICT ring before it gives up: about 0.1 s."""
+SEARCH_STEPS_MAX = 2_000
+"""Slots filled in one search before it gives up: about 0.1 s."""
 
 
 @attrs.frozen
@@ -28,6 +29,17 @@ class Replacement:
 
     nodes: Mapping[int, str]
     adherence: Adherence
+    is_undecided: bool = False
+    """Whether more slots, or others better, can be given away is open: a search was cut off."""
+
+
+@attrs.frozen
+class SlotLabels:
+    """The label of each slot that is given away; none at all if not one of them can be."""
+
+    labels: Mapping[int, Label]
+    is_cut_off: bool
+    """Whether there is a better choice is open: the search for it was cut off."""
 
 
 def labels_for_slots(
@@ -37,8 +49,8 @@ def labels_for_slots(
     free: Mapping[Label, int],
     *,
     is_best_effort: bool,
-) -> dict[int, Label] | None:
-    """A label for each slot that is given away; None if not one of them can be.
+) -> SlotLabels:
+    """A label for each slot that is given away.
 
     `free` counts the nodes outside the ring; labels named first are served first. A ring that
     fails the rule is taken only as best effort, and only if there is no better one.
@@ -61,67 +73,92 @@ class _LabelSearch:
         self._slots = slots
         self._left = Counter(dict(free))
         self._order = [label for label, count in free.items() if count]
+        self._width = min(rule.width, len(ring))
         self._steps_left = 0
 
-    def best(self, is_best_effort: bool) -> dict[int, Label] | None:  # noqa: FBT001 - Handed on.
+    def best(self, is_best_effort: bool) -> SlotLabels:  # noqa: FBT001 - Handed on.
+        is_open = False
         for count in range(min(len(self._slots), self._left.total()), 0, -1):
-            found: dict[Adherence, dict[int, Label]] = {}
-            for labels in self._rings(count):
-                adherence = self._rule.judge(self._with(labels))
-                if adherence is Adherence.STRICT:
-                    return labels
-                found.setdefault(adherence, labels)
-            strict = self._strict(count) if found else None
-            if strict is not None:
-                return strict
-            if Adherence.SOFT in found:
-                return found[Adherence.SOFT]
-            if is_best_effort:
-                return found.get(Adherence.FAIL)
-        return None
+            found, is_all = self._tried(count)
+            for wanted in (Adherence.STRICT, Adherence.SOFT):
+                if wanted not in found and not is_all:
+                    searched = self._searched(count, wanted)
+                    is_open = is_open or not (searched or self._steps_left)
+                    if searched:
+                        found[wanted] = searched
+                if wanted in found:
+                    return SlotLabels(found[wanted], is_open)
+            if found and is_best_effort:
+                return SlotLabels(found[Adherence.FAIL], is_open)
+        return SlotLabels({}, is_open)
 
-    def _strict(self, count: int) -> dict[int, Label] | None:
-        """Labels for so many slots that make the ring STRICT; None if none was found."""
-        self._steps_left = STRICT_STEPS_MAX
+    def _tried(self, count: int) -> tuple[dict[Adherence, dict[int, Label]], bool]:
+        """The first ring of each adherence, up to a STRICT one; whether all were tried."""
+        found: dict[Adherence, dict[int, Label]] = {}
+        for tried_count, labels in enumerate(self._rings(count)):
+            if tried_count == RINGS_TRIED_MAX:
+                return found, False
+            adherence = self._rule.judge(self._with(labels))
+            found.setdefault(adherence, labels)
+            if adherence is Adherence.STRICT:
+                break
+        return found, True
+
+    def _searched(self, count: int, wanted: Adherence) -> dict[int, Label]:
+        """Labels for so many slots with which the ring adheres so; none if it found none.
+
+        No steps are left then if it was cut off.
+        """
+        self._steps_left = SEARCH_STEPS_MAX
         for slots in itertools.combinations(self._slots, count):
             ring = [None if at in slots else label for at, label in enumerate(self._ring)]
-            found = self._fill_strictly(slots, {}, ring)
-            if found is not None:
-                return found
-        return None
+            if self._may_adhere(ring, range(len(ring)), frozenset(slots), wanted):
+                found = self._filled(slots, {}, ring, wanted)
+                if found:
+                    return found
+            self._steps_left = max(0, self._steps_left - 1)
+            if not self._steps_left:
+                break
+        return {}
 
-    def _fill_strictly(
-        self, slots: Sequence[int], found: dict[int, Label], ring: list[Label | None]
-    ) -> dict[int, Label] | None:
+    def _filled(
+        self,
+        slots: Sequence[int],
+        found: dict[int, Label],
+        ring: list[Label | None],
+        wanted: Adherence,
+    ) -> dict[int, Label]:
         if len(found) == len(slots):
-            is_strict = self._rule.judge(ring) is Adherence.STRICT
-            return dict(found) if is_strict else None
+            return dict(found)
         slot, open_slots = slots[len(found)], frozenset(slots[len(found) + 1 :])
+        firsts = range(slot - self._width + 1, slot + 1)
         taken = Counter(found.values())
         for label in self._order:
             if taken[label] == self._left[label] or self._steps_left == 0:
                 continue
             self._steps_left -= 1
             found[slot] = ring[slot] = label
-            if self._may_be_strict(ring, slot, open_slots):
-                filled = self._fill_strictly(slots, found, ring)
-                if filled is not None:
+            if self._may_adhere(ring, firsts, open_slots, wanted):
+                filled = self._filled(slots, found, ring, wanted)
+                if filled:
                     return filled
             del found[slot]
             ring[slot] = None
-        return None
+        return {}
 
-    def _may_be_strict(
-        self, ring: Sequence[Label | None], slot: int, open_slots: frozenset[int]
+    def _may_adhere(
+        self,
+        ring: Sequence[Label | None],
+        firsts: Iterable[int],
+        open_slots: frozenset[int],
+        wanted: Adherence,
     ) -> bool:
-        """Whether the write sets that a slot is in can be STRICT once all is filled."""
-        places = [(label, at in open_slots) for at, label in enumerate(ring)]
-        width = min(self._rule.width, len(ring))
-        for first in range(slot - width + 1, slot + 1):
-            window = [places[(first + turn) % len(ring)] for turn in range(width)]
-            missing = sum(is_open for _, is_open in window)
-            labels = [label for label, _ in window]
-            if not self._rule.may_hold(labels, missing, Adherence.STRICT):
+        """Whether the write sets with these first slots can adhere once all is filled."""
+        size = len(ring)
+        for first in firsts:
+            window = [(first + turn) % size for turn in range(self._width)]
+            missing = sum(slot in open_slots for slot in window)
+            if not self._rule.may_hold([ring[slot] for slot in window], missing, wanted):
                 return False
         return True
 
@@ -129,7 +166,6 @@ class _LabelSearch:
         return [labels.get(slot, label) for slot, label in enumerate(self._ring)]
 
     def _rings(self, count: int) -> Iterator[dict[int, Label]]:
-        tried_count = 0
         for slots in itertools.combinations(self._slots, count):
             kept = [
                 label
@@ -139,11 +175,7 @@ class _LabelSearch:
             shares: Counter[Label] = Counter()
             for label in kept:
                 shares.update({label, label[:1]})
-            for found in self._fill(slots, {}, shares, Counter(self._left)):
-                yield found
-                tried_count += 1
-                if tried_count == RINGS_TRIED_MAX:
-                    return
+            yield from self._fill(slots, {}, shares, Counter(self._left))
 
     def _fill(
         self,

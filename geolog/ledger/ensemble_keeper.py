@@ -61,6 +61,8 @@ class EnsembleKeeper:
         self.changes_count = 0
         self.adherence = _adherence(ledger.record)
         """How well the ensemble of the moment is placed, its lost members included."""
+        self.is_undecided = False
+        """Whether the last change could have been a better one is open."""
         self._writer = writer
         self._ledgers = ledgers
         self._finder = finder
@@ -98,6 +100,7 @@ class EnsembleKeeper:
             if self._writer.is_over or not self._is_still(replace):
                 return False
             self._begin(found)
+            self.is_undecided = found.is_undecided
         await self._store()
         await self._writer.wait_members(patience_s=self._patience_s)
         return True

@@ -33,6 +33,8 @@ class ReplacementFound:
 
     members: dict[int, Member]
     connections: dict[InstanceId, NodeConnection]
+    is_undecided: bool = False
+    """Whether there are better ones is open: the search for them was cut off."""
 
     def fragment_of(self, record: LedgerRecord, *, first: EntryId) -> Fragment:
         """The last fragment of a ledger with these members in it, from entry `first` on."""
@@ -85,17 +87,17 @@ class ReplacementFinder:
         """
         failed: set[InstanceId] = set()
         while True:
-            members = await self._choose(record, slots, failed)
+            members, is_undecided = await self._choose(record, slots, failed)
             found = await self._made_known(record, members, is_recovery=is_recovery)
             now_failed = {member.instance for member in members.values()} - set(found)
             if not now_failed:
-                return ReplacementFound(members, found)
+                return ReplacementFound(members, found, is_undecided)
             self.avoid(sorted(now_failed))
             failed |= now_failed
 
     async def _choose(
         self, record: LedgerRecord, slots: Collection[int], failed: set[InstanceId]
-    ) -> dict[int, Member]:
+    ) -> tuple[dict[int, Member], bool]:
         seen = await self._pool.nodes.look(self._region)
         avoided = self.avoided()
         try:
@@ -104,7 +106,8 @@ class ReplacementFinder:
             if not avoided - failed:
                 raise
             found = self._replace(record, slots, seen, failed)
-        return {slot: seen.member(node) for slot, node in sorted(found.nodes.items())}
+        members = {slot: seen.member(node) for slot, node in sorted(found.nodes.items())}
+        return members, found.is_undecided
 
     def _replace(
         self,

@@ -15,7 +15,7 @@ from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.location import Location
 from topology.membership import Membership, NodeState
 from topology.policy import Placement, PlacementRequest, ReplacedNode
-from topology.replacement import Replacement, labels_for_slots
+from topology.replacement import SEARCH_STEPS_MAX, Replacement, labels_for_slots
 from topology.ring_repair import repair_ring
 from topology.ring_search import PlacementUndecidedError
 from topology.tree import Tree, TreeNode, Weighting
@@ -165,21 +165,29 @@ class RingPolicy:
         ring = [self._placed(members, node) for node in ensemble]
         rule = self._rule(request.write_quorum, request.ack_quorum)
         census = "none"
+        is_undecided = False
         for tree in self.free(members, request, ensemble):
             census = ", ".join(f"{name}: {count}" for name, count in tree.counts.items())
             piles = self._piles(members, tree, rng)
-            labels = labels_for_slots(
+            found = labels_for_slots(
                 rule,
                 ring,
                 list(slots),
                 {label: len(pile) for label, pile in piles.items()},
                 is_best_effort=not self._is_enforced(),
             )
-            if labels is not None:
-                after = [labels.get(slot, label) for slot, label in enumerate(ring)]
-                kept = [node for slot, node in enumerate(ensemble) if slot not in labels]
+            is_undecided = is_undecided or found.is_cut_off
+            if found.labels:
+                after = [found.labels.get(slot, label) for slot, label in enumerate(ring)]
+                kept = [node for slot, node in enumerate(ensemble) if slot not in found.labels]
                 racks = Counter(members.location_of(node) for node in kept)
-                return Replacement(_take(labels, piles, racks), rule.judge(after))
+                taken = _take(found.labels, piles, racks)
+                return Replacement(taken, rule.judge(after), is_undecided)
+        if is_undecided:
+            raise PlacementUndecidedError(
+                f"nobody was found within {SEARCH_STEPS_MAX} steps to take places in an"
+                f" ensemble of {len(ensemble)}, though there may be somebody; free are {census}"
+            )
         regions = " ".join(members.location_of(node).region for node in ensemble)
         raise NotEnoughNodesError(
             "no node that is up and allowed can take a place in an ensemble (E"

@@ -204,7 +204,7 @@ class SegmentSuccession:
         self._notice.see(
             segment.keeper.ledger.record.ledger,
             segment.keeper.adherence,
-            is_undecided=self._source.is_undecided,
+            is_undecided=segment.keeper.is_undecided or self._source.is_undecided,
         )
 
     def _is_usable(self, prepared: PreparedLedger) -> bool:

@@ -17,6 +17,7 @@ from topology.placement import Adherence, Candidate
 from topology.policy import PlacementRequest
 from topology.quorum import QuorumConfig
 from topology.replacement import Replacement
+from topology.ring_search import PlacementUndecidedError
 from topology.stream_policy import (
     DEFAULT_LOCATION,
     PlacementPlace,
@@ -229,3 +230,28 @@ def test_what_a_rack_aware_policy_cannot_keep_is_placed_all_the_same_and_that_is
     )
 
     assert found == Replacement({1: "n0"}, Adherence.FAIL)
+
+
+def test_that_a_better_choice_was_looked_for_and_cut_off_is_said() -> None:
+    found = replaced("9/6/4 m4", "bacddceba", "01234678", "a4 b2 c2 d1 e3")
+
+    assert found.adherence is Adherence.SOFT
+    assert found.is_undecided
+
+
+def test_a_search_for_anybody_that_is_cut_off_is_not_a_no() -> None:
+    with pytest.raises(PlacementUndecidedError, match="though there may be somebody"):
+        replaced("11/5/5 m4", "ccdddbccccb", "023456789", "a3 b3 c4 d3")
+
+
+def test_write_sets_that_nobody_can_mend_are_a_certain_no_however_many_choices_there_are() -> (
+    None
+):
+    with pytest.raises(NotEnoughNodesError, match="can take a place"):
+        replaced("8/3/3 m3", "bbadabad", "2457", "a2 b4 c1 d3 e4 f1")
+
+
+def test_of_many_lost_and_few_free_the_choice_comes_to_an_end() -> None:
+    found = replaced("10/3/2 m2", "aaabaababa", "012345678", "a3 b2")
+
+    assert len(found.nodes) == 5
