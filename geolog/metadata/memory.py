@@ -200,7 +200,10 @@ class MemoryMetadata:
         self.restore()
 
     def lag(self) -> None:
-        """Let reads show this moment's tree until `sync`, a write of its own or `catch_up`."""
+        """Let reads show this moment's tree until `sync`, a write of its own or `catch_up`.
+
+        A write that is refused is a write too.
+        """
         self.view.is_lagging = True
 
     def catch_up(self) -> None:
@@ -374,9 +377,13 @@ class MemoryMetadata:
             raise _NoAnswerError("the connection to the metadata store broke")
 
     def _carry_out(self, operations: list[Operation]) -> list[Answer]:
-        answers = self._store.write(operations, self.session_id)
-        # A server answers a write when it has seen it itself, with all that came before.
-        self.view.catch_up()
+        try:
+            answers = self._store.write(operations, self.session_id)
+        finally:
+            # A server answers a write when it has seen it itself, with all that came before; a
+            # refused one too, for a refusal takes its place in the order of writes. Who reads
+            # again what it was refused over sees it, and need not ask for ever.
+            self.view.catch_up()
         if self._answers_to_lose_count:
             self._answers_to_lose_count -= 1
             raise _NoAnswerError("the answer of the metadata store was lost")

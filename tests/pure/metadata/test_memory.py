@@ -349,6 +349,20 @@ async def test_a_lagging_session_sees_its_own_writes(autojump_clock: MockClock) 
         assert await laggard.children("/") == ["a", "b"]
 
 
+async def test_a_lagging_session_sees_what_its_write_was_refused_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, one, laggard):
+        await one.create("/a")
+        laggard.lag()
+        await one.put("/a", b"new", 0)
+
+        with pytest.raises(BadVersionError):
+            await laggard.put("/a", b"late", (await laggard.get("/a")).version)
+
+        assert await laggard.get("/a") == Stored(b"new", 1)
+
+
 async def test_a_cut_sets_the_watches_since_changes_may_be_missed(
     autojump_clock: MockClock,
 ) -> None:
