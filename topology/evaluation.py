@@ -1,8 +1,9 @@
 """Answering what-ifs about placement: one scenario in, one answer out; pure but for chance."""
 
+import difflib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -110,7 +111,7 @@ def _after_changes(scenario: Scenario) -> Membership:
             )
     members = members.relocated(places)
     leaving = args.texts("leave_and_rejoin")
-    _check_known(members, dict.fromkeys(leaving), "args.leave_and_rejoin")
+    _check_known(members, leaving, "args.leave_and_rejoin")
     writable = _in_state(members, NodeState.WRITABLE) | _in_state(members, NodeState.DRAINING)
     readonly = _in_state(members, NodeState.READONLY)
     for node in leaving:
@@ -128,10 +129,14 @@ def _in_state(members: Membership, state: NodeState) -> frozenset[str]:
     return frozenset(one.node for one in members.members.values() if one.state is state)
 
 
-def _check_known(members: Membership, nodes: Mapping[str, object], where: str) -> None:
+def _check_known(members: Membership, nodes: Iterable[str], where: str) -> None:
     for node in nodes:
         if node not in members.members:
-            raise InvalidArgumentError(f"{where} names {node!r}, which is not among the nodes")
+            near = difflib.get_close_matches(node, sorted(members.members), 1, 0.0)
+            raise InvalidArgumentError(
+                f"{where} names {node!r}, which is not among the nodes: "
+                + (f"the nearest is {near[0]!r}" if near else "there are none")
+            )
 
 
 # ---------------------------------------------------------------- where entries lie
@@ -187,19 +192,26 @@ def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Answer:
 
 
 def _replace_node(scenario: Scenario, rng: random.Random) -> Answer:
-    args = scenario.args
+    args, node = scenario.args, scenario.args.text("replace")
+    _check_known(scenario.members, [node], "args.replace")
     found = _asked(scenario).replace_node(
-        scenario.members, _request(args), args.texts("ensemble"), args.text("replace"), rng
+        scenario.members, _request(args), _known_ensemble(scenario), node, rng
     )
     return {"node": found.node, "adherence": found.adherence.value}
 
 
 def _repair_to_adhere(scenario: Scenario, rng: random.Random) -> Answer:
-    args = scenario.args
     found = _asked(scenario).repair(
-        scenario.members, _request(args), args.texts("ensemble"), rng
+        scenario.members, _request(scenario.args), _known_ensemble(scenario), rng
     )
     return {"ensemble": list[Json](found.nodes), "adherence": found.adherence.value}
+
+
+def _known_ensemble(scenario: Scenario) -> list[str]:
+    """An ensemble that is to be changed: where its members stand decides by whom."""
+    ensemble = scenario.args.texts("ensemble")
+    _check_known(scenario.members, ensemble, "args.ensemble")
+    return ensemble
 
 
 def _check_adherence(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001

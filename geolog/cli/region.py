@@ -6,7 +6,7 @@ from geolog.cli.arguments import confirm
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.output import show
 from geolog.cli.session import ask
-from geolog.client.placement.region_switches import RegionChange, RegionSwitches
+from geolog.client.placement.region_switches import RegionChange, RegionLoss, RegionSwitches
 
 _STREAMS_NAMED_MAX = 5
 
@@ -36,12 +36,9 @@ def forbid_placement(name: str) -> None:
     Writers follow without being started again, and open segments leave it. Asks first where
     streams could not get a new segment any more.
     """
-    lost = ask(lambda log: RegionSwitches(log.access).streams_lost_by(name))
-    if lost:
-        confirm(
-            f"Without {name} no new segment can be placed for {_named(lost)}: they go on in"
-            " those that are open, for as long as these can be written. Forbid it all the same?"
-        )
+    loss = ask(lambda log: RegionSwitches(log.access).loss_without(name))
+    if loss.without_place or loss.undecided:
+        confirm(_what_is_lost(name, loss))
     _show(ask(lambda log: RegionSwitches(log.access).forbid(name)))
 
 
@@ -50,6 +47,21 @@ def forbid_placement(name: str) -> None:
 def allow_placement(name: str) -> None:
     """Place in REGION again."""
     _show(ask(lambda log: RegionSwitches(log.access).allow(name)))
+
+
+def _what_is_lost(region: str, loss: RegionLoss) -> str:
+    facts = []
+    if loss.without_place:
+        facts.append(f"no new segment can be placed for {_named(loss.without_place)}")
+    if loss.undecided:
+        facts.append(
+            "it is undecided, since the search is cut off, whether one can be placed for"
+            f" {_named(loss.undecided)}"
+        )
+    return (
+        f"Without {region} {'; '.join(facts)}: they go on in those that are open, for as long"
+        " as these can be written. Forbid it all the same?"
+    )
 
 
 def _show(change: RegionChange) -> None:
@@ -65,6 +77,11 @@ def _show(change: RegionChange) -> None:
         tell(
             "warning: no new segment can be placed now for"
             f" {_named(change.streams_without_place)}"
+        )
+    if change.streams_undecided:
+        tell(
+            "warning: it is undecided, since the search was cut off, whether new segments can"
+            f" be placed now for {_named(change.streams_undecided)}"
         )
     if change.placement == "forbidden" and change.streams_less_safe:
         tell(

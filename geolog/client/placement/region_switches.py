@@ -6,30 +6,20 @@ where the other regions hold an ensemble.
 """
 
 import difflib
-import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import attrs
 
 from geolog.client.cluster_access import ClusterAccess
+from geolog.client.placement.new_ledgers import NewLedgers, judge_new_ledgers
 from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import change_switches, read_switches
-from geolog.protocol.stream_state import StreamRecord
-from topology.errors import GeologError, NoSuchStreamError, NotFoundError
-from topology.membership import Member, Membership, MembershipConfig, NodeState
-from topology.policy import PlacementRequest
+from topology.errors import NoSuchStreamError, NotFoundError
 from topology.quorum import QuorumConfig
-from topology.stream_policy import (
-    DEFAULT_LOCATION,
-    PlacementPlace,
-    PlacementTerms,
-    PolicyKind,
-    policy_of,
-)
+from topology.stream_policy import PlacementTerms
 from topology.switches import PlacementSwitches
-from topology.window_rule import Adherence
 
 
 @attrs.frozen(kw_only=True)
@@ -59,9 +49,21 @@ class RegionChange:
     is_changed: bool
     streams_without_place: list[str]
     """Streams for which no new ledger can be placed now, with the nodes that are up."""
+    streams_undecided: list[str]
+    """Streams of which it is open whether one can be placed: the search was cut off."""
     streams_less_safe: list[str]
     """Streams whose new ledgers do not adhere strictly to their policies now: mostly, nothing
     could be written to them without another region."""
+
+
+@attrs.frozen(kw_only=True)
+class RegionLoss:
+    """What forbidding a region would take from streams that it is not taken from yet."""
+
+    without_place: list[str]
+    """Streams for which no new ledger could be placed any more."""
+    undecided: list[str]
+    """Streams of which it would be open whether one could: the search is cut off."""
 
 
 class RegionSwitches:
@@ -89,17 +91,21 @@ class RegionSwitches:
             for region in sorted(names | switches.forbidden_regions)
         ]
 
-    async def streams_lost_by(self, region: str) -> list[str]:
-        """Streams for which a ledger can be placed now, and could not without the region.
+    async def loss_without(self, region: str) -> RegionLoss:
+        """Streams for which a ledger can be placed now, and perhaps not without the region.
 
         NotFoundError, with the nearest name, if there is no such region.
         """
         known = await self._known_regions()
         _check_known(region, known)
         switches = await self._switches()
-        lost = await self._streams(switches.forbidding(region, known), Adherence.FAIL)
-        before = set(await self._streams(switches, Adherence.FAIL))
-        return [name for name in lost if name not in before]
+        after = await self._streams(switches.forbidding(region, known))
+        before = await self._streams(switches)
+        lost = {*before[NewLedgers.UNDECIDED], *before[NewLedgers.WITHOUT_PLACE]}
+        return RegionLoss(
+            without_place=[one for one in after[NewLedgers.WITHOUT_PLACE] if one not in lost],
+            undecided=[one for one in after[NewLedgers.UNDECIDED] if one not in lost],
+        )
 
     async def forbid(self, region: str) -> RegionChange:
         """Place nothing new in this region. NotFoundError, with the nearest name."""
@@ -128,12 +134,14 @@ class RegionSwitches:
         self, region: str, before: PlacementSwitches, after: PlacementSwitches
     ) -> RegionChange:
         is_forbidden = region in after.forbidden_regions
+        streams = await self._streams(after)
         return RegionChange(
             region=region,
             placement="forbidden" if is_forbidden else "allowed",
             is_changed=is_forbidden is not (region in before.forbidden_regions),
-            streams_without_place=await self._streams(after, Adherence.FAIL),
-            streams_less_safe=await self._streams(after, Adherence.SOFT),
+            streams_without_place=streams[NewLedgers.WITHOUT_PLACE],
+            streams_undecided=streams[NewLedgers.UNDECIDED],
+            streams_less_safe=streams[NewLedgers.LESS_SAFE],
         )
 
     async def _switches(self) -> PlacementSwitches:
@@ -154,11 +162,11 @@ class RegionSwitches:
     async def _known_regions(self) -> frozenset[str]:
         return frozenset(one.location.region for one in await self._known())
 
-    async def _streams(self, switches: PlacementSwitches, wanted: Adherence) -> list[str]:
-        """Streams whose new ledgers would adhere so; FAIL where none can be placed."""
+    async def _streams(self, switches: PlacementSwitches) -> dict[NewLedgers, list[str]]:
+        """The streams that are written to, by what would become of their new ledgers."""
         live = await self._live()
-        judged: dict[tuple[PlacementTerms, QuorumConfig], Adherence] = {}
-        found = []
+        judged: dict[tuple[PlacementTerms, QuorumConfig], NewLedgers] = {}
+        found: dict[NewLedgers, list[str]] = {outcome: [] for outcome in NewLedgers}
         for name in await self._catalog.names():
             try:
                 stream = await self._catalog.read(name)
@@ -166,43 +174,12 @@ class RegionSwitches:
                 continue  # It is being made or deleted, or went since it was listed.
             shape = stream.placement, stream.quorum
             if shape not in judged:
-                judged[shape] = _adherence(stream, live, switches)
-            if judged[shape] is wanted and not stream.is_sealed:
-                found.append(str(name))
+                judged[shape] = judge_new_ledgers(
+                    stream.placement, stream.quorum, live, switches
+                )
+            if not stream.is_sealed:
+                found[judged[shape]].append(str(name))
         return found
-
-
-def _adherence(
-    stream: StreamRecord, live: Sequence[NodeRecord], switches: PlacementSwitches
-) -> Adherence:
-    """How well a new ledger adheres on the nodes that are up, wherever its writer stands.
-
-    FAIL if it cannot be placed; what is placed as well as can be, though it fails, is SOFT.
-    """
-    members = Membership.of(
-        MembershipConfig(default_location=DEFAULT_LOCATION),
-        [
-            Member(node=one.instance, location=one.location, state=NodeState.WRITABLE)
-            for one in live
-            if one.is_writable
-        ],
-    )
-    if stream.placement.policy is PolicyKind.LOCAL_NODE:
-        is_any = bool(members.writable.regions.keys() - switches.forbidden_regions)
-        return Adherence.STRICT if is_any else Adherence.FAIL
-    place = PlacementPlace(forbidden_regions=switches.forbidden_regions)
-    request = PlacementRequest(
-        ensemble_size=stream.quorum.ensemble_size,
-        write_quorum=stream.quorum.write_quorum,
-        ack_quorum=stream.quorum.ack_quorum,
-        exclude=place.excluded(members),
-    )
-    policy = policy_of(stream.placement, stream.quorum, place)
-    try:  # Which one it is does not matter.
-        found = policy.new_ensemble(members, request, random.Random(0)).adherence
-    except GeologError:
-        return Adherence.FAIL
-    return Adherence.STRICT if found is Adherence.STRICT else Adherence.SOFT
 
 
 def _described(
