@@ -28,11 +28,11 @@ from regions.storage.journal import Journal
 from regions.storage.outbox import Outbox
 from regions.storage.read_lane import ReadLane
 from regions.storage.replay import Replay
+from sim.forwarded_metadata import ForwardedMetadata
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.stream_bugs import STREAM_BUGS
-from sim.world.metadata import WorldMetadata
 from topology.errors import OutcomeUnknownError
 
 # A planted bug reaches into the private state of what it spoils.
@@ -216,7 +216,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "metadata-not-synced": PlantedBug(
         40,
         "the end of a stream is read from a metadata server that may be behind",
-        [(WorldMetadata, "sync", client_bugs.sync_nothing)],
+        [(ForwardedMetadata, "sync", client_bugs.sync_nothing)],
     ),
     "fence-before-sync": PlantedBug(
         51,

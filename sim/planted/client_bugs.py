@@ -17,7 +17,7 @@ from geolog.ledger.ledger_recovery import _Round
 from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.documents import seal_document
-from geolog.metadata.seam import Operation
+from geolog.metadata.seam import Metadata, Operation
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
@@ -28,7 +28,6 @@ from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EncodedEntry
-from sim.world.metadata import WorldMetadata
 from topology.errors import GeologError, NotEnoughNodesError
 from topology.placement import Adherence
 from topology.quorum import AckRule
@@ -158,7 +157,7 @@ def count_all_before(window: AddWindow, slot: int, entry: EntryId) -> list[Advan
     return window._release_acked_prefix()
 
 
-async def sync_nothing(_metadata: WorldMetadata, _path: str) -> None:
+async def sync_nothing(_metadata: Metadata, _path: str) -> None:
     """Read on from a metadata server that may be behind."""
     await trio.lowlevel.checkpoint()
 

@@ -1,8 +1,9 @@
 """A client far from the metadata store: what is asked takes its time, and is written down."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import attrs
 import trio
@@ -10,86 +11,33 @@ import trio
 from geolog.client.connect import open_log
 from geolog.client.log import Log
 from geolog.metadata.memory import MemoryMetadata
-from geolog.metadata.seam import Operation, SessionState, Stored
+from sim.forwarded_metadata import ForwardedMetadata
 from sim.in_process import InProcessCluster
+
+T = TypeVar("T")
 
 TRIP_S = 0.1
 """Much longer than what storage nodes take here: the clock counts the trips in a row."""
 
 
 @attrs.define(eq=False)
-class DistantMetadata:
+class DistantMetadata(ForwardedMetadata[MemoryMetadata]):
     """A session with the time that reads, and all else, take on the way."""
 
-    near: MemoryMetadata
     read_s: float
     asked: list[str] = attrs.field(factory=list)
     """What was asked, and when."""
 
-    @property
-    def session_state(self) -> SessionState:
-        return self.near.session_state
+    async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+        return await self._after(TRIP_S, request, send)
 
-    @property
-    def session_id(self) -> int:
-        return self.near.session_id
+    async def _forward_read(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+        return await self._after(self.read_s, request, send)
 
-    @property
-    def session_timeout_s(self) -> float:
-        return self.near.session_timeout_s
-
-    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
-        await self._travel(f"get {path}", self.read_s)
-        return await self.near.get(path, changed=changed)
-
-    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
-        await self._travel(f"find {path}", self.read_s)
-        return await self.near.find(path, changed=changed)
-
-    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
-        await self._travel(f"children {path}", self.read_s)
-        return await self.near.children(path, changed=changed)
-
-    async def multi(self, operations: list[Operation]) -> list[str | int | None]:
-        what = ", ".join(f"{type(one).__name__} {one.path}" for one in operations)
-        await self._travel(f"multi {what}", TRIP_S)
-        return await self.near.multi(operations)
-
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        is_ephemeral: bool = False,
-        is_sequential: bool = False,
-    ) -> str:
-        await self._travel(f"create {path}", TRIP_S)
-        return await self.near.create(
-            path, data, is_ephemeral=is_ephemeral, is_sequential=is_sequential
-        )
-
-    async def put(self, path: str, data: bytes, version: int) -> int:
-        await self._travel(f"put {path}", TRIP_S)
-        return await self.near.put(path, data, version)
-
-    async def delete(self, path: str, version: int | None = None) -> None:
-        await self._travel(f"delete {path}", TRIP_S)
-        await self.near.delete(path, version)
-
-    async def ensure_path(self, path: str) -> None:
-        await self._travel(f"ensure {path}", TRIP_S)
-        await self.near.ensure_path(path)
-
-    async def sync(self, path: str) -> None:
-        await self._travel(f"sync {path}", TRIP_S)
-        await self.near.sync(path)
-
-    async def wait_state_change(self, seen: SessionState) -> SessionState:
-        return await self.near.wait_state_change(seen)
-
-    async def _travel(self, what: str, trip_s: float) -> None:
-        self.asked.append(f"{trio.current_time():9.3f} {what}")
+    async def _after(self, trip_s: float, request: str, send: Callable[[], Awaitable[T]]) -> T:
+        self.asked.append(f"{trio.current_time():9.3f} {request}")
         await trio.sleep(trip_s)
+        return await send()
 
 
 @attrs.define(repr=False)

@@ -1,0 +1,128 @@
+"""Metadata that forwards each request to another, by one method that stands in between."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+import attrs
+import trio
+
+from geolog.metadata.seam import (
+    Check,
+    Create,
+    Delete,
+    Metadata,
+    Operation,
+    Put,
+    SessionState,
+    Stored,
+)
+
+M = TypeVar("M", bound=Metadata)
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class ForwardedMetadata(ABC, Generic[M]):
+    """`Metadata` in front of `behind`, whose answers and session it has."""
+
+    behind: M
+
+    @abstractmethod
+    async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+        """Carry out a request, told in words: `send` asks the metadata behind."""
+
+    async def _forward_read(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+        """Carry out a request that only reads, as all others, unless a subclass sees to it."""
+        return await self._forward(request, send)
+
+    @property
+    def session_state(self) -> SessionState:
+        """What is known of the session now."""
+        return self.behind.session_state
+
+    @property
+    def session_id(self) -> int:
+        """Names the session."""
+        return self.behind.session_id
+
+    @property
+    def session_timeout_s(self) -> float:
+        """The time-out that was agreed for the session."""
+        return self.behind.session_timeout_s
+
+    async def wait_state_change(self, seen: SessionState) -> SessionState:
+        """Wait for another state than `seen`."""
+        return await self.behind.wait_state_change(seen)
+
+    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
+        """Read a node."""
+        return await self._forward_read(
+            f"get {path}", lambda: self.behind.get(path, changed=changed)
+        )
+
+    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
+        """Read a node, or None."""
+        return await self._forward_read(
+            f"find {path}", lambda: self.behind.find(path, changed=changed)
+        )
+
+    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
+        """Names of the children."""
+        return await self._forward_read(
+            f"children {path}", lambda: self.behind.children(path, changed=changed)
+        )
+
+    async def multi(self, operations: list[Operation]) -> list[str | int | None]:
+        """Do all or none."""
+        request = ", ".join(map(_words_of, operations)) or "nothing"
+        return await self._forward(request, lambda: self.behind.multi(operations))
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequential: bool = False,
+    ) -> str:
+        """Make one node."""
+        return await self._forward(
+            _words_of(Create(path, data, is_ephemeral, is_sequential)),
+            lambda: self.behind.create(
+                path, data, is_ephemeral=is_ephemeral, is_sequential=is_sequential
+            ),
+        )
+
+    async def put(self, path: str, data: bytes, version: int) -> int:
+        """Replace a content by compare-and-set."""
+        return await self._forward(
+            _words_of(Put(path, data, version)), lambda: self.behind.put(path, data, version)
+        )
+
+    async def delete(self, path: str, version: int | None = None) -> None:
+        """Delete one node."""
+        await self._forward(
+            _words_of(Delete(path, version)), lambda: self.behind.delete(path, version)
+        )
+
+    async def ensure_path(self, path: str) -> None:
+        """Make a node and its missing parents."""
+        await self._forward(f"ensure {path}", lambda: self.behind.ensure_path(path))
+
+    async def sync(self, path: str) -> None:
+        """Have later reads see all that was written before."""
+        await self._forward(f"sync {path}", lambda: self.behind.sync(path))
+
+
+def _words_of(operation: Operation) -> str:
+    match operation:
+        case Create(path, data, is_ephemeral):
+            kind = "create-ephemeral" if is_ephemeral else "create"
+            return f"{kind} {path} {len(data)}"
+        case Put(path, data, version):
+            return f"put {path} {len(data)} @{version}"
+        case Delete(path, version):
+            return f"delete {path} @{version}"
+        case Check(path, version):
+            return f"check {path} @{version}"
