@@ -125,6 +125,8 @@ class PartitionState:
     """Of the last entry."""
     transaction_id: int | None = None
     """The highest so far, if any record had one."""
+    size_bytes: int = 0
+    """Of all batches so far, also of those that were trimmed."""
     writers: dict[bytes, WriterState] = attrs.field(factory=dict)
 
     def copy(self) -> "PartitionState":
@@ -146,7 +148,12 @@ class PartitionState:
         return Repeat.REMEMBERED if known else Repeat.FORGOTTEN
 
     def on_entry(
-        self, *, next_sequence: Sequence, append_time_us: int, transaction_id: int | None
+        self,
+        *,
+        next_sequence: Sequence,
+        append_time_us: int,
+        transaction_id: int | None,
+        batch_bytes: int,
     ) -> None:
         """One more entry of records; `transaction_id` is the highest that it has."""
         assert next_sequence > self.sequence_next, f"{next_sequence} is not after {self}"
@@ -154,6 +161,7 @@ class PartitionState:
         self.append_time_us = append_time_us
         if transaction_id is not None:
             self.transaction_id = transaction_id
+        self.size_bytes += batch_bytes
 
     def on_batch(
         self,

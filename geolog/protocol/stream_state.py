@@ -184,17 +184,25 @@ class SegmentRecord:
     append_time_us_before: int = 0
     transaction_id_before: int | None = None
     """The highest transaction id before it, if any record had one."""
+    size_bytes_before: int = 0
+    """Of all batches before it, also of those that were trimmed."""
     last_entry: EntryId | None = None
     last_sequence: Sequence | None = None
     last_append_time_us: int | None = None
     last_transaction_id: int | None = None
     """The highest transaction id in it or before it, if any record had one."""
     size_bytes: int | None = None
+    """Of its batches."""
 
     @property
     def is_completed(self) -> bool:
         """Whether its end is known and final."""
         return self.last_entry is not None
+
+    @property
+    def size_bytes_through(self) -> int:
+        """Of all batches before its end; before its beginning as long as that is not known."""
+        return self.size_bytes_before + (self.size_bytes or 0)
 
     def completed(
         self,
@@ -203,16 +211,17 @@ class SegmentRecord:
         last_sequence: Sequence,
         last_append_time_us: int,
         last_transaction_id: int | None,
-        size_bytes: int | None,
+        size_bytes_through: int,
     ) -> "SegmentRecord":
         """The successor whose end is known."""
         assert not self.is_completed, f"segment {self.segment} is completed already"
         assert last_sequence >= self.first_sequence - 1
+        assert size_bytes_through >= self.size_bytes_before
         return attrs.evolve(
             self,
             last_entry=last_entry,
             last_sequence=last_sequence,
             last_append_time_us=last_append_time_us,
             last_transaction_id=last_transaction_id,
-            size_bytes=size_bytes,
+            size_bytes=size_bytes_through - self.size_bytes_before,
         )

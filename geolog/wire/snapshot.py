@@ -12,6 +12,7 @@ values, little-endian:
     4  parts in all u16                 24 count of batches u8
     6  zero u16                         25 a line per batch, then the gaps of all batches,
     8  highest transaction id i64          then a line per generation
+    16 bytes of all batches so far i64
 
 A line of a batch: first seq i64, first sequence u64, segment u64, entry u64, record count u32,
 slot u32, header CRC32C u32, body CRC32C u32, length of the gaps between its seqs u16. A line of
@@ -37,7 +38,7 @@ from topology.errors import DamagedBytesError
 
 VERSION = 1
 
-_FIRST = struct.Struct("<BBHHHq")
+_FIRST = struct.Struct("<BBHHHqq")
 _WRITER = struct.Struct("<QqqB")
 _BATCH = struct.Struct("<qQQQIIIIH")
 _GENERATION = struct.Struct("<Hq")
@@ -78,7 +79,8 @@ def _parts(state: PartitionState) -> list[list[tuple[bytes, bytes]]]:
 
 def _first(state: PartitionState, part: int, parts: int) -> bytes:
     has_one = state.transaction_id is not None
-    return _FIRST.pack(VERSION, has_one, part, parts, 0, state.transaction_id or 0)
+    transaction_id = state.transaction_id or 0
+    return _FIRST.pack(VERSION, has_one, part, parts, 0, transaction_id, state.size_bytes)
 
 
 def _writer_bytes(writer: WriterState) -> bytes:
@@ -101,20 +103,21 @@ def _writer_bytes(writer: WriterState) -> bytes:
 
 def snapshot_part(batch: Batch) -> tuple[int, int]:
     """Which part of how many a control entry's batch is. DamagedBytesError."""
-    part, parts, _ = _open_first(batch)
+    part, parts, _, _ = _open_first(batch)
     return part, parts
 
 
-def _open_first(batch: Batch) -> tuple[int, int, int | None]:
+def _open_first(batch: Batch) -> tuple[int, int, int | None, int]:
+    """Which part of how many; the highest transaction id, and the bytes of all batches."""
     first = batch.value(0)
     if len(first) != _FIRST.size:
         raise DamagedBytesError(f"a snapshot begins with {len(first)} bytes")
-    version, has_one, part, parts, reserved, transaction_id = _FIRST.unpack(first)
+    version, has_one, part, parts, reserved, transaction_id, size_bytes = _FIRST.unpack(first)
     if version != VERSION:
         raise DamagedBytesError(f"version {version} of snapshots is not known here")
-    if part >= parts or reserved or has_one > 1:
+    if part >= parts or reserved or has_one > 1 or size_bytes < 0:
         raise DamagedBytesError(f"part {part} of {parts} of a snapshot cannot be")
-    return part, parts, transaction_id if has_one else None
+    return part, parts, transaction_id if has_one else None, size_bytes
 
 
 def open_snapshot(
@@ -128,7 +131,7 @@ def open_snapshot(
     expected = 0
     parts = 1
     for batch in batches:
-        part, parts, state.transaction_id = _open_first(batch)
+        part, parts, state.transaction_id, state.size_bytes = _open_first(batch)
         if part != expected:
             raise DamagedBytesError(f"part {part} of a snapshot stands where {expected} is due")
         expected += 1

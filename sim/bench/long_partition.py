@@ -138,6 +138,7 @@ class LongPartition:
             sequence_next=Sequence(record.last_sequence + 1),
             append_time_us=record.last_append_time_us,
             transaction_id=record.last_transaction_id,
+            size_bytes=record.size_bytes_through,
         )
         self._model = (await self._access.ledgers.read_latest(record.ledger)).record
 
@@ -179,18 +180,20 @@ class LongPartition:
             activated_us=before.append_time_us,
             append_time_us_before=before.append_time_us,
             transaction_id_before=before.transaction_id,
+            size_bytes_before=before.size_bytes,
         )
         self._state = PartitionState(
             sequence_next=Sequence(before.sequence_next + _RECORDS_COUNT),
             append_time_us=before.append_time_us + SEGMENT_S * 1_000_000,
             transaction_id=before.sequence_next + _RECORDS_COUNT - 1,
+            size_bytes=before.size_bytes + SEGMENT_BYTES,
         )
         completed = record.completed(
             last_entry=EntryId(_ENTRIES_COUNT - 1),
             last_sequence=Sequence(self._state.sequence_next - 1),
             last_append_time_us=self._state.append_time_us,
             last_transaction_id=self._state.transaction_id,
-            size_bytes=SEGMENT_BYTES,
+            size_bytes_through=self._state.size_bytes,
         )
         lies = attrs.evolve(
             self._model,

@@ -144,7 +144,6 @@ class SegmentsBench:
         if first is not None:
             await access.partitions.move_trim(watched.name, first, now_us=access.now_us())
             await access.partitions.drop_trimmed(watched.name)
-            watched.forget_before(first)
 
 
 @asynccontextmanager

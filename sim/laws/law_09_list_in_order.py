@@ -67,6 +67,11 @@ def _disorder(segments: Mapping[int, SegmentRecord]) -> Iterator[str]:
                 f"segment {other.segment} begins at sequence {other.first_sequence}, and"
                 f" {one.segment} ends at {one.last_sequence}"
             )
+        elif other.size_bytes_before != one.size_bytes_through:
+            yield (
+                f"segment {other.segment} says that {other.size_bytes_before} bytes came before"
+                f" it, and {one.segment} that there were {one.size_bytes_through}"
+            )
 
 
 def _ledgers_that_differ(now: Look, segments: Mapping[int, SegmentRecord]) -> Iterator[str]:

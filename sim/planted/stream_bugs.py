@@ -1,7 +1,5 @@
 """Defects of streams: what stands in the place of a good method, and the list of them."""
 
-from collections.abc import Sequence
-
 import trio
 
 from geolog.client.owning.batch_admission import BatchAdmission
@@ -13,9 +11,8 @@ from geolog.client.writing import partitioner
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer_lane import WriterLane
 from geolog.client.writing.writer_pending import Receipt
-from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.partition_state import PartitionState
-from geolog.protocol.retention import RetainedSegment, RetentionPolicy
+from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from sim.planted.planted_bug import PlantedBug
 
@@ -27,7 +24,7 @@ _admit = BatchAdmission.admit
 _drop = SegmentRecords._drop
 _go_to = PartitionWalk._go_to
 _truncate = StreamUpkeep.truncate
-_first_kept = RetentionPolicy.first_kept
+_goes = RetentionPolicy.goes
 _partition_of_key = partitioner.partition_of_key
 
 
@@ -74,22 +71,18 @@ async def seal_and_close_nothing(upkeep: StreamUpkeep, name: PartitionName) -> N
 
 
 def count_open_segment(
-    policy: RetentionPolicy, newest_first: Sequence[RetainedSegment], *, now_us: int
-) -> LogSequence | None:
+    policy: RetentionPolicy, segment: SegmentRecord, *, last: SegmentRecord, now_us: int
+) -> bool:
     """Believe that the open segment alone is as many bytes as are to be kept."""
-    completed = [one for one in newest_first if one.is_completed]
-    if policy.retention_bytes is not None and completed and len(completed) < len(newest_first):
-        assert completed[0].last_sequence is not None
-        return LogSequence(completed[0].last_sequence + 1)
-    return _first_kept(policy, newest_first, now_us=now_us)
+    if policy.retention_bytes is not None and segment.is_completed and not last.is_completed:
+        return True
+    return _goes(policy, segment, last=last, now_us=now_us)
 
 
-def goes_by_first_record(
-    policy: RetentionPolicy, segment: RetainedSegment, kept_bytes: int, now_us: int
+def is_old_by_first_record(
+    policy: RetentionPolicy, segment: SegmentRecord, now_us: int
 ) -> bool:
     """Let a segment go as soon as its first record is old enough."""
-    if policy.retention_bytes is not None and kept_bytes >= policy.retention_bytes:
-        return True
     if policy.retention_s is None:
         return False
     return segment.activated_us < now_us - policy.retention_s * 1e6
@@ -158,13 +151,13 @@ STREAM_BUGS: dict[str, PlantedBug] = {
     "retention-counts-open-segment": PlantedBug(
         46,
         "retention by size takes the open segment for a full one",
-        [(RetentionPolicy, "first_kept", count_open_segment)],
+        [(RetentionPolicy, "goes", count_open_segment)],
         is_of_streams=True,
     ),
     "retention-by-first-record": PlantedBug(
         47,
         "retention by time lets a segment go by the age of its first record",
-        [(RetentionPolicy, "_goes", goes_by_first_record)],
+        [(RetentionPolicy, "_is_old", is_old_by_first_record)],
         is_of_streams=True,
     ),
     "key-of-older-count": PlantedBug(

@@ -21,8 +21,6 @@ class OpenSegment:
         self.writer = writer
         self.keeper = keeper
         self.written_bytes = 0
-        self.acknowledged_bytes = 0
-        """Of batches."""
         self._opened_s = trio.current_time()
 
     def __repr__(self) -> str:
@@ -45,7 +43,7 @@ class OpenSegment:
             last_sequence=Sequence(acknowledged.sequence_next - 1),
             last_append_time_us=acknowledged.append_time_us,
             last_transaction_id=acknowledged.transaction_id,
-            size_bytes=self.acknowledged_bytes,
+            size_bytes_through=acknowledged.size_bytes,
         )
         return ClosingSegment(
             self.keeper.ledger, self.keeper.closing(last_entry), self.segment, completed

@@ -235,7 +235,6 @@ class PartitionWriter:
         while sent and sent[0].entry <= lac:
             batch = sent.popleft()
             _note(self.acknowledged, batch)
-            segment.acknowledged_bytes += batch.size_bytes
             self._finish(batch, None)
         if self._segments.is_rolling and not sent:
             self._segments.wake()
@@ -399,6 +398,7 @@ def _note(state: PartitionState, batch: BatchInFlight) -> None:
         next_sequence=batch.next_sequence,
         append_time_us=append_time_us,
         transaction_id=batch.terms.transaction_last,
+        batch_bytes=batch.size_bytes,
     )
     stamp = batch.terms.writer
     if stamp is not None:

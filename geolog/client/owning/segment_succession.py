@@ -411,6 +411,7 @@ class SegmentSuccession:
             activated_us=self._user.now_us(),
             append_time_us_before=acknowledged.append_time_us,
             transaction_id_before=acknowledged.transaction_id,
+            size_bytes_before=acknowledged.size_bytes,
         )
 
     # Leaving.

@@ -159,6 +159,7 @@ def _after(state: PartitionState, facts: list[_Fact]) -> PartitionState:
             next_sequence=Sequence(header.next_sequence),
             append_time_us=header.append_time_us,
             transaction_id=fact.transaction_id,
+            batch_bytes=header.body_bytes,
         )
         slot = 0
         for line in header.lines:

@@ -75,7 +75,6 @@ class StreamUpkeep:
         first = await retention.first_kept(now_us=self.now_us())
         if first is not None:
             await self.truncate(retention.name, first)
-            retention.forget_before(first)
 
     async def delete(self, name: StreamName) -> None:
         """Delete a stream and its records. NoSuchStreamError. Its writers are fenced.

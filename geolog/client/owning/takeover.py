@@ -114,7 +114,7 @@ class Succession:
             last_sequence=Sequence(state.sequence_next - 1),
             last_append_time_us=state.append_time_us,
             last_transaction_id=state.transaction_id,
-            size_bytes=None,
+            size_bytes_through=state.size_bytes,
         )
         await self.partitions.complete_segment(
             name, owner, VersionedSegment(completed, listed.version)
@@ -158,6 +158,7 @@ def _go_on_behind_nothing(state: PartitionState, empty: SegmentRecord) -> None:
     state.append_time_us = max(state.append_time_us, empty.append_time_us_before)
     if state.transaction_id is None:
         state.transaction_id = empty.transaction_id_before
+    state.size_bytes = empty.size_bytes_before
 
 
 def _checked(name: PartitionName, last: SegmentRecord, state: PartitionState) -> PartitionState:

@@ -62,7 +62,10 @@ class Partition:
         assert stamp is not None
         first = state.sequence_next
         state.on_entry(
-            next_sequence=Sequence(first + count), append_time_us=0, transaction_id=None
+            next_sequence=Sequence(first + count),
+            append_time_us=0,
+            transaction_id=None,
+            batch_bytes=one.sealed.length_bytes,
         )
         batch = WrittenBatch(stamp.seqs, 1, first, 0, first, 0, 0)
         state.on_batch(stamp.writer_id, stamp.epoch, batch, 0, partitions=stamp.partitions)

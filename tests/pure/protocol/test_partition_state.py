@@ -29,6 +29,7 @@ def append(state: PartitionState, writer: bytes, epoch: int, seqs: BatchSeqs) ->
         next_sequence=Sequence(first + seqs.count),
         append_time_us=state.append_time_us + 1,
         transaction_id=None,
+        batch_bytes=100,
     )
     batch = WrittenBatch(seqs, 1, first, 0, first, 0, 0)
     state.on_batch(writer, epoch, batch, state.append_time_us, partitions=1)

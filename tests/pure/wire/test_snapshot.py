@@ -37,7 +37,8 @@ writers = st.dictionaries(
 states = st.builds(
     PartitionState,
     sequence_next=i63, append_time_us=i63,
-    transaction_id=st.none() | st.integers(-(2**63), 2**63 - 1), writers=writers,
+    transaction_id=st.none() | st.integers(-(2**63), 2**63 - 1), size_bytes=i63,
+    writers=writers,
 )  # fmt: skip
 
 
@@ -62,6 +63,7 @@ def test_equal_states_have_equal_bytes(state: PartitionState) -> None:
         state.sequence_next,
         state.append_time_us,
         state.transaction_id,
+        state.size_bytes,
         dict(reversed(state.writers.items())),
     )
 
@@ -112,19 +114,23 @@ def test_parts_that_are_missing_or_out_of_turn_are_told() -> None:
             opened(wrong, state)
 
 
+FIRST = b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(16)
+
+
 @pytest.mark.parametrize(
     "values",
     [
         [b""],
-        [bytes(16)],
-        [b"\x02" + bytes(15)],
-        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), b"short"],
-        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x05"],
-        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x41" + bytes(65 * 50)],
-        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(25) + b"cut"],
-        [b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8), bytes(24) + b"\x01" + bytes(50)],
+        [bytes(24)],
+        [b"\x02" + bytes(23)],
+        [FIRST[:-1] + b"\xff"],
+        [FIRST, b"short"],
+        [FIRST, bytes(24) + b"\x05"],
+        [FIRST, bytes(24) + b"\x41" + bytes(65 * 50)],
+        [FIRST, bytes(25) + b"cut"],
+        [FIRST, bytes(24) + b"\x01" + bytes(50)],
         [
-            b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(8),
+            FIRST,
             bytes(24) + b"\x01" + bytes(32) + b"\x01" + bytes(15) + b"\x01\x00",
         ],
     ],
