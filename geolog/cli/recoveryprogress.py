@@ -1,4 +1,4 @@
-"""What opening a writer recovers, on stderr: a long ledger over slow links takes its time."""
+"""What opening a writer recovers, on stderr: a long log over slow links takes its time."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -22,7 +22,9 @@ async def opened_with_progress(
 ) -> AsyncIterator[W]:
     """Open a writer; meanwhile each entry that is recovered is shown, and is progress."""
     async with AsyncExitStack() as stack:
-        with Progress("entries recovered", stream, is_forced=is_forced) as progress:
+        with Progress(
+            "entries recovered or read back", stream, is_forced=is_forced
+        ) as progress:
 
             def tell(count: int) -> None:
                 patience.progressed()

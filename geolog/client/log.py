@@ -151,7 +151,7 @@ class Log:
 
     @property
     def recovery_progress(self) -> RecoveryProgress:
-        """How far it has come with what others left open: opening a writer waits for that."""
+        """How far it has come with what others left: opening a writer waits for that."""
         return self._succession.progress
 
     @property

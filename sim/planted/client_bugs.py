@@ -15,6 +15,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_reader import LedgerReader, TailView
 from geolog.ledger.ledger_recovery import _Round
 from geolog.ledger.node_pool import NodeLink
+from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.documents import seal_document
 from geolog.metadata.seam import Metadata, Operation
@@ -107,10 +108,16 @@ async def recovered_without_writers(
     partitions: PartitionMetadata,
     ledgers: LedgerMetadata,
     reader: LedgerReader,
+    progress: RecoveryProgress,
 ) -> PartitionState:
     """Find where the partition ends, and no writer of it."""
     state = await _recovered_state(
-        name, last=last, partitions=partitions, ledgers=ledgers, reader=reader
+        name,
+        last=last,
+        partitions=partitions,
+        ledgers=ledgers,
+        reader=reader,
+        progress=progress,
     )
     state.writers.clear()
     return state

@@ -13,6 +13,7 @@ from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
 from geolog.ledger.ledger_stream import LedgerStream
+from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.protocol.ids import EntryId, Sequence
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.partition_state import PartitionState, WrittenBatch
@@ -45,17 +46,18 @@ async def recovered_state(
     partitions: PartitionMetadata,
     ledgers: LedgerMetadata,
     reader: LedgerReader,
+    progress: RecoveryProgress,
 ) -> PartitionState:
     """The state at the end of a segment; all up to it are CLOSED. The caller bounds the wait.
 
-    The caller saw them CLOSED: that is not asked for again.
+    The caller saw them CLOSED: that is not asked for again. `progress` hears of each entry.
     DamagedBytesError when the log is not what an owner writes.
     """
     later: list[_Fact] = []
     async with aclosing(_backwards(name, last, partitions)) as segments:
         async for segment in segments:
             ledger = (await ledgers.read(segment.ledger)).record
-            state, facts = await _state_in(segment, ledger, reader)
+            state, facts = await _state_in(segment, ledger, reader, progress)
             later = facts + later
             if state is not None:
                 return _after(state, later)
@@ -80,7 +82,10 @@ async def _backwards(
 
 
 async def _state_in(
-    segment: SegmentRecord, ledger: LedgerRecord, reader: LedgerReader
+    segment: SegmentRecord,
+    ledger: LedgerRecord,
+    reader: LedgerReader,
+    progress: RecoveryProgress,
 ) -> tuple[PartitionState | None, list[_Fact]]:
     """The state by the last snapshot in the ledger, if it has one; and what stands after it."""
     assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
@@ -88,10 +93,10 @@ async def _state_in(
     end, run_entries = ledger.last_entry + 1, _RUN_ENTRIES_MIN
     while end > 0:
         first = max(0, end - run_entries)
-        run = [
-            _fact_of(fetched)
-            async for fetched in read_run(reader, ledger, EntryId(first), EntryId(end - 1))
-        ]
+        run: list[_Fact] = []
+        async for fetched in _read_run(reader, ledger, EntryId(first), EntryId(end - 1)):
+            run.append(_fact_of(fetched))
+            progress.on_entries(1)
         facts = run + facts
         for place in reversed(range(len(run))):
             state = _snapshot_at(facts, place)
@@ -103,7 +108,7 @@ async def _state_in(
     return None, facts
 
 
-async def read_run(
+async def _read_run(
     reader: LedgerReader, ledger: LedgerRecord, first: EntryId, last: EntryId
 ) -> AsyncIterator[FetchedEntry]:
     """Entries `first` to `last` of a CLOSED ledger, one after the other."""

@@ -45,7 +45,7 @@ class Succession:
     rng: random.Random
     recovery: RecoveryConfig
     progress: RecoveryProgress = attrs.field(factory=RecoveryProgress)
-    """Of all recoveries of ledgers that others left open."""
+    """Of all recoveries of what others left open, and of what is read back of their logs."""
 
     async def take_over(self, name: PartitionName, who: str) -> TakenOver:
         """Own the partition, with every listed ledger CLOSED.
@@ -98,6 +98,7 @@ class Succession:
             partitions=self.partitions,
             ledgers=self.ledgers,
             reader=reader,
+            progress=self.progress,
         )
         if closed is None:
             return _checked(name, last, state)

@@ -77,4 +77,4 @@ async def test_what_opening_a_writer_recovers_is_shown_and_is_progress(
             recovery.on_entries(1)  # Of another's.
 
     assert not patience.scope.cancelled_caught
-    assert stream.getvalue().endswith("1,000 entries recovered, 33/s\n")
+    assert stream.getvalue().endswith("1,000 entries recovered or read back, 33/s\n")
