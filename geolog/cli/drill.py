@@ -17,7 +17,7 @@ from geolog.cli.signals import ending_at_signals
 from sim.cluster.local import LocalCluster, open_cluster
 from sim.cluster.place import check_space, fresh_directory
 from sim.cluster.plan import Shape, draw_plan
-from sim.cluster.ports import free_ports
+from sim.cluster.ports import held_ports
 from sim.cluster.readyfile import write_whole
 from sim.drills.kill_all import KillAllOptions, kill_all
 from sim.drills.kill_random import KillRandomOptions, kill_random
@@ -172,10 +172,10 @@ async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
 
 async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
     shape = Shape(nodes_per_region=drill.nodes_per_region)
-    ports = free_ports(shape.ports_count)
-    plan = draw_plan(shape, cluster="drill", directory=directory, ports=ports)
-    async with open_cluster(plan) as cluster:
-        return await _break(drill, cluster)
+    with held_ports(shape.ports_count) as ports:
+        plan = draw_plan(shape, cluster="drill", directory=directory, ports=ports)
+        async with open_cluster(plan) as cluster:
+            return await _break(drill, cluster)
 
 
 async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:

@@ -13,7 +13,7 @@ from geolog.transport.tcp import TcpTransport
 from sim.cluster.local import LocalCluster, open_cluster
 from sim.cluster.place import check_space, fresh_directory
 from sim.cluster.plan import Shape, draw_plan
-from sim.cluster.ports import free_ports
+from sim.cluster.ports import held_ports
 from sim.cluster.server import Server
 
 CLUSTER = "bench"
@@ -33,11 +33,10 @@ async def open_one_node(
     directory = (data_dir or fresh_directory()).absolute()
     try:
         check_space(directory, needed_bytes)
-        plan = draw_plan(
-            shape, cluster=CLUSTER, directory=directory, ports=free_ports(shape.ports_count)
-        )
-        async with open_cluster(plan) as cluster:
-            yield cluster
+        with held_ports(shape.ports_count) as ports:
+            plan = draw_plan(shape, cluster=CLUSTER, directory=directory, ports=ports)
+            async with open_cluster(plan) as cluster:
+                yield cluster
     finally:
         if data_dir is None:
             shutil.rmtree(directory, ignore_errors=True)

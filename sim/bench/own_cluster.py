@@ -8,7 +8,7 @@ from pathlib import Path
 from sim.cluster.local import LocalCluster, open_cluster
 from sim.cluster.place import check_space, fresh_directory
 from sim.cluster.plan import ClusterPlan, Shape, draw_plan
-from sim.cluster.ports import free_ports
+from sim.cluster.ports import held_ports
 
 SHAPE = Shape(nodes_per_region=1, zookeeper_count=1, storage_options=())
 """One ZooKeeper server: none is on the path of an append, and each takes some of the cores."""
@@ -22,11 +22,10 @@ async def open_own_servers(
     directory = (data_dir or fresh_directory()).absolute()
     try:
         check_space(directory, needed_bytes)
-        plan = draw_plan(
-            shape, cluster="bench", directory=directory, ports=free_ports(shape.ports_count)
-        )
-        async with open_cluster(plan) as cluster:
-            yield cluster
+        with held_ports(shape.ports_count) as ports:
+            plan = draw_plan(shape, cluster="bench", directory=directory, ports=ports)
+            async with open_cluster(plan) as cluster:
+                yield cluster
     finally:
         if data_dir is None:
             shutil.rmtree(directory, ignore_errors=True)

@@ -1,15 +1,19 @@
-"""Finds ports on the loopback interface that nobody listens on.
+"""Finds ports on the loopback interface that nobody has, and holds them for their servers.
 
-They are looked for below those that the system gives to outgoing connections: of these, any may
-be taken by a connection before the server that it was found for listens. Each process begins
-somewhere else, so that two that look at the same time find different ones.
+A port is found long before its server listens on it, and a server that is down listens on
+nothing. So whoever found a port stays bound to it, without listening. Linux lets a server that
+sets `SO_REUSEADDR`, as all of ours and Java's do, listen there all the same. Who looks for
+ports binds without it, and so passes over what is held.
+
+Ports are looked for below those that the system gives to outgoing connections, and each process
+begins somewhere else: whoever does not hold what it finds is still seldom in the way.
 """
 
 import itertools
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from topology.errors import InvalidArgumentError, UnavailableError
@@ -30,37 +34,43 @@ _given = itertools.count()
 """How many ports this process looked at already: each is found once."""
 
 
-def free_ports(count: int, *, base_port: int | None = None) -> list[int]:
-    """`count` free ports: consecutive ones from `base_port`, or any.
+@contextmanager
+def held_ports(count: int, *, base_port: int | None = None) -> Iterator[list[int]]:
+    """`count` ports for servers that start in the block: from `base_port` on, or any.
 
-    All are bound at once before any is given back. Another program may take one before its
-    server does; the server then says so. InvalidArgumentError, UnavailableError.
+    Nobody else who looks here for ports finds them while the block runs. InvalidArgumentError;
+    UnavailableError if a port is in use.
     """
-    if base_port is None:
-        return _any_ports(count)
+    with ExitStack() as held:
+        if base_port is None:
+            yield _any_ports(held, count)
+        else:
+            yield _ports_from(held, base_port, count)
+
+
+def _ports_from(held: ExitStack, base_port: int, count: int) -> list[int]:
     if base_port + count - 1 > _PORT_MAX:
         raise InvalidArgumentError(
             f"--base-port {base_port}: {count} ports are needed, and {_PORT_MAX} is the last; "
             f"the highest base port is {_PORT_MAX - count + 1}"
         )
-    with ExitStack() as stack:
-        for port in range(base_port, base_port + count):
-            if not _binds(stack, port):
-                raise UnavailableError(
-                    f"port {port} is in use: choose another --base-port (ports {base_port} to "
-                    f"{base_port + count - 1} are needed), or none for any free ones"
-                )
+    for port in range(base_port, base_port + count):
+        # Who names ports may have left them a moment ago; the kernel remembers that for long.
+        if not _hold(held, port, may_be_remembered=True):
+            raise UnavailableError(
+                f"port {port} is in use: choose another --base-port (ports {base_port} to "
+                f"{base_port + count - 1} are needed), or none for any free ones"
+            )
     return list(range(base_port, base_port + count))
 
 
-def _any_ports(count: int) -> list[int]:
+def _any_ports(held: ExitStack, count: int) -> list[int]:
     found: list[int] = []
-    with ExitStack() as stack:
-        for port in _candidates():
-            if _binds(stack, port):
-                found.append(port)
-            if len(found) == count:
-                return found
+    for port in _candidates():
+        if _hold(held, port, may_be_remembered=False):
+            found.append(port)
+        if len(found) == count:
+            return found
     raise UnavailableError(f"{count} ports are needed, and {len(found)} are free: name some")
 
 
@@ -81,12 +91,15 @@ def outgoing_first() -> int:
     return first if first > _FIRST + _STRIDE else _PORT_MAX
 
 
-def _binds(stack: ExitStack, port: int) -> bool:
-    """Whether nobody has the port; it is held until the stack is closed."""
-    taken = stack.enter_context(socket.socket())
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _hold(held: ExitStack, port: int, *, may_be_remembered: bool) -> bool:
+    """Bind the port until `held` is closed; whether nobody has it."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, may_be_remembered)
     try:
-        taken.bind(("127.0.0.1", port))
+        holder.bind(("127.0.0.1", port))
     except OSError:
+        holder.close()
         return False
+    held.enter_context(holder)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # Lets the server in.
     return True

@@ -12,7 +12,7 @@ from sim.cluster.control import open_control
 from sim.cluster.local import LocalCluster, open_cluster
 from sim.cluster.place import check_space, fresh_directory, note_started
 from sim.cluster.plan import ClusterPlan, Shape, draw_plan
-from sim.cluster.ports import free_ports
+from sim.cluster.ports import held_ports
 from sim.cluster.readyfile import ready_document, settings_text, write_whole
 from sim.demo.report import StoryReport
 from sim.demo.screen import Screen
@@ -43,13 +43,11 @@ async def run_demo(options: DemoOptions, on_report: Callable[[StoryReport], None
     screen = Screen(is_on_stderr=options.is_story_on_stderr)
     try:
         check_space(directory)
-        plan = draw_plan(
-            options.shape,
-            cluster=CLUSTER_NAME,
-            directory=directory,
-            ports=free_ports(options.shape.ports_count, base_port=options.base_port),
-        )
-        await _run_cluster(plan, options, screen, on_report)
+        with held_ports(options.shape.ports_count, base_port=options.base_port) as ports:
+            plan = draw_plan(
+                options.shape, cluster=CLUSTER_NAME, directory=directory, ports=ports
+            )
+            await _run_cluster(plan, options, screen, on_report)
     finally:
         if options.data_dir is None and not options.keeps_data:
             shutil.rmtree(directory, ignore_errors=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.addresses import free_addresses
 from tests.system.demo_process import geolog, read_some, started
-from tests.system.zookeeper_server import free_addresses
 
 PLACE = ("--location", "/a/rack-1")
 

@@ -14,8 +14,8 @@ from geolog.protocol.messages import AddsSynced, Answer, LedgerOpened, Message
 from geolog.transport.seam import Address
 from geolog.transport.tcp import TcpTransport
 from tests.pure.storage.nodes import BareClient
+from tests.system.addresses import free_addresses
 from tests.system.demo_process import geolog, read_rest, read_some, started
-from tests.system.zookeeper_server import free_addresses
 
 PLACE = ("--location", "/a/rack-1", "--node-id", "node-1")
 BODY = bytes(range(256)) * 400

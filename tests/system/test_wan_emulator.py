@@ -17,12 +17,12 @@ from geolog.transport.seam import (
     Listener,
 )
 from geolog.transport.tcp import TcpConfig, TcpTransport
-from sim.cluster.ports import free_ports
 from sim.wan.check import check
 from sim.wan.conditions import ALL, Change, Wan
 from sim.wan.control import ask_change, ask_show, open_wan_control
 from sim.wan.emulator import Emulator, open_emulator
 from sim.wan.setup import Forward, WanSetup
+from tests.system.addresses import free_addresses
 from topology.errors import InvalidArgumentError, NotFoundError
 
 RTT_S = 0.040
@@ -71,7 +71,7 @@ class Site:
 
 @asynccontextmanager
 async def open_site(change: Change | None = None) -> AsyncIterator[Site]:
-    gateway, probe_a, probe_b, forward = (f"127.0.0.1:{port}" for port in free_ports(4))
+    gateway, probe_a, probe_b, forward = map(str, free_addresses(4))
     listener = await TcpTransport().listen(Address("127.0.0.1", 0))
     wan = Wan.between(("a", "b")).changed(
         "a", "b", change or Change(rtt_s=RTT_S), is_one_way=False
@@ -365,8 +365,8 @@ async def test_where_no_emulator_runs_that_is_said(tmp_path: Path) -> None:
 
 
 async def test_where_no_gateway_listens_that_is_said() -> None:
-    [port] = free_ports(1)
-    transport = GatewayTransport(Gateway(Address("127.0.0.1", port), "a"))
+    [nobody] = free_addresses(1)
+    transport = GatewayTransport(Gateway(nobody, "a"))
 
     with pytest.raises(ConnectionFailedError, match="cannot connect to"):
         await transport.connect(Address("127.0.0.1", 1))

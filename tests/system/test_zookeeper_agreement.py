@@ -18,7 +18,8 @@ from geolog.metadata.seam import Check, Create, Delete, Metadata, Operation, Put
 from geolog.metadata.zookeeper import open_zookeeper
 from geolog.transport.seam import Address
 from regions.zookeeper import wait_ready
-from tests.system.zookeeper_server import SERVE, START_TIMEOUT_S, free_addresses
+from tests.system.addresses import free_addresses
+from tests.system.zookeeper_server import SERVE, START_TIMEOUT_S
 from topology.errors import GeologError
 
 ANSWER_TIMEOUT_S = 30.0

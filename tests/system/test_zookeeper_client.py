@@ -21,7 +21,8 @@ from geolog.metadata.seam import (
 from geolog.metadata.zookeeper import ZooKeeperMetadata, open_zookeeper, parse_servers
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
 from geolog.transport.tcp import TcpTransport
-from tests.system.zookeeper_server import free_addresses, open_server
+from tests.system.addresses import free_addresses
+from tests.system.zookeeper_server import open_server
 from topology.errors import InvalidConfigError, OutcomeUnknownError, UnavailableError
 
 WAIT_S = 30.0

@@ -21,12 +21,8 @@ from regions.zookeeper import (
     wait_ready,
 )
 from regions.zookeeper_java import JavaNotFoundError, find_jars, find_java
-from tests.system.zookeeper_server import (
-    SERVE,
-    START_TIMEOUT_S,
-    free_addresses,
-    open_server,
-)
+from tests.system.addresses import free_addresses
+from tests.system.zookeeper_server import SERVE, START_TIMEOUT_S, open_server
 from topology.errors import InvalidConfigError, OutcomeUnknownError, UnavailableError
 
 

@@ -1,6 +1,5 @@
 """A real ZooKeeper server for a test: started in the test's own process, ended with it."""
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ import trio
 from geolog.background import open_background
 from geolog.transport.seam import Address
 from regions.zookeeper import ZooKeeperConfig, serve_zookeeper
+from tests.system.addresses import free_addresses
 
 START_TIMEOUT_S = 60.0
 
@@ -24,16 +24,6 @@ config = ZooKeeperConfig(data_dir=Path(sys.argv[1]), listen=address)
 trio.run(serve_zookeeper, config, lambda: print("ready", flush=True))
 """
 """The same in a process of its own: data directory and port are its arguments."""
-
-
-def free_addresses(count: int) -> list[Address]:
-    """Addresses that nobody listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [Address("127.0.0.1", each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.cluster.plan import ClusterPlan, Shape, draw_plan
-from sim.cluster.ports import free_ports
+from sim.cluster.ports import held_ports
 from sim.wan.profile import default_wan
 from topology.errors import InvalidArgumentError, NotFoundError
 
@@ -74,8 +74,11 @@ def test_a_region_that_no_node_or_target_could_name_is_refused(region: str) -> N
 def test_ports_beyond_the_last_one_are_refused_with_the_highest_that_fits(
     base_port: int,
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match="the highest base port is 65518"):
-        free_ports(18, base_port=base_port)
+    with (
+        pytest.raises(InvalidArgumentError, match="the highest base port is 65518"),
+        held_ports(18, base_port=base_port),
+    ):
+        pass
 
 
 def far_apart(zookeeper_count: int | None = None) -> ClusterPlan:

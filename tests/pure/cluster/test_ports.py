@@ -1,24 +1,59 @@
-"""Free ports are such that nobody else takes them before their server does."""
+"""Ports that were found stay those of their servers."""
 
 import socket
+from contextlib import closing
 
-from sim.cluster.ports import free_ports, outgoing_first
+import pytest
 
-
-def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
-    assert max(free_ports(18)) < outgoing_first()
-
-
-def test_a_port_is_found_once() -> None:
-    found = [*free_ports(18), *free_ports(18)]
-
-    assert len(set(found)) == 36
+from sim.cluster.ports import held_ports, outgoing_first
+from topology.errors import UnavailableError
 
 
-def test_a_port_that_somebody_listens_on_is_passed_over() -> None:
-    with socket.socket() as listener:
-        [port] = free_ports(1)
-        listener.bind(("127.0.0.1", port + 1))
-        listener.listen()
+def listening_on(port: int) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port))
 
-        assert port + 1 not in free_ports(4)
+
+def test_ports_lie_below_those_of_outgoing_connections() -> None:
+    with held_ports(18) as ports:
+        assert max(ports) < outgoing_first()
+
+
+def test_a_port_is_found_by_one_alone() -> None:
+    with held_ports(18) as one, held_ports(18) as other:
+        assert len({*one, *other}) == 36
+
+
+def test_the_server_that_a_port_is_held_for_listens_there_and_does_so_again() -> None:
+    with held_ports(1) as [port]:
+        for _ in range(2):
+            with listening_on(port), closing(socket.create_connection(("127.0.0.1", port))):
+                pass
+
+
+def test_a_port_that_is_held_for_a_server_that_is_down_is_passed_over() -> None:
+    with (
+        held_ports(1) as [port],
+        held_ports(1, base_port=port + 1),
+        held_ports(4) as found,
+    ):
+        assert port + 1 not in found
+
+
+def test_a_named_port_that_somebody_listens_on_is_refused() -> None:
+    with (
+        held_ports(1) as [port],
+        listening_on(port),
+        pytest.raises(UnavailableError, match=f"port {port} is in use"),
+        held_ports(1, base_port=port),
+    ):
+        pass
+
+
+def test_ports_that_were_named_and_left_can_be_named_again() -> None:
+    with held_ports(1) as [port]:
+        pass
+    for _ in range(2):
+        with held_ports(1, base_port=port), listening_on(port) as listening:
+            near = socket.create_connection(("127.0.0.1", port))
+            listening.accept()[0].close()  # First: the kernel remembers the port for a while.
+            near.close()

@@ -1,0 +1,15 @@
+"""Addresses for the servers of tests."""
+
+import atexit
+from contextlib import ExitStack
+
+from geolog.transport.seam import Address
+from sim.cluster.ports import held_ports
+
+_HELD = ExitStack()
+atexit.register(_HELD.close)
+
+
+def free_addresses(count: int) -> list[Address]:
+    """Addresses that nobody listens on; nobody else is given them while this process runs."""
+    return [Address("127.0.0.1", port) for port in _HELD.enter_context(held_ports(count))]
