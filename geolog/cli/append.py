@@ -18,7 +18,7 @@ from geolog.cli.recordformats import FORMATS, Format, Outgoing, parser_of
 from geolog.cli.recoveryprogress import opened_with_progress
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.standardinput import StandardInput
-from geolog.client.writing.pipeline import Answered, Pipeline
+from geolog.client.writing.pipeline import Answers, Pipeline
 from topology.errors import GeologError
 
 AckChoice = Literal["none", "received", "durable"]
@@ -203,12 +203,14 @@ async def _pump(
         nursery.cancel_scope.cancel(reason="all is answered")
 
 
-def _take(answers: list[Answered], tally: AppendTally, *, is_printed: bool) -> None:
+def _take(answers: list[Answers], tally: AppendTally, *, is_printed: bool) -> None:
     """Count these answers, and print them if they are asked for."""
-    tally.add(answers)
+    for some in answers:
+        tally.add(some)
     if is_printed:
-        for answered in answers:
-            print_json(answer_document(answered))
+        for some in answers:
+            for receipt in some.receipts():
+                print_json(answer_document(receipt, is_duplicate=some.is_duplicate))
         sys.stdout.flush()
 
 

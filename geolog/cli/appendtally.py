@@ -1,13 +1,14 @@
 """How far an append is: what was answered, and how a person or a program is told."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import attrs
 
 from geolog.cli.exits import exit_of
 from geolog.cli.output import Plain
 from geolog.cli.quantities import counted
-from geolog.client.writing.pipeline import Answered
+from geolog.client.writing.pipeline import Answers
+from geolog.client.writing.writer_pending import Receipt
 from topology.errors import GeologError
 
 
@@ -27,14 +28,17 @@ class AppendTally:
         """Records that were answered, appended or not."""
         return self.appended + self.duplicates
 
-    def add(self, answers: Sequence[Answered]) -> None:
+    def add(self, answers: Answers) -> None:
         """These were answered next."""
-        self.first = self.first or answer_document(answers[0])
-        self.last = answer_document(answers[-1])
-        duplicates = sum(answered.is_duplicate for answered in answers)
-        self.duplicates += duplicates
-        self.appended += len(answers) - duplicates
-        self.bytes += sum(answered.size_bytes for answered in answers)
+        is_duplicate = answers.is_duplicate
+        first, last = answers.receipt(0), answers.receipt(len(answers) - 1)
+        self.first = self.first or answer_document(first, is_duplicate=is_duplicate)
+        self.last = answer_document(last, is_duplicate=is_duplicate)
+        if is_duplicate:
+            self.duplicates += len(answers)
+        else:
+            self.appended += len(answers)
+        self.bytes += sum(answers.sizes_bytes)
 
     def summary(self, took_s: float) -> str:
         """The one line at the end, for people."""
@@ -52,15 +56,14 @@ class AppendTally:
         return f"{counted(self.appended, 'record')} {were} acknowledged{up_to}"
 
 
-def answer_document(answered: Answered) -> dict[str, Plain]:
+def answer_document(receipt: Receipt | None, *, is_duplicate: bool) -> dict[str, Plain]:
     """The answer to one record, as `append -o jsonl` prints it."""
-    receipt = answered.receipt
     if receipt is None:
         return {
             "partition": None,
             "dlsn": None,
             "sequence": None,
-            "duplicate": answered.is_duplicate,
+            "duplicate": is_duplicate,
         }
     document: dict[str, Plain] = {
         "partition": receipt.partition,

@@ -191,9 +191,10 @@ async def _many_in_flight(
         nursery.start_soon(push)
         while answers := await pipeline.next_answers():
             now_s = trio.current_time()
-            count += len(answers)
             for answered in answers:
-                latencies.record(now_s - answered.started_s)
+                count += len(answered)
+                for started_s in answered.started_s:
+                    latencies.record(now_s - started_s)
     return count
 
 

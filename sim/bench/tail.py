@@ -81,7 +81,8 @@ class _Run:
             while answers := await pipeline.next_answers():
                 now_s = trio.current_time()
                 for answered in answers:
-                    self.appended.record(now_s - answered.started_s)
+                    for started_s in answered.started_s:
+                        self.appended.record(now_s - started_s)
 
 
 async def measure_tail(

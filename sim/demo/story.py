@@ -190,13 +190,16 @@ class _Story:
             while answers := await pipeline.next_answers():
                 now_s = trio.current_time()
                 for answered in answers:
-                    if answered.receipt is None or answered.receipt.sequence != expected:
-                        self._comparison.problem(
-                            f"flight {expected} was answered with {answered.receipt}"
-                        )
-                    self._watches[-1].answered(answered.started_s, now_s)
-                    expected += 1
-                self._acknowledged_count += len(answers)
+                    for receipt, started_s in zip(
+                        answered.receipts(), answered.started_s, strict=True
+                    ):
+                        if receipt is None or receipt.sequence != expected:
+                            self._comparison.problem(
+                                f"flight {expected} was answered with {receipt}"
+                            )
+                        self._watches[-1].answered(started_s, now_s)
+                        expected += 1
+                    self._acknowledged_count += len(answered)
                 self._acknowledged_changed.set()
 
     async def _push(self, pipeline: Pipeline, indices: range) -> None:

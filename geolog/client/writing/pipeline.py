@@ -3,63 +3,106 @@
 One task pushes, another takes answers; both wait only when there is nothing to do. The bound on
 what is in flight is the writer's own; what was in the log before is in no window, and has a
 bound here.
+
+Of an append on its way nothing is kept but two numbers, in arrays. An object for each, tens of
+thousands of them, would be looked at by Python's garbage collector again and again: with a
+hundred writers in a process that took more of it than all the rest of the appends.
 """
 
+from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from contextlib import suppress
+from functools import partial
 
 import attrs
 import trio
 
 from geolog.client.writing.writer import Writer
-from geolog.client.writing.writer_pending import Pending, Receipt, RepeatedRecord
+from geolog.client.writing.writer_pending import NewRecord, Pending, Receipt, RepeatedRecord
 from geolog.client.writing.writer_repeats import ForgottenSeqError
+from topology.errors import GeologError
 
 REPEATS_MAX = 1024
 """Records that were in the log before, and whose answers were not taken."""
 
 
 @attrs.frozen
-class Answered:
-    """One append that was answered OK, or for which no answer was asked."""
+class Answers:
+    """Appends that were answered OK together: neighbours in one batch, or one alone.
 
-    receipt: Receipt | None
-    """Its place; None where it was not asked for, or is not remembered."""
-    started_s: float
-    """When it was called, by trio's clock."""
-    size_bytes: int
+    So is one for which no answer was asked.
+    """
+
+    first: Receipt | None
+    """The place of the first; None where it was not asked for, or is not remembered."""
+    started_s: Sequence[float]
+    """When each was called, by trio's clock."""
+    sizes_bytes: Sequence[int]
+    """Of each."""
     is_duplicate: bool = False
-    """Whether it was in the log before."""
+    """Whether they were in the log before."""
+
+    def __len__(self) -> int:
+        return len(self.started_s)
+
+    def receipt(self, place: int) -> Receipt | None:
+        """Where one of them is; `place` counts from 0."""
+        first = self.first
+        if first is None or place == 0:
+            return first
+        return first.behind(place)
+
+    def receipts(self) -> Iterator[Receipt | None]:
+        """Where each of them is."""
+        return map(self.receipt, range(len(self)))
 
 
-@attrs.frozen
-class _Sent:
-    pending: Pending | None
+@attrs.define(eq=False)
+class _Run:
+    """Appends that are answered together: neighbours in one batch, or one alone."""
+
+    first: Pending | None
     """None if there is nothing to wait for."""
     is_duplicate: bool
     is_repeat: bool
     """Whether its writer has it in the log, or had it."""
     is_forgotten_skipped: bool
     """Whether it is a duplicate if it turns out to be appended, and gone."""
-    started_s: float
-    size_bytes: int
+    started_s: MutableSequence[float] = attrs.field(factory=partial(array, "d"))
+    sizes_bytes: MutableSequence[int] = attrs.field(factory=partial(array, "q"))
+
+    def goes_on_with(self, pending: Pending | None) -> bool:
+        """Whether the next append is answered with these."""
+        first = self.first
+        return (
+            isinstance(pending, NewRecord)
+            and isinstance(first, NewRecord)
+            and pending.batch is first.batch
+            and pending.slot == first.slot + len(self.started_s)
+        )
+
+    def add(self, started_s: float, size_bytes: int) -> None:
+        """One more."""
+        self.started_s.append(started_s)
+        self.sizes_bytes.append(size_bytes)
 
     @property
     def is_done(self) -> bool:
         """Whether there is nothing to wait for."""
-        return self.pending is None or self.pending.is_done
+        return self.first is None or self.first.is_done
 
-    def answered_nowait(self) -> Answered:
-        """The answer, which is there. Raises what became of the append, if it failed."""
+    def answers_nowait(self) -> Answers:
+        """The answers, which are there. Raises what became of the appends, if they failed."""
+        receipt, is_duplicate = None, self.is_duplicate
         try:
-            receipt = None if self.pending is None else self.pending.receipt_nowait()
+            receipt = None if self.first is None else self.first.receipt_nowait()
         except ForgottenSeqError:
             if not self.is_forgotten_skipped:
                 raise
-            return Answered(None, self.started_s, self.size_bytes, is_duplicate=True)
-        is_duplicate = self.is_duplicate or (receipt is not None and receipt.duplicate)
-        return Answered(receipt, self.started_s, self.size_bytes, is_duplicate)
+            is_duplicate = True
+        is_duplicate = is_duplicate or (receipt is not None and receipt.duplicate)
+        return Answers(receipt, self.started_s, self.sizes_bytes, is_duplicate)
 
 
 class Pipeline:
@@ -67,19 +110,20 @@ class Pipeline:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._sent: deque[_Sent] = deque()
+        self._runs: deque[_Run] = deque()
+        self._unanswered_count = 0
         self._repeats_count = 0  # Of those.
         self._is_closed = False
         self._changed = trio.Event()
         self._taken = trio.Event()
 
     def __repr__(self) -> str:
-        return f"<Pipeline unanswered={len(self._sent)} closed={self._is_closed}>"
+        return f"<Pipeline unanswered={self._unanswered_count} closed={self._is_closed}>"
 
     @property
     def unanswered_count(self) -> int:
         """How many appends were pushed whose answers were not taken."""
-        return len(self._sent)
+        return self._unanswered_count
 
     async def push(
         self,
@@ -120,12 +164,13 @@ class Pipeline:
                     raise
                 is_duplicate = True
         answer = pending if is_answered else None
-        is_repeat = is_duplicate or isinstance(pending, RepeatedRecord)
-        self._repeats_count += is_repeat
-        self._sent.append(
-            _Sent(answer, is_duplicate, is_repeat, is_forgotten_skipped, started_s, len(value))
-        )
-        if len(self._sent) == 1:
+        if not (self._runs and self._runs[-1].goes_on_with(answer)):
+            is_repeat = is_duplicate or isinstance(pending, RepeatedRecord)
+            self._runs.append(_Run(answer, is_duplicate, is_repeat, is_forgotten_skipped))
+            self._repeats_count += is_repeat
+        self._runs[-1].add(started_s, len(value))
+        self._unanswered_count += 1
+        if self._unanswered_count == 1:
             self._wake()
         return answer
 
@@ -134,26 +179,37 @@ class Pipeline:
         self._is_closed = True
         self._wake()
 
-    async def next_answers(self) -> list[Answered]:
-        """Wait for the next answer; all behind it that are there come too. [] at the end.
+    async def next_answers(self) -> list[Answers]:
+        """Wait for the next answers; all behind them that are there come too. [] at the end.
 
-        Raises what the first append that failed raises; those behind it stay unanswered.
+        Raises what the first append that failed raises, once the answers before it were taken;
+        those behind it stay unanswered.
         """
-        while not self._sent:
+        while not self._runs:
             if self._is_closed:
                 return []
             await self._changed.wait()
-        first = self._sent[0].pending
+        first = self._runs[0].first
         if first is not None:
             with suppress(ForgottenSeqError):  # It is judged below.
                 await first.wait()
-        answers = []
-        while self._sent and self._sent[0].is_done:
-            answers.append(self._sent[0].answered_nowait())
-            self._repeats_count -= self._sent.popleft().is_repeat
+        answers: list[Answers] = []
+        while self._runs and self._runs[0].is_done:
+            try:
+                answers.append(self._runs[0].answers_nowait())
+            except GeologError:
+                if not answers:
+                    raise
+                break
+            self._forget(self._runs.popleft())
+        return answers
+
+    def _forget(self, run: _Run) -> None:
+        """Its answers were taken."""
+        self._unanswered_count -= len(run.started_s)
+        self._repeats_count -= run.is_repeat
         self._taken.set()
         self._taken = trio.Event()
-        return answers
 
     def _wake(self) -> None:
         self._changed.set()

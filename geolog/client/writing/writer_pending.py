@@ -41,6 +41,18 @@ class Receipt:
         """What a checkpoint keeps."""
         return Position(self.epoch, self.sequence)
 
+    def behind(self, place: int) -> "Receipt":
+        """That of the record which stands so many slots behind this one in its batch."""
+        dlsn = self.dlsn
+        return Receipt(
+            self.partition,
+            DLSN(dlsn.segment, dlsn.entry, dlsn.slot + place),
+            self.sequence + place,
+            self.epoch,
+            self.duplicate,
+            self.provisional,
+        )
+
 
 class Pending(ABC):
     """An append on its way."""
@@ -77,12 +89,12 @@ class ReceiptTerms:
 class NewRecord(Pending):
     """A record that is in a batch."""
 
-    __slots__ = ("_batch", "_slot", "_terms")
+    __slots__ = ("_terms", "batch", "slot")
 
     def __init__(self, terms: ReceiptTerms, batch: Filling, slot: int) -> None:
         self._terms = terms
-        self._batch = batch
-        self._slot = slot
+        self.batch = batch
+        self.slot = slot
 
     def __repr__(self) -> str:
         return f"<Pending {'done' if self.is_done else 'on its way'}>"
@@ -90,7 +102,7 @@ class NewRecord(Pending):
     @property
     def is_done(self) -> bool:
         """Whether it is answered, one way or the other."""
-        batch = self._batch
+        batch = self.batch
         if batch.error is not None or batch.placed is None:
             return batch.error is not None
         return self._answered_event(batch).is_set()
@@ -103,7 +115,7 @@ class NewRecord(Pending):
 
     async def wait(self) -> Receipt:
         """Wait for the answer. Raises what became of the append."""
-        batch = self._batch
+        batch = self.batch
         if batch.placed is None and batch.error is None:
             await batch.sealed.wait()
         if batch.placed is not None:
@@ -112,7 +124,7 @@ class NewRecord(Pending):
 
     async def wait_durable(self) -> Receipt:
         """Wait until the record is on disk."""
-        batch = self._batch
+        batch = self.batch
         if batch.placed is None and batch.error is None:
             await batch.sealed.wait()
         if batch.placed is not None:
@@ -121,7 +133,7 @@ class NewRecord(Pending):
 
     def receipt_nowait(self) -> Receipt:
         """The answer; trio.WouldBlock if it is not there yet."""
-        batch = self._batch
+        batch = self.batch
         if batch.error is not None:
             raise batch.error
         if not self.is_done:
@@ -130,7 +142,7 @@ class NewRecord(Pending):
         assert placed is not None
         if placed.error is not None:
             raise placed.error
-        slot = self._slot
+        slot = self.slot
         return Receipt(
             self._terms.partition,
             DLSN(placed.segment, placed.entry, slot),

@@ -4,117 +4,29 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.owning.batch_in_flight import BatchTerms
 from geolog.client.writing.partitioner import partition_of_key
 from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_lane import WriterConfig
 from geolog.client.writing.writer_pending import Pending
-from geolog.protocol.ids import Epoch, Sequence
-from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, StreamName
-from geolog.wire.batch import Batch, SealedBatch, open_batch
 from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX
+from tests.pure.client.takers import Taker, a_writer
 from topology.errors import (
     ConflictError,
     FencedError,
-    GeologError,
     InvalidArgumentError,
     OutcomeUnknownError,
     TooLargeError,
 )
 
 
-@attrs.define(eq=False)
-class Taken:
-    """A batch that the taker holds, until the test answers it."""
-
-    sealed: SealedBatch
-    terms: BatchTerms
-    first_sequence: Sequence
-    entry: int
-    segment: int = 1
-    at_s: float = attrs.field(factory=trio.current_time)
-    error: GeologError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    received: trio.Event = attrs.field(factory=trio.Event)
-
-    @property
-    def batch(self) -> Batch:
-        return open_batch(self.sealed.data)
-
-
-class Taker:
-    """Takes batches as an owner does; the test says when they are answered, and how."""
-
-    def __init__(self) -> None:
-        self.name = PartitionName(StreamName("a", "b"))
-        self.epoch = Epoch(1)
-        self.acknowledged = PartitionState()
-        self.failure: GeologError | None = None
-        self.taken: list[Taken] = []
-        self.writer: Writer | None = None
-        self._answered_count = 0
-
-    @property
-    def is_idle(self) -> bool:
-        return self._answered_count == len(self.taken)
-
-    @property
-    def in_flight_count(self) -> int:
-        return len(self.taken) - self._answered_count
-
-    @property
-    def in_flight_bytes(self) -> int:
-        return sum(one.sealed.length_bytes for one in self.taken[self._answered_count :])
-
-    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms) -> Taken:
-        if self.failure is not None:
-            raise self.failure
-        if terms.expect_sequence is not None:
-            raise ConflictError("another sequence is due")
-        first = sum(one.sealed.record_count for one in self.taken)
-        self.taken.append(Taken(sealed, terms, Sequence(first), len(self.taken)))
-        return self.taken[-1]
-
-    def answer(self, count: int = 1, error: GeologError | None = None) -> None:
-        """The next batches are acknowledged, or have failed."""
-        for one in self.taken[self._answered_count : self._answered_count + count]:
-            one.error = error
-            one.done.set()
-            one.received.set()
-        self._answered_count += count
-        assert self.writer is not None
-        self.writer.on_progress(0)
-
-    def fail(self, failure: GeologError) -> None:
-        """As an owner that is fenced: what is in flight is unknown, the rest is refused."""
-        self.failure = failure
-        self.answer(len(self.taken) - self._answered_count, OutcomeUnknownError("unknown"))
-
-    def values(self) -> list[list[bytes]]:
-        """The values of all batches that were taken."""
-        return [one.batch.values() for one in self.taken]
-
-
 @pytest.fixture
 def taker() -> Taker:
     return Taker()
-
-
-def a_writer(taker: Taker, **config: float) -> Writer:
-    bounds = {name: int(value) for name, value in config.items() if name != "linger_s"}
-    taker.writer = Writer(
-        [taker],
-        WriterConfig(linger_s=config.get("linger_s", 0.01), **bounds),
-        home_epoch=1,
-        now_us=lambda: int(trio.current_time() * 1e6),
-    )
-    return taker.writer
 
 
 @pytest.fixture

@@ -204,7 +204,9 @@ async def test_what_was_trimmed_is_not_appended_again(autojump_clock: MockClock)
             while some := await pipeline.next_answers():
                 answers += some
 
-        assert [one.is_duplicate for one in answers] == [True] * 12 + [False]
+        assert [(len(one), one.is_duplicate) for one in answers] == [(1, True)] * 12 + [
+            (1, False)
+        ]
         assert await values_of(world.log) == [b"new"]
 
 
@@ -353,6 +355,6 @@ async def test_a_re_run_holds_no_more_repeats_than_it_may(autojump_clock: MockCl
             nursery.start_soon(push)
             answered = 0
             while answers := await pipeline.next_answers():
-                answered += sum(one.is_duplicate for one in answers)
+                answered += sum(len(one) for one in answers if one.is_duplicate)
 
         assert answered == count

@@ -1,0 +1,76 @@
+"""Many appends in flight: their answers come in order, those of one batch together."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.client.writing.pipeline import Answers, Pipeline
+from geolog.client.writing.writer_pending import Receipt
+from geolog.protocol.ids import DLSN
+from tests.pure.client.takers import Taker, a_writer
+from topology.errors import FencedError, OutcomeUnknownError
+
+
+def places(answers: list[Answers]) -> list[tuple[int, int, int]]:
+    """Entry, slot and sequence of each record."""
+    receipts = [receipt for some in answers for receipt in some.receipts()]
+    return [(one.dlsn.entry, one.dlsn.slot, one.sequence) for one in receipts if one]
+
+
+async def test_records_of_a_batch_are_answered_together_and_each_has_its_place(
+    autojump_clock: MockClock,
+) -> None:
+    taker = Taker()
+    writer = a_writer(taker, linger_s=0)
+    pipeline = Pipeline(writer)
+    for value in (b"0", b"1", b"2"):
+        await pipeline.push(value)
+        await trio.sleep(1)
+    writer.lanes[0].seal()
+    await pipeline.push(b"333", is_answered=False)
+    await pipeline.push(b"4")
+    writer.lanes[0].seal()
+    taker.answer(2)
+
+    answers = await pipeline.next_answers()
+
+    assert [len(some) for some in answers] == [3, 1, 1]
+    assert places(answers) == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 1, 4)]
+    assert answers[0].receipt(2) == Receipt(0, DLSN(1, 0, 2), 2, 1)
+    assert list(answers[0].started_s) == [0, 1, 2]
+    assert answers[1].first is None
+    assert list(answers[1].sizes_bytes) == [3]
+    assert pipeline.unanswered_count == 0
+
+
+async def test_what_others_append_to_the_same_batch_is_not_answered_here(
+    autojump_clock: MockClock,
+) -> None:
+    taker = Taker()
+    writer = a_writer(taker, linger_s=0)
+    pipeline = Pipeline(writer)
+    await pipeline.push(b"mine")
+    writer.append_nowait(b"another's")
+    await pipeline.push(b"mine too")
+    writer.lanes[0].seal()
+    taker.answer()
+
+    assert places(await pipeline.next_answers()) == [(0, 0, 0), (0, 2, 2)]
+
+
+async def test_answers_that_came_before_a_failure_are_told_before_it(
+    autojump_clock: MockClock,
+) -> None:
+    taker = Taker()
+    writer = a_writer(taker, linger_s=0)
+    pipeline = Pipeline(writer)
+    for value in (b"0", b"1"):
+        await pipeline.push(value)
+        writer.lanes[0].seal()
+    taker.answer()
+    taker.fail(FencedError("another owns it"))
+
+    assert places(await pipeline.next_answers()) == [(0, 0, 0)]
+    with pytest.raises(OutcomeUnknownError):
+        await pipeline.next_answers()
+    assert pipeline.unanswered_count == 1
