@@ -240,7 +240,12 @@ class MemoryMetadata:
             self._lose()
 
     def leave(self) -> None:
-        """The holder goes: the session is closed if the store can be told, else it expires."""
+        """The holder goes: the session is closed if the store can be told, else it expires.
+
+        Whoever has left, has left: a process that died may still be tidied up after.
+        """
+        if self._is_left:
+            return
         self._is_left = True
         self._notices_s = self._lost_s = math.inf
         self._lose()

@@ -380,6 +380,19 @@ async def test_an_error_of_the_block_comes_out_as_it_is(autojump_clock: MockCloc
             await metadata.get("/a")
 
 
+async def test_a_holder_that_died_is_tidied_up_after_its_session_expired(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_memory_store() as store, store.open_session(timeout_s=6.0) as other:
+        async with store.open_session(timeout_s=6.0) as holder:
+            await holder.create("/e", is_ephemeral=True)
+            holder.cut_off()
+            holder.leave()
+            await trio.sleep(7)
+
+        assert await other.find("/e") is None
+
+
 async def test_a_crashed_holder_leaves_its_session_to_expire(autojump_clock: MockClock) -> None:
     async with open_memory_store() as store, store.open_session() as other:
         async with store.open_session(timeout_s=6.0) as holder:
