@@ -64,13 +64,14 @@ async def measure_write_amplification(added_bytes: int, directory: Path) -> list
         store = await open_store(config, disk, cookie, noted=NO_END, random_bytes=rng.randbytes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.journal.run)
-            nursery.start_soon(store.compaction.run)
             await store.look_at_free_space()
             nursery.start_soon(_look_at_space, store)
-            filling = _MixedFilling(store, rng)
-            await filling.add_all(added_bytes)
-            await store.journal.wait_synced()
-            await _wait_compacted(store)
+            filling, is_filled = _MixedFilling(store, rng), trio.Event()
+            async with trio.open_nursery() as compacting:
+                compacting.start_soon(_compact, store, is_filled)
+                await filling.add_all(added_bytes)
+                await store.journal.wait_synced()
+                is_filled.set()
             nursery.cancel_scope.cancel(reason="measured")
         await store.finish()
     written_bytes = store.journal.statistics().written_bytes
@@ -82,12 +83,15 @@ async def measure_write_amplification(added_bytes: int, directory: Path) -> list
     ]
 
 
-async def _wait_compacted(store: Store) -> None:
-    """Wait until compaction has found nothing more to do for a while."""
-    before = None
-    while before != store.compaction.counts.copied_bytes:
-        before = store.compaction.counts.copied_bytes
-        await trio.sleep(10 * _PAUSE_S)
+async def _compact(store: Store, is_filled: trio.Event) -> None:
+    """Compact as a node does; back when nothing is worth it in a directory that is filled."""
+    while True:
+        was_filled = is_filled.is_set()
+        if await store.compaction.compact_next():
+            continue
+        if was_filled:
+            return
+        await trio.sleep(_PAUSE_S)
 
 
 async def _look_at_space(store: Store) -> None:

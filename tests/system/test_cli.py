@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.demo_process import (
+    WAIT_S_MAX,
     DemoProcess,
     geolog,
     read_rest,
@@ -135,7 +136,7 @@ def test_a_follower_is_told_what_comes_and_ends_at_ctrl_c(demo: DemoProcess) -> 
         demo.run("append", stream, given=b"hello\n")
         seen = read_some(process.stdout, b"hello\n")
         process.send_signal(signal.SIGINT)
-        code = process.wait(20)
+        code = process.wait(WAIT_S_MAX)
         said = read_rest(process.stderr)
 
     assert seen == b"hello\n"
@@ -150,7 +151,7 @@ def test_a_closed_pipe_ends_a_read_quietly(demo: DemoProcess) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        code = process.wait(30)
+        code = process.wait(WAIT_S_MAX)
         said = read_rest(process.stderr)
 
     assert code == 0, said
@@ -164,7 +165,7 @@ def test_a_follower_whose_pipe_is_closed_ends_though_nothing_comes(demo: DemoPro
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        code = process.wait(20)
+        code = process.wait(WAIT_S_MAX)
         said = read_rest(process.stderr)
 
     assert (code, said) == (0, b"")
@@ -237,7 +238,7 @@ def test_a_paused_server_is_listed_so_and_goes_on(demo: DemoProcess) -> None:
 
     assert isinstance(states, list)
     assert [s["state"] for s in states if s["name"] == "c-storage-1"] == ["paused"]
-    wait_until(lambda: demo.run("cluster", "health").returncode == 0, 60)
+    wait_until(lambda: demo.run("cluster", "health").returncode == 0)
 
 
 def test_a_target_that_means_nothing_is_named_with_what_there_is(demo: DemoProcess) -> None:
@@ -256,7 +257,7 @@ def test_help_needs_nothing_but_the_command_itself() -> None:
         "print(code, 'trio' in sys.modules, 'rich' in sys.modules, 'kazoo' in sys.modules)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", probe], capture_output=True, check=True, timeout=30
+        [sys.executable, "-P", "-c", probe], capture_output=True, check=True, timeout=WAIT_S_MAX
     )
 
     assert done.stdout.endswith(b"0 False False False\n")
@@ -267,7 +268,7 @@ def test_python_without_assertions_is_refused() -> None:
         [sys.executable, "-O", "-P", "-m", "geolog", "--help"],
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=WAIT_S_MAX,
     )
 
     assert done.returncode == 1

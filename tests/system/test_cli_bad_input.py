@@ -10,6 +10,7 @@ import pytest
 
 from tests.system.demo_process import (
     GEOLOG,
+    WAIT_S_MAX,
     DemoProcess,
     geolog,
     plain_environment,
@@ -255,7 +256,7 @@ def test_an_append_that_is_interrupted_answers_what_it_took_and_says_so(
         process.stdin.flush()
         answers = read_some(process.stdout, b'"sequence": 0')
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.wait(WAIT_S_MAX)
         answers += read_rest(process.stdout)
         message = read_rest(process.stderr)
 
@@ -277,7 +278,7 @@ def test_answers_that_nobody_takes_end_an_append_with_an_error(demo: DemoProcess
         process.stdout.close()
         process.stdin.write(b"a\n")
         process.stdin.flush()
-        process.wait(20)
+        process.wait(WAIT_S_MAX)
         message = read_rest(process.stderr)
 
     assert process.returncode == 1
@@ -359,10 +360,10 @@ def test_garbage_on_a_nodes_port_closes_that_connection_alone(demo: DemoProcess)
     host, _, port = nodes[0]["address"].rpartition(":")
 
     for garbage in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 64, b"\x7f\xff\xff\xff" + b"x" * 64):
-        with socket.create_connection((host, int(port)), timeout=20) as stranger:
+        with socket.create_connection((host, int(port)), timeout=WAIT_S_MAX) as stranger:
             stranger.sendall(garbage)
             stranger.shutdown(socket.SHUT_WR)
             while stranger.recv(4096):
                 pass
 
-    assert demo.run("cluster", "health").returncode == 0
+    assert demo.run("cluster", "health", "--wait", "--timeout", "60s").returncode == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.demo_process import geolog
+from tests.system.demo_process import WAIT_S_MAX, geolog
 
 ASK = """
 eval "$(geolog generate completion bash)"
@@ -31,7 +31,7 @@ def test_bash_completes(words: str, offered: set[str]) -> None:
         ["bash", "--norc", "-c", ASK.format(words=words)],
         capture_output=True,
         env={"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
-        timeout=60,
+        timeout=WAIT_S_MAX,
         check=False,
     )
 

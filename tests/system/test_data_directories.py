@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.addresses import free_addresses
-from tests.system.demo_process import geolog, read_some, started
+from tests.system.demo_process import WAIT_S_MAX, geolog, read_some, started
 
 PLACE = ("--location", "/a/rack-1")
 
@@ -39,7 +39,7 @@ def start_and_stop(zookeeper: str, *directories: Path) -> str:
     with started(*arguments(zookeeper, *directories)) as node:
         ready = json.loads(read_some(node.stdout, b"\n"))
         node.send_signal(signal.SIGTERM)
-        assert node.wait(30) == 0
+        assert node.wait(WAIT_S_MAX) == 0
     instance = ready["instance"]
     assert isinstance(instance, str)
     return instance
@@ -82,7 +82,7 @@ def test_a_node_that_ended_in_order_notices_whatever_its_journal_lost_since(
     with started(*arguments(zookeeper, data_dir, node_id="node-2")) as node:
         read_some(node.stdout, b"\n")
         node.send_signal(signal.SIGTERM)
-        _, said = node.communicate(timeout=30)
+        _, said = node.communicate(timeout=WAIT_S_MAX)
 
     assert said == b"", "an orderly end is nothing to warn of"
     journal = data_dir / "0000000000000001.journal"

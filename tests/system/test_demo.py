@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.demo_process import DemoProcess, geolog, running_demo, wait_until
+from tests.system.demo_process import WAIT_S_MAX, DemoProcess, geolog, running_demo, wait_until
 
 SMALL = ("--regions", "a,b,c", "--nodes-per-region", "1")
 
@@ -21,7 +21,7 @@ def is_gone(pid: int) -> bool:
 
 
 def wait_gone(pids: list[int]) -> None:
-    wait_until(lambda: all(is_gone(pid) for pid in pids), 20)
+    wait_until(lambda: all(is_gone(pid) for pid in pids))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -37,7 +37,7 @@ def test_all_processes_end_with_the_demo_also_paused_ones(
 
         demo.process.send_signal(number)
         wait_gone(pids)
-        demo.process.wait(20)
+        demo.process.wait(WAIT_S_MAX)
 
 
 def test_a_server_killed_by_a_stranger_comes_back_by_restart(demo: DemoProcess) -> None:
@@ -51,7 +51,7 @@ def test_a_server_killed_by_a_stranger_comes_back_by_restart(demo: DemoProcess) 
         assert isinstance(listed, list)
         return str(next(s["state"] for s in listed if s["name"] == "a-storage-1"))
 
-    wait_until(lambda: state() == "down", 20)
+    wait_until(lambda: state() == "down")
     assert demo.run("demo", "restart", "a-storage-1").returncode == 0
     assert state() == "up"
     assert demo.run("cluster", "health", "--wait", "--timeout", "60s").returncode == 0

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from regions.storage.data_directories import open_data_directories
+from tests.system.demo_process import WAIT_S_MAX
 
 HANGING_SERVER = """
 import sys, threading
@@ -40,7 +41,7 @@ def test_a_disk_that_hangs_does_not_keep_a_server_from_ending(tmp_path: Path) ->
         assert server.stdout is not None
         assert b'"ready"' in server.stdout.readline()
         server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 1
+        assert server.wait(WAIT_S_MAX) == 1
         assert server.stderr is not None
         said = server.stderr.read().decode()
     assert said.startswith("geolog: the storage server was to end 0.3 s ago, and ends now")

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.demo_process import DemoProcess, plain_environment, read_some
+from tests.system.demo_process import WAIT_S_MAX, DemoProcess, plain_environment, read_some
 
 CONNECT = """
-import asyncio, os, signal, sys, threading, tomllib
+import asyncio, atexit, os, signal, sys, threading, tomllib
 from pathlib import Path
+joined_at_exit = []  # Once geolog has ended, which was imported later.
+atexit.register(lambda: [thread.join() for thread in joined_at_exit])
 import geolog
 
 settings = tomllib.loads(Path(os.environ["GEOLOG_CONFIG"]).read_text())
 where = {"zookeeper": settings["zookeeper"], "cluster": settings["cluster"], "region": "a"}
 quorums = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2, "min_regions": 2}
 """
-
-END_S_MAX = 30.0
 
 
 def started(demo: DemoProcess, program: str) -> subprocess.Popen[bytes]:
@@ -38,7 +38,7 @@ def run(demo: DemoProcess, program: str) -> str:
     """What a program prints; it has to end well, without a word on stderr."""
     with started(demo, program) as process:
         try:
-            out, err = process.communicate(timeout=END_S_MAX)
+            out, err = process.communicate(timeout=WAIT_S_MAX)
         finally:
             process.kill()
     assert (process.returncode, err.decode()) == (0, "")
@@ -148,7 +148,8 @@ def follow():
             list(reader)
     except geolog.blocking.ClosedError:
         print("closed")
-threading.Thread(target=follow, daemon=True).start()
+joined_at_exit.append(threading.Thread(target=follow, daemon=True))
+joined_at_exit[0].start()
 """,
     )
 
@@ -183,7 +184,7 @@ def test_an_interrupt_ends_a_program_that_waits(demo: DemoProcess, program: str)
         try:
             read_some(process.stdout, b"waits")
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=END_S_MAX)
+            _, err = process.communicate(timeout=WAIT_S_MAX)
         finally:
             process.kill()
 

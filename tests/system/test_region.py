@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from tests.system.demo_process import DemoProcess, started, wait_until
+from tests.system.demo_process import WAIT_S_MAX, DemoProcess, started, wait_until
 
 STREAM = "test/regions"
 
@@ -17,16 +17,16 @@ def test_a_writer_leaves_a_forbidden_region_and_comes_back(demo: DemoProcess) ->
             assert writer.stdin is not None
             writer.stdin.write(b"before\n")
             writer.stdin.flush()
-            wait_until(lambda: len(regions_of(demo)) == 1, 20)
+            wait_until(lambda: len(regions_of(demo)) == 1)
             left = regions_of(demo)[0][0]
             other = ({"a", "b", "c"} - set(regions_of(demo)[0])).pop()
             forbidden = demo.json("region", "forbid-placement", left, "--yes")
-            wait_until(lambda: len(regions_of(demo)) == 2, 20)
+            wait_until(lambda: len(regions_of(demo)) == 2)
             listed = demo.json("region", "ls")
             impossible = demo.run("region", "forbid-placement", other)
             writer.stdin.write(b"after\n")
             writer.stdin.close()
-            assert writer.wait(20) == 0
+            assert writer.wait(WAIT_S_MAX) == 0
     finally:
         allowed = demo.json("region", "allow-placement", left)
     unknown = demo.run("region", "forbid-placement", "aa")

@@ -15,7 +15,7 @@ from geolog.transport.seam import Address
 from geolog.transport.tcp import TcpTransport
 from tests.pure.storage.nodes import BareClient
 from tests.system.addresses import free_addresses
-from tests.system.demo_process import geolog, read_rest, read_some, started
+from tests.system.demo_process import WAIT_S_MAX, geolog, read_rest, read_some, started
 
 PLACE = ("--location", "/a/rack-1", "--node-id", "node-1")
 BODY = bytes(range(256)) * 400
@@ -71,7 +71,7 @@ async def add_until_it_ends(client: BareClient) -> int:
 
 def end_of(node: subprocess.Popen[bytes]) -> str:
     """What a node says that ends over its disk."""
-    assert node.wait(30) == 1
+    assert node.wait(WAIT_S_MAX) == 1
     message = read_rest(node.stderr).decode()
     assert "Traceback" not in message
     assert "unexpected" not in message
@@ -124,7 +124,7 @@ def test_a_node_takes_no_journal_file_of_another(zookeeper: str, tmp_path: Path)
             with started(*arguments(zookeeper, cluster, directory, address)) as node:
                 read_some(node.stdout, b"\n")
                 node.terminate()
-                assert node.wait(30) == 0
+                assert node.wait(WAIT_S_MAX) == 0
     foreign = max(other.glob("*.journal"))
     before = {path.name: path.read_bytes() for path in one.iterdir()}
     shutil.copy(foreign, one / "00000000000000ff.journal")

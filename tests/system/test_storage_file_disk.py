@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,12 +111,21 @@ async def test_a_removed_file_is_read_on_until_its_last_reader_lets_go(tmp_path:
     async with open_file_disk(tmp_path) as disk:
         file = await disk.create("one")
         await file.write_synced(0, [b"still here"])
-        descriptors_count = len(os.listdir("/proc/self/fd"))
         await disk.remove("one")
 
         assert await file.read(0, 10) == b"still here"
+        assert opened_in(tmp_path) == [tmp_path / "one (deleted)"]
         del file
-        assert len(os.listdir("/proc/self/fd")) == descriptors_count - 1
+        assert opened_in(tmp_path) == []
+
+
+def opened_in(directory: Path) -> list[Path]:
+    """The files of a directory that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # It was closed meanwhile.
+            found.append(descriptor.readlink())
+    return [each for each in found if each.parent == directory and "one" in each.name]
 
 
 async def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.demo_process import DemoProcess, running_demo, wait_until
+from tests.system.demo_process import WAIT_S_MAX, DemoProcess, running_demo, wait_until
 from tests.system.test_demo import is_gone
 
 WAN = '[[link]]\nbetween = ["all", "all"]\nrtt = "60ms"\n'
@@ -82,7 +82,7 @@ def test_a_region_that_is_cut_off_holds_nobody_up_and_comes_back(far_demo: DemoP
         return far_demo.run("cluster", "health", "--timeout", "5s").stderr.decode()
 
     # The servers that are left elect a leader, which then misses the nodes that were cut off.
-    wait_until(lambda: "c-storage-1" in reasons() and "a-storage-1" not in reasons(), 60)
+    wait_until(lambda: "c-storage-1" in reasons() and "a-storage-1" not in reasons())
     done = far_demo.run("append", "t/cut", "--timeout", "60s", given=b"through\n")
     assert done.returncode == 0, done.stderr.decode()
     assert not any(cut_state(far_demo.json("wan", "heal")).values())
@@ -100,5 +100,5 @@ def test_the_emulator_ends_with_the_demo_also_by_sigkill(tmp_path: Path) -> None
 
         demo.process.send_signal(signal.SIGKILL)
 
-        wait_until(lambda: is_gone(emulator), 20)
-        demo.process.wait(20)
+        wait_until(lambda: is_gone(emulator))
+        demo.process.wait(WAIT_S_MAX)

@@ -1,7 +1,8 @@
 """The emulator carries real connections: late, whole, in order, bounded, and cut when told."""
 
+import math
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from sim.wan.control import ask_change, ask_show, open_wan_control
 from sim.wan.emulator import Emulator, open_emulator
 from sim.wan.setup import Forward, WanSetup
 from tests.system.addresses import free_addresses
+from tests.system.demo_process import WAIT_S_MAX
 from topology.errors import InvalidArgumentError, NotFoundError
 
 RTT_S = 0.040
@@ -92,8 +94,17 @@ async def open_site(change: Change | None = None) -> AsyncIterator[Site]:
             site.close()
 
 
-async def receive(stream: ByteStream, count: int) -> bytes:
-    received, buffer = bytearray(), bytearray(1 << 18)
+async def takes(measured_s: Callable[[], Awaitable[float]], s_min: float, s_max: float) -> None:
+    """It never takes less, and no more unless the cores are busy, which does not last."""
+    with trio.fail_after(WAIT_S_MAX):
+        took_s = math.inf
+        while took_s > s_max:
+            took_s = await measured_s()
+            assert took_s >= s_min
+
+
+async def receive(stream: ByteStream, count: int, *, at_once_bytes_max: int = 1 << 18) -> bytes:
+    received, buffer = bytearray(), bytearray(at_once_bytes_max)
     while len(received) < count:
         size = await stream.receive_into(buffer)
         if not size:
@@ -105,14 +116,17 @@ async def receive(stream: ByteStream, count: int) -> bytes:
 async def test_a_round_trip_takes_what_was_asked_for() -> None:
     async with open_site() as site:
         setup = site.emulator.setup
-        [found] = await check(
-            setup.gateway, dict(setup.probes), dict(site.emulator.wan.directions)
-        )
 
-    assert found.median_s is not None
-    assert RTT_S - 0.002 <= found.median_s <= RTT_S + 0.010  # Two cores that others use, too.
-    assert found.dial_s is not None
-    assert found.dial_s >= RTT_S - 0.002
+        async def measured_s() -> float:
+            [found] = await check(
+                setup.gateway, dict(setup.probes), dict(site.emulator.wan.directions)
+            )
+            assert found.dial_s is not None
+            assert found.dial_s >= RTT_S - 0.002
+            assert found.median_s is not None
+            return found.median_s
+
+        await takes(measured_s, RTT_S - 0.002, RTT_S + 0.010)
 
 
 async def test_a_new_round_trip_holds_at_once_for_connections_that_are_open() -> None:
@@ -150,14 +164,15 @@ async def test_all_bytes_arrive_in_order_both_ways_also_with_jitter_and_stalls()
 async def test_the_bandwidth_is_held() -> None:
     async with open_site(Change(rtt_s=0.002, bandwidth_bytes_per_s=4e6)) as site:
         near, far = await site.connected()
-        started_s = trio.current_time()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.send, [bytes(2 << 20)])
-            await receive(far, 2 << 20)
+        async def measured_s() -> float:
+            started_s = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(near.send, [bytes(2 << 20)])
+                await receive(far, 2 << 20)
+            return trio.current_time() - started_s
 
-        took_s = trio.current_time() - started_s
-        assert 0.5 <= took_s <= 1.0
+        await takes(measured_s, 0.5, 1.0)
 
 
 async def test_a_receiver_that_does_not_read_presses_back_on_its_sender_alone() -> None:
@@ -220,8 +235,8 @@ async def test_across_a_cut_nobody_connects_until_it_is_healed() -> None:
 
 
 async def test_who_stands_in_the_servers_region_connects_without_the_emulator() -> None:
-    async with open_site(Change(rtt_s=10.0)) as site:
-        with trio.fail_after(2):
+    async with open_site(Change(rtt_s=20.0)) as site:
+        with trio.fail_after(10):
             near = await site.dial("b")
             far = await site.accept()
             await near.send([b"here"])
@@ -260,7 +275,7 @@ async def test_a_reset_reaches_the_other_side_after_the_delay() -> None:
     async with open_site() as site:
         near, far = await site.connected()
         await near.send([b"unread"])
-        await trio.sleep(RTT_S)
+        await receive(far, 1, at_once_bytes_max=1)
         started_s = trio.current_time()
         far.close()  # With bytes unread: the kernel resets the connection.
 
@@ -278,10 +293,12 @@ async def test_connections_that_are_over_leave_nothing_behind() -> None:
             await receive(far, 1)
             near.close()
             far.close()
-        await trio.sleep(3 * RTT_S)
-
-        assert [status.connections_count for status in site.emulator.status()] == [0, 0]
-        assert [status.held_bytes for status in site.emulator.status()] == [0, 0]
+        with trio.fail_after(WAIT_S_MAX):
+            while any(  # noqa: ASYNC110 - An emulator tells nobody.
+                status.connections_count or status.held_bytes
+                for status in site.emulator.status()
+            ):
+                await trio.sleep(RTT_S)
 
 
 async def test_a_forwarded_port_leads_to_its_server_from_its_region() -> None:

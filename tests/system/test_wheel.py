@@ -1,5 +1,6 @@
 """The wheel holds all of geolog and nothing else, and works beside files of the same names."""
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -13,7 +14,11 @@ PACKAGES = ["geolog", "regions", "relay", "sim", "topology"]
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    """Run one to its end; nobody's environment leads it to packages elsewhere."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def run_well(*command: str | Path, cwd: Path) -> str:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -25,7 +25,7 @@ from tests.system.addresses import free_addresses
 from tests.system.zookeeper_server import open_server
 from topology.errors import InvalidConfigError, OutcomeUnknownError, UnavailableError
 
-WAIT_S = 30.0
+WAIT_S = 100.0
 
 
 @attrs.define
@@ -85,6 +85,14 @@ async def wait_state(metadata: ZooKeeperMetadata, wanted: SessionState) -> None:
     with trio.fail_after(WAIT_S):
         while metadata.session_state is not wanted:
             await metadata.wait_state_change(metadata.session_state)
+
+
+async def got_at_last(metadata: ZooKeeperMetadata, path: str) -> Stored:
+    """A node, once the server answers as fast as is asked for."""
+    with trio.fail_after(WAIT_S):
+        while True:
+            with suppress(UnavailableError):
+                return await metadata.get(path)
 
 
 async def test_everything_lies_under_the_chroot(tmp_path: Path) -> None:
@@ -151,11 +159,10 @@ async def test_a_silent_server_makes_writes_unknown_and_reads_fail(tmp_path: Pat
         with pytest.raises(UnavailableError, match=r"did not answer within 0\.5 s"):
             await metadata.get("/a")
         assert metadata.statistics().questions_count == 2
-        forwarder.release()
-        with trio.fail_after(WAIT_S):
-            assert await metadata.get("/a") == Stored(b"", 0)
-        assert metadata.statistics().questions_count == 0
         assert metadata.statistics().answers_missed_count == 2
+        forwarder.release()
+        assert await got_at_last(metadata, "/a") == Stored(b"", 0)
+        assert metadata.statistics().questions_count == 0
 
 
 async def test_a_broken_connection_keeps_the_session_and_fires_the_watches(
@@ -185,17 +192,17 @@ async def test_a_suspended_session_is_lost_by_our_own_clock_and_a_new_one_begins
     async with (
         open_server(tmp_path / "data") as address,
         open_forwarder(address) as forwarder,
-        open_zookeeper(f"{forwarder.address}", session_timeout_s=1.0) as metadata,
+        open_zookeeper(f"{forwarder.address}", session_timeout_s=2.0) as metadata,
     ):
         session_id = metadata.session_id
         await metadata.create("/e", is_ephemeral=True)
+        held_s = trio.current_time()
         forwarder.hold()
         await wait_state(metadata, SessionState.SUSPENDED)
-        suspended_s = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(refused_with_the_session, metadata)
             await wait_state(metadata, SessionState.LOST)
-            assert trio.current_time() - suspended_s >= 0.9
+            assert trio.current_time() - held_s >= 2.0
             forwarder.release()
         await wait_state(metadata, SessionState.CONNECTED)
 
@@ -213,7 +220,7 @@ async def test_a_session_that_the_server_ended_is_lost(tmp_path: Path) -> None:
     async with (
         open_server(tmp_path / "data") as address,
         open_forwarder(address) as forwarder,
-        open_zookeeper(f"{forwarder.address}", session_timeout_s=1.0) as metadata,
+        open_zookeeper(f"{forwarder.address}", session_timeout_s=2.0) as metadata,
         open_zookeeper(f"{address}") as other,
     ):
         session_id = metadata.session_id

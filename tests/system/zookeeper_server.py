@@ -11,7 +11,7 @@ from geolog.transport.seam import Address
 from regions.zookeeper import ZooKeeperConfig, serve_zookeeper
 from tests.system.addresses import free_addresses
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 100.0
 
 SERVE = """\
 import sys, trio
