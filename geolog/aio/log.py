@@ -69,7 +69,7 @@ class Log:
     ) -> VerifyReport:
         """Read every replica of every entry up to the stream's end of this moment.
 
-        `progress` is told entries done and entries in all, in this task.
+        `progress` is told records done and records in all, about, in this task.
         NoSuchStreamError, UnavailableError.
         """
         verify = partial(self._log.verify_stream, name, full_copies=full_copies)

@@ -44,7 +44,7 @@ def command(*, name: str, full_copies: bool) -> None:
 
 async def _verify(invocation: Invocation, name: str, full_copies: bool) -> VerifyReport:  # noqa: FBT001 - trio.run passes by position.
     patience = Patience(invocation)
-    with patience.scope, Progress("entries verified", sys.stderr) as progress:
+    with patience.scope, Progress("records verified", sys.stderr) as progress:
 
         def on_progress(done: int, total: int) -> None:
             patience.progressed()

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Literal
 
@@ -13,6 +13,7 @@ from geolog.client.owning.stream_upkeep import StreamUpkeep
 from geolog.client.owning.takeover import Succession
 from geolog.client.placement.placement_health import LEDGERS_JUDGED_MAX
 from geolog.client.reading.bounds import EARLIEST, Bound
+from geolog.client.reading.extents import extents_of
 from geolog.client.reading.read_back import BatchReadBack
 from geolog.client.reading.reader import (
     Reader,
@@ -23,7 +24,7 @@ from geolog.client.reading.reader import (
 from geolog.client.reading.record import Gap
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.tail import TailFinder
-from geolog.client.reading.verification import Extent, StreamVerifier, VerifyReport
+from geolog.client.reading.verification import StreamVerifier, VerifyReport
 from geolog.client.streams.descriptions import (
     HealthReport,
     NodeDescription,
@@ -49,7 +50,6 @@ from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
-from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
@@ -379,20 +379,24 @@ class Log:
     ) -> VerifyReport:
         """Read every replica of every entry up to the stream's end of this moment.
 
-        `progress` is told entries done and entries in all. NoSuchStreamError, UnavailableError.
+        `progress` is told records done and records in all, about. NoSuchStreamError,
+        UnavailableError.
         """
         record, names = await self._named(name)
-        extents = [one for each in names for one in await self._extents(record, each)]
+        ends = [(one, await self._scan(record, one).end()) for one in names]
+        begins = [await self._partitions.trim_seen(one) for one in names]
+        total = sum(end.sequence for _, end in ends) - sum(one.first_sequence for one in begins)
         verifier = StreamVerifier(
             name,
             self._reader,
             latest=self._ledger_now,
             full_copies=full_copies,
-            progress=progress,
+            progress=progress and (lambda done: progress(min(done, total), total)),
         )
-        total = sum(one.last + 1 for one in extents)
-        for extent in extents:
-            await verifier.verify_ledger(extent, entries_total=total)
+        for one, end in ends:
+            async with aclosing(extents_of(self.access, one, end)) as extents:
+                async for extent in extents:
+                    await verifier.verify_ledger(extent)
         return verifier.report
 
     async def _ledger_now(self, known: LedgerRecord) -> LedgerRecord | None:
@@ -400,24 +404,6 @@ class Log:
             return (await self._ledgers.read_latest(known.ledger)).record
         except NoSuchLedgerError:
             return None
-
-    async def _extents(self, record: StreamRecord, name: PartitionName) -> list[Extent]:
-        """The ledgers of a partition, up to its end of this moment."""
-        end = await self._scan(record, name).end()
-        segments = [
-            one.record
-            for one in await self._partitions.segments(name)
-            if one.record.segment <= end.segment
-        ]
-        ledgers = await self.access.catalog.records_of([one.ledger for one in segments])
-        extents = []
-        for segment, ledger in zip(segments, ledgers, strict=True):
-            if ledger is None:
-                continue  # Trimmed meanwhile.
-            last = end.entry - 1 if segment.segment == end.segment else ledger.last_entry
-            assert last is not None, f"segment {segment.segment} has a successor and no end"
-            extents.append(Extent(name, segment, ledger, EntryId(last)))
-        return extents
 
     def _scan(self, record: StreamRecord, name: PartitionName) -> PartitionScan:
         return PartitionScan(

@@ -1,6 +1,7 @@
 """One server's view of the metadata tree: it may lag, and it holds a session's watches."""
 
 from collections.abc import Callable
+from itertools import chain
 
 import attrs
 
@@ -8,6 +9,14 @@ from geolog.metadata.tree import Change, Kind, Tree
 
 Watcher = Callable[[], None]
 """Called once, after the change."""
+
+
+@attrs.frozen
+class _Watch:
+    """What is waited for at one path, and who is told."""
+
+    kinds: frozenset[Kind]
+    tell: Watcher
 
 
 @attrs.define
@@ -23,10 +32,15 @@ class View:
     is_lagging: bool = False
     _newest: Tree = attrs.field(init=False)
     _changes_unseen: list[Change] = attrs.field(factory=list, init=False)
-    _watchers: dict[Change, list[Watcher]] = attrs.field(factory=dict, init=False)
+    _watches: dict[str, list[_Watch]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._newest = self.tree
+
+    @property
+    def watches_count(self) -> int:
+        """How many watches wait for a change."""
+        return sum(map(len, self._watches.values()))
 
     def show(self, tree: Tree, changes: list[Change]) -> None:
         """The store has a newer tree: see it now, or when this view catches up."""
@@ -44,31 +58,26 @@ class View:
 
     def watch_node(self, path: str, watcher: Watcher) -> None:
         """Call when the node is made, put or deleted."""
-        self._watch(
-            watcher, [Change(kind, path) for kind in (Kind.MADE, Kind.PUT, Kind.DELETED)]
-        )
+        self._watch(path, watcher, {Kind.MADE, Kind.PUT, Kind.DELETED})
 
     def watch_children(self, path: str, watcher: Watcher) -> None:
         """Call when a child comes or goes, or the node itself is deleted."""
-        self._watch(watcher, [Change(kind, path) for kind in (Kind.CHILDREN, Kind.DELETED)])
+        self._watch(path, watcher, {Kind.CHILDREN, Kind.DELETED})
 
     def fire_all(self) -> None:
         """The connection is lost, and changes may be missed: call all, and forget them."""
-        for change in list(self._watchers):
-            self._fire(change)
+        watches, self._watches = self._watches, {}
+        for one in chain.from_iterable(watches.values()):
+            one.tell()
 
-    def _watch(self, watcher: Watcher, changes: list[Change]) -> None:
-        is_fired = False
-
-        def fire_once() -> None:
-            nonlocal is_fired
-            if not is_fired:
-                is_fired = True
-                watcher()
-
-        for change in changes:
-            self._watchers.setdefault(change, []).append(fire_once)
+    def _watch(self, path: str, watcher: Watcher, kinds: set[Kind]) -> None:
+        self._watches.setdefault(path, []).append(_Watch(frozenset(kinds), watcher))
 
     def _fire(self, change: Change) -> None:
-        for watcher in self._watchers.pop(change, []):
-            watcher()
+        watches = self._watches.pop(change.path, [])
+        left = [one for one in watches if change.kind not in one.kinds]
+        if left:
+            self._watches[change.path] = left
+        for one in watches:
+            if change.kind in one.kinds:
+                one.tell()

@@ -225,7 +225,9 @@ class PartitionScan:
             )
         return ledger
 
-    async def ledger_now(self, segment: SegmentRecord, changed: trio.Event) -> LedgerRecord:
+    async def ledger_now(
+        self, segment: SegmentRecord, changed: trio.Event | None = None
+    ) -> LedgerRecord:
         """The segment's ledger; without patience. NoSuchLedgerError, UnavailableError."""
         return (await self._ledgers.read(segment.ledger, changed=changed)).record
 

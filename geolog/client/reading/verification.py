@@ -10,11 +10,11 @@ import attrs
 import trio
 from crc32c import crc32c
 
+from geolog.client.reading.extents import Extent
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.messages import Answer
-from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EntryHeader, decode_entry
 from topology.errors import DamagedBytesError, GeologError
 from topology.quorum import AckRule
@@ -72,16 +72,6 @@ class VerifyReport:
 
 
 @attrs.frozen
-class Extent:
-    """A segment that is verified: entries 0 to `last` of its ledger."""
-
-    partition: PartitionName
-    segment: SegmentRecord
-    ledger: LedgerRecord
-    last: EntryId
-
-
-@attrs.frozen
 class _Copy:
     """What one member has of an entry. Its bytes are not kept: answers are many and large."""
 
@@ -103,21 +93,20 @@ class StreamVerifier:
         *,
         latest: LatestLedger,
         full_copies: bool,
-        progress: Callable[[int, int], None] | None,
+        progress: Callable[[int], None] | None,
     ) -> None:
+        """`progress` is told the records of what was gone over."""
         self.report = VerifyReport(stream, full_copies=full_copies)
         self._reader = reader
         self._latest = latest
         self._progress = progress
-        self._partition: PartitionName | None = None
-        self._sequence_next: int | None = 0
+        self._sequence_next: int | None = None
 
-    async def verify_ledger(self, extent: Extent, *, entries_total: int) -> None:
+    async def verify_ledger(self, extent: Extent) -> None:
         """Verify a segment, the one behind the one before it, as far as it is not trimmed."""
-        record, segment, last = extent.ledger, extent.segment.segment, extent.last
-        if extent.partition != self._partition:
-            self._partition = extent.partition
-            self._sequence_next = extent.segment.first_sequence
+        record, last = extent.ledger, extent.last
+        if extent.sequence_due is not None:
+            self._sequence_next = extent.sequence_due
         self.report.segments += 1
         first = EntryId(0)
         while first <= last:
@@ -139,10 +128,10 @@ class StreamVerifier:
                     record = latest
                     continue
             for entry, found in copies.items():
-                self._judge(rule, segment, entry, found)
+                self._judge(rule, extent, entry, found)
             first = EntryId(first + count)
             if self._progress is not None:
-                self._progress(self.report.entries, entries_total)
+                self._progress(self.report.records)
 
     async def _collect(
         self,
@@ -164,9 +153,9 @@ class StreamVerifier:
                     copies[asked].append(_copy_of(slot, one.answer, one.body))
                 asked = EntryId(asked + 1)
 
-    def _judge(self, rule: AckRule, segment: int, entry: EntryId, found: list[_Copy]) -> None:
-        report = self.report
-        where = f"{self._partition} segment {segment} entry {entry}"
+    def _judge(self, rule: AckRule, extent: Extent, entry: EntryId, found: list[_Copy]) -> None:
+        report, segment = self.report, extent.segment.segment
+        where = f"{extent.partition} segment {segment} entry {entry}"
         of_write_set = _of_write_set(rule, entry, found)
         good = [copy for copy in of_write_set if copy.header is not None]
         report.entries += 1

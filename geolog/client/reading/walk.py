@@ -129,8 +129,10 @@ class PartitionWalk:
         if self._ledger is None or self._ledger.ledger != segment.ledger:
             self._close_stream()
             self._ledger_changed = trio.Event()
-            read = await self._scan.ledger_of(segment, changed=self._ledger_changed)
-            self._ledger = read.record
+            is_final = segment.is_completed or self._end is not None
+            # A watch on what never changes would wait for ever, one for each segment.
+            changed = None if is_final else self._ledger_changed
+            self._ledger = (await self._scan.ledger_of(segment, changed=changed)).record
             self._readable = EntryId(self._entry - 1)
         has_successor = self._end is not None and segment.segment < self._end.segment
         if has_successor and self._ledger.state is not LedgerState.CLOSED:
@@ -248,7 +250,10 @@ class PartitionWalk:
         self._ledger_changed = trio.Event()
         try:
             with trio.move_on_after(self._config.follow_ask_all_s):
-                self._ledger = await self._scan.ledger_now(segment, self._ledger_changed)
+                found = await self._scan.ledger_now(segment)
+                if found.state is not LedgerState.CLOSED:
+                    found = await self._scan.ledger_now(segment, self._ledger_changed)
+                self._ledger = found
                 self._close_stream()
                 return
         except GeologError as error:

@@ -24,11 +24,11 @@ from geolog.metadata.seam import (
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
 
-_DELETED_AT_FIRST = 8
-"""Segments that are looked at first: mostly few go, or none."""
+_AT_FIRST = 8
+"""Segments that are looked at first, from the front: mostly few are to go, or none."""
 
-_DELETED_AT_ONCE = 128
-"""Segments whose records go in one step: about 25 kB of paths."""
+_AT_ONCE_MAX = 128
+"""Segments that are looked at together then; to delete them takes about 25 kB of paths."""
 
 
 @attrs.frozen
@@ -166,7 +166,7 @@ class SegmentRecords:
             return 0
         first_sequence = LogSequence(min(first_sequence, last.record.first_sequence - 1))
         dropped_count = 0
-        async with aclosing(self._segments_from_first(name)) as listed:
+        async with aclosing(self.segments_from_first(name)) as listed:
             async for some in listed:
                 going = [
                     one
@@ -199,20 +199,20 @@ class SegmentRecords:
 
     async def drop_all(self, name: PartitionName) -> None:
         """Take all segments from the list, with their ledgers. The partition was deposed."""
-        async with aclosing(self._segments_from_first(name)) as listed:
+        async with aclosing(self.segments_from_first(name)) as listed:
             async for some in listed:
                 await self._drop(name, some)
 
-    async def _segments_from_first(
+    async def segments_from_first(
         self, name: PartitionName
     ) -> AsyncGenerator[list[SegmentRecord], None]:
-        """The list from its front, as many segments at a time as go in one step."""
-        count = _DELETED_AT_FIRST
+        """The list from its front, at most `_AT_ONCE_MAX` segments at a time."""
+        count = _AT_FIRST
         for bucket in await self.segment_buckets(name):
             (numbers,) = await self.segment_numbers_in(name, [bucket])
             while numbers:
                 asked, numbers = numbers[:count], numbers[count:]
-                count = min(2 * count, _DELETED_AT_ONCE)
+                count = min(2 * count, _AT_ONCE_MAX)
                 yield [one.record for one in await self.segments_at(name, asked)]
 
     async def _drop(self, name: PartitionName, segments: list[SegmentRecord]) -> None:

@@ -6,12 +6,8 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from geolog.client.reading.verification import (
-    Extent,
-    LatestLedger,
-    StreamVerifier,
-    VerifyReport,
-)
+from geolog.client.reading.extents import Extent
+from geolog.client.reading.verification import LatestLedger, StreamVerifier, VerifyReport
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
@@ -51,8 +47,8 @@ async def verified(
         owner_epoch=Epoch(1),
         activated_us=0,
     )
-    extent = Extent(PartitionName(StreamName.parse("a/b")), segment, ledger, EntryId(count - 1))
-    await verifier.verify_ledger(extent, entries_total=count)
+    name = PartitionName(StreamName.parse("a/b"))
+    await verifier.verify_ledger(Extent(name, segment, ledger, EntryId(count - 1), 0))
     return verifier.report
 
 

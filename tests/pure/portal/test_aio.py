@@ -96,11 +96,15 @@ def test_a_cancelled_append_is_in_the_log_once_or_not_at_all(
                 ended = await asyncio.gather(*tasks, return_exceptions=True)
             values = await values_of(log, stream)
 
-        receipts = [one for one in ended if isinstance(one, geolog.Receipt)]
-        assert len(receipts) == 150
+        cancelled, kept = ended[::2], ended[1::2]
         assert len(values) == len(set(values))
         assert set(numbered(300)[1::2]) <= set(values)
-        assert all(isinstance(one, asyncio.CancelledError) for one in ended[::2])
+        assert all(isinstance(one, geolog.Receipt) for one in kept)
+        # The answer may have come first: it comes from another thread.
+        assert all(
+            isinstance(one, geolog.Receipt | asyncio.CancelledError) for one in cancelled
+        )
+        assert any(isinstance(one, asyncio.CancelledError) for one in cancelled)
 
     asyncio.run(program())
 
