@@ -217,10 +217,18 @@ class History:
         return read
 
     def on_shown(self, read: Read, found: Found) -> None:
-        """A reader is given a record."""
-        read.items.append(found)
-        if self.shown.setdefault(found.place, found) != found:
+        """A reader is given a record. What all of them are given is kept once."""
+        first = self.shown.get(found.place)
+        if first is None:
+            first = self.shown[found.place] = self._with_value_as_sent(found)
+        if first != found:
             self.shown_otherwise.append(found.place)
+            first = found
+        read.items.append(first)
+
+    def _with_value_as_sent(self, found: Found) -> Found:
+        sent = self.appends.get(found.value)
+        return found if sent is None else attrs.evolve(found, value=sent.value)
 
     def acknowledged(self) -> list[Append]:
         """The appends that were answered OK, in the order in which they were sent."""

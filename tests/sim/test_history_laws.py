@@ -319,3 +319,14 @@ def test_a_record_is_there_twice_only_if_its_writer_may_have_been_forgotten(
     story.found.append(record(1, b"a"))
 
     assert story.broken == ({"16"} if is_broken else set())
+
+
+def test_what_many_walks_are_given_is_kept_once() -> None:
+    story = Story()
+    append = sent(story, b"as it was sent", 1)
+    walks = [read(story, at, bytes(bytearray(append.value))) for at in (2, 3)]
+
+    [one], [other] = (walk.items for walk in walks)
+    assert one is other
+    assert isinstance(one, Found)
+    assert one.value is append.value
