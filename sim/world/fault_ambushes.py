@@ -13,9 +13,13 @@ import attrs
 import trio
 
 from geolog.metadata.paths import ClusterPaths
-from geolog.protocol.ids import NO_ENTRY, LedgerId
+from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from sim.world.fault_reader_ambushes import ambush_succession, ambush_walk
+from sim.world.fault_reader_ambushes import (
+    ambush_answers,
+    ambush_succession,
+    ambush_walk,
+)
 from sim.world.fault_targets import (
     clients_alive,
     cut_off,
@@ -23,6 +27,7 @@ from sim.world.fault_targets import (
     ledgers_now,
     nodes_harmable,
     paused,
+    receiving_slowly,
     slowed,
     without_metadata,
     writers_alive,
@@ -42,6 +47,8 @@ _TAKEOVER_S_MAX = 5.0
 _MEMBER_CHANCE = 0.5
 _ROT_CHANCE = 0.5
 _CUT_CHANCE = 0.3
+_ANSWER_S_MAX = 1.0
+_LATE_S = (0.001, 0.02, 0.1)
 _WAYS = ("reset", "slow", "paused", "killed", "restarted", "restarted", "without power")
 
 
@@ -193,6 +200,66 @@ async def ambush_add(
         yield f"{process} has heard of {first}, which is gone; late: {', '.join(behind)}"
 
 
+@asynccontextmanager
+async def ambush_lack(
+    world: World, rng: Random, process: str, details: str
+) -> AsyncIterator[str | None]:
+    """An append was answered that a member lacks: its writer is gone, who has it is late."""
+    record = _newest(world, LedgerState.OPEN)
+    others = [one.host for one in writers_alive(world) if one.host != process]
+    if record is None or not others or not _is_append_of(world, process, details):
+        yield None
+        return
+    quorum = record.quorum
+    members = [member.node_id for member in record.fragments[-1].ensemble]
+    with ExitStack() as struck:
+        late = rng.sample(members, quorum.write_quorum - quorum.ack_quorum)
+        with cut_off(world, process, late):
+            with trio.move_on_after(_ANSWER_S_MAX):
+                await _append_answered(world, process)
+            having, behind = _who_has_the_last(world, record)
+            if behind and process in world.processes:
+                # What is under way to those behind is lost with it.
+                struck.enter_context(down(world, process, power_loss=False))
+        if not behind:
+            yield None
+            return
+        for host in having:
+            struck.enter_context(receiving_slowly(world, host, rng.choice(_LATE_S)))
+        with trio.move_on_after(_TAKEOVER_S_MAX):
+            await _put_of_ledger(world, "meta-answer", others)
+        yield f"{process} is gone, of ledger {record.ledger}; behind: {', '.join(behind)}"
+
+
+def _is_append_of(world: World, process: str, details: str) -> bool:
+    """Whether that is a writer's append, and the writer is there still."""
+    return process in clients_alive(world) and details.startswith("append")
+
+
+async def _append_answered(world: World, process: str) -> None:
+    """Wait until an append of this writer is answered."""
+    while True:
+        host, details = await world.trace.wait("done")
+        if host == process and details.startswith("append"):
+            return
+
+
+def _who_has_the_last(world: World, record: LedgerRecord) -> tuple[list[str], list[str]]:
+    """Of the members for the last entry that an ack set has: who has it, who has not got it."""
+    fragment = record.fragments[-1]
+    rule = fragment.rule(record.quorum)
+    hosts = [member.node_id for member in fragment.ensemble]
+    synced = _highest_entries(world, record)
+    received = _highest_entries(world, record, are_synced=False)
+    for entry in range(max(synced.values(), default=NO_ENTRY), fragment.first_entry - 1, -1):
+        slots = sorted(rule.write_set(EntryId(entry)))
+        having = [slot for slot in slots if synced.get(hosts[slot], NO_ENTRY) >= entry]
+        if rule.is_ack(EntryId(entry), sum(1 << slot for slot in having)):
+            behind = [slot for slot in slots if received.get(hosts[slot], entry) < entry]
+            return [hosts[slot] for slot in having], [hosts[slot] for slot in behind]
+    return [], []
+
+
 async def _put_of_ledger(world: World, event: str, those: Sequence[str]) -> None:
     """Wait until one of these processes asks metadata to change a ledger, or has done so."""
     while True:
@@ -227,8 +294,10 @@ def _newest(world: World, state: LedgerState) -> LedgerRecord | None:
     return max(those, key=lambda one: one.ledger, default=None)
 
 
-def _highest_entries(world: World, record: LedgerRecord) -> dict[str, int]:
-    """By host: the highest entry that each member of the last fragment has on disk."""
+def _highest_entries(
+    world: World, record: LedgerRecord, *, are_synced: bool = True
+) -> dict[str, int]:
+    """By host: the highest entry that each member of the last fragment has, on disk or not."""
     reached: dict[str, int] = {}
     for member in record.fragments[-1].ensemble:
         core = world.cores.get(member.node_id)
@@ -239,7 +308,7 @@ def _highest_entries(world: World, record: LedgerRecord) -> dict[str, int]:
             continue
         store = core.service.store_of(record.ledger)
         highest = store.ledgers.replica_of(record.ledger).entry_highest
-        is_in_flight = store.entries.is_in_flight(record.ledger, highest)
+        is_in_flight = are_synced and store.entries.is_in_flight(record.ledger, highest)
         reached[member.node_id] = highest - 1 if is_in_flight else highest
     return reached
 
@@ -295,5 +364,7 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-fence": Ambush("meta-answer", ambush_fence),
     "ambush-succession": Ambush("meta-ask", ambush_succession),
     "ambush-walk": Ambush("call", ambush_walk),
+    "ambush-lack": Ambush("done", ambush_lack),
+    "ambush-answers": Ambush("send", ambush_answers),
 }
 """By name, as options and trace have it."""

@@ -7,6 +7,7 @@ from random import Random
 from sim.world.fault_targets import (
     cut_off,
     isolated,
+    receiving_slowly,
     writers_alive,
 )
 from sim.world.world import World
@@ -83,8 +84,5 @@ def reset_connection(world: World, rng: Random) -> Iterator[str | None]:
 def slow_host(world: World, rng: Random) -> Iterator[str | None]:
     """A host receives slowly, and little at a time."""
     host = rng.choice(sorted(world.links.region_of))
-    world.links.receive_delays_s[host] = rng.choice((0.001, 0.02))
-    try:
+    with receiving_slowly(world, host, rng.choice((0.001, 0.02))):
         yield host
-    finally:
-        world.links.receive_delays_s.pop(host, None)

@@ -1,4 +1,7 @@
-"""Ambushes for readers: the list of segments grows behind their back, or goes as they walk."""
+"""Ambushes for readers: the list of segments grows behind their back, or goes as they walk.
+
+And for whoever is given much: the way to it becomes slow just then.
+"""
 
 import re
 from collections.abc import AsyncIterator
@@ -8,7 +11,7 @@ from random import Random
 import trio
 
 from geolog.metadata.paths import ClusterPaths
-from sim.world.fault_targets import paused, processes
+from sim.world.fault_targets import clients_alive, paused, processes, receiving_slowly
 from sim.world.process import Life
 from sim.world.seams import CLUSTER
 from sim.world.world import World
@@ -20,6 +23,10 @@ _READER = "reader-"
 _PIECES = (2, 3, 5, 10)
 """Of what the nodes give a reader, from the beginning of its walk until it is struck."""
 
+_MUCH_BYTES = 4 << 10
+"""What a node gives at once to a client whose answers are to be many."""
+
+_SLOW_S = 0.02
 _WALK_S_MAX = 2.0
 _TRUNCATION_S_MAX = 3.0
 
@@ -61,6 +68,23 @@ async def ambush_walk(
         with trio.move_on_after(_TRUNCATION_S_MAX):
             await _event(world, "done", of="truncater")
         yield process
+
+
+@asynccontextmanager
+async def ambush_answers(
+    world: World,
+    rng: Random,  # noqa: ARG001 - the shape.
+    process: str,
+    details: str,
+) -> AsyncIterator[str | None]:
+    """A node gives a client much at once: the client takes it slowly, and little at a time."""
+    _, client, count_bytes, *_ = details.split()
+    is_much = process in world.nodes and int(count_bytes) >= _MUCH_BYTES
+    if not is_much or client not in clients_alive(world):
+        yield None
+        return
+    with receiving_slowly(world, client, _SLOW_S):
+        yield f"{client}, as {process} answers"
 
 
 async def _event(world: World, event: str, *, of: str) -> None:

@@ -96,6 +96,16 @@ def slowed(world: World, host: str) -> Iterator[None]:
 
 
 @contextmanager
+def receiving_slowly(world: World, host: str, delay_s: float) -> Iterator[None]:
+    """A host receives that much later, and little at a time."""
+    world.links.receive_delays_s[host] = delay_s
+    try:
+        yield
+    finally:
+        world.links.receive_delays_s.pop(host, None)
+
+
+@contextmanager
 def cut_off(world: World, host: str, others: list[str]) -> Iterator[None]:
     """Nothing passes between a host and these others."""
     for other in others:

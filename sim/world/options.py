@@ -24,6 +24,8 @@ _NAMED_SHARE = 0.4
 _SPARE_SHARE = 0.6
 _STRIPED_SHARE = 0.3
 _STEADY_SHARE = 0.15
+_SLOW_CLIENT_SHARE = 0.15
+_LACKING_SHARE = 0.3
 
 _AMBUSHES = (
     "ambush-add",
@@ -35,6 +37,12 @@ _AMBUSHES = (
     "ambush-takeover",
     "ambush-walk",
 )
+
+_SLOW_CLIENT = "ambush-answers"
+"""Strikes in worlds of its own: it is for nodes of little room, which are asked for much."""
+
+_LACKING = "ambush-lack"
+"""Strikes beside the others, so that it is met often."""
 
 _TAKEOVER_FAULTS = (
     "cut-link",
@@ -209,11 +217,11 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     counts = dict.fromkeys(REGION_NAMES[:regions_count], 1)
     for _ in range(rng.choice((0, 1, 2)) + 3 - regions_count):
         counts[rng.choice(REGION_NAMES[:regions_count])] += 1
-    others = sorted(set(fault_kinds) - {*_AMBUSHES, *_TAKEOVER_FAULTS})
+    others = sorted(set(fault_kinds) - {*_AMBUSHES, *_TAKEOVER_FAULTS, _SLOW_CLIENT, _LACKING})
     kinds = rng.sample(_AMBUSHES, rng.choice((0, 1, 2, 3, 3, 3)))
     kinds += rng.sample(_TAKEOVER_FAULTS, rng.choice((1, 1, 2)))
     kinds += rng.sample(others, rng.choice((0, 1, 2, 3)))
-    return Options(
+    drawn = Options(
         shape=Shape(
             nodes_by_region=tuple(counts.items()),
             quorum=_draw_harsh_quorum(rng, counts),
@@ -242,6 +250,46 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
             lies_in_wait=rng.random() < 0.7,
         ),
     )
+    if rng.random() < _SLOW_CLIENT_SHARE:
+        return with_slow_clients(drawn)
+    return with_members_lacking(drawn, rng) if rng.random() < _LACKING_SHARE else drawn
+
+
+def with_members_lacking(drawn: Options, rng: Random) -> Options:
+    """The same where an entry is acknowledged before all have it, and strikes wait for that."""
+    quorums = _possible_quorums(dict(drawn.shape.nodes_by_region))
+    fit = [one for one in quorums if one.ack_quorum < one.write_quorum]
+    shape = attrs.evolve(drawn.shape, quorum=rng.choice(fit)) if fit else drawn.shape
+    return _struck_too(attrs.evolve(drawn, shape=shape), _LACKING, 0.5)
+
+
+def _struck_too(drawn: Options, kind: str, strikes_per_s: float) -> Options:
+    strikes = (*drawn.hazards.strikes_per_s, (kind, strikes_per_s))
+    return attrs.evolve(drawn, hazards=attrs.evolve(drawn.hazards, strikes_per_s=strikes))
+
+
+def with_slow_clients(drawn: Options) -> Options:
+    """The same where nodes have little room, are asked for much, and clients take it slowly.
+
+    Much is asked of one node only where each member has all entries, and ledgers are long.
+    """
+    quorum = attrs.evolve(drawn.shape.quorum, ensemble_size=drawn.shape.quorum.write_quorum)
+    can_be_placed = arrange_regions(quorum, dict(drawn.shape.nodes_by_region)) is not None
+    tight = attrs.evolve(
+        drawn,
+        shape=attrs.evolve(drawn.shape, quorum=quorum) if can_be_placed else drawn.shape,
+        knobs=attrs.evolve(
+            drawn.knobs,
+            segment_bytes=1 << 20,
+            value_bytes_max=4000,
+            pipelined_max=2,
+            pause_s_max=0.02,
+            spread_s_max=0.0,
+            appends_per_tenure=400,
+            is_room_tight=True,
+        ),
+    )
+    return _struck_too(tight, _SLOW_CLIENT, 1.0)
 
 
 def _draw_harsh_quorum(rng: Random, counts: dict[str, int]) -> QuorumConfig:

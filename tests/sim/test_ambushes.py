@@ -25,7 +25,7 @@ def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
             try:
                 async with log.open_writer(STREAM) as writer:
                     for number in range(10):
-                        await writer.append(b"%d" % number)
+                        await writer.append(Random(number).randbytes(3000))
                         trace.add(process.host, "done", f"append {number}")
                         await trio.sleep(0.05)
             except geolog.GeologError:
@@ -34,17 +34,20 @@ def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
     async def read_for_ever(process: Process, log: geolog.Log) -> None:
         while True:
             trace.add(process.host, "call", "read")
-            async with log.open_reader(STREAM) as reader:
+            async with log.open_reader(STREAM, start=geolog.LastRecords(20)) as reader:
                 _ = [record async for record in reader]
-            await trio.sleep(0.1)
+            await trio.sleep(0.2)
 
     async def story(world: World) -> tuple[int, list[Life]]:
         for number in (1, 2):
             world.start_client(f"writer-{number}", REGIONS[number], append_for_ever)
         world.start_client("reader-1", REGIONS[0], read_for_ever)
-        with trio.move_on_after(6.0):
-            await strike_for_ever(world, kind, 2.0, Random(kind))
-        await trio.sleep(5.0)
+        with trio.move_on_after(20.0):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(strike_for_ever, world, kind, 2.0, Random(kind))
+                await trace.wait("fault-off")
+                nursery.cancel_scope.cancel(reason="it has struck")
+        await trio.sleep(2.0)
         return world.struck[kind], [world.processes[host].life for host in sorted(world.nodes)]
 
     struck_count, lives = in_a_calm_world(story, trace)
