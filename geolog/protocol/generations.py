@@ -5,12 +5,15 @@ number of partitions that the stream has. That number can rise; but a record tha
 must go where it went first: elsewhere it would count as new, and be in the log twice.
 
 Theory of operation. All that a session of a writer appends is stamped with the number of
-partitions by which it goes. A session owns all of them before it appends, and looks only then
-how many there are; so from session to session of one writer the number never falls. The highest
-seq under each number, in whichever partition, is what a generation is. A seq at or below it,
-and above that of smaller numbers, goes by that number: if it is in the log at all, it was
-appended under it. A seq above all of them is in no partition, since the sessions before can
-have nothing appended any more, and goes by the number of now.
+partitions by which it goes. There is a moment before a session appends at which it owns all of
+them, and it looks only then how many there are. So of two sessions of one writer the later took
+each partition of the earlier after that one's moment: it sees all that the earlier appended,
+and its number is not lower. (Were each taken at a moment of its own, two sessions could hold
+some partitions each, go by two numbers, and append side by side.) The highest seq under each
+number, in whichever partition, is what a generation is. A seq at or below it, and above that of
+smaller numbers, goes by that number: if it is in the log at all, it was appended under it. A
+seq above all of them is in no partition, since the sessions before can have nothing appended
+any more, and goes by the number of now.
 
 Invariant: once a seq is at or below the highest of any generation, its number stays the same.
 A later session adds only stamps of its own number, which is not below that of any generation.

@@ -114,9 +114,13 @@ class LedgerSource:
 
     async def give_up(self) -> None:
         """There is no owner, and will be none: forget the ledger that was made early."""
+        await self.discard_early()
+        self.close()
+
+    async def discard_early(self) -> None:
+        """Forget the ledger that was made early, if no owner wrote it."""
         if self._early is not None:
             await self._early.give_up()
-        self.close()
 
     async def prepare_first(self, listener: LedgerListener) -> PreparedLedger:
         """The first ledger of an owner: the one that was made early, if it lacks no member.

@@ -37,7 +37,8 @@ async def open_partition_writers(
     """Take a stream over, or one partition of it, and write it while the block lasts.
 
     The whole stream is all partitions that it has once they are taken over: whoever writes it
-    later finds as many, or more.
+    later finds as many, or more. Of those who take it over at the same time, each some
+    partitions before the other, none gets it: there is one moment at which its owner owned all.
     Waits for their predecessors' ledgers to be recovered; the caller bounds that wait.
     NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without an error
     leaves the open ledgers CLOSED.
@@ -75,7 +76,6 @@ async def open_partition_writers(
                 nursery=nursery,
             )
             writers.append(writer)
-            await writer.start()
             return writer
 
         async def take_all() -> list[PartitionWriter]:
@@ -92,6 +92,9 @@ async def open_partition_writers(
                 in_order = await take_all()
             else:
                 in_order = [await take(stream.partition(number))]
+            # A first ledger is activated by whoever owns the partition still. All were taken
+            # before, so when the last was, none of the others was lost.
+            await all_of([writer.start for writer in in_order])
             for writer in in_order:
                 nursery.start_soon(writer.run, name=f"owner of {writer.name}")
             nursery.start_soon(

@@ -68,8 +68,9 @@ class EarlyLedger:
         self._scope.cancel(reason="it is not needed")
         with trio.CancelScope(shield=True):
             await self._ended.wait()
-            if self._prepared is not None:
-                await self._discard(self._prepared)
+            prepared, self._prepared = self._prepared, None
+            if prepared is not None:
+                await self._discard(prepared)
 
 
 class Unheard:

@@ -436,7 +436,8 @@ class SegmentSuccession:
         await self._source.retire(self.open.writer, last_entry)
 
     async def discard_unused(self) -> None:
-        """Forget the ledger that was made ahead for nothing."""
+        """Forget the ledgers that were made ahead for nothing."""
+        await self._source.discard_early()
         unused, self._next = self._next, None
         if unused is not None:
             await self._source.discard(unused)
