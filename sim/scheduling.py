@@ -71,21 +71,22 @@ def current_process() -> str:
 class RunQueue(deque[Task]):
     """trio's queue of tasks that are ready, without those that are held. `install` makes it."""
 
-    def __init__(self, ready: deque[Task]) -> None:
+    def __init__(self, ready: deque[Task], steps_in_a_moment_max: int) -> None:
         super().__init__(ready)
+        self._steps_in_a_moment_max = steps_in_a_moment_max
         self.steps_count = 0
         self._endless = trio.Event()
         self._held: dict[str, list[Task]] = {}
         self._moment_s = trio.current_time()
-        self._steps_limit = _STEPS_IN_A_MOMENT_MAX
+        self._steps_limit = steps_in_a_moment_max
 
     @classmethod
-    def install(cls) -> "RunQueue":
+    def install(cls, *, steps_in_a_moment_max: int = _STEPS_IN_A_MOMENT_MAX) -> "RunQueue":
         """Replace the queue of the trio run that this task belongs to."""
         runner = _run.GLOBAL_RUN_CONTEXT.runner
         if not isinstance(getattr(runner, "runq", None), deque):
             raise SchedulerSeamError(f"trio {trio.__version__} has no queue of ready tasks")
-        queue = cls(runner.runq)
+        queue = cls(runner.runq, steps_in_a_moment_max)
         runner.runq = queue
         return queue
 
@@ -109,7 +110,8 @@ class RunQueue(deque[Task]):
         """Wait for ever, as long as time passes. EndlessMomentError when it does not."""
         await self._endless.wait()
         raise EndlessMomentError(
-            f"{_STEPS_IN_A_MOMENT_MAX} task steps at {self._moment_s:.6f} s: no time has passed"
+            f"{self._steps_in_a_moment_max} task steps at {self._moment_s:.6f} s:"
+            " no time has passed"
         )
 
     def hold(self, process: str) -> None:
@@ -135,7 +137,7 @@ class RunQueue(deque[Task]):
         if now_s == self._moment_s:
             self._endless.set()
         self._moment_s = now_s
-        self._steps_limit = self.steps_count + _STEPS_IN_A_MOMENT_MAX
+        self._steps_limit = self.steps_count + self._steps_in_a_moment_max
 
 
 @contextmanager

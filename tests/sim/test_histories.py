@@ -1,6 +1,7 @@
 """Whole clusters under faults, held to the laws: a swarm, and histories that are run twice.
 
-The swarm runs for 150 s on two cores; `SWARM_S` gives it another time.
+The swarm runs for 150 s on two cores; `SWARM_S` gives it another time. Both run in processes of
+their own, so these tests are a part of the stage that is run alone.
 """
 
 import os
@@ -10,9 +11,9 @@ import time
 import pytest
 
 from sim.determinism import unequal_seeds
+from sim.laws.sometimes import SOMETIMES
 from sim.swarm import SwarmReport, run_swarm
 from sim.world.faults import FAULTS
-from sim.world.run import run_seed
 from sim.world.trace import EVENTS
 
 _SWARM_S = float(os.environ.get("SWARM_S", "150"))
@@ -31,7 +32,7 @@ _DONE_TO_STREAMS = {
 
 
 @pytest.mark.timeout(_SWARM_S + 150)
-def test_a_swarm_breaks_no_law() -> None:
+def test_a_swarm_breaks_no_law(capsys: pytest.CaptureFixture[str]) -> None:
     now_s = time.perf_counter  # noqa: TID251 - it ends by the clock on the wall.
     begun_s = now_s()
 
@@ -42,22 +43,15 @@ def test_a_swarm_breaks_no_law() -> None:
         is_time_over=lambda: now_s() - begun_s > _SWARM_S,
     )
 
-    sys.stdout.write(f"{total.seeds_count} seeds, {total.simulated_s:,.0f} simulated s\n")
+    with capsys.disabled():
+        sys.stdout.write(f"{total.seeds_count} seeds, {total.simulated_s:,.0f} simulated s ")
     assert total.violations == []
     assert total.acknowledged
+    assert set(total.faults) <= set(FAULTS)
+    assert set(total.sometimes) <= {*SOMETIMES, *EVENTS}
     if total.seeds_count > _SEEDS_FOR_COVERAGE:
         assert total.faults_never_struck == []
         assert _DONE_TO_STREAMS - set(total.sometimes) == set()
-
-
-def test_the_trace_names_only_what_is_documented() -> None:
-    lines: list[str] = []
-
-    report = run_seed(13, write_line=lines.append)
-
-    assert {line.split(" ", 3)[2] for line in lines} <= set(EVENTS)
-    assert report.events == len(lines)
-    assert set(report.faults) <= set(FAULTS)
 
 
 def test_equal_seeds_give_equal_traces_in_other_processes_with_other_hash_seeds() -> None:

@@ -5,15 +5,16 @@ from random import Random
 import pytest
 
 from sim.laws.steady_nodes import ENDINGS
+from sim.world.drawing import draw_options
 from sim.world.faults import FAULTS
-from sim.world.options import Options, draw_options
+from sim.world.options import Options
 from topology.quorum import Durability
 from topology.stream_policy import PolicyKind
 
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Options]:
-    return [draw_options(Random(f"{seed}/options"), tuple(FAULTS)) for seed in range(600)]
+    return [draw_options(Random(f"{seed}/options"), tuple(FAULTS)) for seed in range(250)]
 
 
 def test_seeds_draw_every_policy_and_durability(drawn: list[Options]) -> None:

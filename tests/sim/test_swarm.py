@@ -1,14 +1,17 @@
 """Many seeds together: what is counted, how it ends, what the command says."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from geolog.cli.main import run
-from sim.planted.bugs import planted
 from sim.swarm import SwarmReport, run_swarm
+from sim.world import judging
 from sim.world.faults import FAULTS
+from sim.world.history import Ending, History
 from sim.world.run import SimReport, run_seed
+from sim.world.trace import EVENTS
 
 SHORT = (201, 204)
 """Seeds whose histories are soon over, and see several kinds of faults."""
@@ -30,6 +33,15 @@ def test_a_swarm_adds_up_what_its_seeds_covered(alone: list[SimReport]) -> None:
     assert sum(total.faults.values()) == sum(sum(each.faults.values()) for each in alone)
     assert total.sometimes["phase"] == 2
     assert set(total.faults_never_struck) | set(total.faults) == set(FAULTS)
+
+
+def test_a_report_counts_the_lines_of_the_trace(alone: list[SimReport]) -> None:
+    lines: list[str] = []
+
+    assert run_seed(SHORT[0], write_line=lines.append) == alone[0]
+
+    assert alone[0].events == len(lines)
+    assert {line.split(" ", 3)[2] for line in lines} <= set(EVENTS)
 
 
 def test_a_swarm_whose_time_is_over_begins_no_further_seed(alone: list[SimReport]) -> None:
@@ -56,17 +68,20 @@ def test_the_command_ends_well_with_what_was_covered(
 
 
 def test_the_command_ends_with_10_and_names_what_shows_the_violation_again(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with planted("fence-in-memory"):
-        assert run(["sim", "swarm", "--seeds", "204:205"]) == 10
-        told = capsys.readouterr().err
-        assert run(["sim", "replay", "--seed", "204"]) == 10
-        trace = capsys.readouterr().out
+    def break_one(_history: History, _ending: Ending) -> Iterator[tuple[str, str]]:
+        yield "7", "a fence is gone"
 
-    assert "(geolog sim replay --seed 204)" in told
-    message = told.partition("law 7: ")[2].partition(" (geolog")[0]
-    assert f"violation 7 {message}\n" in trace
+    monkeypatch.setattr(judging, "breaches", break_one)
+
+    assert run(["sim", "swarm", "--seeds", "204:205"]) == 10
+    told = capsys.readouterr().err
+    assert run(["sim", "replay", "--seed", "204"]) == 10
+    trace = capsys.readouterr().out
+
+    assert "law 7: a fence is gone (geolog sim replay --seed 204)\n" in told
+    assert " - violation 7 a fence is gone\n" in trace
 
 
 @pytest.mark.parametrize("seeds", ["5", "5:5", "7:3", "a:b", ":3"])
