@@ -4,12 +4,17 @@ The public names are imported when first used (`__init__.pyi` lists them for rea
 type checkers): a server or the command's help need not wait for what they do not use.
 """
 
+import logging
 from importlib import import_module
 from pathlib import Path
 
 from geolog.siblings import check_siblings
 
 check_siblings(Path(__file__).parent.parent)
+
+# Without any handler Python would print our warnings on the stderr of whoever uses us. Who
+# wants to read them adds a handler of their own: they still travel to the root logger.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "geolog.client.reading.bounds": (

@@ -1,6 +1,7 @@
 """The command's root: it knows the nouns, imports the one in use, and ends in an exit code."""
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -100,6 +101,7 @@ def main() -> None:
     if not __debug__:
         sys.exit("geolog: refuses to run under python -O: its assertions guard your data")
     _open_closed_streams()
+    show_warnings()
     if COMPLETE_VARIABLE in os.environ:
         sys.exit(_complete(os.environ[COMPLETE_VARIABLE]))
     code = run(sys.argv[1:])
@@ -180,6 +182,17 @@ def _weight(error: BaseException) -> int:
     """Of several errors at once, which is the cause: an interrupt first, a surprise last."""
     order = (KeyboardInterrupt, click.ClickException, BrokenPipeError, GeologError)
     return next((i for i, kind in enumerate(order) if isinstance(error, kind)), len(order))
+
+
+def show_warnings() -> None:
+    """From here on print on stderr what is logged as a warning, or worse.
+
+    What kazoo warns of is told in our own words.
+    """
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: record.name.partition(".")[0] != "kazoo")
+    logging.getLogger().addHandler(handler)
 
 
 def _open_closed_streams() -> None:
