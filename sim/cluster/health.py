@@ -5,7 +5,7 @@ import trio
 from geolog.client.log import Log
 from topology.errors import UnavailableError
 
-HEALTHY_S_MAX = 30.0
+HEALTHY_S_MAX = 60.0
 """Several session time-outs: longer than a cluster that heals itself can take."""
 
 _LOOK_EVERY_S = 0.1

@@ -13,7 +13,7 @@ from sim.cluster.plan import ClusterPlan, Kind
 from sim.cluster.server import STOP_GRACE_S, Lifeline, Server, ServerFailedError, ServerState
 from sim.wan.setup import SETUP_NAME
 
-START_TIMEOUT_S = 40.0
+START_TIMEOUT_S = 90.0
 """A server that has not answered by then has failed; two busy cores need a tenth of it."""
 
 
