@@ -38,7 +38,7 @@ class AppendTally:
             self.duplicates += len(answers)
         else:
             self.appended += len(answers)
-        self.bytes += sum(answers.sizes_bytes)
+        self.bytes += answers.size_bytes
 
     def summary(self, took_s: float) -> str:
         """The one line at the end, for people."""

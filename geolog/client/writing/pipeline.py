@@ -4,7 +4,7 @@ One task pushes, another takes answers; both wait only when there is nothing to 
 what is in flight is the writer's own; what was in the log before is in no window, and has a
 bound here.
 
-Of an append on its way nothing is kept but two numbers, in arrays. An object for each, tens of
+Of an append on its way nothing is kept but a number in an array. An object for each, tens of
 thousands of them, would be looked at by Python's garbage collector again and again: with a
 hundred writers in a process that took more of it than all the rest of the appends.
 """
@@ -18,6 +18,7 @@ from functools import partial
 import attrs
 import trio
 
+from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import NewRecord, Pending, Receipt, RepeatedRecord
 from geolog.client.writing.writer_repeats import ForgottenSeqError
@@ -38,8 +39,8 @@ class Answers:
     """The place of the first; None where it was not asked for, or is not remembered."""
     started_s: Sequence[float]
     """When each was called, by trio's clock."""
-    sizes_bytes: Sequence[int]
-    """Of each."""
+    size_bytes: int
+    """Of their values together."""
     is_duplicate: bool = False
     """Whether they were in the log before."""
 
@@ -70,7 +71,7 @@ class _Run:
     is_forgotten_skipped: bool
     """Whether it is a duplicate if it turns out to be appended, and gone."""
     started_s: MutableSequence[float] = attrs.field(factory=partial(array, "d"))
-    sizes_bytes: MutableSequence[int] = attrs.field(factory=partial(array, "q"))
+    size_bytes: int = 0
 
     def goes_on_with(self, pending: Pending | None) -> bool:
         """Whether the next append is answered with these."""
@@ -85,7 +86,7 @@ class _Run:
     def add(self, started_s: float, size_bytes: int) -> None:
         """One more."""
         self.started_s.append(started_s)
-        self.sizes_bytes.append(size_bytes)
+        self.size_bytes += size_bytes
 
     @property
     def is_done(self) -> bool:
@@ -102,7 +103,7 @@ class _Run:
                 raise
             is_duplicate = True
         is_duplicate = is_duplicate or (receipt is not None and receipt.duplicate)
-        return Answers(receipt, self.started_s, self.sizes_bytes, is_duplicate)
+        return Answers(receipt, self.started_s, self.size_bytes, is_duplicate)
 
 
 class Pipeline:
@@ -146,17 +147,14 @@ class Pipeline:
         while self._repeats_count >= REPEATS_MAX:
             await self._taken.wait()
         started_s = trio.current_time()
+        fields = RecordFields(
+            value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
+            expect_sequence=expect_sequence,
+        )  # fmt: skip
         pending, is_duplicate = None, False
         while pending is None and not is_duplicate:
             try:
-                pending = self._writer.append_nowait(
-                    value,
-                    key=key,
-                    headers=headers,
-                    transaction_id=transaction_id,
-                    seq=seq,
-                    expect_sequence=expect_sequence,
-                )
+                pending = self._writer.append_fields_nowait(fields)
             except trio.WouldBlock:
                 await self._writer.wait_writable()
             except ForgottenSeqError:

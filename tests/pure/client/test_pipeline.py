@@ -39,7 +39,7 @@ async def test_records_of_a_batch_are_answered_together_and_each_has_its_place(
     assert answers[0].receipt(2) == Receipt(0, DLSN(1, 0, 2), 2, 1)
     assert list(answers[0].started_s) == [0, 1, 2]
     assert answers[1].first is None
-    assert list(answers[1].sizes_bytes) == [3]
+    assert answers[1].size_bytes == 3
     assert pipeline.unanswered_count == 0
 
 
