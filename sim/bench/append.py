@@ -30,6 +30,9 @@ WARM_UP_S = 1.0
 
 _POOL_BYTES = 4 << 20
 
+_TURN_RECORDS = 64
+"""Records that are pushed before others get a turn, which costs as much as three of them."""
+
 Drive = Callable[[Writer, Sequence[bytes], float, LatencyHistogram], Awaitable[int]]
 """Appends with one writer for a while; how many records were acknowledged."""
 
@@ -180,7 +183,7 @@ async def _many_in_flight(
     async def push() -> None:
         until_s, number = trio.current_time() + duration_s, 0
         while trio.current_time() < until_s:
-            for _ in range(16):
+            for _ in range(_TURN_RECORDS):
                 await pipeline.push(payloads[number % len(payloads)])
                 number += 1
             # A window that never fills must not keep the answers from being taken.
