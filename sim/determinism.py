@@ -15,8 +15,9 @@ from random import Random
 
 import attrs
 
+from sim.world.drawing import draw_options
 from sim.world.faults import FAULTS
-from sim.world.options import Options, draw_options
+from sim.world.options import Options
 from sim.world.run import run_seed
 
 _HASH_SEEDS = ("1", "77")

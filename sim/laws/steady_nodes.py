@@ -18,7 +18,14 @@ from sim.world.seams import CLUSTER
 from topology.location import Location
 
 ENDINGS = frozenset(
-    {"kill-client", "kill-node", "power-loss-all", "power-loss-node", "power-loss-region"}
+    {
+        "ambush-member",
+        "kill-client",
+        "kill-node",
+        "power-loss-all",
+        "power-loss-node",
+        "power-loss-region",
+    }
 )
 """Faults that end processes and do nothing else."""
 

@@ -15,9 +15,10 @@ from statistics import median
 import attrs
 
 from sim.planted.bugs import PLANTED_BUGS, planted
+from sim.world.drawing import draw_harsh_options
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
-from sim.world.options import Options, draw_harsh_options
+from sim.world.options import Options
 from sim.world.run import run_seed
 from sim.world.stream_knobs import draw_stream_knobs
 

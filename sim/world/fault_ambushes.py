@@ -26,6 +26,7 @@ from sim.world.fault_targets import (
     down,
     ledgers_now,
     nodes_harmable,
+    one_of,
     paused,
     receiving_slowly,
     slowed,
@@ -201,6 +202,21 @@ async def ambush_add(
 
 
 @asynccontextmanager
+async def ambush_member(
+    world: World, rng: Random, process: str, details: str
+) -> AsyncIterator[str | None]:
+    """A ledger is written: one of its members ends, and its writer has to do without."""
+    record = _newest(world, LedgerState.OPEN)
+    if record is None or not _is_append_of(world, process, details):
+        yield None
+        return
+    members = [member.node_id for member in record.fragments[-1].ensemble]
+    alive = [host for host in members if host in world.processes]
+    with down(world, one_of(rng, alive), power_loss=False) as host:
+        yield host and f"{host}, of ledger {record.ledger}"
+
+
+@asynccontextmanager
 async def ambush_lack(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
@@ -365,6 +381,7 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-succession": Ambush("meta-ask", ambush_succession),
     "ambush-walk": Ambush("call", ambush_walk),
     "ambush-lack": Ambush("done", ambush_lack),
+    "ambush-member": Ambush("done", ambush_member),
     "ambush-answers": Ambush("send", ambush_answers),
 }
 """By name, as options and trace have it."""

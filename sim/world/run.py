@@ -13,12 +13,13 @@ from sim.laws.seen import Looking
 from sim.memory_disk import DISK_BYTES
 from sim.scheduling import EndlessMomentError, run_seeded
 from sim.world.calls import Calls
+from sim.world.drawing import draw_options
 from sim.world.endings import words_of_crash
 from sim.world.faults import FAULTS, strike_for_ever
 from sim.world.history import History
 from sim.world.history_laws import Violation
 from sim.world.judging import Breaches, Judging
-from sim.world.options import Options, draw_options
+from sim.world.options import Options
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
 from sim.world.truth import Truth

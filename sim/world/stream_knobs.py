@@ -14,7 +14,7 @@ _PLAIN_SHARE = 0.3
 _SEAL_SHARE = 0.2
 _GROWTH_SHARE = 0.4
 _EXPECTING_SHARE = 0.3
-_DELETION_SHARE = 0.03
+_DELETION_SHARE = 0.1
 
 
 @attrs.frozen(kw_only=True)

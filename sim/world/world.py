@@ -87,7 +87,10 @@ class World:
         self._nursery = nursery
         self._identity_rng = self.chance(seed, "identities")
         self._log_config = LogConfig(
-            partition=PartitionConfig(retention_every_s=options.stream.retention_every_s)
+            partition=PartitionConfig(
+                retention_every_s=options.stream.retention_every_s,
+                better_ledger_s=options.knobs.member_away_s,
+            )
         )
 
     @staticmethod

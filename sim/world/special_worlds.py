@@ -1,0 +1,127 @@
+"""Worlds that are made for one thing, which the others hardly ever meet.
+
+Each is another world with what it takes: nodes over and long absences, so that the choice of
+members can be judged; members that lack what was answered; clients that are slow.
+"""
+
+from collections.abc import Iterator, Mapping
+from random import Random
+
+import attrs
+
+from sim.world.options import Options
+from topology.placement import Adherence, adherence_of, arrange_regions
+from topology.quorum import QuorumConfig
+
+_SLOW_CLIENT = "ambush-answers"
+_LACKING = "ambush-lack"
+_MEMBER_GONE = "ambush-member"
+
+RARE = frozenset({_SLOW_CLIENT, _LACKING, _MEMBER_GONE})
+"""Strike in these worlds, so that they are met often, and in mild ones as any other."""
+
+_STEADY_NODES = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
+_STEADY_ENSEMBLE_MAX = 4
+"""Leaves two nodes over: one that goes has another to take its place, of two."""
+
+_ENDINGS = ("kill-client", "power-loss-node", "power-loss-region")
+"""What ends processes, and does nothing else."""
+
+
+def steady(drawn: Options, rng: Random) -> Options:
+    """The same with nodes over, of which none is slow or out of reach: some end, at most.
+
+    They are few, and stay away. Whoever chooses nodes there can be held to the best choice that
+    there was (law 21).
+    """
+    fit = [one for one in possible_quorums(_STEADY_NODES) if _can_be_strict(one)]
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(
+            drawn.shape,
+            nodes_by_region=tuple(_STEADY_NODES.items()),
+            quorum=rng.choice([one for one in fit if leaves_a_choice(one)]),
+            writers_count=1,
+        ),
+        stream=attrs.evolve(drawn.stream, segment_age_s=3600.0),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            session_timeout_s=2.0,
+            is_room_tight=False,
+            appends_per_tenure=400,
+            pause_s_max=0.1,
+            rest_s_max=0.5,
+            member_away_s=2.0,
+        ),
+        links=attrs.evolve(drawn.links, stall_chance=0.0),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            chaos_s=20.0,
+            duration_s_max=60.0,
+            strikes_per_s=((_MEMBER_GONE, 0.5), (rng.choice(_ENDINGS), 0.05)),
+        ),
+    )
+
+
+def leaves_a_choice(quorum: QuorumConfig) -> bool:
+    """Whether there are copies, and nodes over when a member is gone, in a steady world."""
+    return quorum.write_quorum > 1 and quorum.ensemble_size <= _STEADY_ENSEMBLE_MAX
+
+
+def _can_be_strict(quorum: QuorumConfig) -> bool:
+    ring = arrange_regions(quorum, _STEADY_NODES)
+    return ring is not None and adherence_of(quorum, ring) is Adherence.STRICT
+
+
+def with_members_lacking(drawn: Options, rng: Random) -> Options:
+    """The same where an entry is acknowledged before all have it, and strikes wait for that."""
+    quorums = possible_quorums(dict(drawn.shape.nodes_by_region))
+    fit = [one for one in quorums if one.ack_quorum < one.write_quorum]
+    shape = attrs.evolve(drawn.shape, quorum=rng.choice(fit)) if fit else drawn.shape
+    return _struck_too(attrs.evolve(drawn, shape=shape), _LACKING, 0.5)
+
+
+def with_slow_clients(drawn: Options) -> Options:
+    """The same where nodes have little room, are asked for much, and clients take it slowly.
+
+    Much is asked of one node only where each member has all entries, and ledgers are long.
+    """
+    quorum = attrs.evolve(drawn.shape.quorum, ensemble_size=drawn.shape.quorum.write_quorum)
+    can_be_placed = arrange_regions(quorum, dict(drawn.shape.nodes_by_region)) is not None
+    tight = attrs.evolve(
+        drawn,
+        shape=attrs.evolve(drawn.shape, quorum=quorum) if can_be_placed else drawn.shape,
+        knobs=attrs.evolve(
+            drawn.knobs,
+            segment_bytes=1 << 20,
+            value_bytes_max=4000,
+            pipelined_max=2,
+            pause_s_max=0.02,
+            spread_s_max=0.0,
+            appends_per_tenure=400,
+            is_room_tight=True,
+        ),
+    )
+    return _struck_too(tight, _SLOW_CLIENT, 1.0)
+
+
+def _struck_too(drawn: Options, kind: str, strikes_per_s: float) -> Options:
+    strikes = (*drawn.hazards.strikes_per_s, (kind, strikes_per_s))
+    return attrs.evolve(drawn, hazards=attrs.evolve(drawn.hazards, strikes_per_s=strikes))
+
+
+def possible_quorums(counts: Mapping[str, int]) -> Iterator[QuorumConfig]:
+    """All quorums that such nodes can hold, those of a single copy left out."""
+    nodes_count = sum(counts.values())
+    for write in range(2, nodes_count + 1):
+        for min_regions in range(1, min(len(counts), write) + 1):
+            for ack in range(max(2, min_regions), write + 1):
+                for ensemble in range(write, nodes_count + 1):
+                    quorum = QuorumConfig(
+                        ensemble_size=ensemble,
+                        write_quorum=write,
+                        ack_quorum=ack,
+                        min_regions=min_regions,
+                    )
+                    if arrange_regions(quorum, counts) is not None:
+                        yield quorum

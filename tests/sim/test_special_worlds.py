@@ -1,0 +1,57 @@
+"""Worlds that are made for one thing have what it takes, and are drawn often enough."""
+
+from random import Random
+
+import pytest
+
+from sim.laws.steady_nodes import ENDINGS
+from sim.planted.hunt import options_of_hunt
+from sim.world.base_options import BASE
+from sim.world.faults import FAULTS
+from sim.world.options import Options
+from sim.world.special_worlds import RARE, steady
+
+
+@pytest.fixture(scope="module")
+def hunted() -> list[Options]:
+    return [options_of_hunt(seed) for seed in range(200)]
+
+
+def struck_by(kind: str, worlds: list[Options]) -> list[Options]:
+    return [one for one in worlds if kind in dict(one.hazards.strikes_per_s)]
+
+
+def test_slow_clients_ask_much_of_nodes_that_have_little_room(hunted: list[Options]) -> None:
+    worlds = struck_by("ambush-answers", hunted)
+
+    assert len(worlds) > len(hunted) / 12
+    assert all(one.knobs.is_room_tight for one in worlds)
+    assert all(
+        one.shape.quorum.ensemble_size == one.shape.quorum.write_quorum for one in worlds
+    )
+
+
+def test_where_members_lack_what_is_answered_it_is_mostly_answered_before_all_have_it(
+    hunted: list[Options],
+) -> None:
+    worlds = struck_by("ambush-lack", hunted)
+    early = [
+        one for one in worlds if one.shape.quorum.ack_quorum < one.shape.quorum.write_quorum
+    ]
+
+    assert len(worlds) > len(hunted) / 7
+    assert len(early) > len(worlds) / 2
+
+
+def test_in_steady_worlds_processes_end_and_a_member_that_goes_can_be_replaced() -> None:
+    for seed in range(20):
+        world = steady(BASE, Random(seed))
+        nodes_count = sum(count for _, count in world.shape.nodes_by_region)
+
+        assert ENDINGS.issuperset(dict(world.hazards.strikes_per_s))
+        assert world.shape.quorum.ensemble_size + 2 <= nodes_count
+        assert world.knobs.member_away_s < world.hazards.chaos_s
+
+
+def test_faults_that_are_met_seldom_are_faults() -> None:
+    assert set(FAULTS) >= RARE
