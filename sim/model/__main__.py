@@ -70,7 +70,7 @@ def draw_shape(rng: Random) -> Shape:
 
 
 def _walk_all(chosen: argparse.Namespace) -> Searched:
-    states_count = depth = 0
+    states_count = depth = recovered_count = 0
     for seed in range(chosen.seed, chosen.seed + chosen.walks):
         shape = draw_shape(Random(f"{seed}/shape"))
         walked = walk(shape, seed, steps_max=_WALK_STEPS_MAX)
@@ -79,8 +79,13 @@ def _walk_all(chosen: argparse.Namespace) -> Searched:
             return walked
         states_count += walked.states_count
         depth = max(depth, walked.depth)
+        recovered_count += walked.recovered_count
     return Searched(
-        states_count=states_count, steps_count=states_count, depth=depth, is_closed=False
+        states_count=states_count,
+        steps_count=states_count,
+        depth=depth,
+        is_closed=False,
+        recovered_count=recovered_count,
     )
 
 
@@ -94,8 +99,8 @@ def main() -> int:
         return _VIOLATION
     end = "closed: there are no others" if searched.is_closed else "not closed"
     sys.stdout.write(
-        f"{searched.states_count} states, {searched.steps_count} steps,"
-        f" depth {searched.depth}, {end}; no law is broken\n"
+        f"{searched.states_count} states ({searched.recovered_count} with a ledger recovered),"
+        f" {searched.steps_count} steps, depth {searched.depth}, {end}; no law is broken\n"
     )
     return 0
 

@@ -11,7 +11,16 @@ from typing import Any
 import attrs
 
 from geolog.protocol.ids import EntryId, Epoch
-from geolog.protocol.messages import Add, Answer, Fence, Fenced, PushLac, Read
+from geolog.protocol.messages import (
+    Add,
+    AddRefused,
+    Answer,
+    Fence,
+    Fenced,
+    PushLac,
+    Read,
+    Refused,
+)
 from geolog.protocol.replica import (
     NOTHING_HELD,
     AcknowledgeAdd,
@@ -94,9 +103,10 @@ class Node:
 
     def receive(self, packet: Packet) -> list[Packet]:
         """Take a request in; what is answered at once is given back."""
+        at_once: list[Packet] = []
         for effect in self.replica.on(self._request(packet), self._held):
-            self._perform(effect, packet[1], packet)
-        return [] if self.unsynced else self._release()
+            at_once += self._perform(effect, packet[1], packet)
+        return at_once if self.unsynced else at_once + self._release()
 
     def minds(self, packet: Packet) -> bool:
         """Whether the request would, now or after a restart, do more than be refused."""
@@ -178,7 +188,8 @@ class Node:
     def _held(self, _ledger: object, entry: EntryId) -> Held:
         return _HELD if entry in self.entries else NOTHING_HELD
 
-    def _perform(self, effect: Effect, client: int, packet: Packet) -> None:
+    def _perform(self, effect: Effect, client: int, packet: Packet) -> list[Packet]:
+        """What is answered before a sync is given back: the laws look at that too."""
         match effect:
             case PersistFence(epoch=epoch):
                 self.unsynced += (("fence", int(epoch)),)
@@ -188,12 +199,17 @@ class Node:
                 self.waiting += (("synced", client, self.slot, entry, packet[4]),)
             case ReplySynced(message=Fenced(lac=lac)):
                 self.waiting += (("fenced", client, self.slot, packet[3], int(lac)),)
-            case AnswerRead(read=read) if read.fence_epoch:
+            case Reply(message=Fenced(lac=lac)):
+                return [self._released(("fenced", client, self.slot, packet[3], int(lac)))]
+            case AnswerRead(is_synced=True):
                 self.waiting += (("answers", client, self.slot, *packet[3:]),)
-            case Reply():
-                pass  # A refusal: who is not told of it only does more.
+            case AnswerRead():
+                return [self._answered(client, *packet[3:])]
+            case Reply(message=AddRefused() | Refused()):
+                pass  # Who is not told of it only does more.
             case _:
                 raise AssertionError(effect)
+        return []
 
     def _persist(self, add: Add) -> None:
         if add.entry in self.absences and not add.is_recovery:
@@ -232,13 +248,17 @@ class Node:
             case ("fenced", _, _, int(epoch), _):
                 self.promised_epoch = max(self.promised_epoch, epoch)
                 return packet
-            case ("answers", client, slot, int(epoch), int(first), int(count)):
+            case ("answers", int(client), _, int(epoch), int(first), int(count)):
                 self.promised_epoch = max(self.promised_epoch, epoch)
-                asked = range(first, first + count)
-                self.absences |= {entry for entry in asked if entry not in self.entries}
-                have = tuple(entry in self.entries for entry in asked)
-                return ("read-answer", client, slot, epoch, first, have)
+                return self._answered(client, epoch, first, count)
         return packet
+
+    def _answered(self, client: int, epoch: int, first: int, count: int) -> Packet:
+        """What it says now to a read of a recovery."""
+        asked = range(first, first + count)
+        self.absences |= {entry for entry in asked if entry not in self.entries}
+        have = tuple(entry in self.entries for entry in asked)
+        return ("read-answer", client, self.slot, epoch, first, have)
 
 
 def renamed(packet: Packet, names: Sequence[int]) -> Packet:

@@ -24,6 +24,11 @@ class Searched:
     """Steps of the longest way that was needed, or gone."""
     is_closed: bool
     """Whether there is no state beyond: all have been seen."""
+    recovered_count: int = 0
+    """Of the states, those in which who took the ledger over has closed it with an entry.
+
+    A search without any has not come to what it is for, whatever it closed.
+    """
     broken: str = ""
     """The law that a state broke, and how."""
     way: tuple[str, ...] = ()
@@ -45,7 +50,7 @@ def search_all(
     root = first.digest(symmetries)
     came_from: dict[bytes, tuple[bytes, str]] = {root: (b"", "")}
     level = [(root, first)]
-    depth = steps_count = 0
+    depth = steps_count = recovered_count = 0
     while level and depth != depth_max:
         behind: list[tuple[bytes, State]] = []
         for digest, state in level:
@@ -64,17 +69,23 @@ def search_all(
                         steps_count=steps_count,
                         depth=depth + 1,
                         is_closed=False,
+                        recovered_count=recovered_count,
                         broken=str(error),
                         way=way,
                     )
                 came_from[key] = digest, words
+                recovered_count += found.is_recovered
                 behind.append((key, found))
         level = behind
         if level:
             depth += 1
         on_depth(depth, len(came_from))
     return Searched(
-        states_count=len(came_from), steps_count=steps_count, depth=depth, is_closed=not level
+        states_count=len(came_from),
+        steps_count=steps_count,
+        depth=depth,
+        is_closed=not level,
+        recovered_count=recovered_count,
     )
 
 
@@ -83,6 +94,7 @@ def walk(shape: Shape, seed: int, *, steps_max: int) -> Searched:
     rng = Random(seed)
     state = State.first(shape)
     way: list[str] = []
+    recovered_count = 0
     while len(way) < steps_max and (steps := list(state.steps())):
         weights = [0.1 if words.endswith(_RARE) else 1.0 for words, _ in steps]
         [(words, make)] = rng.choices(steps, weights)
@@ -91,18 +103,19 @@ def walk(shape: Shape, seed: int, *, steps_max: int) -> Searched:
             state = make().settled()
             state.check()
         except LawBrokenError as error:
-            return _walked(way, broken=str(error), is_closed=False)
-    return _walked(way, broken="", is_closed=len(way) < steps_max)
+            walked = _walked(way, recovered_count, is_closed=False)
+            return attrs.evolve(walked, broken=str(error), way=tuple(way))
+        recovered_count += state.is_recovered
+    return _walked(way, recovered_count, is_closed=len(way) < steps_max)
 
 
-def _walked(way: list[str], *, broken: str, is_closed: bool) -> Searched:
+def _walked(way: list[str], recovered_count: int, *, is_closed: bool) -> Searched:
     return Searched(
         states_count=len(way) + 1,
         steps_count=len(way),
         depth=len(way),
         is_closed=is_closed,
-        broken=broken,
-        way=tuple(way) if broken else (),
+        recovered_count=recovered_count,
     )
 
 

@@ -33,7 +33,7 @@ from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.model.clients import NOT_YET, OWNER, Owner, Recoverer
 from sim.model.node import LawBrokenError, Node, Packet, renamed
-from sim.model.shape import Shape
+from sim.model.shape import FIRST_EPOCH, Shape
 
 _REQUESTS = frozenset({"add", "fence", "read", "push-lac"})
 _MARSHAL_VERSION = 2  # The last one without references: equal values give equal bytes.
@@ -112,6 +112,12 @@ class State:
             raise LawBrokenError(f"4/5: closed at {last}, and entry {lac} was answered")
         for entry in range(last + 1):
             self._check_ack_set(entry, f"is in a ledger closed at {last}")
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether who took the ledger over has closed it, with an entry in it."""
+        last = self.record.last_entry
+        return self.record.epoch > FIRST_EPOCH and last is not None and last >= 0
 
     def _check_ack_set(self, entry: int, why: str) -> None:
         holders = sum(1 << node.slot for node in self.nodes if entry in node.synced_entries)

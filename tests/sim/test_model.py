@@ -23,6 +23,7 @@ def test_the_smallest_world_keeps_all_laws_in_all_its_states() -> None:
     searched = search_all(_SMALLEST)
     assert searched.broken == ""
     assert searched.is_closed
+    assert searched.recovered_count > 100
 
 
 def test_a_search_that_is_stopped_at_a_depth_does_not_call_itself_closed() -> None:
@@ -60,6 +61,8 @@ def test_a_state_and_its_mirror_image_are_one() -> None:
         ("one-absent-too-few", "4/5"),
         ("timeout-as-absent", "4/5"),
         ("fence-in-memory", "7"),
+        ("fence-before-sync", "7"),
+        ("recovery-read-does-not-fence", "6"),
     ],
 )
 def test_the_model_finds_a_planted_bug(name: str, law: str) -> None:
