@@ -1,6 +1,7 @@
 """When all is over: the last read, repair, and what the laws say of the history."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import attrs
 import trio
@@ -18,9 +19,13 @@ from sim.world.reading import Reading
 from sim.world.short_lived import BRIEF, ShortLived
 from sim.world.trace import Trace
 from sim.world.waiting import operators, run_client, wait_end
-from sim.world.world import World
+from sim.world.world import ClientMain, World
 
 _LAST_READ_S = 60.0
+
+_REPAIR_S = 600.0
+"""All copies are read twice: over far links, nodes with little room take minutes for that."""
+
 _TOLD_MAX = 5
 
 _ALLOCATED = f"not closed yet, but {LedgerState.ALLOCATED.value}"
@@ -30,7 +35,8 @@ _ALLOCATED = f"not closed yet, but {LedgerState.ALLOCATED.value}"
 class Breaches:
     """Collects what is broken, as it is found."""
 
-    seed: int
+    replay: str
+    """The command that shows the history again."""
     trace: Trace
     violations: list[Violation] = attrs.field(factory=list)
 
@@ -38,8 +44,7 @@ class Breaches:
         """A law is broken."""
         if not self.trace.is_closed:
             self.trace.add("-", "violation", f"{law} {message}")
-        replay = f"geolog sim replay --seed {self.seed}"
-        self.violations.append(Violation(law, message, replay))
+        self.violations.append(Violation(law, message, self.replay))
 
 
 @attrs.frozen(eq=False)
@@ -53,41 +58,57 @@ class Judging:
     breaches: Breaches
 
     async def judge(self, world: World) -> None:
-        """Come to an end within a minute, or tell that as a breach."""
+        """Come to an end in time, or tell that as a breach."""
+        reads: list[Read] = []
         reports: list[VerifyReport] = []
 
         async def read_last(_process: Process, log: geolog.Log) -> None:
+            last = self.reading.begin_last()
             await self.reading.read_to_end(log, last, follow=self.history.is_seal_asked)
             if self.history.lives.is_made:
                 await self.short_lived.read_to_end(log, self.short_lived.begin_last())
-            self.trace.add("-", "phase", "repair")
+            reads.append(last)
+
+        async def repair_last(_process: Process, log: geolog.Log) -> None:
             await self._repair(log)
             reports.append(await log.verify_stream(STREAM, full_copies=True))
 
-        async def close_last(_process: Process, log: geolog.Log) -> None:
-            # Who takes over closes the ledger before: then all copies are due.
-            with suppress(geolog.SealedError):
-                async with log.open_writer(STREAM):
-                    pass
-            if self.history.lives.is_made:
-                async with log.open_writer(BRIEF):
-                    pass
-
-        with trio.move_on_after(_LAST_READ_S):
+        with self._in_time("the last read", _LAST_READ_S):
             await wait_end(world, operators)
-            await run_client(world, "closer", close_last)
-            last = self.reading.begin_last()
-            process = await run_client(world, "last", read_last)
-            if process.error is not None:
-                self.breaches.add("24", f"the last read failed: {process.error!r}")
-        if not reports and not self.breaches.violations:
-            self.breaches.add("24", f"the last read took more than {_LAST_READ_S:g} s")
+            await run_client(world, "closer", self._close_last)
+            await self._run(world, "the last read", read_last)
+        if reads:
+            self.trace.add("-", "phase", "repair")
+            with self._in_time("the repair of all", _REPAIR_S):
+                await self._run(world, "the repair of all", repair_last)
         for process, error in world.surprises:
             self.breaches.add("crash", f"{process.key} ended by {words_of_crash(error)}")
+        if reads:
+            self._judge_history(reads[0])
         if reports:
-            self._judge_history(last)
             for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
                 self.breaches.add("2", problem)
+
+    async def _close_last(self, _process: Process, log: geolog.Log) -> None:
+        # Who takes over closes the ledger before: then all copies are due.
+        with suppress(geolog.SealedError):
+            async with log.open_writer(STREAM):
+                pass
+        if self.history.lives.is_made:
+            async with log.open_writer(BRIEF):
+                pass
+
+    async def _run(self, world: World, what: str, main: ClientMain) -> None:
+        process = await run_client(world, "last", main)
+        if process.error is not None:
+            self.breaches.add("24", f"{what} failed: {process.error!r}")
+
+    @contextmanager
+    def _in_time(self, what: str, limit_s: float) -> Iterator[None]:
+        with trio.move_on_after(limit_s) as scope:
+            yield
+        if scope.cancelled_caught and not self.breaches.violations:
+            self.breaches.add("24", f"{what} took more than {limit_s:g} s")
 
     def _judge_history(self, last: Read) -> None:
         found = [item for item in last.items if isinstance(item, Found)]

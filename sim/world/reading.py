@@ -1,5 +1,7 @@
 """The applications that read: all that is there, from a place on, or whatever comes."""
 
+import math
+
 import attrs
 import trio
 
@@ -12,6 +14,10 @@ from sim.world.process import Process
 _FOLLOWED_S_MAX = 5.0
 _RECORDS_BACK_MAX = 20
 _DAWDLING_SHARE = 0.1
+
+_WALK_S_MAX = 5.0
+"""So old a walk is left at its next record once all is calm. Over far links a node with little
+room takes a minute to give all, and law 24 asks that nobody waits, not that a walk is short."""
 
 
 @attrs.define(eq=False)
@@ -83,7 +89,7 @@ class Reading:
     async def _noting(self, process: Process, log: geolog.Log, read: Read) -> None:
         try:
             if read.is_of_all or read.start is not None:
-                await self.read_to_end(log, read)
+                await self.read_to_end(log, read, is_left_when_calm=True)
             else:
                 await self._follow(log, read)
         except geolog.GeologError as error:
@@ -91,13 +97,23 @@ class Reading:
         else:
             self.calls.done(process, f"read {read.count}")
 
-    async def read_to_end(self, log: geolog.Log, read: Read, *, follow: bool = False) -> None:
+    async def read_to_end(
+        self,
+        log: geolog.Log,
+        read: Read,
+        *,
+        follow: bool = False,
+        is_left_when_calm: bool = False,
+    ) -> None:
         """Read as it is to begin, up to the end of this moment, or the end of all."""
+        left_from_s = trio.current_time() + (_WALK_S_MAX if is_left_when_calm else math.inf)
         name = STREAM if read.start is None else f"{STREAM}#{read.partitions[0]}"
         start = geolog.EARLIEST if read.start is None else read.start
         async with log.open_reader(name, start=start, follow=follow) as reader:
             async for item in reader.items():
                 self._on_item(read, item)
+                if self.calls.quiet.is_set() and trio.current_time() >= left_from_s:
+                    return
                 await self._dawdle()
         self._on_end(read)
 
