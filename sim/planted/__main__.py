@@ -2,17 +2,19 @@
 
 Prints a table: each bug, how many of its hunts found it, the seeds that they took, and the laws
 that caught it. Each hunt stands alone and begins at seeds of its own. Ends with 1 if one of
-them found nothing.
+them found nothing. `NAME --replay SEED` prints the trace of the history in which a hunt found
+it, and ends with 10 if it breaks a law again.
 """
 
 import argparse
 import sys
 
 from sim.planted.bugs import PLANTED_BUGS
-from sim.planted.hunt import Hunted, hunt_all, table
+from sim.planted.hunt import Hunted, hunt_all, run_with, table
 
 _SEEDS_MAX = 5000
 _HUNT_S_MAX = 1200.0
+_VIOLATION = 10
 
 
 def _parse() -> argparse.Namespace:
@@ -22,16 +24,28 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--tries", type=int, default=1, help="hunts for each bug")
     parser.add_argument("--seeds", type=int, default=_SEEDS_MAX, help="at most, of one hunt")
     parser.add_argument("--for", type=float, default=_HUNT_S_MAX, dest="hunt_s", metavar="S")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="show this one history")
     chosen = parser.parse_args()
+    if chosen.replay is not None and len(chosen.names) != 1:
+        parser.error("--replay shows a history of one bug: name it, and no other")
     for name in chosen.names:
         if name not in PLANTED_BUGS:
             parser.error(f"{name!r} is no planted bug; they are {', '.join(PLANTED_BUGS)}")
     return chosen
 
 
+def _replay(name: str, seed: int) -> int:
+    lines: list[str] = []
+    report = run_with(name, seed, write_line=lines.append)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return _VIOLATION if report.violations else 0
+
+
 def main() -> int:
     """Hunt, tell each bug as it is done, and at the end the table."""
     chosen = _parse()
+    if chosen.replay is not None:
+        return _replay(chosen.names[0], chosen.replay)
     hunted: list[Hunted] = []
 
     def tell(one: Hunted) -> None:
@@ -40,7 +54,7 @@ def main() -> int:
             first = found.violations[0]
             sys.stderr.write(
                 f"{one.name}: seed {found.seed}, after {found.seeds_count} seeds:"
-                f" law {first.law}: {first.message}\n"
+                f" law {first.law}: {first.message} ({first.replay})\n"
             )
         if not one.is_found:
             missed = one.tries_count - len(one.founds)

@@ -19,7 +19,7 @@ from sim.world.drawing import draw_harsh_options
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
 from sim.world.options import Options
-from sim.world.run import run_seed
+from sim.world.run import SimReport, run_seed
 from sim.world.stream_knobs import draw_stream_knobs
 
 CHAOS_S = 10.0
@@ -82,15 +82,33 @@ def options_of_hunt(seed: int, *, is_of_streams: bool = False) -> Options:
     return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=CHAOS_S))
 
 
+def run_with(
+    name: str, seed: int, *, write_line: Callable[[str], None] | None = None
+) -> SimReport:
+    """One history of a hunt: the seed's, with the bug."""
+    with planted(name):
+        return run_seed(
+            seed,
+            options=_options_for(name, seed),
+            replay=f"python -P -m sim.planted {name} --replay {seed}",
+            write_line=write_line,
+        )
+
+
 def hunt(name: str, seeds: Iterable[int]) -> Found | None:
     """Run histories with the bug until one finds it; None when none does."""
     for seeds_count, seed in enumerate(seeds, start=1):
-        options = options_of_hunt(seed, is_of_streams=PLANTED_BUGS[name].is_of_streams)
-        with planted(name):
-            report = run_seed(seed, options=options)
-        if report.violations and not run_seed(seed, options=options).violations:
+        report = run_with(name, seed)
+        if (
+            report.violations
+            and not run_seed(seed, options=_options_for(name, seed)).violations
+        ):
             return Found(seed, seeds_count, report.violations)
     return None
+
+
+def _options_for(name: str, seed: int) -> Options:
+    return options_of_hunt(seed, is_of_streams=PLANTED_BUGS[name].is_of_streams)
 
 
 def hunt_all(

@@ -63,12 +63,17 @@ def run_seed(
     *,
     options: Options | None = None,
     write_line: Callable[[str], None] | None = None,
+    replay: str = "",
 ) -> SimReport:
-    """Run the history of a seed, in options other than its own if some are given."""
+    """Run the history of a seed, in options other than its own if some are given.
+
+    `replay` is the command that shows it again; not needed where the options are its own.
+    """
     if options is None:
         options = draw_options(Random(f"{seed}/options"), tuple(FAULTS))
+        replay = replay or f"geolog sim replay --seed {seed}"
     trace = Trace(write_line)
-    run = _Run(seed, options, trace)
+    run = _Run(seed, options, trace, replay or f"seed {seed}, with the options it was given")
     try:
         with trace.taking_logs():
             run_seeded(run.run, seed=seed)
@@ -82,11 +87,11 @@ def run_seed(
 class _Run:
     """One run. It ends with a report, whatever was broken."""
 
-    def __init__(self, seed: int, options: Options, trace: Trace) -> None:
+    def __init__(self, seed: int, options: Options, trace: Trace, replay: str) -> None:
         self.seed = seed
         self.options = options
         self.trace = trace
-        self.breaches = Breaches(seed, trace)
+        self.breaches = Breaches(replay, trace)
         self.history = History()
         self.history.may_forget_writers = options.stream.may_forget_writers
         self.faults: dict[str, int] = {}

@@ -29,7 +29,8 @@ _SEEDS_MAX = 40
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:
     found = hunt(name, range(first_seed, first_seed + _SEEDS_MAX))
     assert found is not None
-    assert found.violations
+    replay = found.violations[0].replay
+    assert replay == f"python -P -m sim.planted {name} --replay {found.seed}"
 
 
 def test_a_hunt_without_seeds_finds_nothing() -> None:
