@@ -1,9 +1,11 @@
-"""docs/SIMULATION.md names every event of the trace and every fault, as the code does."""
+"""docs/SIMULATION.md names each event of the trace, fault and law that the code has."""
 
 from pathlib import Path
 
+from sim.laws.all_laws import all_state_laws, all_wire_laws
 from sim.world.fault_ambushes import Ambush
 from sim.world.faults import FAULTS
+from sim.world.history_laws import HISTORY_LAWS
 from sim.world.trace import EVENTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "SIMULATION.md").read_text(encoding="utf-8")
@@ -27,3 +29,19 @@ def test_the_page_names_each_fault_as_the_code_does() -> None:
     rows = [f"| `{kind}` | {(one.__doc__ or '').strip()} |" for kind, one in strikes.items()]
 
     assert [row for row in rows if row not in PAGE] == []
+
+
+def test_the_page_tells_each_law_that_looks_at_states_and_at_what_is_said() -> None:
+    assert _laws_of("| law | what is looked at |") == {
+        law for law, _ in (*all_state_laws(), *all_wire_laws())
+    }
+
+
+def test_the_page_tells_each_law_that_a_history_shows() -> None:
+    assert _laws_of("| law | what a history shows |") == set(HISTORY_LAWS)
+
+
+def _laws_of(head: str) -> set[str]:
+    """The first cells of the table that begins so."""
+    rows = PAGE.partition(head)[2].partition("\n\n")[0].splitlines()[2:]
+    return {row.split("|")[1].strip(" `") for row in rows}
