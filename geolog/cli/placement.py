@@ -286,6 +286,11 @@ def _report_lines(report: PlacementRepairReport) -> Iterator[str]:
         f"{several(report.fragments, 'fragment')} in {several(report.segments, 'segment')}"
         f" looked at; {done}"
     )
+    if report.arrivals_cleared:
+        yield (
+            f"{several(report.arrivals_cleared, 'note')} of copies that nobody brings any more"
+            " taken back"
+        )
     for one in report.remaining:
         yield (
             f"{one.stream}#{one.partition} segment {one.segment} ledger {one.ledger} fragment"

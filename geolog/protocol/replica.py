@@ -18,6 +18,8 @@ Invariants.
 4. A recovery add never moves the LAC.
 5. What a `Follow` reads ends at the LAC.
 6. Of a deleted ledger nothing is answered but a refusal (planted bug 10).
+7. A ledger that was let go is fenced, and what is not found of it is never ABSENT, for ever:
+   the node has had it (laws 5, 6, 7).
 """
 
 from collections.abc import Callable
@@ -71,11 +73,15 @@ class PersistOpen:
 
 @attrs.frozen
 class PersistFence:
-    """Journal that the ledger is fenced under this epoch; `is_first`: it surely was unknown."""
+    """Journal that the ledger is fenced under this epoch; `is_first`: it surely was unknown.
+
+    `is_let_go`: its entries are given up here besides.
+    """
 
     ledger: LedgerId
     epoch: Epoch
     is_first: bool
+    is_let_go: bool = False
 
 
 @attrs.frozen
@@ -170,6 +176,8 @@ class LedgerReplica:
     entry_highest: EntryId = NO_ENTRY
     is_in_doubt: bool = False
     """Damage may have taken records of this ledger: a higher epoch, a fence, or entries."""
+    is_let_go: bool = False
+    """Its entries were given up here, as others hold them; copies may be brought once more."""
     is_deleted: bool = False
     """It was deleted here: all is refused, for ever, as no fence could outlive it otherwise."""
 
@@ -208,6 +216,22 @@ class LedgerReplica:
                 return self._on_push_lac(request)
             case _:
                 assert_never(request)
+
+    def let_go(self, epoch: Epoch) -> list[Effect]:
+        """Other nodes hold the CLOSED ledger, whose last epoch this is: give its entries up.
+
+        Its fence and its epoch stay. Only who brings copies as recovery does is listened to.
+        """
+        assert epoch >= self.epoch_highest, f"epoch {epoch} is not the last of {self}"
+        if self.is_let_go and epoch == self.epoch_highest:
+            return []
+        self.restore_let_go(epoch)
+        return [PersistFence(self.ledger, epoch, is_first=False, is_let_go=True)]
+
+    def restore_let_go(self, epoch: Epoch) -> None:
+        """Replay that it was let go."""
+        self.restore_fence(epoch)
+        self.is_let_go = True
 
     def restore_open(self, epoch: Epoch) -> None:
         """Replay a `PersistOpen` from the journal."""

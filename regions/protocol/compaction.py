@@ -1,18 +1,17 @@
 """Which journal file to compact next: how much of each still counts, and what that is worth.
 
 A file is compacted by copying what lives in it to the open file; then it can go. What lives is
-what belongs to ledgers that are not deleted. A file in which nothing lives costs nothing. Of
-the others the one with the smallest live share is taken, if that is small enough: a share of a
-half means that a byte is copied for each byte won. Small files, as starts and crashes leave
-them, are taken whatever lives in them when there are many, or they would only ever grow in
-number; several become one, which is then not small any more.
+what belongs to ledgers that are neither deleted nor let go. A file in which nothing lives costs
+nothing. Of the others the one with the smallest live share is taken, if that is small enough: a
+share of a half means that a byte is copied for each byte won. Small files, as starts and
+crashes leave them, are taken whatever lives in them when there are many, or they would only
+ever grow in number; several become one, which is then not small any more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-from regions.protocol.intervals import IntervalSet
 from regions.protocol.records import RECORD_HEADER_BYTES
 from regions.protocol.tables import SealedTable
 
@@ -28,7 +27,7 @@ class FileUse:
     stored_bytes: int
     """Its entries, with their headers."""
     live_bytes: int
-    """Those of ledgers that are not deleted."""
+    """Those of ledgers that are not given up."""
     is_suspect: bool = False
     """Its table was found damaged, or records of it were lost and made good: what lives in it
     had better be written anew elsewhere, before the same file is damaged once more."""
@@ -68,31 +67,39 @@ def _cost_and_age(use: FileUse) -> tuple[float, int]:
 
 
 class UseCount:
-    """Counts what lives in one file, again whenever ledgers were deleted."""
+    """Counts what lives in one file, again whenever ledgers were given up."""
 
     def __init__(self, table: SealedTable) -> None:
         self._table = table
-        self._bytes_of: list[int] = []
+        self._used: list[tuple[int, int]] = []  # By ledger: its bytes, and its last offset.
 
     def count(self, *, step: int) -> Iterator[None]:
         """Sum up the entries by ledger, `step` of them at a time, once."""
-        if self._bytes_of:
+        if self._used:
             return
-        bytes_of = []
+        used = []
         for at in range(len(self._table.ledgers)):
-            total = 0
-            for length in self._table.lengths(at, step=step, each_bytes=RECORD_HEADER_BYTES):
-                total += length
+            total_bytes, last = 0, 0
+            for size_bytes, offset in self._table.sizes(
+                at, step=step, each_bytes=RECORD_HEADER_BYTES
+            ):
+                total_bytes, last = total_bytes + size_bytes, max(last, offset)
                 yield
-            bytes_of.append(total)
-        self._bytes_of = bytes_of
+            used.append((total_bytes, last))
+        self._used = used
 
     @property
     def stored_bytes(self) -> int:
         """Of all entries of the file."""
-        return sum(self._bytes_of)
+        return sum(size_bytes for size_bytes, _ in self._used)
 
-    def live_bytes(self, deleted: IntervalSet) -> int:
-        """Of those whose ledgers are not deleted."""
-        pairs = zip(self._table.ledgers, self._bytes_of, strict=True)
-        return sum(stored for ledger, stored in pairs if ledger not in deleted)
+    def live_bytes(self, is_dead: Callable[[int, int], bool]) -> int:
+        """Of those whose ledgers have something here that counts: never too little.
+
+        `is_dead(ledger, offset)`: whether what lies there, and before, counts no more.
+        """
+        return sum(
+            size_bytes
+            for ledger, (size_bytes, last) in zip(self._table.ledgers, self._used, strict=True)
+            if not is_dead(ledger, last)
+        )

@@ -11,6 +11,8 @@ lost, is not taken for the whole truth. Damage that was settled, because what it
 good, puts nothing in doubt; that is said of single files, so that later damage still counts.
 
 Deleted ledgers are gone but for their ids: what older files still say of them is not replayed.
+Ledgers that were let go stay, with epoch and fence; what files still hold of their entries is
+found again after a start, until they are let go once more.
 """
 
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.replica import LedgerReplica
 from geolog.wire.limits import INT64_MAX
 from regions.protocol.intervals import IntervalSet
-from regions.protocol.records import FLAG_FIRST, FLAG_RECOVERY, Kind, Record
+from regions.protocol.records import FLAG_FIRST, FLAG_LET_GO, FLAG_RECOVERY, Kind, Record
 from regions.protocol.tables import FoundTable, LedgerRow
 
 
@@ -128,7 +130,10 @@ class Ledgers:
             case Kind.OPEN:
                 replica.restore_open(record.epoch)
             case Kind.FENCE:
-                replica.restore_fence(record.epoch)
+                if record.flags & FLAG_LET_GO:
+                    replica.restore_let_go(record.epoch)
+                else:
+                    replica.restore_fence(record.epoch)
             case _:
                 is_recovery = bool(record.flags & FLAG_RECOVERY)
                 replica.restore_entry(
@@ -154,6 +159,7 @@ class Ledgers:
                 row.entry_highest, row.epoch_highest, row.lac, is_recovery=False
             )
             replica.is_fenced |= row.is_fenced
+            replica.is_let_go |= row.is_let_go
             self.keep(replica, first_file_id=row.first_file_id)
 
     def on_damage(self, first: int, last: int) -> None:
@@ -172,6 +178,7 @@ class Ledgers:
                 replica.entry_highest,
                 self._first_file_ids.get(ledger, 0),
                 replica.is_fenced,
+                replica.is_let_go,
             )
 
     def _is_in_doubt(self, ledger: LedgerId) -> bool:

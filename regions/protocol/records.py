@@ -75,6 +75,8 @@ FLAG_RECOVERY = 2
 """With ENTRY: recovery added it. It fences, and its LAC moves nothing."""
 FLAG_LAST = 4
 """With MARK: nothing but the file's table follows."""
+FLAG_LET_GO = 8
+"""With FENCE: the ledger's entries are given up, since other nodes hold them."""
 
 
 @attrs.frozen
@@ -189,15 +191,15 @@ def record_of(persist: PersistOpen | PersistFence | PersistEntry) -> Record:
                 add.body_crc,
             )
         case PersistOpen(ledger, epoch, is_first):
-            return _promise_record(Kind.OPEN, ledger, epoch, is_first=is_first)
-        case PersistFence(ledger, epoch, is_first):
-            return _promise_record(Kind.FENCE, ledger, epoch, is_first=is_first)
+            return _promise_record(Kind.OPEN, ledger, epoch, FLAG_FIRST if is_first else 0)
+        case PersistFence(ledger, epoch, is_first, is_let_go):
+            flags = FLAG_FIRST * is_first | FLAG_LET_GO * is_let_go
+            return _promise_record(Kind.FENCE, ledger, epoch, flags)
         case _:
             assert_never(persist)
 
 
-def _promise_record(kind: Kind, ledger: LedgerId, epoch: Epoch, *, is_first: bool) -> Record:
-    flags = FLAG_FIRST if is_first else NO_FLAGS
+def _promise_record(kind: Kind, ledger: LedgerId, epoch: Epoch, flags: int) -> Record:
     return attrs.evolve(MARK, kind=kind, flags=flags, ledger=ledger, epoch=epoch)
 
 

@@ -23,7 +23,7 @@ from regions.protocol.known_files import FileRow
 from topology.errors import DamagedBytesError
 
 _COUNTS = struct.Struct("<QQQQQQQ")
-_LEDGER_ROW = struct.Struct("<qqqqQB7x")
+_LEDGER_ROW = struct.Struct("<qqqqQBB6x")
 _INTERVAL_ROW = struct.Struct("<QQ")
 _FILE_ROW = struct.Struct("<QQI4x")
 _ENTRY_ROW = struct.Struct("<QQQII")
@@ -72,6 +72,7 @@ class LedgerRow:
     first_file_id: int
     """File of its first record; 0 when that is not known for sure."""
     is_fenced: bool
+    is_let_go: bool = False
 
 
 @attrs.frozen
@@ -116,6 +117,15 @@ class OpenTable:
     def size_bytes(self) -> int:
         """Roughly what the table takes in memory."""
         return len(self._rows) + 100 * self._count
+
+    @property
+    def end(self) -> int:
+        """Where the body of the last entry ends: the next ones lie behind it."""
+        if not self._rows:
+            return 0
+        last = len(self._rows) - _ENTRY_ROW.size
+        offset, length, _ = _ENTRY_PLACE.unpack_from(self._rows, last + _ENTRY_KEY.size)
+        return int(offset + length)
 
     def add(self, ledger: int, entry: int, offset: int, length: int, crc: int) -> None:
         """Note where an entry's body lies."""
@@ -184,17 +194,20 @@ class SealedTable:
         """The ledgers that have entries here, sorted."""
         return self._ledgers
 
-    def lengths(self, at: int, *, step: int, each_bytes: int) -> Iterator[int]:
-        """Bytes of the entries of the ledger with this index, and `each_bytes` for each.
+    def sizes(self, at: int, *, step: int, each_bytes: int) -> Iterator[tuple[int, int]]:
+        """Of the ledger with this index: bytes of its entries, and where the last one begins.
 
-        Of `step` entries at a time.
+        Of `step` entries at a time; `each_bytes` are added for each.
         """
         size = _ENTRY_ROW.size
         for row in range(self._starts[at], self._starts[at + 1], step):
             end = min(row + step, self._starts[at + 1])
             rows = memoryview(self._rows)[row * size : end * size]
-            lengths = (length for *_, length, _ in _ENTRY_ROW.iter_unpack(rows))
-            yield sum(lengths) + (end - row) * each_bytes
+            places = [
+                (length, offset) for *_, offset, length, _ in _ENTRY_ROW.iter_unpack(rows)
+            ]
+            size_bytes = sum(length for length, _ in places) + (end - row) * each_bytes
+            yield size_bytes, max(offset for _, offset in places)
 
     def row(self, at: int) -> EntryRow:
         """One row, by its number."""
@@ -275,8 +288,8 @@ class FoundTable:
 
     def ledgers(self) -> Iterator[LedgerRow]:
         """What it says of each ledger."""
-        for *numbers, fenced in _LEDGER_ROW.iter_unpack(self._ledgers):
-            yield LedgerRow(*numbers, bool(fenced))  # type: ignore[call-arg]  # Five numbers.
+        for *numbers, fenced, let_go in _LEDGER_ROW.iter_unpack(self._ledgers):
+            yield LedgerRow(*numbers, bool(fenced), bool(let_go))  # type: ignore[call-arg]  # Five numbers.
 
 
 def encode_table(promises: Promises, table: SealedTable) -> bytes:

@@ -16,6 +16,7 @@ keep it open.
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import trio
@@ -137,7 +138,7 @@ class Compaction:
         return FileUse(
             source.file_id,
             count.stored_bytes,
-            count.live_bytes(self._ledgers.deleted),
+            count.live_bytes(partial(self._entries.is_dead, source.file_id)),
             is_suspect=source.file_id in self._sealed.damaged_tables
             or source.file_id in self._ledgers.settled,
         )
@@ -160,7 +161,7 @@ class Compaction:
         for row, answer in zip(rows, await self._entries.read_rows(source, rows), strict=True):
             await self._journal.wait_room()
             if not self._entries.is_live(source, row):
-                continue  # Deleted, or stored again, while it was read.
+                continue  # Given up, or stored again, while it was read.
             if answer.answer is not Answer.HAVE:
                 return False
             place = row.place

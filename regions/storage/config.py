@@ -99,14 +99,14 @@ class StorageConfig:
     small read for each."""
 
     garbage_grace_s: float = 600.0
-    """How long a ledger must be seen to be of no use here before it is deleted."""
+    """How long a ledger must be seen to be of no use here before its entries go."""
 
     allocated_expiry_s: float = 24 * 3600.0
     """A ledger that was made ahead and not activated for so long is given up."""
 
     compaction_live_share_max: float = 0.5
-    """A journal file of whose entries less than this share belongs to ledgers that are not
-    deleted is compacted: higher wins more space, and writes what lives more often."""
+    """A journal file of whose entries less than this share belongs to ledgers that are needed
+    here is compacted: higher wins more space, and writes what lives more often."""
 
     compaction_bytes_per_s: float = 16 << 20
     """How fast compaction copies, in each data directory."""

@@ -108,6 +108,8 @@ class EntryStore:
         self._cached_bytes, self._cached_bytes_max = 0, cached_bytes_max
         # Places, by file and offset, of which no newer copy is known; by ledger and entry.
         self._corrupt: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        # By ledger, a file and an offset: entries that lie up to there were let go.
+        self._let_go_at: dict[int, tuple[int, int]] = {}
         self.on_corrupt: Callable[[LedgerId, EntryId], None] = _tell_nobody
         """Called when an entry is first found damaged."""
 
@@ -151,11 +153,35 @@ class EntryStore:
         self._files = [each for each in self._files if each.file_id != file_id]
         for key in [key for key, places in self._corrupt.items() if _is_in(places, file_id)]:
             del self._corrupt[key]
+        begin = self._files[0].file_id, 0
+        self._let_go_at = {one: at for one, at in self._let_go_at.items() if at > begin}
 
     def forget(self, ledger: LedgerId) -> None:
         """The ledger was deleted: damage of its entries does not matter any more."""
         for key in [key for key in self._corrupt if key[0] == ledger]:
             del self._corrupt[key]
+
+    def let_go(self, ledger: LedgerId) -> bool:
+        """Count no entry of the ledger that is here; those that are stored from now on do.
+
+        False, and nothing is changed, while some are on their way to the disk.
+        """
+        if any(key[0] == ledger for key in self._in_flight):
+            return False
+        newest = self._files[-1]
+        end = (
+            newest.table.end if isinstance(newest.table, OpenTable) else newest.file.size_bytes
+        )
+        self._let_go_at[ledger] = newest.file_id, end
+        self.forget(ledger)
+        return True
+
+    def is_dead(self, file_id: int, ledger: int, offset: int) -> bool:
+        """Whether what lies there of the ledger counts no more: it was deleted, or let go."""
+        if ledger in self._ledgers.deleted:
+            return True
+        at = self._let_go_at.get(ledger)
+        return at is not None and (file_id, offset) <= at
 
     def has_corrupt(self, file_id: int) -> bool:
         """Whether an entry of the file is damaged, and no newer copy of it is known."""
@@ -163,7 +189,7 @@ class EntryStore:
 
     def is_live(self, source: JournalFile, row: EntryRow) -> bool:
         """Whether this copy of an entry is the one that counts."""
-        if row.ledger in self._ledgers.deleted:
+        if self.is_dead(source.file_id, row.ledger, row.place.offset):
             return False
         if (row.ledger, row.entry) in self._in_flight:
             return False
@@ -276,12 +302,14 @@ class EntryStore:
             if place is None:
                 continue
             key = source.file_id, place.offset
+            if self._let_go_at and key <= self._let_go_at.get(ledger, (0, 0)):
+                break
             if self._corrupt and key in self._corrupt.get((ledger, entry), ()):
                 return _CORRUPT
             cached = self._cache.get(key)
             return _Found(Answer.HAVE, place.length, cached, source, place, ledger, entry)
-        is_in_doubt = self._ledgers.replica_of(LedgerId(ledger)).is_in_doubt
-        return _UNKNOWN if is_in_doubt else _ABSENT
+        replica = self._ledgers.replica_of(LedgerId(ledger))
+        return _UNKNOWN if replica.is_in_doubt or replica.is_let_go else _ABSENT
 
     async def _read(self, wanted: Sequence[_Found]) -> list[EntryAnswer]:
         """Their answers, with one call to the disk for each file."""

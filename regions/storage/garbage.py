@@ -3,7 +3,8 @@
 Nothing is deleted on the word of a list, of a stale server, or of silence: each ledger's own
 record is read, and once more after a sync before it goes. Nothing is deleted either if metadata
 is not what it was: another cluster's, or older than the ledger, as after the loss of its disks.
-A deletion is a DELETE record in the journal; compaction gives the space back.
+A deletion is a DELETE record in the journal, a ledger that is let go a FENCE that says so;
+compaction gives the space back.
 
 ALLOCATED ledgers that nobody activated expire a day after they were made. Both times are the
 metadata store's own. What is known of its present is when it last changed something that is
@@ -21,9 +22,9 @@ from geolog.metadata.documents import open_document
 from geolog.metadata.nodes import ClusterRecord
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import BadVersionError, Metadata, NoNodeError, Stored
-from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.ids import Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from regions.protocol.garbage import GarbageWatch
+from regions.protocol.garbage import Disposal, GarbageWatch
 from regions.storage.config import StorageConfig
 from regions.storage.cookies import Cookie
 from topology.errors import DamagedBytesError, GeologError
@@ -40,6 +41,8 @@ class GarbageCounts:
     candidates: int = 0
     """Ledgers that nobody needs, waiting for the end of their grace."""
     ledgers_deleted: int = 0
+    ledgers_let_go: int = 0
+    """Ledgers whose entries were given up here, as other nodes hold them."""
     allocated_expired: int = 0
 
 
@@ -64,6 +67,7 @@ class GarbageCollector:
         *,
         ledgers: Callable[[], list[LedgerId]],
         delete: Callable[[LedgerId], None],
+        let_go: Callable[[LedgerId, Epoch], bool],
     ) -> None:
         self._metadata = metadata
         self._paths = ClusterPaths(config.cluster)
@@ -74,6 +78,7 @@ class GarbageCollector:
         self._watch = watch
         self._ledgers = ledgers
         self._delete = delete
+        self._let_go = let_go
         self.counts = GarbageCounts()
 
     async def run(self) -> None:
@@ -109,19 +114,23 @@ class GarbageCollector:
             return
         if stored is not None and record is not None:
             await self._expire(stored, record, present)
-        if not self._watch.on_look(ledger, record, now_s=trio.current_time()):
+        if self._watch.on_look(ledger, record, now_s=trio.current_time()) is Disposal.KEEP:
             return
         again = await self._present()
         if again is None or ledger >= again.ledger_next:
             return
         _, record = await self._find(ledger)
         # From here to the end nobody else has a turn.
-        if self._watch.on_look(ledger, record, now_s=trio.current_time()):
-            self._delete(ledger)
-            self._watch.forget(ledger)
-            self.counts.ledgers_deleted += 1
-            why = "its record is gone" if record is None else "no fragment of it is here"
-            _log.info("ledger %d is deleted: %s", ledger, why)
+        match self._watch.on_look(ledger, record, now_s=trio.current_time()):
+            case Disposal.DELETE:
+                self._delete(ledger)
+                self._watch.on_deleted(ledger)
+                self.counts.ledgers_deleted += 1
+                _log.info("ledger %d is deleted: its record is gone", ledger)
+            case Disposal.LET_GO if record is not None and self._let_go(ledger, record.epoch):
+                self._watch.on_let_go(ledger)
+                self.counts.ledgers_let_go += 1
+                _log.info("ledger %d is let go: no fragment of it is here", ledger)
 
     async def _present(self) -> _Present | None:
         """Synchronise, and see whether metadata is still that of this cluster."""

@@ -225,6 +225,7 @@ async def open_storage_node(
             service.garbage_watch,
             ledgers=service.ledgers,
             delete=service.delete,
+            let_go=service.let_go,
         )
         node = StorageNode(config, cookie, address, service, garbage)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)

@@ -13,7 +13,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from geolog.protocol.ids import NO_EPOCH, EntryId, InstanceId, LedgerId
+from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
     EntryAnswer,
@@ -177,7 +177,7 @@ class StorageService:
         self, request: OpenLedger | Fence | Read | Follow | Probe | PushLac, client: Client
     ) -> None:
         """Do what else a client asks, or begin it."""
-        if isinstance(request, OpenLedger | Fence):
+        if isinstance(request, OpenLedger | Fence | Probe):
             self.garbage_watch.on_asked(request.ledger)
         store = self.store_of(request.ledger)
         replica = store.ledgers.replica_of(request.ledger)
@@ -209,6 +209,22 @@ class StorageService:
         store.ledgers.delete(ledger)
         store.entries.forget(ledger)
         self._on_ledger_gone(ledger)
+
+    def let_go(self, ledger: LedgerId, epoch: Epoch) -> bool:
+        """Give up the entries of a ledger that is CLOSED, and others hold; its fence stays.
+
+        `epoch` is its last. False while entries are on their way to the disk, or if this node
+        knows a higher epoch, so that it cannot be the last.
+        """
+        store = self.store_of(ledger)
+        replica = store.ledgers.replica_of(ledger)
+        if epoch < replica.epoch_highest or not store.entries.let_go(ledger):
+            return False
+        # The journal has it before any file goes: compaction waits for all that was appended.
+        for effect in replica.let_go(epoch):
+            self._persist_promise(effect, replica, store)
+        self._on_ledger_gone(ledger)
+        return True
 
     def ledgers(self) -> list[LedgerId]:
         """All that the node knows now, directory by directory."""

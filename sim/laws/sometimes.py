@@ -22,6 +22,7 @@ SOMETIMES = {
     "node-read-only": "a node's disk is nearly full",
     "file-retired": "compaction has removed a journal file",
     "ledger-deleted": "a node has deleted a ledger as garbage",
+    "ledger-let-go": "a node has given up the entries of a ledger that others hold",
     "node-busy": "a node refuses a question because it has too many",
     "disk-replaced": "a node answers on the disk that replaced a lost one",
     "append-repeated": "a record that was in the log before is found out",
@@ -97,6 +98,8 @@ def _of_world(now: Look) -> Iterator[str]:
             yield "node-busy"
         if core.garbage.counts.ledgers_deleted:
             yield "ledger-deleted"
+        if core.garbage.counts.ledgers_let_go:
+            yield "ledger-let-go"
     if any(append.is_duplicate for append in now.told):
         yield "append-repeated"
     if any(path.startswith(_REPAIRS) and node.data for path, node in _nodes(now)):

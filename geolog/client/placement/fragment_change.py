@@ -21,7 +21,7 @@ from geolog.metadata.seam import BadVersionError, NoNodeError
 from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, with_ring
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
-from topology.errors import GeologError, OutcomeUnknownError
+from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
 
 
 @attrs.frozen(kw_only=True)
@@ -151,9 +151,23 @@ class FragmentChange:
                     return False
                 if after in final_extents(read.record):
                     return True  # It was stored; only the answer was lost.
+                if not await self._have_all(read.record, before, after):
+                    return False  # The note may have been another's: look at the copies.
                 continue
             return True
         return False
+
+    async def _have_all(
+        self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
+    ) -> bool:
+        """Whether those who come into the ring say still that they have what belongs there."""
+        pairs = zip(before.fragment.ensemble, after.fragment.ensemble, strict=True)
+        slots = [slot for slot, (old, new) in enumerate(pairs) if old.instance != new.instance]
+        try:
+            counts = [await self._copier.lacks_count(record, after, slot) for slot in slots]
+        except UnavailableError:
+            return False
+        return not any(counts)
 
     async def _look_again(
         self, record: LedgerRecord, extent: FragmentExtent, slot: int

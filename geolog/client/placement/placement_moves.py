@@ -70,6 +70,8 @@ class PlacementRepairReport:
     """What is to be copied, where segments tell their size."""
     copies_stored: int = 0
     bytes_stored: int = 0
+    arrivals_cleared: int = 0
+    """Nodes that were said to be getting copies of a ledger, by what was given up since."""
     remaining_count: int = 0
     """Fragments that do not adhere as they should, or name a disk that was given up."""
     may_pass_count: int = 0

@@ -14,6 +14,7 @@ import trio
 
 from geolog.client.cluster_access import ClusterAccess
 from geolog.client.placement.fragment_change import ChangeOutcome, FragmentChange
+from geolog.client.placement.left_arrivals import LeftArrivals
 from geolog.client.placement.placement_description import open_obstacle
 from geolog.client.placement.placement_moves import (
     FragmentMove,
@@ -86,6 +87,8 @@ class PlacementRepairer:
             for placed in batch:
                 for index in range(len(placed.ledger.fragments)):
                     await self._mend(placed, index)
+                if not self.report.is_dry_run:
+                    self.report.arrivals_cleared += await self._left.clear(placed)
                 self.report.segments += 1
                 self._tell()
         if target is None and self.report.is_complete and not self.report.is_dry_run:
@@ -98,6 +101,7 @@ class PlacementRepairer:
         self._seen = self._around.nodes
         now_s = self._around.cluster.now_s
         self._planner = PlacementPlanner(self._seen, self._aims, now_s)
+        self._left = LeftArrivals.of(self._access, self._seen, now_s=now_s)
         self._seen_s = now_s
 
     def _tell(self) -> None:

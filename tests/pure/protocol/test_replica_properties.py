@@ -128,6 +128,8 @@ class Journal:
             match effect:
                 case PersistOpen(epoch=epoch):
                     replica.restore_open(epoch)
+                case PersistFence(epoch=epoch, is_let_go=True):
+                    replica.restore_let_go(epoch)
                 case PersistFence(epoch=epoch):
                     replica.restore_fence(epoch)
                 case PersistEntry(add=add):
@@ -203,3 +205,27 @@ def test_promises_never_fall(history: list[LedgerRequest]) -> None:
         assert replica.is_fenced >= before.is_fenced
         if before.is_fenced and isinstance(request, Add) and AcknowledgeAdd(0) in effects:
             assert request.is_recovery
+
+
+@given(st.lists(requests, max_size=20), st.lists(requests, max_size=20))
+def test_a_ledger_that_was_let_go_takes_copies_alone_for_ever(
+    history: list[LedgerRequest], later: list[LedgerRequest]
+) -> None:
+    replica, journal = LedgerReplica(LEDGER, HERE), Journal()
+    for request in history:
+        journal.take(replica.on(request, journal.held))
+    journal.take(replica.let_go(max(replica.epoch_highest, Epoch(1))))
+    assert replica.let_go(replica.epoch_highest) == []
+    lac, left = replica.lac, Journal()  # Of its entries none is left.
+
+    for request in later:
+        effects = replica.on(request, left.held)
+        left.take(effects)
+        journal.take(effects)
+        assert replica.is_fenced
+        assert replica.is_let_go
+        assert replica.lac == lac
+        assert is_refusal(effects) or not isinstance(request, OpenLedger)
+        if isinstance(request, Add) and AcknowledgeAdd(0) in effects:
+            assert request.is_recovery
+    assert attrs.evolve(journal.replayed(), lac=lac) == replica

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from geolog.ledger.rate_limit import RateLimit
-from geolog.protocol.ids import LedgerId
+from geolog.protocol.ids import Epoch, LedgerId
 from geolog.protocol.messages import Answer
+from geolog.protocol.replica import PersistFence
 from regions.protocol.compaction import CompactionPolicy, FileUse, choose_file
 from regions.protocol.records import (
     RECORD_HEADER_BYTES,
     delete_record,
     file_name,
+    record_of,
     settle_record,
 )
 from regions.protocol.sweep import Sweep
@@ -40,6 +42,13 @@ class Compacting:
     def delete(self, ledger: int) -> None:
         self.node.ledgers.delete(LedgerId(ledger))
         self.node.journal.append_nowait(delete_record(LedgerId(ledger)))
+
+    def let_go(self, ledger: int, epoch: int) -> None:
+        assert self.node.entries.let_go(LedgerId(ledger))
+        replica = self.node.ledgers.replica_of(LedgerId(ledger))
+        for effect in replica.let_go(Epoch(epoch)):
+            assert isinstance(effect, PersistFence)
+            self.node.journal.append_nowait(record_of(effect))
 
     async def compact_all(self) -> None:
         while await self.compaction.compact_next():

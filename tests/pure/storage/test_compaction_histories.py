@@ -1,4 +1,4 @@
-"""Adds, fences, deletions, compactions, starts; and power loss before any call of the disk."""
+"""Adds, fences, what goes, compactions, starts; and power loss before any call of the disk."""
 
 from collections.abc import Callable
 from random import Random
@@ -30,6 +30,10 @@ class Model:
     opened: set[int] = attrs.field(factory=set)
     deleted: set[int] = attrs.field(factory=set)
     deleting: set[int] = attrs.field(factory=set)
+    let_go: set[int] = attrs.field(factory=set)
+    letting_go: set[int] = attrs.field(factory=set)
+    bodies: dict[tuple[int, int], bytes] = attrs.field(factory=dict)
+    """Of all that was ever confirmed: what was let go may be found, and may be brought back."""
 
     def copy(self) -> "Model":
         return Model(*(each.copy() for each in attrs.astuple(self, recurse=False)))
@@ -51,6 +55,10 @@ class Model:
             found = await node.read(ledger, entry)
             if (ledger, entry) in self.entries:
                 assert found == self.entries[ledger, entry], (ledger, entry)
+            elif ledger in self.letting_go:
+                is_left = found == self.bodies.get((ledger, entry))
+                is_sure = ledger in self.let_go or (ledger, entry) in self.bodies
+                assert is_left or found is Answer.UNKNOWN or not is_sure, (ledger, entry)
             elif (ledger, entry) not in self.begun:
                 assert found is Answer.ABSENT, (ledger, entry)
 
@@ -92,7 +100,7 @@ async def add(it: Compacting, model: Model, ledger: int, size_bytes: int) -> Non
     model.begun.add((ledger, entry))
     it.node.add(ledger, entry, body)
     await it.node.journal.wait_synced()
-    model.entries[ledger, entry] = body
+    model.entries[ledger, entry] = model.bodies[ledger, entry] = body
 
 
 async def fence(it: Compacting, model: Model, ledger: int) -> None:
@@ -101,6 +109,28 @@ async def fence(it: Compacting, model: Model, ledger: int) -> None:
     it.node.fence(ledger, 2)
     await it.node.journal.wait_synced()
     model.fenced.add(ledger)
+
+
+async def let_go(it: Compacting, model: Model, ledger: int) -> None:
+    if ledger in model.deleting or ledger not in model.opened:
+        return
+    model.letting_go.add(ledger)
+    model.entries = {key: body for key, body in model.entries.items() if key[0] != ledger}
+    it.let_go(ledger, 3)
+    await it.node.journal.wait_synced()
+    model.let_go.add(ledger)
+    model.fenced.add(ledger)
+
+
+async def bring_back(it: Compacting, model: Model, ledger: int) -> None:
+    """Bring the first copy that a ledger which was let go need not have any more."""
+    lacking = (each for each in model.bodies if each[0] == ledger and each not in model.entries)
+    key = min(lacking, default=None)
+    if ledger not in model.let_go or ledger in model.deleting or key is None:
+        return
+    it.node.add(*key, model.bodies[key], epoch=3)
+    await it.node.journal.wait_synced()
+    model.entries[key] = model.bodies[key]
 
 
 async def delete(it: Compacting, model: Model, ledger: int) -> None:
@@ -118,6 +148,8 @@ step = st.one_of(
     st.tuples(st.just("add all"), st.just(0), st.integers(1, 1500)),
     st.tuples(st.just("fence"), ledgers, st.just(0)),
     st.tuples(st.just("delete"), ledgers, st.just(0)),
+    st.tuples(st.just("let go"), ledgers, st.just(0)),
+    st.tuples(st.just("bring back"), ledgers, st.just(0)),
     st.tuples(st.just("compact"), st.just(0), st.just(0)),
 )
 lives = st.lists(st.tuples(st.booleans(), st.lists(step, max_size=20)), min_size=1, max_size=5)
@@ -135,6 +167,10 @@ async def live(it: Compacting, model: Model, steps: list[Step]) -> None:
                 await fence(it, model, ledger)
             case "delete":
                 await delete(it, model, ledger)
+            case "let go":
+                await let_go(it, model, ledger)
+            case "bring back":
+                await bring_back(it, model, ledger)
             case _:
                 await it.compact_all()
     await model.check(it.node)
@@ -163,6 +199,10 @@ STEPS: list[Step] = [
     ("delete", 2, 0),
     ("delete", 3, 0),
     ("compact", 0, 0),
+    ("let go", 1, 0),
+    ("compact", 0, 0),
+    ("bring back", 1, 0),
+    ("bring back", 1, 0),
     ("add", 1, 500),
     *(("add", 4, 900) for _ in range(8)),
     ("delete", 4, 0),

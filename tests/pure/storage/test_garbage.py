@@ -1,5 +1,6 @@
 """A ledger goes when nobody needs it, on proof, after its grace, and for ever."""
 
+import itertools
 from collections.abc import AsyncIterator
 
 import attrs
@@ -21,12 +22,14 @@ from geolog.protocol.messages import (
     AddRefused,
     AddsSynced,
     Answer,
+    Fenced,
     LedgerOpened,
+    ProbeAnswer,
     ReadAnswer,
     Reason,
     Refused,
 )
-from regions.protocol.garbage import GarbageWatch
+from regions.protocol.garbage import Disposal, GarbageWatch
 from regions.storage.config import StorageConfig
 from tests.pure.storage.nodes import BareClient, World, a_config, a_world
 from topology.location import Location
@@ -100,8 +103,32 @@ async def check_refuses_all(client: BareClient, ledger: LedgerId) -> None:
         assert refused.reason is Reason.NO_SUCH_LEDGER
 
 
-async def is_held(client: BareClient, ledger: LedgerId) -> bool:
-    await client.send(client.reading(0, 1, ledger=ledger))
+async def check_takes_copies_alone(
+    client: BareClient, ledger: LedgerId, *, entry: int = 0
+) -> None:
+    """Its writer is refused, nothing is called absent, and a copy is taken."""
+    await client.send(client.open(9, ledger))
+    assert (await client.receive_one(Refused)).reason is Reason.FENCED
+    client.added_through += 1
+    late = client.add(client.added_through, entry, b"late", epoch=9, ledger=ledger)
+    await client.send(late)
+    assert (await client.receive_one(AddRefused)).reason is Reason.FENCED
+    await client.send(attrs.evolve(client.probing(entry, 1), ledger=ledger))
+    assert (await client.receive_one(ProbeAnswer)).answers == (Answer.UNKNOWN,)
+    await store_copy(client, ledger, entry=entry)
+
+
+async def store_copy(client: BareClient, ledger: LedgerId, *, entry: int = 0) -> None:
+    """Bring an entry as recovery and copiers do."""
+    client.added_through += 1
+    copy = client.add(client.added_through, entry, b"zero", recovery=True, ledger=ledger)
+    await client.send(copy)
+    await client.receive_one(AddsSynced)
+    assert await is_held(client, ledger, entry=entry)
+
+
+async def is_held(client: BareClient, ledger: LedgerId, *, entry: int = 0) -> bool:
+    await client.send(client.reading(entry, 1, ledger=ledger))
     answer = await client.receive()
     return isinstance(answer, ReadAnswer) and answer.entries[0].answer is Answer.HAVE
 
@@ -127,7 +154,7 @@ async def test_a_deleted_ledger_refuses_everything_for_ever(
             assert await is_held(client, kept.record.ledger)
 
 
-async def test_a_closed_ledger_without_a_fragment_here_goes(
+async def test_a_closed_ledger_that_others_hold_is_let_go_and_stays_fenced(
     autojump_clock: MockClock, world: World, owner: Owner
 ) -> None:
     async with world.node(config_quick()) as node, world.client(node) as client:
@@ -138,9 +165,84 @@ async def test_a_closed_ledger_without_a_fragment_here_goes(
         await owner.close(elsewhere)
         await owner.close(here)
         await trio.sleep(GRACE_S * 2)
-        await check_refuses_all(client, elsewhere.record.ledger)
+        await check_takes_copies_alone(client, elsewhere.record.ledger)
         assert await is_held(client, here.record.ledger)
         assert await is_held(client, unclosed.record.ledger)
+        assert node.garbage.counts.ledgers_let_go == 1
+        assert node.garbage.counts.ledgers_deleted == 0
+    for entry in (1, 2):
+        async with world.node() as node, world.client(node) as client:
+            await check_takes_copies_alone(client, elsewhere.record.ledger, entry=entry)
+
+
+async def test_a_ledger_that_was_let_go_is_held_again_as_long_as_it_is_needed(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        read = await owner.close(await owner.open(ELSEWHERE))
+        ledger = read.record.ledger
+        await client.store(b"zero", ledger=ledger)
+        await trio.sleep(GRACE_S * 2)
+        assert not await is_held(client, ledger)
+        await owner.ledgers.replace(read, read.record.with_arriving([node.instance]))
+        await store_copy(client, ledger)
+        await trio.sleep(GRACE_S * 3)
+        assert await is_held(client, ledger)
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        assert await is_held(client, ledger)
+
+
+async def test_who_is_told_what_is_here_finds_it_there_for_the_whole_grace(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        ledger = (await owner.close(await owner.open(ELSEWHERE))).record.ledger
+        await client.store(b"zero", ledger=ledger)
+        for _ in range(4):
+            await trio.sleep(GRACE_S - 50)
+            await client.send(attrs.evolve(client.probing(0, 1), ledger=ledger))
+            assert (await client.receive_one(ProbeAnswer)).answers == (Answer.HAVE,)
+
+
+async def test_what_a_ledger_that_was_let_go_left_on_disk_goes(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    config = attrs.evolve(
+        config_quick(),
+        journal_file_bytes=1 << 20,
+        compaction_interval_s=10.0,
+        compaction_live_share_max=0.75,
+    )
+    async with world.node(config) as node, world.client(node) as client:
+        gone, kept = await owner.open(ELSEWHERE), await owner.open(node.instance)
+        both = [each.record.ledger for each in (gone, kept)]
+        for ledger in both:
+            await client.store(ledger=ledger)
+        for entry, ledger in itertools.product(range(20), both):
+            client.added_through += 1
+            body = bytes(100_000)
+            await client.send(client.add(client.added_through, entry, body, ledger=ledger))
+            await client.receive_one(AddsSynced)
+        await owner.close(gone)
+        await trio.sleep(GRACE_S * 2)
+        assert node.service.stores[0].statistics().entries.entries_count < 30
+        assert await is_held(client, kept.record.ledger)
+        await store_copy(client, gone.record.ledger)
+    async with world.node(config) as node, world.client(node) as client:
+        assert await is_held(client, kept.record.ledger)
+        assert await is_held(client, gone.record.ledger)
+
+
+async def test_a_node_that_knows_a_higher_epoch_lets_nothing_go(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node, world.client(node) as client:
+        ledger = (await owner.close(await owner.open(ELSEWHERE))).record.ledger
+        await client.store(b"zero", ledger=ledger)
+        await client.send(attrs.evolve(client.fence(7), ledger=ledger))
+        await client.receive_one(Fenced)
+        await trio.sleep(GRACE_S * 3)
+        assert await is_held(client, ledger)
 
 
 async def test_copies_that_are_on_their_way_stay_however_long_who_brings_them_rests(
@@ -156,7 +258,7 @@ async def test_copies_that_are_on_their_way_stay_however_long_who_brings_them_re
 
         await owner.ledgers.replace(read, announced.without_arriving([node.instance]))
         await trio.sleep(2 * GRACE_S)
-        await check_refuses_all(client, read.record.ledger)
+        assert not await is_held(client, read.record.ledger)
 
 
 async def test_a_ledger_made_while_metadata_is_asked_is_no_sign_of_old_metadata(
@@ -201,7 +303,7 @@ async def test_who_adds_within_the_grace_begins_it_anew(
             await client.receive_one(AddsSynced)
             client.added_through = 1 + entry
         await trio.sleep(GRACE_S + 50)
-        await check_refuses_all(client, ledger.record.ledger)
+        assert not await is_held(client, ledger.record.ledger)
 
 
 async def test_nothing_is_deleted_while_metadata_is_away(
@@ -299,4 +401,19 @@ def test_garbage_was_seen_so_for_the_whole_grace_and_not_asked_for(
         )
         since_s = None if is_needed else (now_s if since_s is None else since_s)
         is_ripe = since_s is not None and now_s - since_s >= 10
-        assert watch.on_look(LedgerId(1), seen, now_s=now_s) is is_ripe
+        due = Disposal.DELETE if seen is None else Disposal.LET_GO
+        expected = due if is_ripe else Disposal.KEEP
+        assert watch.on_look(LedgerId(1), seen, now_s=now_s) is expected
+
+
+def test_what_was_let_go_is_left_alone_until_it_is_asked_for_or_its_record_goes() -> None:
+    watch, ledger = GarbageWatch(HERE, grace_s=10.0), LedgerId(1)
+    elsewhere = a_record(LedgerState.CLOSED, ELSEWHERE)
+    watch.on_let_go(ledger)
+
+    assert watch.on_look(ledger, elsewhere, now_s=100.0) is Disposal.KEEP
+    assert watch.on_look(ledger, None, now_s=200.0) is Disposal.KEEP
+    assert watch.on_look(ledger, None, now_s=210.0) is Disposal.DELETE
+    watch.on_asked(ledger)
+    assert watch.on_look(ledger, elsewhere, now_s=300.0) is Disposal.KEEP
+    assert watch.on_look(ledger, elsewhere, now_s=310.0) is Disposal.LET_GO

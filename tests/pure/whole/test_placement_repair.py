@@ -1,5 +1,6 @@
 """Where fragments lie is seen, and brought back to the policy of their stream."""
 
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.placement_plan import RepairAims
 from sim.in_process import open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of
+from topology.switches import PlacementSwitches
 
 SEGMENT_BYTES = 64 * 1024
 SESSION_GONE_S = 10.0
@@ -366,29 +368,84 @@ class _ChangedOnce(LedgerMetadata):
         return await super().replace(read, record)
 
 
-async def test_a_node_that_deleted_a_ledger_is_passed_over_for_another(
+async def test_a_node_that_let_a_ledger_go_holds_it_again_where_there_is_no_other(
     autojump_clock: MockClock,
 ) -> None:
-    async with a_world_written_without("ap-northeast") as (world, values):
-        access = world.log.access
-        move = (await repaired(world, is_dry_run=True)).moves[0]
-        chosen = next(
-            one
-            for one in await list_known_nodes(access.metadata, "default")
-            if one.node_id == move.slots[0].to_node
-        )
-        record = (await access.ledgers.read_latest(LedgerId(move.ledger))).record
-        # It hears of the ledger once, and is never given any of it.
-        members = MemberAnswers(access.pool, timeout_s=5.0)
-        await members.fence(record.ledger, chosen.instance, record.epoch)
+    async with a_world_of_four_nodes() as (world, values):
+        left, other, _ = [member.region for member in (await seen(world))[0].members]
+        await forbid(world, {left})
+        await repaired(world, leaves_forbidden=True)
         await trio.sleep(GARBAGE_GONE_S)
-        outcome = await repaired(world)
+        let_go_count = await ledgers_let_go(world)
+        await forbid(world, {other})
+        outcome = await repaired(world, leaves_forbidden=True)
 
-        [made] = [one for one in outcome.moves if one.ledger == move.ledger]
-        taken = [slot.to_node for slot in made.slots]
-        assert chosen.node_id not in taken
-        assert len(taken) == len(move.slots)
+        assert let_go_count == 1
+        [move] = outcome.moves
+        assert [(one.from_region, one.to_region) for one in move.slots] == [(other, left)]
         assert outcome.report.is_complete
-        assert await adherences(world) == {"strict"}
+        await trio.sleep(GARBAGE_GONE_S)
         assert await is_fully_copied(world)
         assert await values_of(world.log) == values
+
+
+@asynccontextmanager
+async def a_world_of_four_nodes() -> AsyncIterator[tuple[World, list[bytes]]]:
+    """One in each region, three of which have a closed segment."""
+    regions = {"us-east": 1, "eu-west": 1, "ap-northeast": 1, "sa-east": 1}
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster(regions, seed=1) as cluster,
+        cluster.open_client("us-east", host="client", on_session=sessions.append) as log,
+    ):
+        await log.create_stream(
+            STREAM, ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2
+        )
+        values = [b"%d" % number for number in range(20)]
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, values)
+        yield World(cluster, log, sessions[0]), values
+
+
+async def ledgers_let_go(world: World) -> int:
+    """How many ledgers the nodes have let go, all together."""
+    access = world.log.access
+    members = MemberAnswers(access.pool, timeout_s=5.0)
+    nodes = await list_known_nodes(access.metadata, "default")
+    statuses = [json.loads(await members.status(node.instance)) for node in nodes]
+    return sum(status["garbage"]["ledgers_let_go"] for status in statuses)
+
+
+async def forbid(world: World, regions: set[str]) -> None:
+    """Forbid placement in these regions, and in no other."""
+    metadata = world.log.access.metadata
+    await change_switches(metadata, "default", lambda _: PlacementSwitches(frozenset(regions)))
+
+
+async def test_what_a_replacement_left_that_was_given_up_is_taken_back_by_the_next_repair(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_written_without(None) as (world, _):
+        access = world.log.access
+        [first, *_] = [one for one in await seen(world) if one.entries]
+        members = {member.node_id for member in first.members}
+        known = await list_known_nodes(access.metadata, "default")
+        stranger = next(one for one in known if one.node_id not in members)
+        read = await access.ledgers.read_latest(LedgerId(first.ledger))
+        announced = read.record.with_arriving([stranger.instance])
+        await access.ledgers.replace(read, announced)
+
+        told = await repaired(world, is_dry_run=True)
+        held = (await access.ledgers.read_latest(LedgerId(first.ledger))).record
+        await world.cluster.kill(first.members[0].node_id)
+        await trio.sleep(SESSION_GONE_S)
+        perhaps_wanted = await repaired(world)
+        await world.cluster.start(first.members[0].node_id)
+        await trio.sleep(SESSION_GONE_S)
+        outcome = await repaired(world)
+
+        assert told.report.arrivals_cleared == 0
+        assert perhaps_wanted.report.arrivals_cleared == 0
+        assert held == announced
+        assert outcome.report.arrivals_cleared == 1
+        assert (await access.ledgers.read_latest(LedgerId(first.ledger))).record == read.record
