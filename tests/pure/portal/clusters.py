@@ -43,6 +43,20 @@ def client_of(
     return lambda: cluster.open_client("us-east", host=host)
 
 
+TRIES = 10_000
+"""So often no thread is put off while another gets done with what the first one did."""
+
+
+def filled(append: Callable[[], object], *, until: type[Exception]) -> int:
+    """Append until there is no room, as there may be for long: another thread makes it."""
+    for count in range(TRIES):
+        try:
+            append()
+        except until:
+            return count
+    raise AssertionError(f"there was room for {TRIES} appends")
+
+
 def numbered(count: int, start: int = 0) -> list[bytes]:
     """So many values that differ."""
     return [b"record %d" % number for number in range(start, start + count)]

@@ -16,7 +16,14 @@ from geolog.blocking.waiting import wait_for
 from geolog.portal.call import Call
 from geolog.portal.trio_thread import shared_thread
 from sim.in_process import InProcessCluster
-from tests.pure.portal.clusters import client_of, in_trio_thread, numbered, sequences_of
+from tests.pure.portal.clusters import (
+    TRIES,
+    client_of,
+    filled,
+    in_trio_thread,
+    numbered,
+    sequences_of,
+)
 from tests.pure.whole.clusters import ended_by
 
 
@@ -65,13 +72,13 @@ def test_a_full_window_refuses_an_append_that_may_not_wait_and_holds_back_one_th
     log: blocking.Log, stream: str
 ) -> None:
     with log.open_writer(stream, batch_bytes=4096, in_flight_bytes=8192) as writer:
-        for _ in range(7):
-            writer.append_nowait(bytes(1000))
-        with pytest.raises(blocking.WouldBlock):
-            writer.append_nowait(bytes(1000))
+        filled_count = filled(
+            lambda: writer.append_nowait(bytes(1000)), until=blocking.WouldBlock
+        )
         receipts = [writer.append(bytes(1000)) for _ in range(20)]
 
-    assert sequences_of(receipts) == list(range(7, 27))
+    assert filled_count >= 7
+    assert sequences_of(receipts) == list(range(filled_count, filled_count + 20))
 
 
 def test_a_record_that_fits_no_window_is_refused_at_once(
@@ -277,10 +284,15 @@ def test_a_block_is_entered_once(log: blocking.Log, stream: str) -> None:
 
 def test_statistics_count_what_has_not_crossed_yet(log: blocking.Log, stream: str) -> None:
     with log.open_writer(stream) as writer:
+        appended_count = 1
         writer.append_nowait(bytes(1000))
-        assert writer.statistics().in_flight_bytes >= 1000
+        # Another thread may have it answered before this one has asked.
+        while writer.statistics().in_flight_bytes < 1000 and appended_count < TRIES:
+            writer.append_nowait(bytes(1000))
+            appended_count += 1
+        assert writer.statistics().records_count <= appended_count < TRIES
         writer.flush()
-        assert writer.statistics().records_count == 1
+        assert writer.statistics().records_count == appended_count
 
 
 def test_what_was_truncated_is_told_as_a_gap(log: blocking.Log, stream: str) -> None:
@@ -346,7 +358,7 @@ def test_a_log_that_closes_in_one_thread_wakes_those_who_wait_in_others(
         thread = threading.Thread(target=follow, args=(log,))
         thread.start()
         waits.wait()
-    thread.join(30)
+    thread.join()
 
     assert [type(error) for error in seen] == [blocking.ClosedError]
 
