@@ -92,6 +92,18 @@ class WriterState:
         generations = with_seq(self.generations, partitions, seqs.last)
         return WriterState(epoch, seqs.last, append_time_us, batches, generations)
 
+    def then(self, later: "WriterState") -> "WriterState":
+        """The successor, after all that `later` says, which began with nothing."""
+        assert later.batches[0].seq_first > self.seq_highest, f"{later} is not behind {self}"
+        generations = self.generations
+        for one in later.generations:
+            generations = with_seq(generations, one.partitions, one.seq_highest)
+        return attrs.evolve(
+            later,
+            batches=(*self.batches, *later.batches)[-BATCHES_REMEMBERED:],
+            generations=generations,
+        )
+
 
 FIRST_SEQUENCE = Sequence(0)
 
@@ -178,6 +190,16 @@ class PartitionState:
         """
         writer = self.writer(writer_id)
         self.writers[writer_id] = writer.with_batch(epoch, batch, append_time_us, partitions)
+
+    def go_on_with(self, later: "PartitionState") -> None:
+        """All that a state says as well which began with nothing where this one ends."""
+        self.sequence_next = max(self.sequence_next, later.sequence_next)
+        self.append_time_us = max(self.append_time_us, later.append_time_us)
+        if later.transaction_id is not None:
+            self.transaction_id = later.transaction_id
+        self.size_bytes += later.size_bytes
+        for name, one in later.writers.items():
+            self.writers[name] = self.writer(name).then(one)
 
     def forget_idle(self, before_us: int, *, trimmed_before: int) -> int:
         """Forget writers that appended nothing since then, and whose records are trimmed.

@@ -1,11 +1,14 @@
 """What a partition's log says of its state: found by reading back from its end to a snapshot.
 
 All ledgers of the list must be CLOSED. A snapshot of which parts are missing was never
-finished: it is passed over. Only a partition's first ledger has none at its beginning.
+finished: it is passed over. Only a partition's first ledger has none at its beginning. What was
+read on the way back is folded, run by run, into a state that begins behind: of very many small
+entries only the last batches of each writer are kept.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from itertools import takewhile
 
 import attrs
 
@@ -39,6 +42,27 @@ class _Fact:
     """Of a control entry: its batch."""
 
 
+@attrs.define
+class _Behind:
+    """What the log says from some place on, as a state that began there with nothing."""
+
+    first: EntryHeader | None = None
+    state: PartitionState = attrs.field(factory=PartitionState)
+    snapshot_parts: list[Batch] = attrs.field(factory=list)
+    """The control entries that come first in the ledger that is being read."""
+
+    def take_in(self, run: list[_Fact]) -> None:
+        """The place is before these entries now, the first of which may be of any kind."""
+        if not run:
+            return
+        before = _state_after(run)
+        before.go_on_with(self.state)
+        parts = [one.snapshot for one in takewhile(lambda one: one.snapshot is not None, run)]
+        rest = self.snapshot_parts if len(parts) == len(run) else []
+        self.first, self.state = run[0].header, before
+        self.snapshot_parts = [one for one in parts if one is not None] + rest
+
+
 async def recovered_state(
     name: PartitionName,
     *,
@@ -53,20 +77,20 @@ async def recovered_state(
     The caller saw them CLOSED: that is not asked for again. `progress` hears of each entry.
     DamagedBytesError when the log is not what an owner writes.
     """
-    later: list[_Fact] = []
+    behind = _Behind()
     async with aclosing(_backwards(name, last, partitions)) as segments:
         async for segment in segments:
             ledger = (await ledgers.read(segment.ledger)).record
-            state, facts = await _state_in(segment, ledger, reader, progress)
-            later = facts + later
+            state = await _read_back(segment, ledger, behind, reader, progress)
             if state is not None:
-                return _after(state, later)
-    if later and later[0].header.first_sequence > 0:
+                state.go_on_with(behind.state)
+                return state
+    if behind.first is not None and behind.first.first_sequence > 0:
         raise DamagedBytesError(
-            f"{name}: segment {later[0].header.segment} begins without a snapshot, and what"
-            " came before it is gone"
+            f"{name}: segment {behind.first.segment} begins without a snapshot, and what came"
+            " before it is gone"
         )
-    return _after(PartitionState(), later)
+    return behind.state
 
 
 async def _backwards(
@@ -81,15 +105,19 @@ async def _backwards(
                 yield listed.record
 
 
-async def _state_in(
+async def _read_back(
     segment: SegmentRecord,
     ledger: LedgerRecord,
+    behind: _Behind,
     reader: LedgerReader,
     progress: RecoveryProgress,
-) -> tuple[PartitionState | None, list[_Fact]]:
-    """The state by the last snapshot in the ledger, if it has one; and what stands after it."""
+) -> PartitionState | None:
+    """The state by the last snapshot in the ledger, if it has one; `behind` begins there then.
+
+    Else it begins where the ledger does; the state is empty there if it is the first.
+    """
     assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
-    facts: list[_Fact] = []
+    behind.snapshot_parts = []
     end, run_entries = ledger.last_entry + 1, _RUN_ENTRIES_MIN
     while end > 0:
         first = max(0, end - run_entries)
@@ -97,15 +125,14 @@ async def _state_in(
         async for fetched in _read_run(reader, ledger, EntryId(first), EntryId(end - 1)):
             run.append(_fact_of(fetched))
             progress.on_entries(1)
-        facts = run + facts
         for place in reversed(range(len(run))):
-            state = _snapshot_at(facts, place)
+            state = _snapshot_at(run, place, behind.snapshot_parts)
             if state is not None:
-                return state, facts[place:]
+                behind.take_in(run[place:])
+                return state
+        behind.take_in(run)
         end, run_entries = first, min(2 * run_entries, _RUN_ENTRIES_MAX)
-    if segment.segment == 1 or segment.first_sequence == 0:
-        return PartitionState(), facts
-    return None, facts
+    return PartitionState() if segment.segment == 1 or segment.first_sequence == 0 else None
 
 
 async def _read_run(
@@ -137,16 +164,18 @@ def _highest_transaction_id(fetched: FetchedEntry) -> int | None:
     return None
 
 
-def _snapshot_at(facts: list[_Fact], place: int) -> PartitionState | None:
-    """The snapshot that begins at this place, if one does, and is whole."""
-    first = facts[place].snapshot
+def _snapshot_at(
+    run: list[_Fact], place: int, parts_behind: list[Batch]
+) -> PartitionState | None:
+    """The snapshot that begins at this place of a run, if one does, and is whole."""
+    first = run[place].snapshot
     if first is None:
         return None
     part, parts = snapshot_part(first)
-    batches = [one.snapshot for one in facts[place : place + parts]]
+    batches = [*(one.snapshot for one in run[place:]), *parts_behind][:parts]
     if part != 0 or len(batches) < parts or None in batches:
         return None
-    header = facts[place].header
+    header = run[place].header
     return open_snapshot(
         [one for one in batches if one is not None],
         sequence_next=Sequence(header.first_sequence),
@@ -154,9 +183,10 @@ def _snapshot_at(facts: list[_Fact], place: int) -> PartitionState | None:
     )
 
 
-def _after(state: PartitionState, facts: list[_Fact]) -> PartitionState:
-    """The state after these entries as well."""
-    for fact in facts:
+def _state_after(run: list[_Fact]) -> PartitionState:
+    """What these entries say, and nothing before them."""
+    state = PartitionState()
+    for fact in run:
         if fact.snapshot is not None:
             continue
         header = fact.header

@@ -23,16 +23,26 @@ def appended(state: PartitionState, writer: bytes, epoch: int, seq: int, count: 
     append(state, writer, epoch, BatchSeqs(seq, count))
 
 
-def append(state: PartitionState, writer: bytes, epoch: int, seqs: BatchSeqs) -> None:
-    first = state.sequence_next
+def append(
+    state: PartitionState,
+    writer: bytes,
+    epoch: int,
+    seqs: BatchSeqs,
+    *,
+    first: Sequence | None = None,
+    transaction_id: int | None = None,
+    partitions: int = 1,
+) -> None:
+    """`first`: its first sequence, if that is not where the state ends."""
+    first = state.sequence_next if first is None else first
     state.on_entry(
         next_sequence=Sequence(first + seqs.count),
-        append_time_us=state.append_time_us + 1,
-        transaction_id=None,
+        append_time_us=first + 1,
+        transaction_id=transaction_id,
         batch_bytes=100,
     )
     batch = WrittenBatch(seqs, 1, first, 0, first, 0, 0)
-    state.on_batch(writer, epoch, batch, state.append_time_us, partitions=1)
+    state.on_batch(writer, epoch, batch, state.append_time_us, partitions=partitions)
 
 
 def test_a_writer_that_never_wrote_begins_anywhere() -> None:
@@ -150,3 +160,43 @@ def test_each_number_is_where_a_list_of_all_says(steps: list[tuple[bytes, list[i
                 assert batch.first_sequence + found == naive[writer, seq]
             else:
                 assert judged is Repeat.FORGOTTEN
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from(WRITERS),
+                st.integers(1, 5),
+                st.none() | st.integers(0, 9),
+                st.integers(0, 3),
+            ),
+            max_size=80,
+        ),
+        max_size=5,
+    )
+)
+def test_runs_that_were_folded_apart_say_together_what_all_entries_do(
+    runs: list[list[tuple[bytes, int, int | None, int]]],
+) -> None:
+    """Each run begins with nothing, and knows of none before it."""
+    whole, seq, partitions = PartitionState(), 0, 1
+    apart = []
+    for run in runs:
+        state = PartitionState()
+        for writer, count, transaction_id, more in run:
+            first, seqs = whole.sequence_next, BatchSeqs(seq, count)
+            seq, partitions = seq + count, partitions + more
+            for one in (whole, state):
+                append(
+                    one, writer, partitions, seqs,
+                    first=first, transaction_id=transaction_id, partitions=partitions,
+                )  # fmt: skip
+        apart.append(state)
+
+    behind = PartitionState()
+    for state in reversed(apart):
+        before = state.copy()
+        before.go_on_with(behind)
+        behind = before
+    assert behind == whole
