@@ -17,10 +17,13 @@ from sim.laws.law_05_closed_above_ok import ClosedAboveOk
 from sim.laws.law_06_absent_stays import AbsentStays
 from sim.laws.law_06_fenced_takes_nothing import FencedTakesNothing
 from sim.laws.law_07_fence_outlives import FenceOutlives
+from sim.laws.law_07_fenced_takes_no_adds import FencedTakesNoAdds
+from sim.laws.law_07_full_node_fences import FullNodeFences
 from sim.laws.law_08_addressee import Addressee
 from sim.laws.law_08_identity import Identity
 from sim.laws.law_09_list_in_order import ListInOrder
 from sim.laws.law_10_owners_in_order import OwnersInOrder
+from sim.laws.law_12_lac_on_disk import LacOnDisk
 from sim.laws.law_12_lac_rises import LacRises
 from sim.laws.law_15_bytes_served import BytesServed
 from sim.laws.law_15_nothing_made_up import NothingMadeUp
@@ -46,8 +49,10 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("4", SealedIsClosed()),
         ("5", ClosedAboveOk()),
         ("7", FenceOutlives()),
+        ("7", FencedTakesNoAdds()),
         ("8", Identity()),
         ("12", LacRises()),
+        ("12", LacOnDisk()),
         ("3", SetsIntersect()),
         ("6", FencedTakesNothing()),
         ("9", ListInOrder()),
@@ -64,6 +69,7 @@ def all_wire_laws() -> list[tuple[str, WireLaw]]:
     return [
         ("5", AbsenceIsTrue()),
         ("6", AbsentStays()),
+        ("7", FullNodeFences()),
         ("8", Addressee()),
         ("15", BytesServed()),
     ]

@@ -32,6 +32,7 @@ from geolog.protocol.messages import (
     ProbeAnswer,
     Read,
     ReadAnswer,
+    Reason,
     Refused,
     SettleDoubt,
 )
@@ -51,6 +52,17 @@ _PASSED_OVER = frozenset(
         FrameType.STATUS,
     }
 )
+
+
+@attrs.frozen
+class Received:
+    """An add has reached a node, which may store it, have it already, or refuse it."""
+
+    instance: InstanceId
+    ledger: LedgerId
+    entry: EntryId
+    lac: EntryId
+    is_recovery: bool
 
 
 @attrs.frozen
@@ -100,6 +112,16 @@ class Promised:
     ledger: LedgerId
     epoch: Epoch
     is_fenced: bool
+    at: int = 0
+
+
+@attrs.frozen
+class FenceRefused:
+    """A node does not fence a ledger as it was asked to."""
+
+    instance: InstanceId
+    ledger: LedgerId
+    reason: Reason
 
 
 @attrs.frozen
@@ -109,7 +131,7 @@ class DoubtEnded:
     instance: InstanceId
 
 
-Fact = Stored | Said | Promised | Mistaken | DoubtEnded
+Fact = Received | Stored | Said | Promised | FenceRefused | Mistaken | DoubtEnded
 
 
 class WireLaw(Protocol):
@@ -193,6 +215,13 @@ class _Line:
         match message:
             case Add():
                 self._adds.append(_sent(message, at))
+                yield Received(
+                    self._instance,
+                    message.ledger,
+                    message.entry,
+                    message.lac,
+                    message.is_recovery,
+                )
             case AddRefused(ordinal):
                 self._refused.add(ordinal)
             case AddsSynced(through):
@@ -202,7 +231,7 @@ class _Line:
             case OpenLedger() | Fence() | Read() | Follow() | Probe() | SettleDoubt():
                 self._asked[message.request] = message, at
             case Refused():
-                self._asked.pop(message.request, None)
+                yield from self._on_refused(message)
             case ReadAnswer() | ProbeAnswer() | LedgerOpened() | Fenced() | DoubtSettled():
                 yield from self._on_answer(message, at)
 
@@ -222,6 +251,14 @@ class _Line:
                 at,
             )
 
+    def _on_refused(self, refused: Refused) -> Iterator[Fact]:
+        question, _ = self._asked.pop(refused.request, (None, 0))
+        match question:
+            case Fence(ledger=ledger):
+                yield FenceRefused(self._instance, ledger, refused.reason)
+            case Read(ledger=ledger, fence_epoch=epoch) if epoch > NO_EPOCH:
+                yield FenceRefused(self._instance, ledger, refused.reason)
+
     def _on_answer(
         self,
         answer: ReadAnswer | ProbeAnswer | LedgerOpened | Fenced | DoubtSettled,
@@ -234,14 +271,16 @@ class _Line:
             yield Mistaken(self._instance, question.instance, type(question).__name__)
         match answer, question:
             case LedgerOpened(), OpenLedger(_, ledger, epoch):
-                yield Promised(self._instance, ledger, epoch, is_fenced=False)
+                yield Promised(self._instance, ledger, epoch, is_fenced=False, at=at)
             case Fenced(), Fence(_, ledger, epoch):
-                yield Promised(self._instance, ledger, epoch, is_fenced=True)
+                yield Promised(self._instance, ledger, epoch, is_fenced=True, at=at)
             case ReadAnswer(), Read() | Follow():
                 fence_epoch = question.fence_epoch if isinstance(question, Read) else NO_EPOCH
                 is_to_recovery = fence_epoch > NO_EPOCH
                 if is_to_recovery:
-                    yield Promised(self._instance, question.ledger, fence_epoch, is_fenced=True)
+                    yield Promised(
+                        self._instance, question.ledger, fence_epoch, is_fenced=True, at=at
+                    )
                 for place, each in enumerate(answer.entries):
                     yield Said(
                         self._instance,

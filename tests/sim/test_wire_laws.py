@@ -1,17 +1,32 @@
 """Each law of what is said: facts that break it, facts that do not; and how they are heard."""
 
+import attrs
 import pytest
 
 import geolog
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
-from geolog.protocol.messages import Answer
+from geolog.protocol.messages import Answer, Reason
 from sim.laws.law_05_absence import AbsenceIsTrue
 from sim.laws.law_06_absent_stays import AbsentStays
 from sim.laws.law_07_fence_outlives import FenceOutlives
+from sim.laws.law_07_fenced_takes_no_adds import FencedTakesNoAdds
+from sim.laws.law_07_full_node_fences import FullNodeFences
 from sim.laws.law_08_addressee import Addressee
+from sim.laws.law_12_lac_on_disk import LacOnDisk
 from sim.laws.law_15_bytes_served import BytesServed
-from sim.laws.seen import Looking
-from sim.laws.wire import DoubtEnded, Fact, Mistaken, Promised, Said, Stored, Wire, WireLaw
+from sim.laws.seen import Looking, StateLaw
+from sim.laws.wire import (
+    DoubtEnded,
+    Fact,
+    FenceRefused,
+    Mistaken,
+    Promised,
+    Received,
+    Said,
+    Stored,
+    Wire,
+    WireLaw,
+)
 from sim.world.history import History
 from sim.world.process import Process
 from sim.world.world import World
@@ -53,6 +68,8 @@ def given(crc: int) -> Fact:
         (AbsentStays(), [absent(1, to_recovery=True), stored(5, is_recovery=True)], 0),
         (AbsentStays(), [absent(1), stored(5)], 0),
         (AbsentStays(), [absent(4, to_recovery=True), stored(3)], 0),
+        (FullNodeFences(), [FenceRefused(NODE, LEDGER, Reason.READ_ONLY)], 1),
+        (FullNodeFences(), [FenceRefused(NODE, LEDGER, Reason.FENCED)], 0),
         (Addressee(), [Mistaken(NODE, OTHER, "Read")], 1),
         (Addressee(), [stored(1)], 0),
         (BytesServed(), [stored(1, crc=5), given(6)], 1),
@@ -105,6 +122,56 @@ def test_a_fence_that_a_node_has_answered_and_does_not_know_is_told() -> None:
     [breach] = in_a_calm_world(story)
 
     assert "had ledger 1 at epoch 1, fenced True; now epoch 1, fenced False" in breach
+
+
+_AT, _GONE = LedgerId(1), LedgerId(99)
+"""A ledger that is in metadata, and one that is not (any more)."""
+
+
+def received(lac: int, *, is_recovery: bool = False) -> Fact:
+    return Received(NODE, _AT, ENTRY, EntryId(lac), is_recovery)
+
+
+def kept(ledger: LedgerId = _AT, *, taken_at: int = 5, is_recovery: bool = False) -> Fact:
+    return Stored(NODE, ledger, ENTRY, 1, is_recovery, taken_at, taken_at + 1)
+
+
+def fenced(ledger: LedgerId = _AT, *, at: int = 3) -> Fact:
+    return Promised(NODE, ledger, Epoch(2), is_fenced=True, at=at)
+
+
+_HELD_AGAINST_THE_WORLD: list[tuple[StateLaw, list[Fact], int]] = [
+    (LacOnDisk(), [received(1), kept()], 1),
+    # It was there before, and nobody knows which of the adds was journaled.
+    (LacOnDisk(), [received(-1), received(1), kept()], 0),
+    (LacOnDisk(), [received(1), received(1, is_recovery=True), kept()], 0),
+    # Not answered: it may not have come to the disk.
+    (LacOnDisk(), [received(1)], 0),
+    (FencedTakesNoAdds(), [fenced(), kept()], 1),
+    (FencedTakesNoAdds(), [fenced(), DoubtEnded(NODE), kept()], 1),
+    (FencedTakesNoAdds(), [fenced(), kept(is_recovery=True)], 0),
+    (FencedTakesNoAdds(), [fenced(at=6), kept(taken_at=5)], 0),
+    # Nobody could fence it once more before doubt ended: it had been deleted.
+    (FencedTakesNoAdds(), [fenced(_GONE), DoubtEnded(NODE), kept(_GONE)], 0),
+    (FencedTakesNoAdds(), [fenced(_GONE), kept(_GONE)], 1),
+]
+
+
+def test_what_was_said_is_held_against_what_a_node_knows_and_metadata_has() -> None:
+    async def story(world: World) -> list[int]:
+        await do(world, _append)
+        now = Looking(world, History()).look()
+        node = min(now.stores)
+        return [
+            len(list(law.breaches(attrs.evolve(now, said=[_by(node, fact) for fact in facts]))))
+            for law, facts, _ in _HELD_AGAINST_THE_WORLD
+        ]
+
+    assert in_a_calm_world(story) == [count for _, _, count in _HELD_AGAINST_THE_WORLD]
+
+
+def _by(node: InstanceId, fact: Fact) -> Fact:
+    return attrs.evolve(fact, instance=node)
 
 
 async def _append(_process: Process, log: geolog.Log) -> None:
