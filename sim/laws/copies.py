@@ -26,8 +26,11 @@ def _may_have(now: Look, instance: InstanceId, ledger: LedgerId, entry: EntryId)
     if stores is None or instance in now.world.harmed:
         return True
     [host] = [host for host, core in now.world.cores.items() if core.instance == instance]
-    disk = now.world.nodes[host].disk
-    return any(is_on_disk(store, disk, ledger, entry) for store in stores)
+    bays = now.world.nodes[host].bays
+    return any(
+        is_on_disk(store, bay.disk, ledger, entry)
+        for store, bay in zip(stores, bays, strict=True)
+    )
 
 
 def is_on_disk(store: Store, disk: MemoryDisk, ledger: LedgerId, entry: EntryId) -> bool:

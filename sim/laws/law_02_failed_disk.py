@@ -16,7 +16,7 @@ class FailedDisk:
     """Keeps nothing: the disk in the world notes it."""
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look at each node's disk."""
+        """Look at each node's disks."""
         for host, node in sorted(now.world.nodes.items()):
-            for name in node.failure.used_again:
+            for name in (name for bay in node.bays for name in bay.failure.used_again):
                 yield f"node {host} wrote {name} again after a write or sync of it had failed"

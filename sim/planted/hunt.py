@@ -18,6 +18,7 @@ from sim.planted.bugs import PLANTED_BUGS, planted
 from sim.world.drawing import draw_harsh_options
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
+from sim.world.last_draws import draw_last
 from sim.world.options import Options
 from sim.world.run import SimReport, run_seed
 from sim.world.stream_knobs import draw_stream_knobs
@@ -75,10 +76,12 @@ def options_of_hunt(seed: int, *, is_of_streams: bool = False) -> Options:
 
     The stream is a plain one, unless the hunt is for a bug of what is done to streams.
     """
-    options = draw_harsh_options(Random(f"{seed}/options"), tuple(FAULTS))
+    rng = Random(f"{seed}/options")
+    options = draw_harsh_options(rng, tuple(FAULTS))
     if is_of_streams:
         stream = draw_stream_knobs(Random(f"{seed}/stream"))
         options = attrs.evolve(options, stream=stream)
+    options = draw_last(options, rng)
     return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=CHAOS_S))
 
 

@@ -8,6 +8,7 @@ from random import Random
 
 import attrs
 
+from sim.world.last_draws import draw_last
 from sim.world.options import Hazards, Knobs, Links, Options, Shape
 from sim.world.placement_knobs import draw_placement
 from sim.world.special_worlds import (
@@ -68,10 +69,10 @@ def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     drawn = (draw_harsh_options if is_harsh else _draw_mild_options)(rng, fault_kinds)
     drawn = attrs.evolve(drawn, stream=draw_stream_knobs(rng))
     if rng.random() >= _STEADY_SHARE:
-        return _with_placement(drawn, rng)
+        return draw_last(_with_placement(drawn, rng), rng)
     drawn = steady(drawn, rng)
     placed = _with_placement(drawn, rng)
-    return placed if leaves_a_choice(placed.shape.quorum) else drawn
+    return draw_last(placed if leaves_a_choice(placed.shape.quorum) else drawn, rng)
 
 
 def _with_placement(drawn: Options, rng: Random) -> Options:

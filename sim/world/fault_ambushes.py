@@ -365,7 +365,9 @@ def _rot(world: World, rng: Random, ledger: LedgerId, host: str) -> str | None:
     if host not in nodes_harmable(world) or rng.random() > _ROT_CHANCE:
         return None
     core = world.cores[host]
-    harmed = harm_entry(world.nodes[host].disk, core.service.store_of(ledger), ledger, rng)
+    store = core.service.store_of(ledger)
+    bay = world.nodes[host].bays[core.service.stores.index(store)]
+    harmed = harm_entry(bay.disk, store, ledger, rng)
     if harmed is not None:
         world.harmed.add(core.instance)
     return harmed

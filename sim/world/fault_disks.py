@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from sim.memory_disk import MemoryDisk
 from sim.world.fault_targets import (
     nodes_alive,
     nodes_harmable,
     one_of,
-    slowed,
+    slowed_disks,
 )
 from sim.world.harm import harm_disk
 from sim.world.operator import OPERATOR, replacing
@@ -23,8 +22,9 @@ _PLACES_HARMED = (1, 1, 3)
 def slow_disk(world: World, rng: Random) -> Iterator[str | None]:
     """The syncs and reads of a disk take a hundred times as long."""
     host = rng.choice(sorted(world.nodes))
-    with slowed(world, host):
-        yield host
+    bay = world.nodes[host].one_bay(rng)
+    with slowed_disks([bay]):
+        yield f"{host} {bay.disk}"
 
 
 @contextmanager
@@ -34,10 +34,11 @@ def disk_error(world: World, rng: Random) -> Iterator[str | None]:
     if host is None:
         yield None
         return
-    failure = world.nodes[host].failure
+    bay = world.nodes[host].one_bay(rng)
+    failure = bay.failure
     failure.at = failure.seen_count + rng.choice((1, 2, 3, 10, 30))
     try:
-        yield host
+        yield f"{host} {bay.disk}"
     finally:
         failure.at = None
         if host not in world.processes:
@@ -48,12 +49,13 @@ def disk_error(world: World, rng: Random) -> Iterator[str | None]:
 def disk_full(world: World, rng: Random) -> Iterator[str | None]:
     """A node's disk has little or no space left for a while."""
     node = world.nodes[rng.choice(sorted(world.nodes))]
-    capacity_bytes = node.disk.capacity_bytes
-    node.disk.capacity_bytes = node.disk.used_bytes + rng.choice((0, 1000, 100_000))
+    bay = node.one_bay(rng)
+    capacity_bytes = bay.disk.capacity_bytes
+    bay.disk.capacity_bytes = bay.disk.used_bytes + rng.choice((0, 1000, 100_000))
     try:
-        yield node.node_id
+        yield f"{node.node_id} {bay.disk}"
     finally:
-        node.disk.capacity_bytes = capacity_bytes
+        bay.disk.capacity_bytes = capacity_bytes
 
 
 @contextmanager
@@ -65,22 +67,28 @@ def wrong_disk(world: World, rng: Random) -> Iterator[str | None]:
         yield None
         return
     node = world.nodes[host]
-    if node.old_copy is None:
+    bay = node.one_bay(rng)
+    if bay.old_copy is None:
         world.kill(host)
-        node.old_copy = node.disk.crash(keep_unsynced=True)
+        bay.old_copy = bay.disk.crash(keep_unsynced=True)
         world.restart(host)
-        yield f"{host} copied"
+        yield f"{host} {bay.disk} copied"
         return
     world.kill(host)
-    own, node.is_wrong_disk = node.disk, True
-    node.disk = MemoryDisk() if rng.random() < 0.5 else node.old_copy.crash(keep_unsynced=True)
+    own, node.is_wrong_disk = [each.disk for each in node.bays], True
+    if rng.random() < 0.5:
+        bay.empty()
+    else:
+        bay.disk = bay.old_copy.crash(keep_unsynced=True)
     world.restart(host)
     try:
-        yield host
+        yield f"{host} {bay.disk}"
     finally:
         if host in world.processes:
             world.kill(host)
-        node.disk, node.is_wrong_disk = own, False
+        for each, disk in zip(node.bays, own, strict=True):
+            each.disk = disk
+        node.is_wrong_disk = False
         world.restart(host)
 
 
@@ -91,7 +99,7 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
     if host is None:
         yield None
         return
-    disk = world.nodes[host].disk
+    disk = world.nodes[host].one_bay(rng).disk
     harms = [harm_disk(disk, rng) for _ in range(rng.choice(_PLACES_HARMED))]
     words = [harm for harm in harms if harm is not None]
     if not words:
@@ -104,20 +112,19 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
     if rng.random() < _MET_AT_START_CHANCE:
         world.kill(host)
         world.restart(host)
-    yield f"{host} {', '.join(words)}"
+    yield f"{host} {disk} {', '.join(words)}"
 
 
 @contextmanager
 def replaced_disk(world: World, rng: Random) -> Iterator[str | None]:
-    """A node's disk is lost; an operator replaces it by an empty one."""
+    """A node's disks are lost; an operator replaces them by empty ones."""
     host = one_of(rng, nodes_harmable(world))
     if host is None or OPERATOR + host in world.processes:
         yield None
         return
     node = world.nodes[host]
     world.kill(host, power_loss=True)
-    node.disk = MemoryDisk(capacity_bytes=node.disk.capacity_bytes)
-    node.disks_given_up += 1
+    node.empty_disks()
     node.is_being_replaced = True
     world.start_client(OPERATOR + host, node.region, replacing(world, host))
     try:

@@ -7,6 +7,7 @@ from random import Random
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ledger_state import LedgerRecord
+from sim.world.node import Bay
 from sim.world.process import Life, Process
 from sim.world.seams import CLUSTER
 from sim.world.world import World
@@ -86,13 +87,21 @@ def paused(world: World, host: str) -> Iterator[None]:
 
 @contextmanager
 def slowed(world: World, host: str) -> Iterator[None]:
-    """The syncs and reads of a node's disk take a hundred times as long."""
-    node = world.nodes[host]
-    node.sync_factor = _SLOW_DISK_FACTOR
+    """The syncs and reads of a node's disks take a hundred times as long."""
+    with slowed_disks(world.nodes[host].bays):
+        yield
+
+
+@contextmanager
+def slowed_disks(bays: list[Bay]) -> Iterator[None]:
+    """The syncs and reads of these disks take a hundred times as long."""
+    for bay in bays:
+        bay.sync_factor = _SLOW_DISK_FACTOR
     try:
         yield
     finally:
-        node.sync_factor = 1.0
+        for bay in bays:
+            bay.sync_factor = 1.0
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """A place for storage node processes, one after the other: its disks, and how they are set."""
 
+from random import Random
+
 import attrs
 
 from geolog.transport.seam import Address
@@ -13,38 +15,65 @@ _PORT = 4000
 
 
 @attrs.define(eq=False)
+class Bay:
+    """Where a node has one of its disks, each of which may be slow, fail or be lost alone."""
+
+    disk: MemoryDisk
+    old_copy: MemoryDisk | None = None
+    """What the disk held once, before the last start of the node."""
+    sync_factor: float = 1.0
+    """How many times slower than usual the disk is now."""
+    failure: Failure = attrs.field(factory=lambda: Failure(at=None))
+    """Which call of the disk that the node's process has fails."""
+
+    def empty(self) -> None:
+        """Take an empty disk of the same size and name."""
+        self.disk = MemoryDisk(capacity_bytes=self.disk.capacity_bytes, name=self.disk.name)
+
+
+def bays(count: int) -> list[Bay]:
+    """So many, with empty disks."""
+    names = [f"disk-{number}" for number in range(1, count + 1)]
+    return [Bay(MemoryDisk(name=name)) for name in names]
+
+
+@attrs.define(eq=False)
 class Node:
-    """A place for storage node processes: one after the other, on one disk."""
+    """A place for storage node processes: one after the other, on the same disks."""
 
     node_id: str
     location: str
     region: str
-    disk: MemoryDisk = attrs.field(factory=MemoryDisk)
+    bays: list[Bay] = attrs.field(factory=lambda: bays(1))
+    """Its disks, in the order of its data directories."""
     is_wrong_disk: bool = False
-    """Whether `disk` is an empty one, or an older copy, that it must not answer on."""
-    old_copy: MemoryDisk | None = None
-    """What its disk held once, before its last start."""
+    """Whether a disk is an empty one, or an older copy, that it must not answer on."""
     is_being_replaced: bool = False
-    """Whether its disk is lost, and it must not answer until an operator gave that up."""
+    """Whether its disks are lost, and it must not answer until an operator gave them up."""
     disks_given_up: int = 0
-    """How many of its disks were lost, and replaced by empty ones."""
-    sync_factor: float = 1.0
-    """How many times slower than usual its disk is now."""
-    failure: Failure = attrs.field(factory=lambda: Failure(at=None))
-    """Which call of the disk that its process has fails."""
+    """How often its disks were lost, and replaced by empty ones."""
 
-    def give_up_disk_if_told(self, error: Exception | None) -> None:
-        """Take an empty disk where the node says that the one it began on was given up too.
+    def one_bay(self, rng: Random) -> Bay:
+        """One of them; nothing is drawn where there is only one."""
+        return rng.choice(self.bays) if len(self.bays) > 1 else self.bays[0]
+
+    def empty_disks(self) -> None:
+        """Take empty disks: a node is given up whole, with all of its disks."""
+        for bay in self.bays:
+            bay.empty()
+        self.disks_given_up += 1
+
+    def give_up_disks_if_told(self, error: Exception | None) -> None:
+        """Take empty disks where the node says that those it began on were given up too.
 
         That happens when whoever replaces it begins again before it is up for the first time.
         """
-        if isinstance(error, NodeReplacedError) and self.disk.names:
-            self.disk = MemoryDisk(capacity_bytes=self.disk.capacity_bytes)
-            self.disks_given_up += 1
+        if isinstance(error, NodeReplacedError) and any(bay.disk.names for bay in self.bays):
+            self.empty_disks()
 
     @property
     def is_refusal_due(self) -> bool:
-        """Whether it has a disk that it should not answer on, or not yet."""
+        """Whether it has disks that it should not answer on, or not yet."""
         return self.is_wrong_disk or self.is_being_replaced
 
 

@@ -55,6 +55,8 @@ class Knobs:
     """Whether writers number their records, and send what was not answered again."""
     member_away_s: float = 10.0
     """How long a member of an open ledger is away before another takes its place."""
+    disks_per_node: int = 1
+    """Data directories of each storage node, each on a disk of its own."""
 
 
 @attrs.frozen(kw_only=True)

@@ -186,7 +186,8 @@ class _Run:
                 process.session.catch_up()
                 process.session.restore()
         for host in sorted(world.nodes):
-            world.nodes[host].disk.capacity_bytes = DISK_BYTES
+            for bay in world.nodes[host].bays:
+                bay.disk.capacity_bytes = DISK_BYTES
             if host not in world.processes:
                 world.restart(host)
 

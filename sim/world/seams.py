@@ -12,7 +12,7 @@ from sim.failing_disk import FailingDisk, Failure
 from sim.world.disk import WorldDisk
 from sim.world.metadata import WorldMetadata
 from sim.world.network import WorldLinks
-from sim.world.node import Node
+from sim.world.node import Bay, Node
 from sim.world.options import Options
 from sim.world.process import Process
 from sim.world.trace import Trace
@@ -72,18 +72,24 @@ class Seams:
                 session, lambda event, details: self._note(process, event, details)
             )
 
-    def open_disk(self, node: Node, process: Process) -> Disk:
-        """The node's disk as its process sees it, whose calls take time and may fail."""
+    def open_disks(self, node: Node, process: Process) -> list[Disk]:
+        """The node's disks as its process sees them, whose calls take time and may fail."""
+        are_several = len(node.bays) > 1
+        return [
+            self._open_disk(bay, process, f"{bay.disk} " if are_several else "")
+            for bay in node.bays
+        ]
 
+    def _open_disk(self, bay: Bay, process: Process, which: str) -> Disk:
         def note(event: str, details: str) -> None:
-            self._note(process, event, details)
+            self._note(process, event, f"{which}{details}")
 
         def read_s() -> float:
-            return _READ_S * (node.sync_factor - 1)
+            return _READ_S * (bay.sync_factor - 1)
 
-        node.failure = Failure(at=None, on_failed=lambda what: note("disk-fail", what))
-        disk = WorldDisk(node.disk, note, lambda: self._sync_s(node), read_s)
-        return FailingDisk(disk, node.failure)
+        bay.failure = Failure(at=None, on_failed=lambda what: note("disk-fail", what))
+        disk = WorldDisk(bay.disk, note, lambda: self._sync_s(bay), read_s)
+        return FailingDisk(disk, bay.failure)
 
     def _note(self, process: Process, event: str, details: str) -> None:
         if event == "meta-answer" and _LEDGER_PUT in details:
@@ -92,11 +98,11 @@ class Seams:
         if process.is_alive:
             self._trace.add(process.host, event, details)
 
-    def _sync_s(self, node: Node) -> float:
+    def _sync_s(self, bay: Bay) -> float:
         usual_s = self._options.links.sync_s * self._disk_rng.uniform(0.5, 1.5)
         if self._disk_rng.random() < _SLOW_SYNC_CHANCE:
             usual_s *= 10
-        return min(usual_s * node.sync_factor, _SYNC_S_MAX)
+        return min(usual_s * bay.sync_factor, _SYNC_S_MAX)
 
     def _metadata_round_trip_s(self, region: str) -> float:
         """To the leader, which stands in the first region, and from there to a quorum."""

@@ -24,7 +24,7 @@ from sim.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
 from sim.world.endings import is_foreseen, words_of
 from sim.world.network import WorldLinks
-from sim.world.node import Node, storage_config
+from sim.world.node import Node, bays, storage_config
 from sim.world.options import Options
 from sim.world.process import Life, Process
 from sim.world.seams import CLUSTER, Seams
@@ -101,14 +101,15 @@ class World:
     # Processes begin.
 
     def add_node(self, node_id: str, location: str) -> None:
-        """A new place for a storage node, with an empty disk; its process starts."""
+        """A new place for a storage node, with empty disks; its process starts."""
         region = location.split("/")[1]
-        self.nodes[node_id] = Node(node_id, location, region)
+        disks = bays(self.options.knobs.disks_per_node)
+        self.nodes[node_id] = Node(node_id, location, region, disks)
         self.links.region_of[node_id] = region
         self.start_node(node_id)
 
     def start_node(self, node_id: str) -> Process:
-        """Start the process of a node on the disk that is left; it needs a while to answer."""
+        """Start the process of a node on the disks it has now; it needs a while to answer."""
         node = self.nodes[node_id]
         self.network.lighten(node_id)
         return self._start(node_id, node.region, lambda process: self._run_node(node, process))
@@ -155,7 +156,7 @@ class World:
             process.session.cut_off(noticed_after_s=math.inf)
         self.network.vanish(host)
         if host in self.nodes:
-            self._take_disk(self.nodes[host], power_loss=power_loss)
+            self._take_disks(self.nodes[host], power_loss=power_loss)
         if power_loss:
             self.network.darken(host)
 
@@ -184,9 +185,11 @@ class World:
         if process.life is Life.RUNNING and process.session is not None:
             process.session.restore()
 
-    def _take_disk(self, node: Node, *, power_loss: bool) -> None:
-        disk = node.disk
-        node.disk = disk.crash(keep_unsynced=self._disk_rng) if power_loss else disk.handed_on()
+    def _take_disks(self, node: Node, *, power_loss: bool) -> None:
+        for bay in node.bays:
+            left = bay.disk
+            rng = self._disk_rng
+            bay.disk = left.crash(keep_unsynced=rng) if power_loss else left.handed_on()
 
     # What a process is.
 
@@ -210,10 +213,10 @@ class World:
         if process.error and not is_refusal_due and not is_foreseen(process.error):
             self.surprises.append((process, process.error))
         if node is not None and node.is_being_replaced:
-            node.give_up_disk_if_told(process.error)
+            node.give_up_disks_if_told(process.error)
         if process.host in self.nodes:
             # What a sync did not confirm may be there or not, after a failed one above all.
-            self._take_disk(self.nodes[process.host], power_loss=True)
+            self._take_disks(self.nodes[process.host], power_loss=True)
         if process.is_restarted and process.error is not None:
             self._nursery.start_soon(self._restart_later, process.host, name="supervisor")
         process.ended.set()
@@ -225,13 +228,13 @@ class World:
 
     async def _run_node(self, node: Node, process: Process) -> None:
         config = storage_config(node, self.options.knobs)
-        disk = self.seams.open_disk(node, process)
+        disks = self.seams.open_disks(node, process)
         async with (
             self.seams.open_session(process) as metadata,
             open_storage_node(
                 config,
                 transport=self.network.transport(node.node_id),
-                disks=[disk],
+                disks=disks,
                 metadata=metadata,
                 random_bytes=self._identity_rng.randbytes,
                 now_us=lambda: self.seams.now_us(node.node_id),

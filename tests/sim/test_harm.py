@@ -52,7 +52,7 @@ def test_of_the_newest_file_only_what_lies_below_its_last_mark_is_harmed() -> No
     async def story(world: World) -> tuple[bool, bool]:
         await do(world, append_some)
         await trio.sleep(1.0)
-        disk = world.nodes[NODE].disk
+        disk = world.nodes[NODE].bays[0].disk
         [name] = [one for one in disk.names if file_id_of(one) is not None]
         before = disk.content(name)
         last = last_synced_mark(disk, name)
@@ -73,7 +73,7 @@ def test_the_end_of_a_ledger_is_harmed_where_a_node_has_it() -> None:
         await trio.sleep(5.0)
         [store] = world.cores[NODE].service.stores
         ledger = max(replica.ledger for replica in store.ledgers if replica.entry_highest >= 0)
-        words = harm_entry(world.nodes[NODE].disk, store, ledger, Random(1))
+        words = harm_entry(world.nodes[NODE].bays[0].disk, store, ledger, Random(1))
         return words, ledger
 
     words, ledger = in_a_calm_world(story)
@@ -90,7 +90,7 @@ def test_what_rots_at_one_node_is_repaired_from_the_others() -> None:
         await trio.sleep(5.0)
         rng = Random(7)
         for _ in range(30):
-            harm_disk(world.nodes[NODE].disk, rng)
+            harm_disk(world.nodes[NODE].bays[0].disk, rng)
         reports, verified = await repair_and_verify(world)
         assert all(report.is_complete for report in reports)
         return sum(report.copies_stored for report in reports), verified.is_good
@@ -106,7 +106,7 @@ def test_a_lost_disk_is_refused_until_an_operator_gives_it_up_and_then_filled_ag
         await do(world, append_some)
         node = world.nodes[NODE]
         world.kill(NODE, power_loss=True)
-        node.disk, node.is_being_replaced = MemoryDisk(), True
+        node.bays[0].disk, node.is_being_replaced = MemoryDisk(), True
         world.restart(NODE)
         await trio.sleep(10.0)
         assert NODE not in world.cores

@@ -174,12 +174,13 @@ async def _lose_what_was_synced(stage: Stage) -> None:
     stage.write_record(state=LedgerState.OPEN, last_entry=None)
     stage.laws.look()
     for member in stage.record.fragments[-1].ensemble[:2]:
-        disk = stage.world.nodes[member.node_id].disk
+        [bay] = stage.world.nodes[member.node_id].bays
+        disk = bay.disk
         vars(disk)["is_synced"] = lambda _name, _offset, _length: False
 
 
 async def _write_on_after_a_failure(stage: Stage) -> None:
-    stage.world.nodes["us-east-1"].failure.used_again.append("a file")
+    stage.world.nodes["us-east-1"].bays[0].failure.used_again.append("a file")
 
 
 async def _make_a_ledger_up(stage: Stage) -> None:

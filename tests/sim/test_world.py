@@ -124,7 +124,8 @@ def test_a_paused_process_can_be_killed() -> None:
 def test_a_node_whose_disk_fails_ends_and_is_started_again() -> None:
     async def story(world: World) -> int:
         host = "us-east-1"
-        world.nodes[host].disk.faults.sync_failing = world.nodes[host].disk.syncs_count + 1
+        [bay] = world.nodes[host].bays
+        bay.disk.faults.sync_failing = bay.disk.syncs_count + 1
         await do(world, append_one)
         await trio.sleep(5.0)
         assert world.surprises == []
