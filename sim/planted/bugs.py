@@ -33,6 +33,7 @@ from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.stream_bugs import STREAM_BUGS
+from sim.planted.upkeep_bugs import UPKEEP_BUGS
 from topology.errors import OutcomeUnknownError
 
 # A planted bug reaches into the private state of what it spoils.
@@ -224,6 +225,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         [(LedgerReplica, "_on_fence", node_bugs.answer_fence_at_once)],
     ),
     **STREAM_BUGS,
+    **UPKEEP_BUGS,
 }
 """By name."""
 

@@ -1,0 +1,63 @@
+"""Defects of upkeep: copies, files and streams that are to go; and the list of them."""
+
+import trio
+
+from geolog.client.owning.stream_upkeep import StreamUpkeep
+from geolog.ledger.fragment_copy import CopyOutcome
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.stream_state import PartitionName
+from regions.protocol import garbage
+from regions.storage.journal import Journal
+from sim.planted.planted_bug import PlantedBug
+
+
+def believe_all_copied(_outcome: CopyOutcome, _slot: int) -> str | None:
+    """Say that a target has all copies, whatever it said."""
+    return None
+
+
+async def sync_nothing_before_removal(_journal: Journal) -> None:
+    """Go on at once: what was copied is on its way to the disk, its file goes now."""
+    await trio.lowlevel.checkpoint()
+
+
+def needed_by_last_fragment(record: LedgerRecord | None, instance: InstanceId) -> bool:
+    """Look only where the ledger ends."""
+    if record is None:
+        return False
+    if record.state is not LedgerState.CLOSED or instance in record.arriving:
+        return True
+    return any(member.instance == instance for member in record.fragments[-1].ensemble)
+
+
+async def delete_and_fence_nobody(upkeep: StreamUpkeep, name: PartitionName) -> None:
+    """Take a partition out of metadata, and leave its owner and its ledger as they are."""
+    await upkeep.partitions.drop_all(name)
+    await upkeep.catalog.delete_partition(name)
+
+
+UPKEEP_BUGS: dict[str, PlantedBug] = {
+    "copies-believed": PlantedBug(
+        52,
+        "a target of a copy is taken to have all that was to be copied there",
+        [(CopyOutcome, "why_incomplete", believe_all_copied)],
+    ),
+    "file-removed-before-sync": PlantedBug(
+        53,
+        "a journal file is removed before what was copied from it is on disk",
+        [(Journal, "wait_synced", sync_nothing_before_removal)],
+    ),
+    "garbage-by-last-fragment": PlantedBug(
+        54,
+        "a node gives up ledgers of whose last fragment it is no member",
+        [(garbage, "is_needed_at", needed_by_last_fragment)],
+    ),
+    "deletion-fences-nobody": PlantedBug(
+        55,
+        "a stream is deleted, and its owner is not stopped",
+        [(StreamUpkeep, "_delete", delete_and_fence_nobody)],
+        is_of_streams=True,
+    ),
+}
+"""By name."""
