@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from geolog.client.owning import takeover
-from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.client.owning.segment_succession import SegmentSuccession
 from geolog.ledger import ledger_recovery
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
@@ -32,6 +32,7 @@ from sim.forwarded_metadata import ForwardedMetadata
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
 from sim.planted.planted_bug import PlantedBug
+from sim.planted.promise_bugs import PROMISE_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
 from topology.errors import OutcomeUnknownError
@@ -202,7 +203,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "next-before-closed": PlantedBug(
         36,
         "the next ledger is written before its predecessor is closed",
-        [(PartitionMetadata, "_close", client_bugs.close_nothing)],
+        [(SegmentSuccession, "_activated", client_bugs.activate_meanwhile)],
     ),
     "fence-of-one-write-set": PlantedBug(
         37,
@@ -224,6 +225,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "a node answers a fence before it is on disk",
         [(LedgerReplica, "_on_fence", node_bugs.answer_fence_at_once)],
     ),
+    **PROMISE_BUGS,
     **STREAM_BUGS,
     **UPKEEP_BUGS,
 }

@@ -6,8 +6,12 @@ from collections.abc import Collection, Iterable
 import attrs
 import trio
 
+from geolog.client.owning.prepared_ledger import PreparedLedger
+from geolog.client.owning.segment_succession import SegmentSuccession
 from geolog.client.owning.state_recovery import recovered_state
 from geolog.client.streams.partition_metadata import ClosingSegment, PartitionMetadata
+from geolog.client.streams.partition_owners import VersionedOwner
+from geolog.client.streams.segment_records import VersionedSegment
 from geolog.ledger.cluster_nodes import ClusterSeen
 from geolog.ledger.connection import AddSink, NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
@@ -18,7 +22,7 @@ from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.documents import seal_document
-from geolog.metadata.seam import Metadata, Operation
+from geolog.metadata.seam import Metadata
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
@@ -34,6 +38,7 @@ from topology.placement import Adherence
 from topology.quorum import AckRule
 from topology.replacement import Replacement
 
+_activated = SegmentSuccession._activated
 _add_nowait = NodeConnection.add_nowait
 _recovered_state = recovered_state
 _release_acked_prefix = AddWindow._release_acked_prefix
@@ -210,11 +215,41 @@ async def replace_blindly(
     return VersionedLedger(record, version)
 
 
-def close_nothing(
-    _streams: PartitionMetadata, _name: object, _closing: ClosingSegment
-) -> list[Operation]:
-    """Leave the predecessor as it is."""
-    return []
+async def activate_meanwhile(
+    succession: SegmentSuccession, prepared: PreparedLedger, closing: ClosingSegment | None
+) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
+    """Go on in the next ledger while metadata is still asked to close the one before."""
+    if closing is None:
+        return await _activated(succession, prepared, closing)
+    segment, before = succession._segment_of(prepared), succession.owner
+    owned = attrs.evolve(before.record, segment_highest=segment.segment)
+    opened = attrs.evolve(prepared.ledger.record.opened(), segment=segment.segment)
+    succession._source._nursery.start_soon(
+        _activate_later, succession, before, closing, prepared.ledger, segment
+    )
+    succession.owner = VersionedOwner(owned, before.version + 1)
+    ledger = VersionedLedger(opened, prepared.ledger.version + 1)
+    return prepared, ledger, VersionedSegment(segment, 0)
+
+
+async def _activate_later(
+    succession: SegmentSuccession,
+    owner: VersionedOwner,
+    closing: ClosingSegment,
+    opening: VersionedLedger,
+    segment: SegmentRecord,
+) -> None:
+    """Ask until metadata says something; nobody hears what that is."""
+    while True:
+        try:
+            await succession._partitions.activate(
+                succession._name, owner, closing=closing, opening=opening, segment=segment
+            )
+        except GeologError as error:
+            if error.retriable:
+                await trio.sleep(succession._config.retry_delay_s)
+                continue
+        return
 
 
 def add_with_lac_of_sent(
