@@ -16,12 +16,13 @@ def slots_with(now: Look, ledger: LedgerId, entry: EntryId, fragment: Fragment) 
     """
     have = 0
     for slot, member in enumerate(fragment.ensemble):
-        if _may_have(now, member.instance, ledger, entry):
+        if may_have(now, member.instance, ledger, entry):
             have |= 1 << slot
     return have
 
 
-def _may_have(now: Look, instance: InstanceId, ledger: LedgerId, entry: EntryId) -> bool:
+def may_have(now: Look, instance: InstanceId, ledger: LedgerId, entry: EntryId) -> bool:
+    """Whether an instance has the entry on disk, or is down, or was harmed."""
     stores = now.stores.get(instance)
     if stores is None or instance in now.world.harmed:
         return True

@@ -179,6 +179,17 @@ async def _lose_what_was_synced(stage: Stage) -> None:
         vars(disk)["is_synced"] = lambda _name, _offset, _length: False
 
 
+async def _name_a_member_without_copies(stage: Stage) -> None:
+    [fragment] = stage.record.fragments
+    here, *others = fragment.ensemble
+    gone = attrs.evolve(here, instance=InstanceId("e" * 32))
+    stage.write_record(fragments=(attrs.evolve(fragment, ensemble=(gone, *others)),))
+    stage.laws.look()
+    [store] = stage.now.stores[here.instance]
+    vars(store.entries)["held"] = lambda _ledger, _entry: NOTHING_HELD
+    stage.write_record(fragments=(fragment,))
+
+
 async def _write_on_after_a_failure(stage: Stage) -> None:
     stage.world.nodes["us-east-1"].bays[0].failure.used_again.append("a file")
 
@@ -203,6 +214,7 @@ async def _take_over(world: World) -> None:
         (_nothing, []),
         (_copies_vanish, ["2"]),
         (_lose_what_was_synced, ["2", "9"]),
+        (_name_a_member_without_copies, ["2"]),
         (_write_on_after_a_failure, ["2"]),
         (_close_unfenced, ["3", "9"]),
         (_open_again, ["4", "9"]),
