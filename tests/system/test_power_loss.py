@@ -25,7 +25,7 @@ from tests.system.planted_disks import ForgetfulDirectory, NeverSyncedDisk
 LOOPS = 200
 LOOPS_ALL = 10
 LOOPS_TO_FIND_MAX = 1000
-"""Each is found after about forty, here and there after a hundred: a real disk's moments differ."""
+"""Each is found after about forty, here and there after a hundred: moments differ."""
 
 
 def silent(_line: str) -> None:
