@@ -7,6 +7,7 @@ metadata says of them.
 
 import random
 from collections.abc import Collection, Iterable
+from functools import partial
 
 import attrs
 import trio
@@ -15,6 +16,7 @@ from geolog.ledger.cluster_nodes import ClusterSeen
 from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ensemble_links import make_known
 from geolog.ledger.ledger_placement import with_members_of
+from geolog.ledger.node_choice import choose_nodes
 from geolog.ledger.node_pool import NodePool
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
@@ -101,15 +103,15 @@ class ReplacementFinder:
         seen = await self._pool.nodes.look(self._region)
         avoided = self.avoided()
         try:
-            found = self._replace(record, slots, seen, failed | avoided)
+            found = await self._replace(record, slots, seen, failed | avoided)
         except NotEnoughNodesError:
             if not avoided - failed:
                 raise
-            found = self._replace(record, slots, seen, failed)
+            found = await self._replace(record, slots, seen, failed)
         members = {slot: seen.member(node) for slot, node in sorted(found.nodes.items())}
         return members, found.is_undecided
 
-    def _replace(
+    async def _replace(
         self,
         record: LedgerRecord,
         slots: Collection[int],
@@ -125,13 +127,14 @@ class ReplacementFinder:
             exclude=seen.excluded(excluded),
             now_s=seen.now_s,
         )
-        return policy_of(record.placement, quorum, seen.place).replace_slots(
+        replace_slots = partial(
+            policy_of(record.placement, quorum, seen.place).replace_slots,
             with_members_of(fragment, seen.members),
             request,
             [member.instance for member in fragment.ensemble],
             slots,
-            self._rng,
         )
+        return await choose_nodes(quorum.ensemble_size, replace_slots, self._rng)
 
     async def _made_known(
         self, record: LedgerRecord, members: dict[int, Member], *, is_recovery: bool

@@ -128,7 +128,7 @@ async def recovered_without_writers(
     return state
 
 
-def replace_anywhere(
+async def replace_anywhere(
     _finder: ReplacementFinder,
     record: LedgerRecord,
     slots: Collection[int],

@@ -15,7 +15,7 @@ from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.location import Location
 from topology.membership import Membership, NodeState
 from topology.policy import Placement, PlacementRequest, ReplacedNode
-from topology.replacement import SEARCH_STEPS_MAX, Replacement, labels_for_slots
+from topology.replacement import JUDGED_MAX, Replacement, labels_for_slots
 from topology.ring_repair import repair_ring
 from topology.ring_search import PlacementUndecidedError
 from topology.tree import Tree, TreeNode, Weighting
@@ -185,8 +185,9 @@ class RingPolicy:
                 return Replacement(taken, rule.judge(after), is_undecided)
         if is_undecided:
             raise PlacementUndecidedError(
-                f"nobody was found within {SEARCH_STEPS_MAX} steps to take places in an"
-                f" ensemble of {len(ensemble)}, though there may be somebody; free are {census}"
+                f"nobody was found to take places in an ensemble of {len(ensemble)} when"
+                f" {JUDGED_MAX} write sets were judged, though there may be somebody; free are"
+                f" {census}"
             )
         regions = " ".join(members.location_of(node).region for node in ensemble)
         raise NotEnoughNodesError(

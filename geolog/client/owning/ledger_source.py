@@ -18,6 +18,7 @@ from geolog.ledger.cluster_nodes import ClusterSeen
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_writer import LedgerListener, LedgerWriter
+from geolog.ledger.node_choice import choose_nodes
 from geolog.ledger.node_pool import NodePool
 from geolog.ledger.replacement_finder import ReplacementFinder
 from geolog.metadata.repair_queue import RepairReason
@@ -100,11 +101,11 @@ class LedgerSource:
         seen = await self._pool.nodes.look(self._region)
         avoided = {*avoid, *self._finder.avoided()}
         try:
-            placement = self._place(seen, avoided)
+            placement = await self._place(seen, avoided)
         except NotEnoughNodesError:
             if not avoided:
                 raise
-            placement = self._place(seen, ())
+            placement = await self._place(seen, ())
         return await self._prepare_at(placement, seen, listener)
 
     def prepare_early_nowait(self) -> None:
@@ -172,7 +173,7 @@ class LedgerSource:
         """
         seen = await self._pool.nodes.look(self._region)
         try:
-            placement = self._place(seen, {*avoid, *self._pool.unreachable()})
+            placement = await self._place(seen, {*avoid, *self._pool.unreachable()})
         except NotEnoughNodesError:
             return None
         found = Fragment(EntryId(0), tuple(seen.member(node) for node in placement.nodes))
@@ -268,7 +269,7 @@ class LedgerSource:
         """The same, without waiting for it."""
         self._nursery.start_soon(self.retire, writer, last_entry)
 
-    def _place(self, seen: ClusterSeen, avoided: Collection[InstanceId]) -> Placement:
+    async def _place(self, seen: ClusterSeen, avoided: Collection[InstanceId]) -> Placement:
         quorum = self._quorum
         request = PlacementRequest(
             ensemble_size=quorum.ensemble_size,
@@ -281,10 +282,12 @@ class LedgerSource:
         keeping = policy_keeping(policy, self._survive)
         if keeping is not policy:
             with suppress(NotEnoughNodesError):
-                placed = keeping.new_ensemble(seen.members, request, self._rng)
+                new_ensemble = partial(keeping.new_ensemble, seen.members, request)
+                placed = await choose_nodes(quorum.ensemble_size, new_ensemble, self._rng)
                 if placed.adherence is Adherence.STRICT:
                     self.is_undecided = False
                     return placed
-        placed = policy.new_ensemble(seen.members, request, self._rng)
+        new_ensemble = partial(policy.new_ensemble, seen.members, request)
+        placed = await choose_nodes(quorum.ensemble_size, new_ensemble, self._rng)
         self.is_undecided = placed.is_undecided
         return placed
