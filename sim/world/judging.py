@@ -8,8 +8,10 @@ import trio
 
 import geolog
 from geolog.client.reading.verification import VerifyReport
+from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerState
 from sim.world.calls import STREAM
+from sim.world.damage_reports import not_reported
 from sim.world.endings import words_of_crash
 from sim.world.history import Ending, Found, History, Read
 from sim.world.history_laws import Violation, breaches
@@ -70,7 +72,7 @@ class Judging:
             reads.append(last)
 
         async def repair_last(_process: Process, log: geolog.Log) -> None:
-            await self._repair(log)
+            await self._repair(world, log)
             reports.append(await log.verify_stream(STREAM, full_copies=True))
 
         with self._in_time("the last read", _LAST_READ_S):
@@ -115,13 +117,16 @@ class Judging:
         for law, message in breaches(self.history, Ending(found, last.trims_ended)):
             self.breaches.add(law, message)
 
-    async def _repair(self, log: geolog.Log) -> None:
-        """Laws 15 and 24: every copy that is missing or damaged comes back; doubt ends."""
+    async def _repair(self, world: World, log: geolog.Log) -> None:
+        """Laws 15 and 24: damage is reported, every copy comes back, and doubt ends."""
         repaired, doubts = await repair_all(log)
         for ledger in repaired:
             if not ledger.is_complete:
                 why = "; ".join(f"{one.node_id}: {one.why}" for one in ledger.incomplete)
                 self.breaches.add("15", f"ledger {ledger.ledger} is not repaired: {why}")
+        damaged = [LedgerId(ledger.ledger) for ledger in repaired if ledger.damaged]
+        for ledger_id in await not_reported(world, damaged):
+            self.breaches.add("15", f"damage of ledger {ledger_id} is not in the repair queue")
         for doubt in doubts:
             # A ledger made ahead holds nothing that was answered; its day ends it.
             if not doubt.is_settled and _ALLOCATED not in doubt.why_not:
