@@ -39,7 +39,7 @@ async def test_what_a_node_answered_outlives_every_power_loss(tmp_path: Path) ->
     assert verdict.counts["power_losses"] == LOOPS
     assert verdict.counts["kills"] > LOOPS / 5
     assert verdict.counts["starts_cut"] > LOOPS / 10
-    assert verdict.counts["cut_at_seal"] > LOOPS / 20
+    assert verdict.counts["cut_at_seal"] > LOOPS / 50
     assert verdict.counts["entries_promised"] > LOOPS
     assert verdict.counts["fences_promised"] > LOOPS / 4
 
