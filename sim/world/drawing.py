@@ -17,6 +17,7 @@ from sim.world.special_worlds import (
     possible_quorums,
     steady,
     with_members_lacking,
+    with_members_replaced,
     with_slow_clients,
 )
 from sim.world.stream_knobs import draw_stream_knobs
@@ -34,6 +35,7 @@ _STRIPED_SHARE = 0.3
 _STEADY_SHARE = 0.15
 _SLOW_CLIENT_SHARE = 0.15
 _LACKING_SHARE = 0.3
+_REPLACED_SHARE = 0.15
 
 _AMBUSHES = (
     "ambush-add",
@@ -134,7 +136,9 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     )
     if rng.random() < _SLOW_CLIENT_SHARE:
         return with_slow_clients(drawn)
-    return with_members_lacking(drawn, rng) if rng.random() < _LACKING_SHARE else drawn
+    if rng.random() < _LACKING_SHARE:
+        return with_members_lacking(drawn, rng)
+    return with_members_replaced(drawn, rng) if rng.random() < _REPLACED_SHARE else drawn
 
 
 def _draw_harsh_quorum(rng: Random, counts: dict[str, int]) -> QuorumConfig:

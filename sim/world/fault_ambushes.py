@@ -15,6 +15,7 @@ import trio
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from sim.world.fault_copy_ambushes import ambush_copy
 from sim.world.fault_reader_ambushes import (
     ambush_answers,
     ambush_succession,
@@ -384,6 +385,7 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-walk": Ambush("call", ambush_walk),
     "ambush-lack": Ambush("done", ambush_lack),
     "ambush-member": Ambush("done", ambush_member),
+    "ambush-copy": Ambush("send", ambush_copy),
     "ambush-answers": Ambush("send", ambush_answers),
 }
 """By name, as options and trace have it."""

@@ -16,8 +16,9 @@ from topology.quorum import QuorumConfig
 _SLOW_CLIENT = "ambush-answers"
 _LACKING = "ambush-lack"
 _MEMBER_GONE = "ambush-member"
+_COPIED = "ambush-copy"
 
-RARE = frozenset({_SLOW_CLIENT, _LACKING, _MEMBER_GONE})
+RARE = frozenset({_SLOW_CLIENT, _LACKING, _MEMBER_GONE, _COPIED})
 """Strike in these worlds, so that they are met often, and in mild ones as any other."""
 
 _STEADY_NODES = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
@@ -103,6 +104,34 @@ def with_slow_clients(drawn: Options) -> Options:
         ),
     )
     return _struck_too(tight, _SLOW_CLIENT, 1.0)
+
+
+def with_members_replaced(drawn: Options, rng: Random) -> Options:
+    """The same where members are replaced, and so are disks: what is old is soon looked at.
+
+    Ledgers come to have several fragments, some of their members are in one of them alone, and
+    copies are brought to nodes that go just then.
+    """
+    counts = dict(drawn.shape.nodes_by_region)
+    fit = [
+        one
+        for one in possible_quorums(counts)
+        if one.ensemble_size < sum(counts.values()) and one.ack_quorum < one.write_quorum
+    ]
+    shape = attrs.evolve(drawn.shape, quorum=rng.choice(fit)) if fit else drawn.shape
+    drawn = attrs.evolve(
+        drawn,
+        shape=shape,
+        knobs=attrs.evolve(
+            drawn.knobs,
+            appends_per_tenure=400,
+            pause_s_max=0.2,
+            is_upkeep_hasty=True,
+            member_away_s=0.5,
+        ),
+        hazards=attrs.evolve(drawn.hazards, strikes_per_s=(("replaced-disk", 0.3),)),
+    )
+    return _struck_too(_struck_too(drawn, _MEMBER_GONE, 0.5), _COPIED, 1.0)
 
 
 def _struck_too(drawn: Options, kind: str, strikes_per_s: float) -> Options:
