@@ -219,6 +219,7 @@ class MemoryDisk:
         self._synced: dict[str, _Inode] = {}
         self._names_since: list[dict[str, _Inode]] = []
         """What the directory was after each change since it was synced."""
+        self._changes_synced = 0
 
     def __str__(self) -> str:
         return self.name
@@ -255,10 +256,14 @@ class MemoryDisk:
         self._names_since.append(dict(self._seen))
 
     async def sync_directory(self) -> None:
-        """Wait until creations, renames and removals are on disk."""
-        await trio.lowlevel.checkpoint()
-        self._synced = dict(self._seen)
-        self._names_since.clear()
+        """Wait until all creations, renames and removals before this call are on disk."""
+        through = self._changes_synced + len(self._names_since)
+        await trio.sleep(self.faults.sync_s)
+        count = through - self._changes_synced
+        if count > 0:  # Another may have synced them meanwhile.
+            self._synced = self._names_since[count - 1]
+            del self._names_since[:count]
+            self._changes_synced = through
 
     async def free_bytes(self) -> int:
         """Space left for this node."""

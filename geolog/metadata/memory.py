@@ -215,6 +215,10 @@ class MemoryMetadata:
         """The next write is carried out, but its answer never comes."""
         self._answers_to_lose_count += 1
 
+    def lose_no_answer(self) -> None:
+        """From now on all answers come."""
+        self._answers_to_lose_count = 0
+
     # The session's life, told by the store.
 
     @property

@@ -31,6 +31,7 @@ from regions.storage.replay import Replay
 from sim.forwarded_metadata import ForwardedMetadata
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
+from sim.planted.directory_bugs import DIRECTORY_BUGS
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
@@ -226,6 +227,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         [(LedgerReplica, "_on_fence", node_bugs.answer_fence_at_once)],
     ),
     **PROMISE_BUGS,
+    **DIRECTORY_BUGS,
     **STREAM_BUGS,
     **UPKEEP_BUGS,
 }

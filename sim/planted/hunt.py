@@ -18,7 +18,7 @@ from sim.planted.bugs import PLANTED_BUGS, planted
 from sim.world.drawing import draw_harsh_options
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
-from sim.world.last_draws import draw_last
+from sim.world.last_draws import draw_last, draw_last_strikes
 from sim.world.options import Options
 from sim.world.run import SimReport, run_seed
 from sim.world.stream_knobs import draw_stream_knobs
@@ -81,7 +81,7 @@ def options_of_hunt(seed: int, *, is_of_streams: bool = False) -> Options:
     if is_of_streams:
         stream = draw_stream_knobs(Random(f"{seed}/stream"))
         options = attrs.evolve(options, stream=stream)
-    options = draw_last(options, rng)
+    options = draw_last_strikes(draw_last(options, rng), rng)
     return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=CHAOS_S))
 
 

@@ -55,6 +55,7 @@ class WorldDisk:
 
     async def sync_directory(self) -> None:
         """Wait until creations, renames and removals are on disk."""
+        self.begin_sync()
         await self._disk.sync_directory()
         self._note("disk-sync-directory", "")
 
@@ -117,7 +118,8 @@ class WorldFile:
 
     async def allocate(self, offset: int, length: int) -> None:
         """Take disk space for these bytes."""
-        await self._file.allocate(offset, length)
+        with self._disk.noting_failure(self.name):
+            await self._file.allocate(offset, length)
         self._disk.note("disk-allocate", f"{self.name} {offset} {length}")
 
     async def truncate(self, length: int) -> None:

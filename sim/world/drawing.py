@@ -8,7 +8,7 @@ from random import Random
 
 import attrs
 
-from sim.world.last_draws import draw_last
+from sim.world.last_draws import STRUCK_LAST, draw_last, draw_last_strikes
 from sim.world.options import Hazards, Knobs, Links, Options, Shape
 from sim.world.placement_knobs import draw_placement
 from sim.world.special_worlds import (
@@ -71,7 +71,7 @@ def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     drawn = (draw_harsh_options if is_harsh else _draw_mild_options)(rng, fault_kinds)
     drawn = attrs.evolve(drawn, stream=draw_stream_knobs(rng))
     if rng.random() >= _STEADY_SHARE:
-        return draw_last(_with_placement(drawn, rng), rng)
+        return draw_last_strikes(draw_last(_with_placement(drawn, rng), rng), rng)
     drawn = steady(drawn, rng)
     placed = _with_placement(drawn, rng)
     return draw_last(placed if leaves_a_choice(placed.shape.quorum) else drawn, rng)
@@ -101,7 +101,7 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
     counts = dict.fromkeys(REGION_NAMES[:regions_count], 1)
     for _ in range(rng.choice((0, 1, 2)) + 3 - regions_count):
         counts[rng.choice(REGION_NAMES[:regions_count])] += 1
-    others = sorted(set(fault_kinds) - {*_AMBUSHES, *_TAKEOVER_FAULTS, *RARE})
+    others = sorted(set(fault_kinds) - {*_AMBUSHES, *_TAKEOVER_FAULTS, *RARE, *STRUCK_LAST})
     kinds = rng.sample(_AMBUSHES, rng.choice((0, 1, 2, 3, 3, 3)))
     kinds += rng.sample(_TAKEOVER_FAULTS, rng.choice((1, 1, 2)))
     kinds += rng.sample(others, rng.choice((0, 1, 2, 3)))
@@ -196,6 +196,7 @@ def _draw_links(rng: Random) -> Links:
 
 
 def _draw_hazards(rng: Random, fault_kinds: tuple[str, ...]) -> Hazards:
+    fault_kinds = tuple(kind for kind in fault_kinds if kind not in STRUCK_LAST)
     count = min(len(fault_kinds), rng.choice((0, 1, 2, 2, 3, 3, 4, 6)))
     return Hazards(
         chaos_s=rng.choice((10.0, 20.0, 40.0)),

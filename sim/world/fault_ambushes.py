@@ -16,6 +16,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.world.fault_copy_ambushes import ambush_copy
+from sim.world.fault_disk_ambushes import ambush_create
 from sim.world.fault_reader_ambushes import (
     ambush_answers,
     ambush_succession,
@@ -387,5 +388,6 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-member": Ambush("done", ambush_member),
     "ambush-copy": Ambush("send", ambush_copy),
     "ambush-answers": Ambush("send", ambush_answers),
+    "ambush-create": Ambush("disk-rename", ambush_create),
 }
 """By name, as options and trace have it."""

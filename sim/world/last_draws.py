@@ -6,8 +6,77 @@ import attrs
 
 from sim.world.options import Options
 
+_CREATED = "ambush-create"
+_BEGINNING_SHARE = 0.08
+_APART_SHARE = 0.08
+
+STRUCK_LAST = frozenset({_CREATED})
+"""Faults that are drawn here, and nowhere else."""
+
 
 def draw_last(drawn: Options, rng: Random) -> Options:
-    """The same world, with what is drawn last."""
+    """The same world, with what is drawn last of its parts."""
     knobs = attrs.evolve(drawn.knobs, disks_per_node=rng.choice((1, 1, 2)))
     return attrs.evolve(drawn, knobs=knobs)
+
+
+def draw_last_strikes(drawn: Options, rng: Random) -> Options:
+    """The same world, or one that is made for one thing of what disks do."""
+    drawn_share = rng.random()
+    if drawn_share < _BEGINNING_SHARE:
+        return with_files_begun(drawn)
+    if drawn_share < _BEGINNING_SHARE + _APART_SHARE:
+        return with_disks_apart(drawn)
+    return drawn
+
+
+def with_files_begun(drawn: Options) -> Options:
+    """The same where journal files are soon full, and nodes lose power as they begin the next.
+
+    Syncs take as long as a good part of an append, so that an answer may come before one ends.
+    """
+    return attrs.evolve(
+        drawn,
+        knobs=attrs.evolve(
+            drawn.knobs,
+            segment_bytes=1 << 20,
+            journal_file_bytes=1 << 20,
+            value_bytes_max=20_000,
+            pipelined_max=10,
+            pause_s_max=0.02,
+            spread_s_max=0.0,
+            appends_per_tenure=400,
+            rest_s_max=0.5,
+        ),
+        links=attrs.evolve(drawn.links, latency_s_across=0.001, stall_chance=0.0, sync_s=0.02),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            duration_s_max=1.0,
+            strikes_per_s=((_CREATED, 2.0),),
+            lies_in_wait=False,
+        ),
+    )
+
+
+def with_disks_apart(drawn: Options) -> Options:
+    """The same where nodes have two disks, of which one is slow, and write to both at once."""
+    partitions = max(3, drawn.stream.partitions)
+    return attrs.evolve(
+        drawn,
+        stream=attrs.evolve(drawn.stream, partitions=partitions, keyed_share=1.0),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            disks_per_node=2,
+            pipelined_max=40,
+            value_bytes_max=1000,
+            pause_s_max=0.02,
+            appends_per_tenure=400,
+            rest_s_max=0.5,
+        ),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            duration_s_max=4.0,
+            strikes_per_s=(("power-loss-node", 0.1), ("slow-disk", 1.0)),
+            lies_in_wait=False,
+        ),
+    )

@@ -184,6 +184,7 @@ class _Run:
             world.resume(process)
             if process.session is not None and process.life is Life.RUNNING:
                 process.session.catch_up()
+                process.session.lose_no_answer()
                 process.session.restore()
         for host in sorted(world.nodes):
             for bay in world.nodes[host].bays:

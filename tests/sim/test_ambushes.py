@@ -9,6 +9,7 @@ import geolog
 from sim.memory_disk import MemoryDisk
 from sim.world.base_options import BASE
 from sim.world.fault_ambushes import AMBUSHES
+from sim.world.fault_disks import replaced_disk
 from sim.world.faults import strike_for_ever
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
@@ -25,7 +26,7 @@ def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
             try:
                 async with log.open_writer(STREAM) as writer:
                     for number in range(10):
-                        await writer.append(Random(number).randbytes(3000))
+                        await writer.append(Random(number).randbytes(8000))
                         trace.add(process.host, "done", f"append {number}")
                         await trio.sleep(0.05)
             except geolog.GeologError:
@@ -42,6 +43,10 @@ def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
         for number in (1, 2):
             world.start_client(f"writer-{number}", REGIONS[number], append_for_ever)
         world.start_client("reader-1", REGIONS[0], read_for_ever)
+        if kind == "ambush-copy":
+            await trio.sleep(2.0)
+            with replaced_disk(world, Random(kind)):
+                await trio.sleep(0.1)
         with trio.move_on_after(20.0):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(strike_for_ever, world, kind, 2.0, Random(kind))
@@ -94,3 +99,29 @@ async def test_a_killed_process_leaves_what_it_wrote_and_not_what_it_would_have_
     await (await left.open("a")).write_synced(13, [b"."])
     assert left.is_synced("a", 0, 14)
     assert not disk.is_synced("a", 6, 1)
+
+
+async def test_a_sync_of_a_directory_takes_time_and_covers_what_came_before_it() -> None:
+    disk = MemoryDisk()
+    disk.faults.sync_s = 1.0
+    await disk.create("before")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(disk.sync_directory)
+        await trio.sleep(0.5)
+        await disk.create("meanwhile")
+        assert disk.crash().names == ()
+
+    assert disk.crash().names == ("before",)
+    assert disk.names == ("before", "meanwhile")
+
+
+async def test_of_two_syncs_of_a_directory_the_later_one_counts() -> None:
+    disk = MemoryDisk()
+    async with trio.open_nursery() as nursery:
+        for name, sync_s in (("first", 1.0), ("second", 0.1)):
+            await disk.create(name)
+            disk.faults.sync_s = sync_s
+            nursery.start_soon(disk.sync_directory)
+            await trio.sleep(0.01)
+
+    assert disk.crash().names == ("first", "second")

@@ -1,0 +1,45 @@
+"""Defects of a node's data directories: of several at once, and of the names of their files."""
+
+import trio
+
+from regions.protocol.add_runs import AddRuns
+from sim.planted.planted_bug import PlantedBug
+from sim.world.disk import WorldDisk
+
+# A planted bug reaches into the private state of what it spoils.
+# ruff: noqa: SLF001
+
+
+def synced_in_one_directory(runs: AddRuns, directory: int) -> int | None:
+    """Answer all adds once those of this directory are on disk, whatever the others lack."""
+    own = runs._runs[directory]
+    own.popleft()
+    through = own[0].first - 1 if own else runs._taken_through
+    if through <= runs._synced_through:
+        return None
+    runs._synced_through = through
+    return through
+
+
+async def sync_directory_later(disk: WorldDisk) -> None:
+    """Begin to sync the names, and wait for nothing."""
+    disk.begin_sync()
+    trio.lowlevel.spawn_system_task(disk._disk.sync_directory)
+    disk.note("disk-sync-directory", "")
+    await trio.lowlevel.checkpoint()
+
+
+DIRECTORY_BUGS: dict[str, PlantedBug] = {
+    "synced-in-one-directory": PlantedBug(
+        61,
+        "adds are answered when one of a node's directories has synced its share of them",
+        [(AddRuns, "on_synced", synced_in_one_directory)],
+        is_of_streams=True,
+    ),
+    "directory-sync-not-awaited": PlantedBug(
+        62,
+        "a sync of a directory is begun, and nobody waits for it",
+        [(WorldDisk, "sync_directory", sync_directory_later)],
+    ),
+}
+"""By name."""
