@@ -1,8 +1,11 @@
 """Many seeds, one after the other or in several processes, and what they covered together."""
 
+import multiprocessing
+import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from itertools import islice, takewhile
 
 import attrs
@@ -63,24 +66,39 @@ def run_swarm(
 ) -> SwarmReport:
     """Run all seeds, or those that are begun before the time is over.
 
-    `on_seed` is told after each.
+    `on_seed` is told after each. What it raises, and Ctrl-C, end the histories that run.
     """
     total = SwarmReport()
-    for report in _reports(takewhile(lambda _: not is_time_over(), seeds), jobs):
-        total.add(report)
-        on_seed(total)
+    in_time = takewhile(lambda _: not is_time_over(), seeds)
+    with closing(_reports(in_time, jobs)) as reports:
+        for report in reports:
+            total.add(report)
+            on_seed(total)
     return total
 
 
-def _reports(seeds: Iterable[int], jobs: int) -> Iterator[SimReport]:
+def _reports(seeds: Iterable[int], jobs: int) -> Generator[SimReport, None, None]:
     if jobs == 1:
         yield from map(run_seed, seeds)
         return
     left = iter(seeds)
-    with ProcessPoolExecutor(jobs) as pool:
-        running = {pool.submit(run_seed, seed) for seed in islice(left, _SEEDS_AHEAD * jobs)}
-        while running:
-            done = next(as_completed(running))
-            running.remove(done)
-            running.update(pool.submit(run_seed, seed) for seed in islice(left, 1))
-            yield done.result()
+    with ProcessPoolExecutor(jobs, initializer=_leave_signals_to_parent) as pool:
+        try:
+            running = {
+                pool.submit(run_seed, seed) for seed in islice(left, _SEEDS_AHEAD * jobs)
+            }
+            while running:
+                done = next(as_completed(running))
+                running.remove(done)
+                running.update(pool.submit(run_seed, seed) for seed in islice(left, 1))
+                yield done.result()
+        except (GeneratorExit, KeyboardInterrupt):
+            # Who interrupts a swarm does not wait for the histories that were begun.
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+
+
+def _leave_signals_to_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -18,7 +18,11 @@ from geolog.cli.table import Cell, Paint, Tone, document_lines, list_lines, unpa
 from geolog.protocol.ids import DLSN, Position
 
 # Named as the options that set them.
-_LABELS = {"segment_bytes": "segment size", "size_bytes": "size"}
+_LABELS = {
+    "segment_bytes": "segment size",
+    "simulated_s_per_s": "simulated per s",
+    "size_bytes": "size",
+}
 
 _TONES: dict[tuple[str, str], Tone] = {
     **{("state", text): "good" for text in ("up", "writable")},

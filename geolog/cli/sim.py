@@ -1,20 +1,29 @@
 """`geolog sim`: a whole cluster in a hostile world, all of it drawn from one seed."""
 
+import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
+import attrs
 import click
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, this_invocation
-from geolog.cli.output import Plain, plain, print_json, show
+from geolog.cli.output import Plain, print_json, show
 from geolog.cli.quantities import parse_seconds
 from geolog.cli.settings import Output
 from sim.swarm import SwarmReport, run_swarm
 from sim.world.history_laws import Violation
 from sim.world.run import SimReport, run_seed
+from topology.errors import InvalidArgumentError
 
 _PROGRESS_S = 5.0
+
+_TOLD_MAX = 3
+"""Violations of one history that people are told: there may be hundreds. JSON has all."""
 
 _SEED = click.option("--seed", type=click.IntRange(min=0), required=True, metavar="N")
 
@@ -50,6 +59,14 @@ def replay(*, seed: int) -> None:
     _check(report)
 
 
+def _time_to_begin_in(text: str) -> float:
+    """A time in which a seed can be begun."""
+    for_s = parse_seconds(text)
+    if for_s == 0:
+        raise InvalidArgumentError(f"in {text!r} no seed is begun: write a time as 30m")
+    return for_s
+
+
 def _seed_range(_context: click.Context, _parameter: click.Parameter, value: str) -> range:
     """`A:B`: the seeds from A on, below B."""
     first, _, end = value.partition(":")
@@ -64,7 +81,7 @@ def _seed_range(_context: click.Context, _parameter: click.Parameter, value: str
 @click.option(
     "--for",
     "for_s",
-    type=parse_seconds,
+    type=_time_to_begin_in,
     metavar="TIME",
     help="Begin no further seed after so long, as 30m.",
 )
@@ -76,32 +93,64 @@ def swarm(*, seeds: range, jobs: int, for_s: float | None) -> None:
     """
     now_s = time.perf_counter  # noqa: TID251 - How fast it goes is part of the report.
     started_s = shown_s = now_s()
-
     told_count = 0
+    so_far = SwarmReport()
 
     def on_seed(total: SwarmReport) -> None:
-        nonlocal shown_s, told_count
-        for one in total.violations[told_count:]:
-            click.echo(f"law {one.law}: {one.message} ({one.replay})", err=True)
+        nonlocal shown_s, told_count, so_far
+        so_far = total
+        for line in _lines_of(total.violations[told_count:]):
+            click.echo(line, err=True)
         told_count = len(total.violations)
         if now_s() - shown_s >= _PROGRESS_S:
             shown_s = now_s()
-            click.echo(_progress(total, len(seeds), shown_s - started_s), err=True)
+            click.echo(_progress(total, seeds, shown_s - started_s), err=True)
 
     def is_time_over() -> bool:
         return for_s is not None and now_s() - started_s >= for_s
 
-    total = run_swarm(seeds, jobs=jobs, on_seed=on_seed, is_time_over=is_time_over)
-    _show_swarm(total, now_s() - started_s, this_invocation().config.output)
-    if total.violations:
-        first = total.violations[0]
+    try:
+        with _interrupted_by_sigterm():
+            run_swarm(seeds, jobs=jobs, on_seed=on_seed, is_time_over=is_time_over)
+    finally:
+        # Also of a swarm that is interrupted: what it covered may have taken an hour.
+        _show_swarm(so_far, now_s() - started_s, this_invocation().config.output)
+    if so_far.violations:
+        first = so_far.violations[0]
         raise CheckFailedError(
-            f"{len(total.violations)} violations; the first: {first.law}: {first.message}"
+            f"{len(so_far.violations)} violations; the first: {first.law}: {first.message}"
             f" (look at it with: {first.replay})"
         )
 
 
-def _progress(total: SwarmReport, seeds_count: int, elapsed_s: float) -> str:
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does: else processes that it started would be left."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a shell sets it for `command &`.
+        raise KeyboardInterrupt
+    signal.raise_signal(
+        signal.SIGINT
+    )  # While a history runs, trio says where it may be raised.
+
+
+def _lines_of(violations: Sequence[Violation]) -> Iterator[str]:
+    """The first violations of one history, and how many there are beside them."""
+    for one in violations[:_TOLD_MAX]:
+        yield f"law {one.law}: {one.message} ({one.replay})"
+    if len(violations) > _TOLD_MAX:
+        yield f"and {len(violations) - _TOLD_MAX} more ({violations[0].replay})"
+
+
+def _progress(total: SwarmReport, seeds: range, elapsed_s: float) -> str:
+    seeds_count = seeds.stop - seeds.start  # A range's own length has a bound.
     rate = total.simulated_s / max(elapsed_s, 1e-9)
     return (
         f"{total.seeds_count} of {seeds_count} seeds, {total.simulated_s:,.0f} simulated s,"
@@ -123,17 +172,9 @@ def _show_swarm(total: SwarmReport, elapsed_s: float, output: Output) -> None:
         "never": total.never,
         "violations": [_document_of(one) for one in total.violations],
     }
-    if output == "json":
-        print_json(plain(document))
-        return
-    for name, value in document.items():
-        if isinstance(value, dict):
-            words = ", ".join(f"{key} {count}" for key, count in value.items())
-        elif isinstance(value, list):
-            words = ", ".join(map(str, value)) or "none"
-        else:
-            words = str(value)
-        print(f"{name.replace('_', ' '):<20}{words}")
+    show(
+        document | ({"violations": len(total.violations)} if output == "table" else {}), output
+    )
 
 
 def _document_of(one: Violation) -> dict[str, Plain]:
@@ -142,7 +183,8 @@ def _document_of(one: Violation) -> dict[str, Plain]:
 
 def _show(report: SimReport, output: Output) -> None:
     if output == "table":
-        show(report, output)
+        shown = attrs.evolve(report, violations=report.violations[:_TOLD_MAX])
+        show(shown, output)
         return
     print_json(
         {
@@ -156,9 +198,12 @@ def _show(report: SimReport, output: Output) -> None:
 
 
 def _check(report: SimReport) -> None:
-    if report.violations:
-        raise CheckFailedError(
-            f"seed {report.seed} breaks the laws: "
-            + "; ".join(f"{one.law}: {one.message}" for one in report.violations)
-            + f" (look at it with: {report.violations[0].replay})"
-        )
+    if not report.violations:
+        return
+    told = [f"{one.law}: {one.message}" for one in report.violations[:_TOLD_MAX]]
+    if len(report.violations) > _TOLD_MAX:
+        told.append(f"and {len(report.violations) - _TOLD_MAX} more")
+    raise CheckFailedError(
+        f"seed {report.seed} breaks the laws: {'; '.join(told)}"
+        f" (look at it with: {report.violations[0].replay})"
+    )

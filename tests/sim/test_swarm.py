@@ -1,6 +1,7 @@
 """Many seeds together: what is counted, how it ends, what the command says."""
 
 import json
+import multiprocessing
 from collections.abc import Iterator
 
 import pytest
@@ -55,6 +56,24 @@ def test_a_swarm_whose_time_is_over_begins_no_further_seed(alone: list[SimReport
 
     assert total.seeds_count == 1
     assert total.events == alone[0].events
+
+
+def test_who_interrupts_a_swarm_does_not_wait_for_its_histories() -> None:
+    def interrupt(_total: SwarmReport) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_swarm(range(201, 10**30), jobs=2, on_seed=interrupt)
+
+    assert multiprocessing.active_children() == []
+
+
+def test_a_time_in_which_no_seed_is_begun_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["sim", "swarm", "--seeds", "0:3", "--for", "0s"]) == 2
+
+    assert "30m" in capsys.readouterr().err
 
 
 def test_the_command_ends_well_with_what_was_covered(
