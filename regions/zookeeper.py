@@ -25,7 +25,13 @@ import attrs
 import trio
 
 from geolog.transport.seam import Address, AddressInUseError
-from regions.zookeeper_java import LOG_SETTINGS_FILE, SETTINGS_FILE, java_command
+from regions.zookeeper_java import (
+    LOG_SETTINGS_FILE,
+    SETTINGS_FILE,
+    heap_bytes_for,
+    java_command,
+    machine_memory_bytes,
+)
 from topology.errors import InvalidConfigError, UnavailableError
 
 SERVER_ID_MAX = 255
@@ -33,6 +39,7 @@ SERVER_ID_MAX = 255
 _READY_PAUSE_S = 0.05
 _ANSWER_TIMEOUT_S = 2.0
 _END_TIMEOUT_S = 5.0
+_OUT_OF_MEMORY = "OutOfMemoryError"
 
 _RUN_WITH_PARENT = """
 import ctypes, os, signal, sys
@@ -112,8 +119,10 @@ class ZooKeeperConfig:
     session_timeout_s_max: float = 60.0
     """The longest session that a client may ask for."""
 
-    heap_bytes_max: int = 128 << 20
-    """Memory for Java's objects. The tree lies in memory: about 1 KiB for a small node."""
+    heap_bytes_max: int | None = None
+    """Memory for Java's objects, taken as it is needed; by default an eighth of the machine's,
+    from 128 MiB to 1 GiB. All metadata lies in it: about 5 KiB for each segment of a stream,
+    so that 1 GiB is enough for 200,000 of them."""
 
     connections_max: int = 4096
     """Connections from one address. ZooKeeper's own 60 are too few for one busy machine."""
@@ -135,6 +144,13 @@ class ZooKeeperConfig:
             raise InvalidConfigError("two voters bear no failure: use one, three or five")
 
     @property
+    def heap_bytes(self) -> int:
+        """The memory that this server may take for its objects."""
+        if self.heap_bytes_max is not None:
+            return self.heap_bytes_max
+        return heap_bytes_for(machine_memory_bytes())
+
+    @property
     def log(self) -> Path:
         """What the server writes about itself."""
         return self.data_dir / "zookeeper.log"
@@ -151,7 +167,7 @@ async def serve_zookeeper(config: ZooKeeperConfig, on_ready: Callable[[], None])
     InvalidConfigError if the directory is another's, AddressInUseError, JavaNotFoundError;
     UnavailableError if the server ends by itself.
     """
-    command = java_command(os.environ, config.heap_bytes_max)
+    command = java_command(os.environ, config.heap_bytes)
     claim_data_dir(config)
     _check_ports_free(config)
     write_settings(config)
@@ -172,10 +188,7 @@ async def serve_zookeeper(config: ZooKeeperConfig, on_ready: Callable[[], None])
     finally:
         with trio.CancelScope(shield=True):
             await _end(java)
-    raise UnavailableError(
-        f"ZooKeeper server {config.server_id} ended with code {java.returncode}; "
-        f"the end of {config.log}:\n{_last_lines(config)}"
-    )
+    raise UnavailableError(_why_ended(config, java.returncode))
 
 
 def claim_data_dir(config: ZooKeeperConfig) -> None:
@@ -292,6 +305,19 @@ def _check_port_free(address: Address) -> None:
                     f"another process listens on {address}: end it, or choose another port"
                 ) from error
             raise InvalidConfigError(f"cannot listen on {address}: {error.strerror}") from error
+
+
+def _why_ended(config: ZooKeeperConfig, code: int) -> str:
+    last_lines = _last_lines(config)
+    told = f"the end of {config.log}:\n{last_lines}"
+    if _OUT_OF_MEMORY not in last_lines:
+        return f"ZooKeeper server {config.server_id} ended with code {code}; {told}"
+    heap_mib = config.heap_bytes >> 20
+    return (
+        f"ZooKeeper server {config.server_id} ran out of memory: what it holds does not fit"
+        f" into {heap_mib} MiB. Give it more and start it again, as by"
+        f" GEOLOG_SERVE_ZOOKEEPER_HEAP_BYTES_MAX={2 * heap_mib}MiB (`heap_bytes_max`); {told}"
+    )
 
 
 def _last_lines(config: ZooKeeperConfig) -> str:

@@ -33,6 +33,11 @@ _JARS = (
     "log4j-api-*",
     "log4j-core-*",
 )
+HEAP_BYTES_LEAST = 128 << 20
+HEAP_BYTES_MOST = 1 << 30
+_HEAP_BYTES_FIRST = 32 << 20
+_CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
+
 _INSTALL = "install it with: pip install 'geolog[zookeeper]'"
 
 
@@ -68,6 +73,24 @@ def find_jars() -> list[Path]:
     return found
 
 
+def heap_bytes_for(memory_bytes: int) -> int:
+    """How much of a machine's memory a server may take: an eighth, from 128 MiB to 1 GiB.
+
+    Three voters of a local cluster may stand on one machine, beside all else.
+    """
+    return min(max(memory_bytes // 8, HEAP_BYTES_LEAST), HEAP_BYTES_MOST)
+
+
+def machine_memory_bytes() -> int:
+    """The memory of this machine, or of the container that we are in."""
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if _CGROUP_MEMORY_MAX.exists():
+        bound = _CGROUP_MEMORY_MAX.read_text(encoding="ascii").strip()
+        if bound.isdecimal():  # It is "max" where there is none.
+            memory_bytes = min(memory_bytes, int(bound))
+    return memory_bytes
+
+
 def java_command(environ: Mapping[str, str], heap_bytes_max: int) -> list[str]:
     """The command line of a ZooKeeper server. It is to be run in the server's data directory.
 
@@ -75,7 +98,9 @@ def java_command(environ: Mapping[str, str], heap_bytes_max: int) -> list[str]:
     """
     return [
         str(find_java(environ)),
-        # One small heap, and a compiler that is quick rather than thorough: the start counts.
+        # A heap that grows as the tree does, and a compiler that is quick rather than thorough:
+        # the start counts.
+        f"-Xms{min(heap_bytes_max, _HEAP_BYTES_FIRST) >> 20}m",
         f"-Xmx{heap_bytes_max >> 20}m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,21 @@ from regions.zookeeper import (
     serve_zookeeper,
     wait_ready,
 )
-from regions.zookeeper_java import JavaNotFoundError, find_jars, find_java
+from regions.zookeeper_java import (
+    JavaNotFoundError,
+    find_jars,
+    find_java,
+    heap_bytes_for,
+    machine_memory_bytes,
+)
 from tests.system.addresses import free_addresses
 from tests.system.zookeeper_server import SERVE, START_TIMEOUT_S, open_server
-from topology.errors import InvalidConfigError, OutcomeUnknownError, UnavailableError
+from topology.errors import (
+    GeologError,
+    InvalidConfigError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 
 
 def no_call() -> None:
@@ -98,6 +110,40 @@ async def test_the_end_of_java_is_told_with_the_log(tmp_path: Path) -> None:
         pytest.raises(UnavailableError, match=r"ended with code -9; the end of .*log"),
     ):
         await serve_zookeeper(config, kill_java)
+
+
+async def test_a_server_that_runs_out_of_memory_says_so_and_what_helps(tmp_path: Path) -> None:
+    [address] = free_addresses(1)
+    config = ZooKeeperConfig(data_dir=tmp_path / "data", listen=address, heap_bytes_max=6 << 20)
+    is_ready = trio.Event()
+
+    async def fill() -> None:
+        await is_ready.wait()
+        async with open_zookeeper(f"{address}") as metadata:
+            for number in range(100):
+                with suppress(GeologError):
+                    await metadata.create(f"/{number}", bytes(900_000))
+
+    async def serve_while_it_is_filled() -> None:
+        async with open_background() as nursery:
+            nursery.start_soon(fill)
+            await serve_zookeeper(config, is_ready.set)
+
+    why = "does not fit into 6 MiB.*GEOLOG_SERVE_ZOOKEEPER_HEAP_BYTES_MAX=12MiB"
+    with trio.fail_after(START_TIMEOUT_S), pytest.raises(UnavailableError, match=why):
+        await serve_while_it_is_filled()
+
+
+def test_a_server_takes_a_part_of_the_memory_within_bounds() -> None:
+    assert [heap_bytes_for(gib << 30) >> 20 for gib in (0, 1, 2, 4, 8, 64)] == [
+        128,
+        128,
+        256,
+        512,
+        1024,
+        1024,
+    ]
+    assert machine_memory_bytes() > 64 << 20
 
 
 async def test_the_data_of_another_server_is_refused(tmp_path: Path) -> None:
