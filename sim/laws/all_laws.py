@@ -9,6 +9,7 @@ from sim.laws.law_01_trim_is_due import TrimIsDue
 from sim.laws.law_02_ack_set import AckSet
 from sim.laws.law_02_copies_stay import CopiesStay
 from sim.laws.law_02_failed_disk import FailedDisk
+from sim.laws.law_02_members_keep import MembersKeep
 from sim.laws.law_02_moved_copies import MovedCopies
 from sim.laws.law_03_sets_intersect import SetsIntersect
 from sim.laws.law_04_closed_stays import ClosedStays
@@ -46,6 +47,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("2", AckSet()),
         ("2", CopiesStay()),
         ("2", MovedCopies()),
+        ("2", MembersKeep()),
         ("2", FailedDisk()),
         ("4", ClosedStays()),
         ("4", SealedIsClosed()),

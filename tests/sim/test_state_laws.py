@@ -170,6 +170,11 @@ async def _take_too_many_reads(stage: Stage) -> None:
     core._reads.taken_count = 1_000_000  # noqa: SLF001 - a defect.
 
 
+async def _send_more_than_there_is_room_for(stage: Stage) -> None:
+    [writer] = stage.history.writers.values()
+    writer._in_flight_bytes = 1 << 40  # noqa: SLF001 - a defect.
+
+
 async def _lose_what_was_synced(stage: Stage) -> None:
     stage.write_record(state=LedgerState.OPEN, last_entry=None)
     stage.laws.look()
@@ -177,6 +182,13 @@ async def _lose_what_was_synced(stage: Stage) -> None:
         [bay] = stage.world.nodes[member.node_id].bays
         disk = bay.disk
         vars(disk)["is_synced"] = lambda _name, _offset, _length: False
+
+
+async def _one_member_gives_up(stage: Stage) -> None:
+    stage.laws.look()
+    await trio.sleep(6.0)
+    [store] = stage.now.stores[stage.record.fragments[0].ensemble[0].instance]
+    vars(store.entries)["held"] = lambda _ledger, _entry: NOTHING_HELD
 
 
 async def _name_a_member_without_copies(stage: Stage) -> None:
@@ -214,6 +226,7 @@ async def _take_over(world: World) -> None:
         (_nothing, []),
         (_copies_vanish, ["2"]),
         (_lose_what_was_synced, ["2", "9"]),
+        (_one_member_gives_up, ["2"]),
         (_name_a_member_without_copies, ["2"]),
         (_write_on_after_a_failure, ["2"]),
         (_close_unfenced, ["3", "9"]),
@@ -232,6 +245,7 @@ async def _take_over(world: World) -> None:
         (_make_a_ledger_up, ["15"]),
         (_gather_in_one_region, ["2", "21"]),
         (_take_too_many_reads, ["22"]),
+        (_send_more_than_there_is_room_for, ["22"]),
     ],
 )
 def test_a_world_that_breaks_a_law_is_told_so(
@@ -239,8 +253,9 @@ def test_a_world_that_breaks_a_law_is_told_so(
 ) -> None:
     history = History()
 
-    async def append_three(_process: Process, log: geolog.Log) -> None:
+    async def append_three(process: Process, log: geolog.Log) -> None:
         async with log.open_writer(STREAM) as writer:
+            history.writers[process.key] = writer
             for number in range(3):
                 append = history.on_sent(
                     Append(value=b"%d" % number, writer="w", sent_at=number)
