@@ -1,4 +1,7 @@
-"""Law 22: what waits at a node stays within its bounds, but for what comes at the bound."""
+"""Law 22: what waits at a node stays within its bounds, but for what comes at the bound.
+
+And so does what a writer has in flight.
+"""
 
 import json
 from collections.abc import Iterator
@@ -17,6 +20,9 @@ _EVERY_S = 1.0
 _RECORD_BYTES_MORE = 200
 """What a record of an entry takes beside its value, at most."""
 
+_BATCH_BYTES_MORE = 128
+"""What a sealed batch takes beside the records that it was counted for, at most."""
+
 _SMALL_ANSWERS_BYTES = 4 << 10
 """What answers without entries take that come while others wait, at most."""
 
@@ -30,6 +36,7 @@ class BoundsHold:
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare what waits for clients, and now and then all that a node says of itself."""
         yield from _crowded_connections(now)
+        yield from _crowded_writers(now)
         if trio.current_time() - self._looked_s < _EVERY_S:
             return
         self._looked_s = trio.current_time()
@@ -57,6 +64,18 @@ def _crowded_connections(now: Look) -> Iterator[str]:
             waiting_bytes = connection._outbox.waiting_bytes  # noqa: SLF001 - the same.
             if waiting_bytes > bound:
                 yield f"{host} has {waiting_bytes} bytes for one client; {bound} may wait"
+
+
+def _crowded_writers(now: Look) -> Iterator[str]:
+    """What a writer has gathered and sent, by its own count and by that of its partitions."""
+    for process, writer in sorted(now.history.writers.items()):
+        window = writer.statistics()
+        lanes_bytes = sum(lane.in_flight_bytes for lane in writer.lanes)
+        batches_count = sum(lane.taker.in_flight_count + 1 for lane in writer.lanes)
+        bound = window.in_flight_bytes_max + batches_count * _BATCH_BYTES_MORE
+        in_flight_bytes = max(window.in_flight_bytes, lanes_bytes)
+        if in_flight_bytes > bound:
+            yield f"a writer of {process} has {in_flight_bytes} bytes in flight; {bound} may be"
 
 
 def _uses(status: dict[str, int], config: StorageConfig) -> Iterator[tuple[str, int, int]]:

@@ -37,6 +37,7 @@ SOMETIMES = {
     "partitions-added": "the stream gets another partition while it is used",
     "answered-provisionally": "an append is answered when it is received",
     "provisional-lost": "such an answer is taken back",
+    "writer-full": "a writer has no room for a record until others are answered",
     "wish-refused": "a transaction id goes back, or an expected sequence is another's",
     "flushed": "records that nobody waited for are flushed",
     "opened-AtDlsn": "a reader begins at a DLSN",

@@ -36,6 +36,7 @@ from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
+from sim.planted.writer_bugs import WRITER_BUGS
 from topology.errors import OutcomeUnknownError
 
 # A planted bug reaches into the private state of what it spoils.
@@ -230,6 +231,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **DIRECTORY_BUGS,
     **STREAM_BUGS,
     **UPKEEP_BUGS,
+    **WRITER_BUGS,
 }
 """By name."""
 

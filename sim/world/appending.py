@@ -6,10 +6,16 @@ import trio
 import geolog
 from sim.world.calls import STREAM, Calls
 from sim.world.new_records import NewRecords
+from sim.world.options import Knobs
 from sim.world.process import Process
 from sim.world.tenure import Tenure
 
 _RETRY_S = 0.25
+
+_RECORD_BYTES_MORE = 300
+"""What a record takes in a writer beside its filling, at most."""
+
+_BATCHES_IN_WINDOW = 2
 
 _PATIENCE_S = 90.0
 """Longer than an owner tries: an append has ended by then, one way or the other."""
@@ -47,7 +53,9 @@ class Appending:
                     STREAM if partition is None else f"{STREAM}#{partition}",
                     writer_id=process.host if self.records.are_numbered else None,
                     ack="received" if calls.stream.answers == "received" else "durable",
+                    **_window_of(calls.knobs),
                 ) as writer:
+                    calls.history.writers[process.key] = writer
                     known = least, calls.history.partitions[1]
                     tenure = Tenure(calls, self.records, process, writer, known, partition)
                     await tenure.repeat_last()
@@ -77,3 +85,12 @@ class Appending:
         history.happened.add("sealed-refused")
         if not history.is_seal_asked and self.calls.is_heard(process):
             history.harsh_errors.append(f"{process.key} was refused: {error!r}")
+
+
+def _window_of(knobs: Knobs) -> dict[str, int]:
+    """What a writer is opened with that has room for few records; nothing else otherwise."""
+    if knobs.writer_window_records is None:
+        return {}
+    record_bytes = knobs.value_bytes_max + _RECORD_BYTES_MORE
+    window_bytes = knobs.writer_window_records * record_bytes
+    return {"in_flight_bytes": window_bytes, "batch_bytes": window_bytes // _BATCHES_IN_WINDOW}

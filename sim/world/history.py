@@ -5,6 +5,7 @@ from typing import Literal
 import attrs
 
 from geolog.client.reading.bounds import Bound
+from geolog.client.writing.writer import Writer
 from geolog.protocol.ids import DLSN
 from sim.world.lives import Lives
 
@@ -179,6 +180,8 @@ class History:
     """Whether named writers may be forgotten that are idle, and whose records are trimmed."""
     lives: Lives = attrs.field(factory=Lives, init=False)
     """Of the stream beside it, which is deleted and made again."""
+    writers: dict[str, Writer] = attrs.field(factory=dict, init=False)
+    """By process: the writer that it opened last."""
     happened: set[str] = attrs.field(factory=set, init=False)
     """What must happen sometimes, and did."""
     harsh_errors: list[str] = attrs.field(factory=list, init=False)

@@ -7,6 +7,7 @@ import attrs
 from sim.world.options import Options
 
 _CREATED = "ambush-create"
+_SLOW_CLIENT = "ambush-answers"
 _BEGINNING_SHARE = 0.08
 _APART_SHARE = 0.08
 
@@ -16,7 +17,13 @@ STRUCK_LAST = frozenset({_CREATED})
 
 def draw_last(drawn: Options, rng: Random) -> Options:
     """The same world, with what is drawn last of its parts."""
-    knobs = attrs.evolve(drawn.knobs, disks_per_node=rng.choice((1, 1, 2)))
+    disks_per_node, window_records = rng.choice((1, 1, 2)), rng.choice((1, 2))
+    knobs = attrs.evolve(drawn.knobs, disks_per_node=disks_per_node)
+    are_clients_slow = any(kind == _SLOW_CLIENT for kind, _ in drawn.hazards.strikes_per_s)
+    if knobs.is_room_tight and not are_clients_slow:
+        # Of records of many sizes such a window holds some, and a run is of more than that.
+        run = max(10, knobs.pipelined_max)
+        knobs = attrs.evolve(knobs, writer_window_records=window_records, pipelined_max=run)
     return attrs.evolve(drawn, knobs=knobs)
 
 

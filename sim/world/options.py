@@ -57,6 +57,8 @@ class Knobs:
     """How long a member of an open ledger is away before another takes its place."""
     disks_per_node: int = 1
     """Data directories of each storage node, each on a disk of its own."""
+    writer_window_records: int | None = None
+    """How many of the largest records a writer has room for; None: for more than it sends."""
 
 
 @attrs.frozen(kw_only=True)

@@ -39,6 +39,7 @@ class Tenure:
                 sent.append((append, self._send(append)))
             except trio.WouldBlock:
                 self._end(append, "refused", "no room")
+                self.calls.history.happened.add("writer-full")
                 break
             except geolog.GeologError as error:
                 failure = self._fail(append, error) or failure
