@@ -6,7 +6,7 @@ bound here.
 
 Of an append on its way nothing is kept but a number in an array. An object for each, tens of
 thousands of them, would be looked at by Python's garbage collector again and again: with a
-hundred writers in a process that took more of it than all the rest of the appends.
+hundred writers in a process that took a quarter of its processor time.
 """
 
 from array import array
