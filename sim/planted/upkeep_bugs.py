@@ -1,6 +1,4 @@
-"""Defects of upkeep: copies, files and streams that are to go; and the list of them."""
-
-import trio
+"""Defects of upkeep: copies, and ledgers and streams that are to go; and the list of them."""
 
 from geolog.client.owning.stream_upkeep import StreamUpkeep
 from geolog.ledger.fragment_copy import CopyOutcome
@@ -8,18 +6,12 @@ from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.stream_state import PartitionName
 from regions.protocol import garbage
-from regions.storage.journal import Journal
 from sim.planted.planted_bug import PlantedBug
 
 
 def believe_all_copied(_outcome: CopyOutcome, _slot: int) -> str | None:
     """Say that a target has all copies, whatever it said."""
     return None
-
-
-async def sync_nothing_before_removal(_journal: Journal) -> None:
-    """Go on at once: what was copied is on its way to the disk, its file goes now."""
-    await trio.lowlevel.checkpoint()
 
 
 def needed_by_last_fragment(record: LedgerRecord | None, instance: InstanceId) -> bool:
@@ -42,11 +34,6 @@ UPKEEP_BUGS: dict[str, PlantedBug] = {
         52,
         "a target of a copy is taken to have all that was to be copied there",
         [(CopyOutcome, "why_incomplete", believe_all_copied)],
-    ),
-    "file-removed-before-sync": PlantedBug(
-        53,
-        "a journal file is removed before what was copied from it is on disk",
-        [(Journal, "wait_synced", sync_nothing_before_removal)],
     ),
     "garbage-by-last-fragment": PlantedBug(
         54,
