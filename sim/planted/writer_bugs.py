@@ -3,7 +3,16 @@
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_lane import WriterLane
+from geolog.client.writing.writer_pending import Receipt
+from geolog.client.writing.writer_repeats import WriterRepeats
+from geolog.protocol.partition_state import WrittenBatch
+from geolog.protocol.stream_state import PartitionName
 from sim.planted.planted_bug import PlantedBug
+
+# A planted bug reaches into the private state of what it spoils.
+# ruff: noqa: SLF001
+
+_compared = WriterRepeats._compared
 
 
 def has_room_in_lane(
@@ -13,11 +22,37 @@ def has_room_in_lane(
     return lane.has_room(fields, size_bytes)
 
 
+async def compare_with_itself(
+    repeats: WriterRepeats,
+    name: PartitionName,
+    batch: WrittenBatch,
+    seq: int,
+    _fields: RecordFields,
+) -> Receipt:
+    """Take what comes again for what is there."""
+    assert repeats._read_back is not None
+    there = await repeats._read_back(name, batch)
+    row = batch.seqs.row_of(seq)
+    assert row is not None
+    same = RecordFields(
+        value=there.value(row),
+        key=there.key(row),
+        headers=there.headers(row),
+        transaction_id=there.transaction_id(row),
+    )
+    return await _compared(repeats, name, batch, seq, same)
+
+
 WRITER_BUGS: dict[str, PlantedBug] = {
     "unbounded-writer": PlantedBug(
         63,
         "a writer takes records in without a bound",
         [(Writer, "_has_room", has_room_in_lane)],
+    ),
+    "bytes-not-compared": PlantedBug(
+        64,
+        "what comes again under its number is not compared with what is there",
+        [(WriterRepeats, "_compared", compare_with_itself)],
     ),
 }
 """By name."""

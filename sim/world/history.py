@@ -170,6 +170,8 @@ class History:
     then."""
     forgotten: list[str] = attrs.field(factory=list, init=False)
     """What was answered OK last, is there, and was not remembered when it was sent again."""
+    taken_for_others: list[str] = attrs.field(factory=list, init=False)
+    """What was answered OK under the number of another record, which is in the log."""
     truncations: list[Truncation] = attrs.field(factory=list, init=False)
     is_seal_asked: bool = attrs.field(default=False, init=False)
     sealed_at: int | None = attrs.field(default=None, init=False)

@@ -10,6 +10,7 @@ _CREATED = "ambush-create"
 _SLOW_CLIENT = "ambush-answers"
 _BEGINNING_SHARE = 0.08
 _APART_SHARE = 0.08
+_OTHER_BYTES_SHARE = 0.3
 
 STRUCK_LAST = frozenset({_CREATED})
 """Faults that are drawn here, and nowhere else."""
@@ -24,6 +25,8 @@ def draw_last(drawn: Options, rng: Random) -> Options:
         # Of records of many sizes such a window holds some, and a run is of more than that.
         run = max(10, knobs.pipelined_max)
         knobs = attrs.evolve(knobs, writer_window_records=window_records, pipelined_max=run)
+    if knobs.are_writers_named and not drawn.stream.may_forget_writers:
+        knobs = attrs.evolve(knobs, other_bytes_share=_OTHER_BYTES_SHARE)
     return attrs.evolve(drawn, knobs=knobs)
 
 

@@ -151,6 +151,7 @@ def repeats_are_found_out(history: History, _ending: Ending) -> Iterator[str]:
             )
     for words in history.forgotten:
         yield f"what was answered last was not remembered: {words}"
+    yield from history.taken_for_others
 
 
 def provisional_is_no_lie(history: History, ending: Ending) -> Iterator[str]:

@@ -59,6 +59,8 @@ class Knobs:
     """Data directories of each storage node, each on a disk of its own."""
     writer_window_records: int | None = None
     """How many of the largest records a writer has room for; None: for more than it sends."""
+    other_bytes_share: float = 0.0
+    """Share of what named writers send once more that comes with other bytes than before."""
 
 
 @attrs.frozen(kw_only=True)

@@ -120,6 +120,10 @@ class Tenure:
         if self.calls.rng.random() < 0.5:
             return
         append = numbering.answered_last
+        share = self.calls.knobs.other_bytes_share
+        if share and self.calls.rng.random() < share:
+            await self._repeat_with_other_bytes(append)
+            return
         self.calls.begin(self.process, f"repeat {append.seq}")
         self.calls.history.on_repeated(append)
         try:
@@ -129,6 +133,23 @@ class Tenure:
             return  # It says so, and appends nothing.
         if self.calls.is_heard(self.process):
             self._on_repeat_answered(append, receipt)
+
+    async def _repeat_with_other_bytes(self, append: Append) -> None:
+        """Nothing comes of that but a refusal: the number is that of what is in the log."""
+        other = attrs.evolve(append, value=append.value + b"|other bytes")
+        self.calls.begin(self.process, f"repeat {append.seq} with other bytes")
+        try:
+            receipt = await self._send(other).wait()
+        except geolog.ForgottenSeqError as error:
+            self._on_forgotten(append, error)
+        except geolog.ConflictError:
+            self.calls.history.happened.add("other-bytes-refused")
+        else:
+            if self.calls.is_heard(self.process):
+                self.calls.history.taken_for_others.append(
+                    f"other bytes than those of {append.place} of {append.writer}, under its"
+                    f" number, were put to {receipt.dlsn} of partition {receipt.partition}"
+                )
 
     def _on_repeat_answered(self, append: Append, receipt: geolog.Receipt) -> None:
         history, (partition, sequence) = self.calls.history, append.place

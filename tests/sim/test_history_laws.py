@@ -126,6 +126,10 @@ def _put_a_repeat_elsewhere(story: Story) -> None:
     story.history.repeats.append((story.history.appends[b"a"], 0, DLSN(2, 0, 0)))
 
 
+def _take_one_for_another(story: Story) -> None:
+    story.history.taken_for_others.append("other bytes were put where a was")
+
+
 def _keep_what_was_refused(story: Story) -> None:
     story.history.appends[b"lost its answer"].outcome = "refused"
 
@@ -238,6 +242,7 @@ def _fail_a_read(story: Story) -> None:
         (_fail_a_read, "15"),
         (_append_twice, "16"),
         (_put_a_repeat_elsewhere, "16"),
+        (_take_one_for_another, "16"),
         (_forget_what_was_answered_last, "16"),
         (_keep_what_was_refused, "17"),
         (_invent_one, "17"),
