@@ -11,6 +11,9 @@ from sim.world.lives import Lives
 
 Outcome = Literal["pending", "acknowledged", "flushed", "refused", "unknown"]
 
+Headers = tuple[tuple[str, bytes], ...]
+"""Names and contents, in the order of the names."""
+
 Place = tuple[int, int]
 """Partition and sequence: they name a record for good."""
 
@@ -26,6 +29,7 @@ class Append:
     sent_s: float = 0.0
     """In simulated time."""
     key: bytes | None = None
+    headers: Headers = ()
     transaction_id: int | None = None
     expected: int | None = None
     """The sequence that it must get, or be refused."""
@@ -82,6 +86,7 @@ class Found:
     timestamp_us: int
     value: bytes
     key: bytes | None = None
+    headers: Headers = ()
     transaction_id: int | None = None
 
     @property

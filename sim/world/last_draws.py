@@ -27,6 +27,7 @@ def draw_last(drawn: Options, rng: Random) -> Options:
         knobs = attrs.evolve(knobs, writer_window_records=window_records, pipelined_max=run)
     if knobs.are_writers_named and not drawn.stream.may_forget_writers:
         knobs = attrs.evolve(knobs, other_bytes_share=_OTHER_BYTES_SHARE)
+    knobs = attrs.evolve(knobs, headers_share=rng.choice((0.0, 0.0, 0.3)))
     return attrs.evolve(drawn, knobs=knobs)
 
 

@@ -194,8 +194,8 @@ def name_of(value: bytes) -> str:
 
 
 def _is_same(append: Append, found: Found) -> bool:
-    given = append.value, append.key, append.transaction_id
-    return given == (found.value, found.key, found.transaction_id)
+    given = append.value, append.key, append.headers, append.transaction_id
+    return given == (found.value, found.key, found.headers, found.transaction_id)
 
 
 def _at(place: Place) -> str:

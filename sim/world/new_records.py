@@ -80,6 +80,9 @@ class NewRecords:
         )
         if not calls.stream.is_plain:
             self._dress(append, is_alone=is_alone)
+        share = calls.knobs.headers_share
+        if share and calls.rng.random() < share:
+            append.headers = ("filled", b"%d" % len(filling)), ("host", process.host.encode())
         if numbering is not None:
             append.seq = numbering.seq_next
             numbering.seq_next += 1

@@ -178,5 +178,6 @@ def found(record: geolog.Record) -> Found:
         timestamp_us=record.timestamp_us,
         value=record.value,
         key=record.key,
+        headers=tuple(sorted(record.headers.items())),
         transaction_id=record.transaction_id,
     )

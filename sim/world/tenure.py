@@ -62,6 +62,7 @@ class Tenure:
         return self.writer.append_nowait(
             append.value,
             key=append.key,
+            headers=dict(append.headers),
             transaction_id=append.transaction_id,
             seq=append.seq,
             expect_sequence=append.expected,
@@ -97,7 +98,10 @@ class Tenure:
             for append in appends:
                 try:
                     await self.writer.post(
-                        append.value, key=append.key, transaction_id=append.transaction_id
+                        append.value,
+                        key=append.key,
+                        headers=dict(append.headers),
+                        transaction_id=append.transaction_id,
                     )
                 except geolog.ConflictError as error:
                     self._fail(append, error)
@@ -136,7 +140,12 @@ class Tenure:
 
     async def _repeat_with_other_bytes(self, append: Append) -> None:
         """Nothing comes of that but a refusal: the number is that of what is in the log."""
-        other = attrs.evolve(append, value=append.value + b"|other bytes")
+        has_others = bool(append.headers) and self.calls.rng.random() < 0.5
+        other = (
+            attrs.evolve(append, headers=())
+            if has_others
+            else attrs.evolve(append, value=append.value + b"|other bytes")
+        )
         self.calls.begin(self.process, f"repeat {append.seq} with other bytes")
         try:
             receipt = await self._send(other).wait()

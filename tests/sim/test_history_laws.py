@@ -130,6 +130,10 @@ def _take_one_for_another(story: Story) -> None:
     story.history.taken_for_others.append("other bytes were put where a was")
 
 
+def _lose_its_headers(story: Story) -> None:
+    story.history.appends[b"a"].headers = (("host", b"till-7"),)
+
+
 def _keep_what_was_refused(story: Story) -> None:
     story.history.appends[b"lost its answer"].outcome = "refused"
 
@@ -243,6 +247,7 @@ def _fail_a_read(story: Story) -> None:
         (_append_twice, "16"),
         (_put_a_repeat_elsewhere, "16"),
         (_take_one_for_another, "16"),
+        (_lose_its_headers, "1"),
         (_forget_what_was_answered_last, "16"),
         (_keep_what_was_refused, "17"),
         (_invent_one, "17"),
