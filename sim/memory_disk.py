@@ -1,13 +1,12 @@
 """A disk in memory that forgets, on power loss, what was not synced; and fails when told to.
 
-Files are held twice: as the process sees them, and as they are on the disk. `crash` gives the
-disk that is found after power loss. Directory changes are durable only after `sync_directory`,
-and a file's bytes only after a synced write of that file, as on a real one.
+`crash` gives the disk that is found after power loss. Directory changes are durable only after
+`sync_directory`, and a file's bytes only after a synced write of that file, as on a real one.
 """
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
@@ -15,104 +14,14 @@ import attrs
 import trio
 
 from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
+from sim.memory_inode import SECTOR_BYTES as SECTOR_BYTES
+from sim.memory_inode import Inode
 from topology.errors import NotFoundError
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
 DISK_BYTES = 1 << 40
 """How large a disk is if nothing else is said."""
-
-SECTOR_BYTES = 512
-"""What a disk writes whole or not at all."""
-
-
-@attrs.define
-class _Inode:
-    """A file's bytes as seen, as synced, and the ranges in which they may differ.
-
-    Both may be shorter than the file: what was allocated behind them is zero.
-    """
-
-    seen: bytearray = attrs.field(factory=bytearray)
-    synced: bytearray = attrs.field(factory=bytearray)
-    dirty: list[tuple[int, int]] = attrs.field(factory=list)
-    seen_bytes: int = 0
-    synced_bytes: int = 0
-    cut_bytes: int | None = None
-    """The shortest that the file was cut to since it was synced."""
-
-    def write(self, offset: int, written: bytes) -> None:
-        _put(self.seen, offset, written)
-        self.seen_bytes = max(self.seen_bytes, len(self.seen))
-        self.dirty.append((offset, offset + len(written)))
-
-    def read(self, offset: int, length: int) -> bytes:
-        length = max(0, min(length, self.seen_bytes - offset))
-        return bytes(self.seen[offset : offset + length]).ljust(length, b"\0")
-
-    def truncate(self, length: int) -> None:
-        del self.seen[length:]
-        self.seen_bytes = length
-        self.cut_bytes = length if self.cut_bytes is None else min(self.cut_bytes, length)
-
-    def sync(self) -> None:
-        self._cut_synced()
-        for start, end in self.dirty:
-            _put(self.synced, start, self.seen[start:end])
-        self.dirty.clear()
-        self.synced_bytes = self.seen_bytes
-
-    def after_power_loss(self, keeps: Callable[[], bool]) -> "_Inode":
-        """What is left: each sector that was not synced may have reached the disk, or not."""
-        left, length = bytearray(self.synced), self.synced_bytes
-        if self.seen_bytes != length and keeps():
-            del left[self.seen_bytes if self.cut_bytes is None else self.cut_bytes :]
-            length = self.seen_bytes
-        for start, end in self.dirty:
-            first_sector = start - start % SECTOR_BYTES
-            for sector in range(first_sector, end, SECTOR_BYTES):
-                if keeps():
-                    _put(left, sector, self.seen[sector : sector + SECTOR_BYTES])
-        length = max(length, len(left))
-        return _Inode(bytearray(left), left, [], length, length)
-
-    def as_seen(self) -> "_Inode":
-        """The same for another process: what is not synced is in the machine's memory."""
-        return _Inode(
-            bytearray(self.seen),
-            bytearray(self.synced),
-            list(self.dirty),
-            self.seen_bytes,
-            self.synced_bytes,
-            self.cut_bytes,
-        )
-
-    def is_synced(self, start: int, end: int) -> bool:
-        """Whether these bytes would be there after power loss, whatever else is lost."""
-        return end <= self.synced_bytes and not any(
-            first < end and start < last for first, last in self.dirty
-        )
-
-    def replace(self, content: bytes) -> None:
-        self.seen, self.synced = bytearray(content), bytearray(content)
-        self.seen_bytes = self.synced_bytes = len(content)
-        self.cut_bytes = None
-        self.dirty.clear()
-
-    def spoil(self, offset: int, content: bytes) -> None:
-        _put(self.seen, offset, content)
-        _put(self.synced, offset, content)
-
-    def _cut_synced(self) -> None:
-        if self.cut_bytes is not None:
-            del self.synced[self.cut_bytes :]
-            self.cut_bytes = None
-
-
-def _put(content: bytearray, offset: int, written: bytes | bytearray) -> None:
-    if len(content) < offset:
-        content.extend(bytes(offset - len(content)))
-    content[offset : offset + len(written)] = written
 
 
 @attrs.define
@@ -134,7 +43,7 @@ class DiskFaults:
 class MemoryFile:
     """An open file of a `MemoryDisk`."""
 
-    def __init__(self, disk: "MemoryDisk", name: str, inode: _Inode) -> None:
+    def __init__(self, disk: "MemoryDisk", name: str, inode: Inode) -> None:
         self._disk = disk
         self._name = name
         self._inode = inode
@@ -215,9 +124,9 @@ class MemoryDisk:
         self.writes_count = 0
         self.syncs_count = 0
         self.read_bytes = 0
-        self._seen: dict[str, _Inode] = {}
-        self._synced: dict[str, _Inode] = {}
-        self._names_since: list[dict[str, _Inode]] = []
+        self._seen: dict[str, Inode] = {}
+        self._synced: dict[str, Inode] = {}
+        self._names_since: list[dict[str, Inode]] = []
         """What the directory was after each change since it was synced."""
         self._changes_synced = 0
 
@@ -237,7 +146,7 @@ class MemoryDisk:
     async def create(self, name: str) -> DiskFile:
         """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
         await trio.lowlevel.checkpoint()
-        self._seen[name] = _Inode()
+        self._seen[name] = Inode()
         self._names_since.append(dict(self._seen))
         return MemoryFile(self, name, self._seen[name])
 
@@ -316,7 +225,7 @@ class MemoryDisk:
         found._synced = dict(found._seen)
         return found
 
-    def _names_left(self, *, keep_unsynced: bool | Random) -> dict[str, _Inode]:
+    def _names_left(self, *, keep_unsynced: bool | Random) -> dict[str, Inode]:
         if isinstance(keep_unsynced, Random):
             return keep_unsynced.choice([self._synced, *self._names_since])
         return self._seen if keep_unsynced else self._synced
@@ -367,7 +276,7 @@ class MemoryDisk:
     def _used_bytes(self) -> int:
         return sum(inode.seen_bytes for inode in self._seen.values())
 
-    def _inode(self, name: str) -> _Inode:
+    def _inode(self, name: str) -> Inode:
         if name not in self._seen:
             raise NotFoundError(f"no file {name} in this data directory")
         return self._seen[name]
