@@ -289,7 +289,8 @@ class FoundTable:
     def ledgers(self) -> Iterator[LedgerRow]:
         """What it says of each ledger."""
         for *numbers, fenced, let_go in _LEDGER_ROW.iter_unpack(self._ledgers):
-            yield LedgerRow(*numbers, bool(fenced), bool(let_go))  # type: ignore[call-arg]  # Five numbers.
+            flags = bool(fenced), bool(let_go)
+            yield LedgerRow(*numbers, *flags)  # type: ignore[call-arg]  # Five numbers.
 
 
 def encode_table(promises: Promises, table: SealedTable) -> bytes:
