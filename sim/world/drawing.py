@@ -16,6 +16,7 @@ from sim.world.special_worlds import (
     leaves_a_choice,
     possible_quorums,
     steady,
+    with_fences_at_risk,
     with_members_lacking,
     with_members_replaced,
     with_slow_clients,
@@ -36,6 +37,7 @@ _STEADY_SHARE = 0.15
 _SLOW_CLIENT_SHARE = 0.15
 _LACKING_SHARE = 0.3
 _REPLACED_SHARE = 0.15
+_FENCES_SHARE = 0.15
 
 _AMBUSHES = (
     "ambush-add",
@@ -138,7 +140,9 @@ def draw_harsh_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:
         return with_slow_clients(drawn)
     if rng.random() < _LACKING_SHARE:
         return with_members_lacking(drawn, rng)
-    return with_members_replaced(drawn, rng) if rng.random() < _REPLACED_SHARE else drawn
+    if rng.random() < _REPLACED_SHARE:
+        return with_members_replaced(drawn, rng)
+    return with_fences_at_risk(drawn) if rng.random() < _FENCES_SHARE else drawn
 
 
 def _draw_harsh_quorum(rng: Random, counts: dict[str, int]) -> QuorumConfig:

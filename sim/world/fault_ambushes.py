@@ -22,6 +22,7 @@ from sim.world.fault_reader_ambushes import (
     ambush_succession,
     ambush_walk,
 )
+from sim.world.fault_rot_ambushes import ambush_fence_record
 from sim.world.fault_targets import (
     clients_alive,
     cut_off,
@@ -382,6 +383,7 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-send": Ambush("send", ambush_send),
     "ambush-rest": Ambush("deliver", ambush_rest),
     "ambush-fence": Ambush("meta-answer", ambush_fence),
+    "ambush-fence-record": Ambush("meta-answer", ambush_fence_record),
     "ambush-succession": Ambush("meta-ask", ambush_succession),
     "ambush-walk": Ambush("call", ambush_walk),
     "ambush-lack": Ambush("done", ambush_lack),

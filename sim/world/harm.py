@@ -73,6 +73,20 @@ def harm_entry(disk: MemoryDisk, store: Store, ledger: LedgerId, rng: Random) ->
     return None
 
 
+def harm_fence(disk: MemoryDisk, ledger: LedgerId, rng: Random) -> str | None:
+    """Flip a bit in the newest file's record of a fence; None if none is below a mark."""
+    journals = [name for name in disk.names if file_id_of(name) is not None]
+    if not journals:
+        return None
+    name, end = journals[-1], _proven_end(disk, journals[-1])
+    for offset, record in _records(disk.content(name)):
+        if record.kind is Kind.FENCE and record.ledger == ledger and offset < end:
+            at = offset + _some_byte_of_header(rng)
+            _flip(disk, name, at, rng)
+            return f"a flipped bit at {at} of {name}, in the fence of {ledger}"
+    return None
+
+
 def _harm_piece(disk: MemoryDisk, name: str, end: int, rng: Random) -> str:
     """Harm a bit, of any byte or of a record's header, or a sector of a file, before `end`."""
     how = rng.choice(("bit", "header", "sector"))

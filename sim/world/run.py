@@ -34,6 +34,9 @@ _RETRY_S = 0.25
 _UPKEEP_S = 25.0
 """Longer than hasty nodes wait before they delete what is garbage: now they have something."""
 
+_ROOM_S = 5.0
+"""Longer than a node that was full takes to find that its disk has room again."""
+
 _METADATA_STEPS = 40
 """What a restart and a takeover ask of the metadata store, one after the other, at most."""
 
@@ -154,6 +157,7 @@ class _Run:
         workload.calls.quiet.set()
         await self._await_operators(world)
         await self._converge(world, workload)
+        await _wait_room(world)
         if self.options.knobs.is_upkeep_hasty:
             await trio.sleep(_UPKEEP_S)
         self._phase("last read")
@@ -219,3 +223,10 @@ class _Run:
             self.breaches.add("24", f"no append succeeded within {grace_s:g} s of calm")
         for host in clients(world):
             self.breaches.add("24", f"{host} still waits after {grace_s:g} s of calm")
+
+
+async def _wait_room(world: World) -> None:
+    """Let nodes that were full look at their disks again: until then they take no copies."""
+    with trio.move_on_after(_ROOM_S):
+        while any(core.service.is_read_only for core in world.cores.values()):  # noqa: ASYNC110
+            await trio.sleep(_RETRY_S)

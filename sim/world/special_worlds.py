@@ -17,8 +17,10 @@ _SLOW_CLIENT = "ambush-answers"
 _LACKING = "ambush-lack"
 _MEMBER_GONE = "ambush-member"
 _COPIED = "ambush-copy"
+_FENCE_RECORD = "ambush-fence-record"
+_FULL = "disk-full"
 
-RARE = frozenset({_SLOW_CLIENT, _LACKING, _MEMBER_GONE, _COPIED})
+RARE = frozenset({_SLOW_CLIENT, _LACKING, _MEMBER_GONE, _COPIED, _FENCE_RECORD})
 """Strike in these worlds, so that they are met often, and in mild ones as any other."""
 
 _STEADY_NODES = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
@@ -132,6 +134,13 @@ def with_members_replaced(drawn: Options, rng: Random) -> Options:
         hazards=attrs.evolve(drawn.hazards, strikes_per_s=(("replaced-disk", 0.3),)),
     )
     return _struck_too(_struck_too(drawn, _MEMBER_GONE, 0.5), _COPIED, 1.0)
+
+
+def with_fences_at_risk(drawn: Options) -> Options:
+    """The same where nodes are full as they are to fence, or lose the record that they have."""
+    strikes = {**dict(drawn.hazards.strikes_per_s), _FENCE_RECORD: 1.0, _FULL: 1.0}
+    hazards = attrs.evolve(drawn.hazards, strikes_per_s=tuple(strikes.items()))
+    return attrs.evolve(drawn, hazards=hazards)
 
 
 def _struck_too(drawn: Options, kind: str, strikes_per_s: float) -> Options:
