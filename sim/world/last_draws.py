@@ -8,8 +8,8 @@ from sim.world.options import Options
 
 _CREATED = "ambush-create"
 _SLOW_CLIENT = "ambush-answers"
-_BEGINNING_SHARE = 0.08
-_APART_SHARE = 0.08
+_BEGINNING_SHARE = 0.05
+_APART_SHARE = 0.05
 _OTHER_BYTES_SHARE = 0.3
 
 STRUCK_LAST = frozenset({_CREATED})
@@ -18,7 +18,7 @@ STRUCK_LAST = frozenset({_CREATED})
 
 def draw_last(drawn: Options, rng: Random) -> Options:
     """The same world, with what is drawn last of its parts."""
-    disks_per_node, window_records = rng.choice((1, 1, 2)), rng.choice((1, 2))
+    disks_per_node, window_records = rng.choice((1, 1, 1, 2)), rng.choice((1, 2))
     knobs = attrs.evolve(drawn.knobs, disks_per_node=disks_per_node)
     are_clients_slow = any(kind == _SLOW_CLIENT for kind, _ in drawn.hazards.strikes_per_s)
     if knobs.is_room_tight and not are_clients_slow:
