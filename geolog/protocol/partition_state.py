@@ -95,12 +95,13 @@ class WriterState:
     def then(self, later: "WriterState") -> "WriterState":
         """The successor, after all that `later` says, which began with nothing."""
         assert later.batches[0].seq_first > self.seq_highest, f"{later} is not behind {self}"
+        lacking_from = max(0, len(self.batches) + len(later.batches) - BATCHES_REMEMBERED)
         generations = self.generations
         for one in later.generations:
             generations = with_seq(generations, one.partitions, one.seq_highest)
         return attrs.evolve(
             later,
-            batches=(*self.batches, *later.batches)[-BATCHES_REMEMBERED:],
+            batches=(*self.batches[lacking_from:], *later.batches),
             generations=generations,
         )
 
@@ -191,15 +192,19 @@ class PartitionState:
         writer = self.writer(writer_id)
         self.writers[writer_id] = writer.with_batch(epoch, batch, append_time_us, partitions)
 
-    def go_on_with(self, later: "PartitionState") -> None:
-        """All that a state says as well which began with nothing where this one ends."""
-        self.sequence_next = max(self.sequence_next, later.sequence_next)
-        self.append_time_us = max(self.append_time_us, later.append_time_us)
-        if later.transaction_id is not None:
-            self.transaction_id = later.transaction_id
-        self.size_bytes += later.size_bytes
-        for name, one in later.writers.items():
-            self.writers[name] = self.writer(name).then(one)
+    def follow(self, before: "PartitionState") -> None:
+        """Begin where `before` ends, having begun with nothing: say what it says as well.
+
+        Costs as much as `before` has writers, however many this one has.
+        """
+        self.sequence_next = max(before.sequence_next, self.sequence_next)
+        self.append_time_us = max(before.append_time_us, self.append_time_us)
+        if self.transaction_id is None:
+            self.transaction_id = before.transaction_id
+        self.size_bytes += before.size_bytes
+        for name, one in before.writers.items():
+            later = self.writers.get(name)
+            self.writers[name] = one if later is None else one.then(later)
 
     def forget_idle(self, before_us: int, *, trimmed_before: int) -> int:
         """Forget writers that appended nothing since then, and whose records are trimmed.

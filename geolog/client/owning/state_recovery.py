@@ -55,11 +55,10 @@ class _Behind:
         """The place is before these entries now, the first of which may be of any kind."""
         if not run:
             return
-        before = _state_after(run)
-        before.go_on_with(self.state)
+        self.state.follow(_state_after(run))
         parts = [one.snapshot for one in takewhile(lambda one: one.snapshot is not None, run)]
         rest = self.snapshot_parts if len(parts) == len(run) else []
-        self.first, self.state = run[0].header, before
+        self.first = run[0].header
         self.snapshot_parts = [one for one in parts if one is not None] + rest
 
 
@@ -83,8 +82,8 @@ async def recovered_state(
             ledger = (await ledgers.read(segment.ledger)).record
             state = await _read_back(segment, ledger, behind, reader, progress)
             if state is not None:
-                state.go_on_with(behind.state)
-                return state
+                behind.state.follow(state)
+                return behind.state
     if behind.first is not None and behind.first.first_sequence > 0:
         raise DamagedBytesError(
             f"{name}: segment {behind.first.segment} begins without a snapshot, and what came"

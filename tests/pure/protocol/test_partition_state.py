@@ -196,7 +196,18 @@ def test_runs_that_were_folded_apart_say_together_what_all_entries_do(
 
     behind = PartitionState()
     for state in reversed(apart):
-        before = state.copy()
-        before.go_on_with(behind)
-        behind = before
+        behind.follow(state)
     assert behind == whole
+
+
+def test_what_comes_before_costs_nothing_for_writers_that_it_does_not_name() -> None:
+    """There may be ten thousand of them, and as many runs of entries."""
+    before, behind = PartitionState(), PartitionState()
+    appended(before, b"a", 1, 0, 1)
+    appended(behind, b"a", 1, 1, 1)
+    appended(behind, b"b", 1, 0, 1)
+    untouched = behind.writers[b"b"]
+    behind.follow(before)
+
+    assert behind.writers[b"b"] is untouched
+    assert [one.seq_first for one in behind.writers[b"a"].batches] == [0, 1]
