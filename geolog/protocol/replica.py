@@ -14,7 +14,7 @@ Invariants.
 1. `epoch_highest` and `lac` never fall; `is_fenced` never turns false (laws 6, 7, 12).
 2. No add below `epoch_highest` is persisted; once fenced, none but recovery's, at any epoch.
 3. What was persisted, replayed in journal order by `restore_…`, gives the same state, but for a
-   LAC that only `PushLac` told.
+   LAC that only `PushLac` or a repeated add told.
 4. A recovery add never moves the LAC.
 5. What a `Follow` reads ends at the LAC.
 6. Of a deleted ledger nothing is answered but a refusal (planted bug 10).
