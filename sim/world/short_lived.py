@@ -138,7 +138,8 @@ class ShortLived:
 
     def _next_entry(self, process: Process, life: LifeRange) -> Entry:
         at = self.calls.begin(process, "append")
-        filling = self.calls.rng.randbytes(self.calls.rng.randrange(_VALUE_BYTES_MAX))
+        bytes_max = min(_VALUE_BYTES_MAX, self.calls.knobs.value_bytes_max)
+        filling = self.calls.rng.randbytes(self.calls.rng.randrange(bytes_max))
         value = f"{process.key}#{self.calls.count}".encode() + b"|" + filling
         entry = self.lives.entries[value] = Entry(value=value, life=life, sent_at=at)
         return entry
