@@ -14,7 +14,6 @@ import attrs
 import trio
 
 from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
-from sim.memory_inode import SECTOR_BYTES as SECTOR_BYTES
 from sim.memory_inode import Inode
 from topology.errors import NotFoundError
 

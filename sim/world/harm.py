@@ -19,7 +19,8 @@ from regions.protocol.records import (
 )
 from regions.protocol.scan import JournalWalk
 from regions.storage.store import Store
-from sim.memory_disk import SECTOR_BYTES, MemoryDisk
+from sim.memory_disk import MemoryDisk
+from sim.memory_inode import SECTOR_BYTES
 from topology.errors import DamagedBytesError
 
 PLACE_BYTES = range(8, 24)
