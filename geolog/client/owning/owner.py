@@ -15,9 +15,14 @@ from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.metadata.seam import Metadata, SessionState
 from geolog.protocol.stream_state import PartitionName, StreamRecord
-from topology.errors import GeologError
+from topology.errors import FencedError, GeologError
 
 _SESSION_LOOK_S = 1.0
+
+_RESTS_MAX = 3.0
+"""How long, as a multiple of what it took in vain, who was overtaken while opening rests."""
+
+_REST_S_MAX = 10.0
 
 
 @asynccontextmanager
@@ -39,11 +44,14 @@ async def open_partition_writers(
     The whole stream is all partitions that it has once they are taken over: whoever writes it
     later finds as many, or more. Of those who take it over at the same time, each some
     partitions before the other, none gets it: there is one moment at which its owner owned all.
+    Whoever was overtaken so rests before he is told: if all opened it again at once, each would
+    overtake the others in turn, for ever.
     Waits for their predecessors' ledgers to be recovered; the caller bounds that wait.
-    NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without an error
-    leaves the open ledgers CLOSED.
+    FencedError, NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without
+    an error leaves the open ledgers CLOSED.
     """
     writers: list[PartitionWriter] = []
+    began_s, rest_s = trio.current_time(), 0.0
     async with open_background() as nursery:
 
         async def take(name: PartitionName) -> PartitionWriter:
@@ -88,13 +96,18 @@ async def open_partition_writers(
             return taken
 
         try:
-            if number is None:
-                in_order = await take_all()
-            else:
-                in_order = [await take(stream.partition(number))]
-            # A first ledger is activated by whoever owns the partition still. All were taken
-            # before, so when the last was, none of the others was lost.
-            await all_of([writer.start for writer in in_order])
+            try:
+                if number is None:
+                    in_order = await take_all()
+                else:
+                    in_order = [await take(stream.partition(number))]
+                # A first ledger is activated by whoever owns the partition still. All were
+                # taken before, so when the last was, none of the others was lost.
+                await all_of([writer.start for writer in in_order])
+            except FencedError:
+                tried_s = trio.current_time() - began_s
+                rest_s = succession.rng.uniform(0, min(_RESTS_MAX * tried_s, _REST_S_MAX))
+                raise
             for writer in in_order:
                 nursery.start_soon(writer.run, name=f"owner of {writer.name}")
             nursery.start_soon(
@@ -108,6 +121,8 @@ async def open_partition_writers(
                 await all_of([writer.leave for writer in writers])
             for writer in writers:
                 writer.close()
+            if rest_s:
+                await trio.sleep(rest_s)
 
 
 async def _keep_sessions(

@@ -131,3 +131,28 @@ async def test_sessions_that_take_partitions_from_each_other_append_each_record_
             found = sorted([int(record.value) async for record in reader])
 
     assert found == list(keys)
+
+
+async def test_of_sessions_that_open_again_at_once_each_comes_through(
+    autojump_clock: MockClock,
+) -> None:
+    """To take eight partitions over takes longer than to notice that others did."""
+    async with open_world() as world, AsyncExitStack() as clients:
+        await world.log.create_stream(MANY, survive="1 region", partitions=8)
+        logs = [
+            await clients.enter_async_context(world.cluster.open_client("us-east", host=host))
+            for host in ("one", "other")
+        ]
+        world.cluster.store.round_trip_s = lambda: 0.1
+
+        async def append_once(log: geolog.Log) -> None:
+            while True:
+                with suppress(geolog.FencedError, geolog.OutcomeUnknownError):
+                    async with log.open_writer(MANY) as writer:
+                        await writer.append(b"x")
+                        return
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for log in logs:
+                    nursery.start_soon(append_once, log)
