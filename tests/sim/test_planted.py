@@ -21,7 +21,7 @@ _SEEDS_MAX = 40
         ("fence-before-sync", 1),
         ("fence-in-memory", 1),
         ("metadata-without-cas", 1),
-        ("ack-of-replaced-instance", 5),
+        ("copies-believed", 1_000_001),
         ("tail-not-synced-again", 7),
         ("replacement-anywhere", 11),
     ],
