@@ -15,6 +15,7 @@ _SEEDS_MAX = 40
     ("name", "first_seed"),
     [
         ("no-directory-sync", 0),
+        ("delete-drops-fence", 0),
         ("fence-forgets-lac", 0),
         ("writers-not-recovered", 0),
         ("ack-before-sync", 1),
