@@ -37,6 +37,9 @@ _UPKEEP_S = 25.0
 _ROOM_S = 5.0
 """Longer than a node that was full takes to find that its disk has room again."""
 
+_OVERTAKEN_REST_S = 10.0
+"""How long whoever was overtaken as it opened the stream rests at most, before it is told."""
+
 _METADATA_STEPS = 40
 """What a restart and a takeover ask of the metadata store, one after the other, at most."""
 
@@ -206,7 +209,7 @@ class _Run:
 
     async def _converge(self, world: World, workload: Workload) -> None:
         """Law 24: a new owner can append, and whoever waits is answered."""
-        grace_s = 2 * self.options.knobs.session_timeout_s + 5.0
+        grace_s = 2 * self.options.knobs.session_timeout_s + 5.0 + _OVERTAKEN_REST_S
         grace_s += _METADATA_STEPS * world.seams.metadata_round_trip_s_max
         appended = trio.Event()
 
