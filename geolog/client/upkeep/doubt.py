@@ -22,7 +22,8 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from topology.errors import GeologError
 
 _EPOCH_FIRST = Epoch(1)
-"""That of a ledger that nobody has taken over, and so nobody fenced."""
+"""That of a ledger that nobody has taken over. A node that had let go of one, and lost that it
+had, finds it of no use again, and fences it anew."""
 
 
 @attrs.frozen(kw_only=True)
