@@ -8,6 +8,7 @@ import trio
 
 import geolog
 from geolog.background import open_background
+from geolog.metadata.paths import ClusterPaths
 from sim.laws.all_laws import StateLaws
 from sim.laws.seen import Looking
 from sim.memory_disk import DISK_BYTES
@@ -21,6 +22,7 @@ from sim.world.history_laws import Violation
 from sim.world.judging import Breaches, Judging
 from sim.world.options import Options
 from sim.world.process import Life, Process
+from sim.world.seams import CLUSTER
 from sim.world.trace import Trace
 from sim.world.truth import Truth
 from sim.world.waiting import clients, run_client, wait_end
@@ -34,11 +36,9 @@ _RETRY_S = 0.25
 _UPKEEP_S = 25.0
 """Longer than hasty nodes wait before they delete what is garbage: now they have something."""
 
-_ROOM_S = 5.0
-"""Longer than a node that was full takes to find that its disk has room again."""
-
-_OVERTAKEN_REST_S = 10.0
-"""How long whoever was overtaken as it opened the stream rests at most, before it is told."""
+_NODES_S = 5.0
+"""Longer than a node takes to be found again whose session was lost as all became calm, and one
+that was full to find that its disk has room again."""
 
 _METADATA_STEPS = 40
 """What a restart and a takeover ask of the metadata store, one after the other, at most."""
@@ -160,7 +160,7 @@ class _Run:
         workload.calls.quiet.set()
         await self._await_operators(world)
         await self._converge(world, workload)
-        await _wait_room(world)
+        await _wait_nodes(world)
         if self.options.knobs.is_upkeep_hasty:
             await trio.sleep(_UPKEEP_S)
         self._phase("last read")
@@ -209,7 +209,7 @@ class _Run:
 
     async def _converge(self, world: World, workload: Workload) -> None:
         """Law 24: a new owner can append, and whoever waits is answered."""
-        grace_s = 2 * self.options.knobs.session_timeout_s + 5.0 + _OVERTAKEN_REST_S
+        grace_s = 2 * self.options.knobs.session_timeout_s + 5.0
         grace_s += _METADATA_STEPS * world.seams.metadata_round_trip_s_max
         appended = trio.Event()
 
@@ -228,8 +228,16 @@ class _Run:
             self.breaches.add("24", f"{host} still waits after {grace_s:g} s of calm")
 
 
-async def _wait_room(world: World) -> None:
-    """Let nodes that were full look at their disks again: until then they take no copies."""
-    with trio.move_on_after(_ROOM_S):
-        while any(core.service.is_read_only for core in world.cores.values()):  # noqa: ASYNC110
+async def _wait_nodes(world: World) -> None:
+    """Let nodes come back: till then, or while one believes to be full, it takes no copies."""
+    with trio.move_on_after(_NODES_S):
+        while not all(_takes_copies(world, host) for host in world.nodes):  # noqa: ASYNC110
             await trio.sleep(_RETRY_S)
+
+
+def _takes_copies(world: World, host: str) -> bool:
+    """Whether a node answers, can be found, and has room."""
+    core = world.cores.get(host)
+    if core is None or core.service.is_read_only:
+        return False
+    return ClusterPaths(CLUSTER).node_live(core.instance) in world.store.tree.nodes
