@@ -14,16 +14,16 @@ _SEEDS_MAX = 40
 @pytest.mark.parametrize(
     ("name", "first_seed"),
     [
-        ("no-directory-sync", 0),
+        ("no-directory-sync", 1),
         ("delete-drops-fence", 0),
-        ("fence-forgets-lac", 0),
+        ("fence-forgets-lac", 1),
         ("writers-not-recovered", 0),
         ("ack-before-sync", 1),
         ("fence-before-sync", 1),
         ("fence-in-memory", 1),
-        ("metadata-without-cas", 1),
+        ("metadata-without-cas", 3),
         ("copies-believed", 1_000_001),
-        ("tail-not-synced-again", 7),
+        ("tail-not-synced-again", 3),
         ("replacement-anywhere", 11),
     ],
 )
