@@ -22,7 +22,8 @@ _SESSION_LOOK_S = 1.0
 _RESTS_MAX = 3.0
 """How long, as a multiple of what it took in vain, who was overtaken while opening rests."""
 
-_REST_S_MAX = 10.0
+_REST_S_MAX = 3.0
+"""Well below the 5 s beside two session time-outs in which appends must go on (law 24)."""
 
 
 @asynccontextmanager
