@@ -27,7 +27,7 @@ from topology.placement import adherence_of
 from topology.placement_statistics import CountedPolicy, PlacementStatistics
 from topology.policy import PlacementPolicy, PlacementRequest
 from topology.promise import policy_keeping
-from topology.quorum import QuorumConfig
+from topology.quorum import AckRule, QuorumConfig
 from topology.ring_search import PlacementUndecidedError
 from topology.window_rule import Adherence, rank_of
 
@@ -286,3 +286,22 @@ def keeps_ack_sets(
     """
     is_worse = adherence_of(quorum, list(after)) is Adherence.FAIL
     return not is_worse or adherence_of(quorum, list(before)) is Adherence.FAIL
+
+
+def keeps_each_ack_set(
+    quorum: QuorumConfig, before: Sequence[str], after: Sequence[str], complete: int
+) -> bool:
+    """Whether each entry keeps an ack set where slots change regions, as these say.
+
+    `before` and `after` are the region of each slot, `complete` the slots (a mask) that have
+    all of their entries. Others may lack some: two copies in two regions are no ack set of two
+    regions any more when one moves into the region of the other.
+    """
+    if quorum.min_regions == 1:
+        return True  # An ack set by count alone stays one, wherever its copies are.
+    was, will_be = AckRule(quorum, before), AckRule(quorum, after)
+    everybody = (1 << len(before)) - 1
+    return all(
+        will_be.is_ack(entry, complete) or not was.is_ack(entry, everybody)
+        for entry in range(len(before))
+    )

@@ -1,6 +1,7 @@
 """Defects of upkeep: copies, and ledgers and streams that are to go; and the list of them."""
 
 from geolog.client.owning.stream_upkeep import StreamUpkeep
+from geolog.client.placement.fragment_change import FragmentChange
 from geolog.ledger.fragment_copy import CopyOutcome
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
@@ -29,6 +30,11 @@ async def delete_and_fence_nobody(upkeep: StreamUpkeep, name: PartitionName) -> 
     await upkeep.catalog.delete_partition(name)
 
 
+async def look_at_none_who_stays(*_: object) -> str:
+    """Let a slot go to another region, whatever those who stay have."""
+    return ""
+
+
 UPKEEP_BUGS: dict[str, PlantedBug] = {
     "copies-believed": PlantedBug(
         52,
@@ -45,6 +51,11 @@ UPKEEP_BUGS: dict[str, PlantedBug] = {
         "a stream is deleted, and its owner is not stopped",
         [(StreamUpkeep, "_delete", delete_and_fence_nobody)],
         is_of_streams=True,
+    ),
+    "move-thins": PlantedBug(
+        65,
+        "a slot goes to another region though who stays lacks copies",
+        [(FragmentChange, "_why_thinner", look_at_none_who_stays)],
     ),
 }
 """By name."""

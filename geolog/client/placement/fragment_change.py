@@ -6,9 +6,12 @@ whether it has them; only then it becomes a member, by one compare-and-set of th
 that give their slots away are sources as long as they answer. So at each moment the record is
 true, no copy that counts was given up, and whoever is interrupted begins again and finds what
 was copied.
+
+A slot that goes to another region takes its copy out of the old one. So those who stay must
+have all of theirs then, as far as ack sets need them: they are given what they lack before.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
 
 import attrs
@@ -21,6 +24,7 @@ from geolog.metadata.seam import BadVersionError, NoNodeError
 from geolog.protocol.copying import FragmentExtent, final_extents, with_extent, with_ring
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
+from geolog.protocol.placement_plan import keeps_each_ack_set
 from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
 
 
@@ -62,8 +66,12 @@ class FragmentChange:
         changes: Mapping[int, Member],
         *,
         answering: Collection[InstanceId],
+        given_up: Collection[InstanceId],
     ) -> ChangeOutcome:
-        """Give these slots of a fragment to these members. `answering` are the nodes up."""
+        """Give these slots of a fragment to these members.
+
+        `answering` are the nodes up, `given_up` those whose copies never come back.
+        """
         ring = [
             changes.get(slot, member) for slot, member in enumerate(extent.fragment.ensemble)
         ]
@@ -88,6 +96,9 @@ class FragmentChange:
                 refusing=refusing,
                 may_pass=not (refusing or outcome.lost_count),
             )
+        why = await self._why_thinner(read.record, extent, after, given_up)
+        if why:
+            return ChangeOutcome(is_overtaken=await self._is_changed(read), why=why)
         if not await self._store(read, extent, after):
             await self._withdraw(read.record.ledger, arriving)
             return _OVERTAKEN
@@ -97,6 +108,33 @@ class FragmentChange:
             for warning in await self._look_again(read.record, after, slot)
         ]
         return ChangeOutcome(is_made=True, warnings=tuple(warnings))
+
+    async def _why_thinner(
+        self,
+        record: LedgerRecord,
+        before: FragmentExtent,
+        after: FragmentExtent,
+        given_up: Collection[InstanceId],
+    ) -> str:
+        """Why some entry would lose its ack set, though who stays was given what it lacks."""
+        slots = range(len(before.fragment.ensemble))
+        complete = {slot for slot in slots if _is_new(before, after, slot)}
+        if not any(_takes_away(before, after, slot, given_up) for slot in complete):
+            return ""
+        if _keeps_each(record, before, after, complete):
+            return ""
+        staying = [slot for slot in slots if slot not in complete]
+        outcome = await self._copier.copy(record, after, staying)
+        whys = {slot: outcome.why_incomplete(slot) for slot in staying}
+        complete.update(slot for slot, why in whys.items() if not why)
+        if _keeps_each(record, before, after, complete):
+            return ""
+        lacking = "; ".join(
+            f"node {after.fragment.ensemble[slot].node_id}: {why}"
+            for slot, why in whys.items()
+            if why
+        )
+        return f"entries would be in too few regions until who stays has all copies: {lacking}"
 
     async def _announce(
         self, read: VersionedLedger, extent: FragmentExtent, instances: Collection[InstanceId]
@@ -193,3 +231,26 @@ def _are_kept(record: LedgerRecord, instances: Collection[InstanceId]) -> bool:
     """Whether what these instances hold of the ledger is no garbage there."""
     members = {one.instance for each in record.fragments for one in each.ensemble}
     return members.union(record.arriving).issuperset(instances)
+
+
+def _is_new(before: FragmentExtent, after: FragmentExtent, slot: int) -> bool:
+    return before.fragment.ensemble[slot].instance != after.fragment.ensemble[slot].instance
+
+
+def _takes_away(
+    before: FragmentExtent, after: FragmentExtent, slot: int, given_up: Collection[InstanceId]
+) -> bool:
+    """Whether a region loses a copy that counts."""
+    old, new = before.fragment.ensemble[slot], after.fragment.ensemble[slot]
+    return old.location.region != new.location.region and old.instance not in given_up
+
+
+def _keeps_each(
+    record: LedgerRecord, before: FragmentExtent, after: FragmentExtent, complete: Set[int]
+) -> bool:
+    return keeps_each_ack_set(
+        record.quorum,
+        [member.location.region for member in before.fragment.ensemble],
+        [member.location.region for member in after.fragment.ensemble],
+        sum(1 << slot for slot in complete),
+    )

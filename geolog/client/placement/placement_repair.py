@@ -202,7 +202,13 @@ class PlacementRepairer:
                 f" ({read.record.quorum})",
                 may_pass=False,
             )
-        return await self._change.make(read, extent, changes, answering=self._around.answering)
+        return await self._change.make(
+            read,
+            extent,
+            changes,
+            answering=self._around.answering,
+            given_up={one.instance for one in self._around.replaced},
+        )
 
     def _members_of(self, plan: FragmentPlan) -> dict[int, Member]:
         return {

@@ -139,7 +139,10 @@ class LedgerMove:
         )
         if hindrance is not None:
             return hindrance
-        outcome = await self._change.make(read, extent, {slot: self._new}, answering=())
+        changes = {slot: self._new}
+        outcome = await self._change.make(
+            read, extent, changes, answering=(), given_up=self._gone
+        )
         self.warnings += outcome.warnings
         if outcome.is_made:
             self.fragments_changed += 1

@@ -390,6 +390,55 @@ async def test_a_node_that_let_a_ledger_go_holds_it_again_where_there_is_no_othe
 
 
 @asynccontextmanager
+async def a_world_in_which_one_lacks_copies() -> AsyncIterator[tuple[World, str]]:
+    """Two nodes in eu-west, one in each other region; the member in us-east was away."""
+    regions = {"us-east": 1, "eu-west": 2, "ap-northeast": 1}
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster(regions, seed=1) as cluster,
+        cluster.open_client("us-east", host="client", on_session=sessions.append) as log,
+    ):
+        await log.create_stream(
+            STREAM, ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2
+        )
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"all have it"])
+            await cluster.kill("us-east-1")
+            await append_each(writer, [b"us-east-1 lacks it"] * 10)
+        yield World(cluster, log, sessions[0]), "us-east-1"
+
+
+async def test_a_member_that_leaves_its_region_waits_for_one_that_lacks_copies(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_in_which_one_lacks_copies() as (world, lacking):
+        await forbid(world, {"ap-northeast"})
+        outcome = await repaired(world, leaves_forbidden=True)
+
+        assert outcome.moves == []
+        [remaining] = outcome.report.remaining
+        assert lacking in remaining.why
+        assert "too few regions" in remaining.why
+        assert remaining.may_pass
+
+
+async def test_who_stays_is_given_what_it_lacks_before_another_leaves_its_region(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_in_which_one_lacks_copies() as (world, lacking):
+        await world.cluster.start(lacking)
+        await trio.sleep(SESSION_GONE_S)
+        await forbid(world, {"ap-northeast"})
+        outcome = await repaired(world, leaves_forbidden=True)
+
+        [move] = outcome.moves
+        assert [(one.from_region, one.to_region) for one in move.slots] == [
+            ("ap-northeast", "eu-west")
+        ]
+        assert await is_fully_copied(world)
+
+
+@asynccontextmanager
 async def a_world_of_four_nodes() -> AsyncIterator[tuple[World, list[bytes]]]:
     """One in each region, three of which have a closed segment."""
     regions = {"us-east": 1, "eu-west": 1, "ap-northeast": 1, "sa-east": 1}
