@@ -130,6 +130,8 @@ class Tenure:
             return
         self.calls.begin(self.process, f"repeat {append.seq}")
         self.calls.history.on_repeated(append)
+        if self.calls.history.may_forget_writers:  # Then it goes by the partitions of now.
+            append.partitions_known = append.partitions_known[0], self.partitions_known[1]
         try:
             receipt = await self._send(append).wait()
         except geolog.ForgottenSeqError as error:
