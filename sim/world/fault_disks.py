@@ -10,7 +10,7 @@ from sim.world.fault_targets import (
     one_of,
     slowed_disks,
 )
-from sim.world.harm import harm_disk
+from sim.world.harm import harm_disk, is_newest_written
 from sim.world.operator import OPERATOR, replacing
 from sim.world.world import World
 
@@ -70,7 +70,9 @@ def wrong_disk(world: World, rng: Random) -> Iterator[str | None]:
     bay = node.one_bay(rng)
     if bay.old_copy is None:
         world.kill(host)
-        bay.old_copy = bay.disk.crash(keep_unsynced=True)
+        copy = bay.disk.crash(keep_unsynced=True)
+        # A start takes an empty file for its own: then such a copy may be as good as the disk.
+        bay.old_copy = copy if is_newest_written(copy) else None
         world.restart(host)
         yield f"{host} {bay.disk} copied"
         return

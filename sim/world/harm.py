@@ -50,6 +50,12 @@ def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
     return _harm_piece(disk, name, len(content), rng)
 
 
+def is_newest_written(disk: MemoryDisk) -> bool:
+    """Whether the newest journal file has records: then the next start begins another."""
+    journals = [name for name in disk.names if file_id_of(name) is not None]
+    return bool(journals) and any(disk.content(journals[-1])[DATA_OFFSET:])
+
+
 def harm_entry(disk: MemoryDisk, store: Store, ledger: LedgerId, rng: Random) -> str | None:
     """Flip a bit in one of the last entries of a ledger, or in the header of its record."""
     highest = store.ledgers.replica_of(ledger).entry_highest
