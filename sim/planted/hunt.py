@@ -21,6 +21,7 @@ from sim.world.history_laws import Violation
 from sim.world.last_draws import draw_last, draw_last_strikes
 from sim.world.options import Options
 from sim.world.run import SimReport, run_seed
+from sim.world.special_worlds import with_placement_tended
 from sim.world.stream_knobs import draw_stream_knobs
 
 CHAOS_S = 10.0
@@ -71,17 +72,25 @@ class Hunted:
         ]
 
 
-def options_of_hunt(seed: int, *, is_of_streams: bool = False) -> Options:
+def options_of_hunt(
+    seed: int, *, is_of_streams: bool = False, is_of_placement: bool = False
+) -> Options:
     """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
 
-    The stream is a plain one, unless the hunt is for a bug of what is done to streams.
+    The stream is a plain one that nobody looks after, unless the hunt is for a bug of what is
+    done to streams, or to placement.
     """
     rng = Random(f"{seed}/options")
     options = draw_harsh_options(rng, tuple(FAULTS))
     if is_of_streams:
         stream = draw_stream_knobs(Random(f"{seed}/stream"))
         options = attrs.evolve(options, stream=stream)
-    options = draw_last_strikes(draw_last(options, rng), rng)
+    if is_of_placement:
+        return _for_a_hunt(with_placement_tended(draw_last(options, rng), rng))
+    return _for_a_hunt(draw_last_strikes(draw_last(options, rng), rng))
+
+
+def _for_a_hunt(options: Options) -> Options:
     return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=CHAOS_S))
 
 
@@ -111,7 +120,10 @@ def hunt(name: str, seeds: Iterable[int]) -> Found | None:
 
 
 def _options_for(name: str, seed: int) -> Options:
-    return options_of_hunt(seed, is_of_streams=PLANTED_BUGS[name].is_of_streams)
+    bug = PLANTED_BUGS[name]
+    return options_of_hunt(
+        seed, is_of_streams=bug.is_of_streams, is_of_placement=bug.is_of_placement
+    )
 
 
 def hunt_all(

@@ -17,3 +17,5 @@ class PlantedBug:
     patches: Sequence[Patch]
     is_of_streams: bool = False
     """Whether it shows only where more is done to the stream than to write and read it."""
+    is_of_placement: bool = False
+    """Whether it shows only where operators look after placement."""

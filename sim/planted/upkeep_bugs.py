@@ -56,6 +56,7 @@ UPKEEP_BUGS: dict[str, PlantedBug] = {
         65,
         "a slot goes to another region though who stays lacks copies",
         [(FragmentChange, "_why_thinner", look_at_none_who_stays)],
+        is_of_placement=True,
     ),
 }
 """By name."""

@@ -10,6 +10,7 @@ from random import Random
 import attrs
 
 from sim.world.options import Options
+from sim.world.placement_knobs import PlacementKnobs
 from topology.placement import Adherence, adherence_of, arrange_regions
 from topology.quorum import QuorumConfig
 
@@ -134,6 +135,24 @@ def with_members_replaced(drawn: Options, rng: Random) -> Options:
         hazards=attrs.evolve(drawn.hazards, strikes_per_s=(("replaced-disk", 0.3),)),
     )
     return _struck_too(_struck_too(drawn, _MEMBER_GONE, 0.5), _COPIED, 1.0)
+
+
+def with_placement_tended(drawn: Options, rng: Random) -> Options:
+    """A steady world of short ledgers whose operators forbid regions and repair placement.
+
+    Entries are acknowledged before all have them, and nodes that were away lack them.
+    """
+    world = steady(drawn, rng)
+    quorum = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
+    return attrs.evolve(
+        world,
+        shape=attrs.evolve(world.shape, quorum=quorum),
+        knobs=attrs.evolve(world.knobs, appends_per_tenure=10, pause_s_max=0.02),
+        placement=PlacementKnobs(
+            switch_rest_s_max=1.0, repair_rest_s_max=0.5, repair_s_max=20.0
+        ),
+        hazards=attrs.evolve(world.hazards, duration_s_max=3.0),
+    )
 
 
 def with_fences_at_risk(drawn: Options) -> Options:
