@@ -126,8 +126,10 @@ def appends_happen_once(history: History, ending: Ending) -> Iterator[str]:
     for place, record in known_records(history, ending).items():
         first = first_seen.setdefault(record.value, place)
         append = history.appends.get(record.value)
+        # Of two partitions nobody can tell which had it first.
+        earlier = [first] if first[0] == place[0] else [first, place]
         if first != place and not (
-            append and _may_be_forgotten(history, append, first, ending)
+            append and any(_may_be_forgotten(history, append, one, ending) for one in earlier)
         ):
             yield f"{name_of(record.value)} is at {_at(first)} and again at {_at(place)}"
 

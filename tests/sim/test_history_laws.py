@@ -331,6 +331,24 @@ def test_a_record_is_there_twice_only_if_its_writer_may_have_been_forgotten(
     assert story.broken == ({"16"} if is_broken else set())
 
 
+@pytest.mark.parametrize(("trim_then", "is_broken"), [(8, False), (1, True)])
+def test_nobody_can_tell_which_of_two_partitions_had_a_forgotten_record_first(
+    trim_then: int,
+    is_broken: bool,  # noqa: FBT001 - pytest passes it.
+) -> None:
+    story = Story()
+    story.history.may_forget_writers = True
+    append = appended(story, b"a", 1, 2, 0)
+    there(story, b"a")
+    story.history.shown[0, 0] = story.found[0]
+    story.history.shown[2, 1] = attrs.evolve(record(1, b"a"), partition=2)
+    story.trims[2] = trim_then
+    story.history.on_repeated(append)
+    append.trims_repeated = {0: 0, 2: trim_then}
+
+    assert ("16" in story.broken) is is_broken
+
+
 def test_what_many_walks_are_given_is_kept_once() -> None:
     story = Story()
     append = sent(story, b"as it was sent", 1)

@@ -16,6 +16,7 @@ from geolog.client.placement.new_ledgers import NewLedgers, judge_new_ledgers
 from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import change_switches, read_switches
+from geolog.metadata.replaced_nodes import list_replaced_nodes
 from topology.errors import NoSuchStreamError, NotFoundError
 from topology.quorum import QuorumConfig
 from topology.stream_policy import PlacementTerms
@@ -160,7 +161,11 @@ class RegionSwitches:
         return await nodes.resolved(known)
 
     async def _known_regions(self) -> frozenset[str]:
-        return frozenset(one.location.region for one in await self._known())
+        """A region whose last disk was given up is one as long as ledgers name that disk."""
+        access = self._access
+        replaced = await list_replaced_nodes(access.metadata, access.cluster)
+        left = [one.location.region for one in replaced if not one.is_moved]
+        return frozenset([*(one.location.region for one in await self._known()), *left])
 
     async def _streams(self, switches: PlacementSwitches) -> dict[NewLedgers, list[str]]:
         """The streams that are written to, by what would become of their new ledgers."""

@@ -1,13 +1,16 @@
 """Regions are forbidden and allowed whatever becomes of streams meanwhile."""
 
+import trio
 from trio.testing import MockClock
 
 from geolog.client.placement.region_switches import RegionSwitches
 from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.metadata.replaced_nodes import mark_replaced
 from geolog.protocol.stream_state import StreamName
 from tests.pure.whole.clusters import open_world
 
 NAME = "shop/carts"
+_SESSION_GONE_S = 10.0
 
 
 async def test_a_region_is_forbidden_while_a_stream_is_being_deleted(
@@ -22,3 +25,18 @@ async def test_a_region_is_forbidden_while_a_stream_is_being_deleted(
 
         assert change.placement == "forbidden"
         assert NAME not in [*change.streams_without_place, *change.streams_less_safe]
+
+
+async def test_a_region_whose_last_disk_was_given_up_is_still_one(
+    autojump_clock: MockClock,
+) -> None:
+    regions = {"us-east": 2, "eu-west": 2, "ap-northeast": 1}
+    async with open_world(regions=regions) as world:
+        access = world.log.access
+        await world.cluster.kill("ap-northeast-1")
+        await trio.sleep(_SESSION_GONE_S)
+        await mark_replaced(access.metadata, "default", "ap-northeast-1")
+
+        change = await RegionSwitches(access).forbid("ap-northeast")
+
+        assert change.placement == "forbidden"
