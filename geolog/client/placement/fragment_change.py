@@ -117,13 +117,12 @@ class FragmentChange:
         given_up: Collection[InstanceId],
     ) -> str:
         """Why some entry would lose its ack set, though who stays was given what it lacks."""
-        slots = range(len(before.fragment.ensemble))
-        complete = {slot for slot in slots if _is_new(before, after, slot)}
+        complete = set(_new_slots(before, after))
         if not any(_takes_away(before, after, slot, given_up) for slot in complete):
             return ""
         if _keeps_each(record, before, after, complete):
             return ""
-        staying = [slot for slot in slots if slot not in complete]
+        staying = [slot for slot in range(len(after.fragment.ensemble)) if slot not in complete]
         outcome = await self._copier.copy(record, after, staying)
         whys = {slot: outcome.why_incomplete(slot) for slot in staying}
         complete.update(slot for slot, why in whys.items() if not why)
@@ -199,10 +198,11 @@ class FragmentChange:
         self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
     ) -> bool:
         """Whether those who come into the ring say still that they have what belongs there."""
-        pairs = zip(before.fragment.ensemble, after.fragment.ensemble, strict=True)
-        slots = [slot for slot, (old, new) in enumerate(pairs) if old.instance != new.instance]
         try:
-            counts = [await self._copier.lacks_count(record, after, slot) for slot in slots]
+            counts = [
+                await self._copier.lacks_count(record, after, slot)
+                for slot in _new_slots(before, after)
+            ]
         except UnavailableError:
             return False
         return not any(counts)
@@ -233,8 +233,9 @@ def _are_kept(record: LedgerRecord, instances: Collection[InstanceId]) -> bool:
     return members.union(record.arriving).issuperset(instances)
 
 
-def _is_new(before: FragmentExtent, after: FragmentExtent, slot: int) -> bool:
-    return before.fragment.ensemble[slot].instance != after.fragment.ensemble[slot].instance
+def _new_slots(before: FragmentExtent, after: FragmentExtent) -> list[int]:
+    pairs = zip(before.fragment.ensemble, after.fragment.ensemble, strict=True)
+    return [slot for slot, (old, new) in enumerate(pairs) if old.instance != new.instance]
 
 
 def _takes_away(
