@@ -134,8 +134,8 @@ class EnsembleKeeper:
                     " other members any more"
                 )
             found = await self._finder.find(record, replace.slots)
-            if replace.need.is_urgent:
-                self._check_helps(found)
+            if not self._writer.is_over:
+                self._writer.check_helps(self._fragment_with(found))
         except GeologError as error:
             if self._policy.on_failed(now_s=trio.current_time()) and error.retriable:
                 _log.warning(
@@ -147,22 +147,17 @@ class EnsembleKeeper:
             raise
         return found
 
-    def _check_helps(self, found: ReplacementFound) -> None:
-        """NotEnoughNodesError unless ack sets are up with the new members."""
-        if not self._writer.could_go_on_with(found.members):
-            raise NotEnoughNodesError(
-                f"ledger {self.ledger.record.ledger} has no ack set up, also with"
-                f" {len(found.members)} other members"
-            )
+    def _fragment_with(self, found: ReplacementFound) -> Fragment:
+        first = EntryId(self._writer.lac + 1)
+        return found.fragment_of(self.ledger.record, first=first)
 
     def _begin(self, found: ReplacementFound) -> None:
         record = self.ledger.record
-        first = EntryId(self._writer.lac + 1)
         self._change = LedgerChange(
             state=record.state,
             epoch=record.epoch,
             lasts=(record.fragments[-1],),
-            fragments=(found.fragment_of(record, first=first),),
+            fragments=(self._fragment_with(found),),
         )
         self._known_over = found.connections
         self._is_in_doubt = False

@@ -193,10 +193,27 @@ class LedgerWriter:
         """Whether every entry to come can reach an ack set with the members that are up."""
         return not self._is_over and self._window.can_go_on()
 
-    def could_go_on_with(self, slots: Iterable[int]) -> bool:
-        """Whether it could if other members, which are up, had these slots."""
-        up = sum(1 << slot for slot in {*self._links.slots_up, *slots})
-        return self.fragment.rule(self.record.quorum).acks_all(up)
+    def could_go_on_with(self, fragment: Fragment) -> bool:
+        """Whether it could with this fragment, if the members that are new in it are up.
+
+        They count where they stand themselves, not where those stood whose slots they take.
+        """
+        new = self.fragment.slots_changed(fragment)
+        up = sum(1 << slot for slot in {*self._links.slots_up, *new})
+        return fragment.rule(self.record.quorum).acks_all(up)
+
+    def check_helps(self, fragment: Fragment) -> None:
+        """NotEnoughNodesError unless the ledger could go on with this fragment."""
+        if self.could_go_on_with(fragment):
+            return
+        quorum, new = self.record.quorum, self.fragment.slots_changed(fragment)
+        up = [fragment.ensemble[slot] for slot in sorted({*self._links.slots_up, *new})]
+        would_be_up = ", ".join(f"{one.node_id} ({one.location.region})" for one in up)
+        raise NotEnoughNodesError(
+            f"ledger {self.record.ledger} cannot go on: each write set needs"
+            f" {quorum.ack_quorum} members up in {quorum.min_regions} regions; with {len(new)}"
+            f" replaced only {would_be_up} would be up: start the others, or add nodes"
+        )
 
     def instances(self) -> set[InstanceId]:
         """The members, by identity."""
@@ -251,12 +268,8 @@ class LedgerWriter:
         The new members are sent what they lack as soon as they are up. `known_over`:
         connections over which the ledger was made known to some of them already.
         """
-        old, new = self.fragment, record.fragments[-1]
-        slots = [
-            slot
-            for slot, (before, after) in enumerate(zip(old.ensemble, new.ensemble, strict=True))
-            if before != after
-        ]
+        new = record.fragments[-1]
+        slots = self.fragment.slots_changed(new)
         self.record = record
         rule = new.rule(record.quorum)
         for slot in slots:

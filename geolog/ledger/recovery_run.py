@@ -36,7 +36,6 @@ from topology.errors import (
     DamagedBytesError,
     FencedError,
     GeologError,
-    NotEnoughNodesError,
     UnavailableError,
 )
 
@@ -242,12 +241,8 @@ class RecoveryRun:
             )
             if not self._is_short_of_members(writer):
                 return  # They came back.
-            if not writer.could_go_on_with(found.members):
-                raise NotEnoughNodesError(
-                    f"ledger {self._record.ledger} has no ack set up, also with"
-                    f" {len(found.members)} other members"
-                )
             fragment = found.fragment_of(writer.record, first=EntryId(writer.lac + 1))
+            writer.check_helps(fragment)
             writer.hold(found.members)
             writer.change(writer.record.with_fragment(fragment), found.connections)
             await writer.wait_members(patience_s=self._config.member_join_s)

@@ -52,6 +52,11 @@ class Fragment:
         """The ack rule of this ensemble."""
         return AckRule(quorum, [member.location.region for member in self.ensemble])
 
+    def slots_changed(self, other: "Fragment") -> list[int]:
+        """The slots in which the other has another member."""
+        pairs = zip(self.ensemble, other.ensemble, strict=True)
+        return [slot for slot, (one, another) in enumerate(pairs) if one != another]
+
 
 @attrs.frozen(kw_only=True)
 class LedgerRecord:

@@ -210,6 +210,51 @@ async def test_without_a_replacement_the_ledger_goes_on_degraded_and_that_is_sai
         assert await place.wants_repair() == {ledger: ["copies_missing"]}
 
 
+async def test_a_new_member_counts_for_the_region_where_it_stands_itself(
+    autojump_clock: MockClock,
+) -> None:
+    """It takes the place of one of two lost members; which of them makes no difference."""
+    regions = {"us-east": 2, "eu-west": 1}
+    async with (
+        open_place(regions, ack_quorum=2, min_regions=2) as place,
+        place.log.open_writer(STREAM) as writer,
+    ):
+        await writer.append(b"one")
+        await place.cluster.add_node("ap-1", "/ap-northeast/rack-1")
+        await trio.sleep(1)
+        for node_id in ("us-east-2", "eu-west-1"):
+            await place.cluster.kill(node_id)
+        with trio.fail_after(5):
+            await writer.append(b"two")
+
+        assert [first for first, _ in await place.fragments()] == [0, 1]
+        assert "ap-1" in await place.ensemble()
+
+
+@pytest.mark.parametrize("waiting_count", [0, 1])
+async def test_a_change_after_which_no_ack_set_would_be_up_is_not_made(
+    waiting_count: int, autojump_clock: MockClock
+) -> None:
+    """A member that comes back is in the ensemble still, and needs no other change."""
+    regions = {"us-east": 2, "eu-west": 1, "ap-northeast": 1}
+    async with (
+        open_place(regions, ack_quorum=2, min_regions=2) as place,
+        place.log.open_writer(STREAM) as writer,
+    ):
+        await writer.append(b"one")
+        before = await place.ensemble()
+        for node_id in ("eu-west-1", "ap-northeast-1"):
+            await place.cluster.kill(node_id)
+        pending = [writer.append_nowait(value) for value in numbered(waiting_count)]
+        await trio.sleep(20)
+
+        assert await place.fragments() == [(0, before)]
+        await place.cluster.start("eu-west-1")
+        with trio.fail_after(5):
+            for one in pending or [writer.append_nowait(b"two")]:
+                await one.wait()
+
+
 async def test_while_metadata_is_away_entries_wait_for_a_change_and_nothing_is_lost(
     autojump_clock: MockClock,
 ) -> None:

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.metadata.memory import MemoryMetadata
+from sim.in_process import open_in_process_cluster
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -242,6 +243,40 @@ async def test_a_reader_recovers_what_a_dead_recoverer_left_in_recovery(
         speed_up(world)
 
         await holds_its_own(world)
+
+
+async def test_a_node_of_another_region_lets_a_recovery_go_on_where_it_stands_itself(
+    autojump_clock: MockClock,
+) -> None:
+    """Two of three regions are left; the third copy's region is that of the node that joins."""
+    regions = {"us-east": 2, "eu-west": 1, "ap-northeast": 1}
+    gone = ("us-east-2", "ap-northeast-1")
+    async with (
+        open_in_process_cluster(regions) as cluster,
+        cluster.open_client("us-east", host="admin") as log,
+    ):
+        await log.create_stream(
+            STREAM, ensemble_size=4, write_quorum=4, ack_quorum=3, min_regions=3
+        )
+        with trio.move_on_after(1):
+            async with (
+                cluster.open_client("us-east", host="dies") as dies,
+                dies.open_writer(STREAM) as writer,
+            ):
+                await writer.append(b"answered")
+                for node_id in gone:
+                    cluster.network.cut("dies", node_id)
+                writer.append_nowait(b"at two")
+                await trio.sleep_forever()
+        for node_id in gone:
+            await cluster.kill(node_id)
+        await cluster.add_node("sa-1", "/sa-east/rack-1")
+        with trio.fail_after(10):
+            await log.seal_stream(STREAM)
+        for node_id in gone:
+            await cluster.start(node_id)
+
+        assert await values_of(log) == [b"answered", b"at two"]
 
 
 async def test_ledgers_made_ahead_and_left_behind_harm_nobody(
