@@ -1,6 +1,6 @@
 """Tasks in the background of a block, without changing what the block raises."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -15,25 +15,54 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks are cancelled when the block ends.
 
     An error of the block comes out as it is, not inside the group that a nursery makes of it:
-    who writes to a stream expects FencedError, whatever runs behind it. So does Ctrl-C,
-    whichever task it happened to strike. An error of a background task is a defect, and comes
-    out as a group.
+    a writer to a stream expects FencedError, whatever runs behind it. So does the one error of
+    a background task, and sys.exit and Ctrl-C, whatever failed with them: the group is their
+    cause then. Several errors come out as one group.
     """
-    error_of_block: Exception | KeyboardInterrupt | None = None
+    error_of_block: Exception | KeyboardInterrupt | SystemExit | None = None
+    group: BaseExceptionGroup[BaseException] | None = None
     try:
         async with trio.open_nursery() as nursery:
             try:
                 yield nursery
-            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised again below.
+            except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - raised again below.
                 error_of_block = error
             nursery.cancel_scope.cancel(reason="the block has ended")
-    except BaseExceptionGroup as group:
-        _, other = group.split(KeyboardInterrupt)
-        if other is not None:
-            raise
-        error_of_block = KeyboardInterrupt()
+    except BaseExceptionGroup as errors_of_tasks:
+        group = errors_of_tasks
+    if group is not None:
+        _raise_all(error_of_block, group)
     if error_of_block is not None:
         raise error_of_block
+
+
+def _raise_all(
+    error_of_block: BaseException | None, group: BaseExceptionGroup[BaseException]
+) -> None:
+    """Raise what a block and its tasks ended with: the one that counts, or all as a group."""
+    of_tasks = [one for one in _leaves(group) if not isinstance(one, trio.Cancelled)]
+    found = of_tasks if error_of_block is None else [error_of_block, *of_tasks]
+    ending = next((one for one in found if isinstance(one, KeyboardInterrupt)), None) or next(
+        (one for one in found if isinstance(one, SystemExit)), None
+    )
+    if ending is not None:
+        if all(isinstance(one, KeyboardInterrupt | SystemExit) for one in found):
+            raise ending
+        raise ending from group
+    if len(found) == 1:
+        raise found[0]
+    if error_of_block is None:
+        raise group
+    raise BaseExceptionGroup("a block and its background tasks", found)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors in a group, and in the groups in it."""
+    for one in group.exceptions:
+        if isinstance(one, BaseExceptionGroup):
+            yield from _leaves(one)
+        else:
+            yield one
 
 
 async def all_of(

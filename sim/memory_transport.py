@@ -336,6 +336,7 @@ class MemoryListener:
 
     _network: MemoryNetwork
     address: Address
+    failures_count: int = attrs.field(default=0, init=False)
     _backlog: deque[MemoryStream] = attrs.field(factory=deque, init=False)
     _is_closed: bool = attrs.field(default=False, init=False)
     _moved: trio.Event = attrs.field(factory=trio.Event, init=False)

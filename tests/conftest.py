@@ -1,5 +1,9 @@
-"""What all tests share: how long and how repeatably Hypothesis searches."""
+"""What all tests share: how long and how repeatably Hypothesis searches, and Ctrl-C."""
 
+import signal
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Derandomized: the same commit gives the same verdict on every machine; a wider search is a
@@ -15,3 +19,15 @@ settings.register_profile("quick", _REPEATABLE, max_examples=25)
 settings.register_profile("default", _REPEATABLE, max_examples=100)
 settings.register_profile("thorough", _REPEATABLE, max_examples=5000)
 settings.load_profile("default")
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Heed SIGINT, here and in the processes that the test starts, as in the foreground.
+
+    What a script starts in the background is started with SIGINT ignored, and all that it
+    starts in turn: no test of Ctrl-C would end.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

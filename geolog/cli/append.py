@@ -17,6 +17,7 @@ from geolog.cli.progress import Progress
 from geolog.cli.recordformats import FORMATS, Format, Outgoing, parser_of
 from geolog.cli.recoveryprogress import opened_with_progress
 from geolog.cli.session import Patience, open_log, too_slow
+from geolog.cli.signals import heeded
 from geolog.cli.standardinput import StandardInput
 from geolog.client.writing.pipeline import Answers, Pipeline
 from topology.errors import GeologError
@@ -228,7 +229,7 @@ def _prints_answers(invocation: Invocation, source: Source) -> bool:
 
 async def _stop_at_signals(source: Source, task_status: trio.TaskStatus[None]) -> None:
     """Stop in order at the first signal, at once at the second."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*heeded(signal.SIGINT, signal.SIGTERM)) as signals:
         task_status.started()
         async for _ in signals:
             if source.is_interrupted:

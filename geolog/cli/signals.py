@@ -7,8 +7,23 @@ from typing import TypeVar
 
 import trio
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
 Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
+
+
+def heeded(*numbers: signal.Signals) -> list[signal.Signals]:
+    """Those signals of these that this process was not started to ignore; SIGTERM always is.
+
+    A script ignores SIGINT for what it runs in the background, so that Ctrl-C ends only what
+    is in the foreground; nohup ignores SIGHUP. To install a handler would undo that.
+    """
+    return [
+        number
+        for number in numbers
+        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN
+    ]
 
 
 async def ending_at_signals(
@@ -16,7 +31,7 @@ async def ending_at_signals(
 ) -> Answer | None:
     """Run until it returns, or until SIGTERM, SIGHUP or Ctrl-C cancels it (then None)."""
     answer: Answer | None = None
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*heeded(*_ENDING)) as signals:
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:

@@ -76,8 +76,13 @@ class Listener(Protocol):
         """Where it listens, with the real port."""
         ...
 
+    @property
+    def failures_count(self) -> int:
+        """How many times a connection could not be accepted."""
+        ...
+
     async def accept(self) -> ByteStream:
-        """Wait for the next connection."""
+        """Wait for the next connection; one that cannot be accepted is passed over."""
         ...
 
     def close(self) -> None:

@@ -32,7 +32,22 @@ _JOINED_BYTES_MAX = 8 << 10
 _VECTOR_LENGTH_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 _BACKLOG_LENGTH = 1024
 """Connections that may wait to be accepted: all writers come at once after a restart."""
-_TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_NOT_LISTENING = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
+_OF_THE_PEER = {
+    errno.ECONNABORTED,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EINTR,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENOPROTOOPT,
+    errno.EOPNOTSUPP,
+    errno.EPROTO,
+    errno.ETIMEDOUT,
+    getattr(errno, "ENONET", errno.EPROTO),  # Linux alone has it.
+}
+"""What `accept` says of one connection, which is gone then: the next may be well."""
 _NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 
 
@@ -50,7 +65,8 @@ class TcpConfig:
     """Wake a sender when less than this is unsent: at 16 KiB that is too often to be fast."""
 
     accept_pause_s: float = 0.1
-    """How long a listener waits when the process has no file descriptor left."""
+    """How long a listener waits when it cannot accept: no file descriptor or memory is left, or
+    a firewall forbids it. Connections wait in the backlog meanwhile."""
 
     keepalive_idle_s: int = 30
     """After such a silence the kernel asks the peer for a sign of life, three times, then ends
@@ -147,23 +163,35 @@ class TcpListener:
     address: Address
     _socket: socket.socket
     _config: TcpConfig
+    failures_count: int = attrs.field(default=0, init=False)
 
     async def accept(self) -> ByteStream:
-        """Wait for the next connection. ConnectionFailedError once the listener is closed."""
+        """Wait for the next connection. ConnectionFailedError once the listener is closed.
+
+        A connection that broke meanwhile is passed over; where the machine has no room for one,
+        it is tried again after a pause. Both are counted, and neither ends the listener.
+        """
         while True:
+            await trio.lowlevel.checkpoint()  # A flood of connections lets others take turns.
             try:
-                connection, peer = self._socket.accept()
+                return self._accept_nowait()
             except BlockingIOError:
                 await self._wait()
             except OSError as error:
-                if error.errno in _TOO_MANY_FILES:
-                    # Those that connect wait in the backlog, until somebody here closes.
-                    await trio.sleep(self._config.accept_pause_s)
-                elif error.errno != errno.ECONNABORTED:
+                if self._socket.fileno() < 0 or error.errno in _NOT_LISTENING:
                     raise self._closed(error) from error
-            else:
-                _set_up(connection, self._config)
-                return TcpStream(f"{peer[0]}:{peer[1]}", connection)
+                self.failures_count += 1
+                if error.errno not in _OF_THE_PEER:
+                    await trio.sleep(self._config.accept_pause_s)
+
+    def _accept_nowait(self) -> TcpStream:
+        connection, peer = self._socket.accept()
+        try:
+            _set_up(connection, self._config)
+        except OSError as error:  # The peer has reset it, or there is no memory for it.
+            connection.close()
+            raise ConnectionAbortedError(errno.ECONNABORTED, _reason(error)) from error
+        return TcpStream(f"{peer[0]}:{peer[1]}", connection)
 
     def close(self) -> None:
         """Stop listening; whoever waits in `accept` is told."""

@@ -97,6 +97,11 @@ class ClientConnection:
     def __repr__(self) -> str:
         return f"ClientConnection({self._stream.peer}, {self._ordinal_last} adds)"
 
+    @property
+    def peer(self) -> str:
+        """The other side, as a person would name it."""
+        return self._stream.peer
+
     async def run(self) -> None:
         """Serve until the client leaves. Raises what broke the connection."""
         try:

@@ -23,7 +23,6 @@ from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.transport.seam import (
     Address,
-    ByteStream,
     ConnectionFailedError,
     Listener,
     Transport,
@@ -75,12 +74,14 @@ class StorageNode:
         config: StorageConfig,
         cookie: Cookie,
         address: Address,
+        listener: Listener,
         service: StorageService,
         garbage: GarbageCollector,
     ) -> None:
         self.garbage = garbage
         self._config = config
         self._cookie = cookie
+        self._listener = listener
         self._service = service
         self._outgoing = Budget(config.outgoing_bytes_max_all)
         self._reads = Places(config.reads_max_all)
@@ -120,7 +121,11 @@ class StorageNode:
                 "location": self._config.location,
                 "address": str(self.address),
                 "state": self._state.value,
-                "connections": {"open": len(self._connections)} | attrs.asdict(self._counts),
+                "connections": {
+                    "open": len(self._connections),
+                    "failed_at_accept": self._listener.failures_count,
+                }
+                | attrs.asdict(self._counts),
                 "outgoing_bytes": self._outgoing.used_bytes,
                 "reads_open": self._reads.taken_count,
                 "garbage": attrs.asdict(self.garbage.counts),
@@ -128,17 +133,23 @@ class StorageNode:
             | attrs.asdict(self._service.statistics())
         )
 
-    async def serve(self, listener: Listener) -> None:
-        """Accept connections; never returns."""
+    async def serve(self) -> None:
+        """Accept connections; never returns.
+
+        One over the limit is closed before anything is made for it. A connection counts from
+        here on, not from when its task runs: a flood is accepted faster than tasks are started.
+        """
         async with trio.open_nursery() as nursery:
             while True:
-                stream = await listener.accept()
+                stream = await self._listener.accept()
                 self._counts.accepted += 1
                 if len(self._connections) >= self._config.connections_max:
                     self._counts.closed_over_limit += 1
                     stream.close()
-                else:
-                    nursery.start_soon(self._serve_client, stream, name=f"of {stream.peer}")
+                    continue
+                connection = ClientConnection(stream, self._hosted)
+                self._connections[connection] = None
+                nursery.start_soon(self._serve_client, connection, name=f"of {stream.peer}")
 
     async def watch_free_space(self, membership: Membership) -> None:
         """Take nothing new where too little space is left; never returns.
@@ -166,16 +177,16 @@ class StorageNode:
         for store in self._service.stores:
             await store.look_at_free_space()
 
-    async def _serve_client(self, stream: ByteStream) -> None:
-        connection = ClientConnection(stream, self._hosted)
-        self._connections[connection] = None
+    async def _serve_client(self, connection: ClientConnection) -> None:
         try:
             await connection.run()
         except* ConnectionFailedError:
             pass  # It left without a word.
         except* DamagedBytesError as group:
             self._counts.closed_over_garbage += 1
-            _log.warning("closed the connection of %s: %s", stream.peer, group.exceptions[0])
+            _log.warning(
+                "closed the connection of %s: %s", connection.peer, group.exceptions[0]
+            )
         finally:
             del self._connections[connection]
 
@@ -227,7 +238,7 @@ async def open_storage_node(
             delete=service.delete,
             let_go=service.let_go,
         )
-        node = StorageNode(config, cookie, address, service, garbage)
+        node = StorageNode(config, cookie, address, listener, service, garbage)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
         membership = Membership(metadata, config.cluster, record)
         await node.look_at_free_space()
@@ -237,7 +248,7 @@ async def open_storage_node(
         try:
             async with (
                 open_repair_reporter(repairs) as reporter,
-                _serving(node, service, listener, membership, end_note),
+                _serving(node, service, membership, end_note),
             ):
                 _report_damage(stores, reporter)
                 yield node
@@ -296,7 +307,6 @@ async def _open_stores(
 async def _serving(
     node: StorageNode,
     service: StorageService,
-    listener: Listener,
     membership: Membership,
     end_note: JournalEndNote,
 ) -> AsyncIterator[None]:
@@ -308,7 +318,7 @@ async def _serving(
         async with trio.open_nursery() as nursery:
             for store in service.stores:
                 _start_store(nursery, store)
-            nursery.start_soon(node.serve, listener, name="accept")
+            nursery.start_soon(node.serve, name="accept")
             nursery.start_soon(service.run_follow_timer, name="follow timer")
             nursery.start_soon(service.run_crowds, name="crowds of followers")
             nursery.start_soon(membership.run, name="membership")

@@ -1,11 +1,14 @@
 """Tasks in the background change nothing in what a block raises."""
 
+import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+import trio.testing
 
 from geolog.background import open_background
+from topology.errors import UnavailableError
 
 
 async def test_an_error_of_the_block_comes_out_as_it_is() -> None:
@@ -32,12 +35,59 @@ async def test_an_interrupt_of_a_background_task_comes_out_as_it_is() -> None:
         await _wait_beside(be_struck)
 
 
-async def test_an_error_of_a_background_task_is_a_group() -> None:
+async def test_an_exit_of_the_block_comes_out_as_it_is() -> None:
+    with pytest.raises(SystemExit) as ended:
+        async with open_background(), open_background():
+            sys.exit(0)
+    assert ended.value.code == 0
+
+
+async def test_an_exit_in_a_nursery_of_the_block_comes_out_as_it_is() -> None:
+    with pytest.raises(SystemExit) as ended:
+        async with open_background(), trio.open_nursery():
+            sys.exit(3)
+    assert ended.value.code == 3
+
+
+async def test_the_one_error_of_a_background_task_comes_out_as_it_is() -> None:
     async def break_down() -> None:
+        raise UnavailableError("away")
+
+    with pytest.raises(UnavailableError, match="away"):
+        await _wait_beside(break_down)
+
+
+async def break_down_at_the_end() -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
         raise ValueError("a defect")
 
-    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="a defect")):
-        await _wait_beside(break_down)
+
+async def end_with(error: BaseException) -> None:
+    async with open_background() as nursery:
+        nursery.start_soon(break_down_at_the_end)
+        await trio.testing.wait_all_tasks_blocked()
+        raise error
+
+
+async def test_an_exit_wins_over_what_fails_behind_it_and_names_that() -> None:
+    with pytest.raises(SystemExit) as ended:
+        await end_with(SystemExit(0))
+    assert "a defect" in repr(ended.value.__cause__)
+
+
+async def test_errors_of_the_block_and_of_a_task_come_out_as_one_group() -> None:
+    with pytest.RaisesGroup(KeyError, ValueError):
+        await end_with(KeyError("mine"))
+
+
+async def test_a_group_that_the_block_raises_is_left_as_it_is() -> None:
+    group = ExceptionGroup("mine", [KeyError("mine")])
+    with pytest.RaisesGroup(KeyError) as ended:
+        async with open_background():
+            raise group
+    assert ended.value is group
 
 
 async def _wait_beside(task: Callable[[], Awaitable[None]]) -> None:

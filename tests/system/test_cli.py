@@ -130,6 +130,7 @@ def test_a_read_starts_and_stops_where_it_is_told(
     assert [int(line) for line in done.stdout.split()] == expected
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_follower_is_told_what_comes_and_ends_at_ctrl_c(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/follow")
     with started("--config", str(demo.config), "read", stream, "--follow") as process:

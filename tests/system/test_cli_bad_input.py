@@ -243,6 +243,7 @@ def test_a_line_that_is_no_json_is_named_and_those_before_it_are_safe(
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_append_that_is_interrupted_answers_what_it_took_and_says_so(
     demo: DemoProcess,
 ) -> None:

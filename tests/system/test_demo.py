@@ -25,6 +25,7 @@ def wait_gone(pids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.usefixtures("interruptible")
 def test_all_processes_end_with_the_demo_also_paused_ones(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -179,6 +179,7 @@ asyncio.run(main())
     ],
     ids=["blocking", "aio"],
 )
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_a_program_that_waits(demo: DemoProcess, program: str) -> None:
     with started(demo, program) as process:
         try:

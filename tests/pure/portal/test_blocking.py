@@ -224,6 +224,7 @@ def test_the_earliest_deadline_counts_and_each_ends_with_its_block(
         pass
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_a_wait_for_records(log: blocking.Log, stream: str) -> None:
     with log.open_reader(stream, follow=True) as reader:
         main = threading.get_ident()

@@ -1,11 +1,14 @@
 """What every transport promises: the same tests run over TCP and in memory."""
 
-from collections.abc import AsyncIterator, Callable
+import errno
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from geolog.transport.seam import (
     Address,
@@ -14,7 +17,7 @@ from geolog.transport.seam import (
     ConnectionFailedError,
     Transport,
 )
-from geolog.transport.tcp import TcpTransport
+from geolog.transport.tcp import TcpConfig, TcpListener, TcpTransport
 from sim.memory_transport import MemoryNetwork
 
 HOST = "127.0.0.1"
@@ -235,3 +238,78 @@ async def test_a_busy_tcp_stream_lets_others_take_turns() -> None:
 async def test_an_unknown_host_is_a_failed_connection() -> None:
     with pytest.raises(ConnectionFailedError, match=r"no-such-host\.invalid:1 is not known"):
         await TcpTransport().connect(Address("no-such-host.invalid", 1))
+
+
+class UnluckySocket(socket.socket):
+    """A listening socket whose next calls of `accept` fail, each with one of these."""
+
+    errors: Sequence[int] = ()
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.errors:
+            number, *self.errors = self.errors
+            raise OSError(number, os.strerror(number))
+        return super().accept()
+
+
+def unlucky_listener(*errors: int, accept_pause_s: float = 0.001) -> TcpListener:
+    listening = UnluckySocket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setblocking(False)  # noqa: FBT003 - the standard library's own signature.
+    listening.bind((HOST, 0))
+    listening.listen(10)
+    listening.errors = errors
+    address = Address(HOST, listening.getsockname()[1])
+    return TcpListener(address, listening, TcpConfig(accept_pause_s=accept_pause_s))
+
+
+ENDS_NO_LISTENER = [
+    *(errno.EPERM, errno.ENETDOWN, errno.EPROTO, errno.EHOSTUNREACH, errno.ECONNABORTED),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENETUNREACH),
+]
+
+
+@pytest.mark.parametrize("number", ENDS_NO_LISTENER, ids=lambda one: errno.errorcode[one])
+async def test_a_connection_that_cannot_be_accepted_is_passed_over_and_counted(
+    number: int,
+) -> None:
+    listener = unlucky_listener(number, number)
+
+    near = await TcpTransport().connect(listener.address)
+    far = await listener.accept()
+
+    await near.send([b"x"])
+    assert await receive_all(far, 1) == b"x"
+    assert listener.failures_count == 2
+    near.close()
+    far.close()
+    listener.close()
+
+
+async def test_a_process_without_descriptors_pauses_before_it_accepts_again(
+    autojump_clock: MockClock,
+) -> None:
+    listener = unlucky_listener(errno.ECONNABORTED, errno.EMFILE, accept_pause_s=60)
+    near = socket.create_connection((HOST, listener.address.port))
+
+    began_s = trio.current_time()
+    far = await listener.accept()
+
+    assert trio.current_time() - began_s == pytest.approx(60)
+    far.close()
+    near.close()
+    listener.close()
+
+
+async def test_a_socket_that_cannot_be_set_up_is_closed_and_passed_over() -> None:
+    transport = TcpTransport(TcpConfig(keepalive_idle_s=0))  # No kernel takes that.
+    listener = await transport.listen(ANY_PORT)
+    near = await TcpTransport().connect(listener.address)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.accept)
+        assert await near.receive_into(bytearray(1)) == 0
+        nursery.cancel_scope.cancel()
+
+    assert listener.failures_count == 1
+    near.close()
+    listener.close()

@@ -1,0 +1,36 @@
+"""A command ends at the signals that it was not started to ignore."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import trio
+
+from geolog.cli.signals import ending_at_signals
+
+
+@contextmanager
+def started_with(number: signal.Signals, handler: signal.Handlers) -> Iterator[None]:
+    before = signal.signal(number, handler)
+    yield
+    signal.signal(number, before)
+
+
+async def be_sent(number: signal.Signals) -> str:
+    os.kill(os.getpid(), number)
+    await trio.sleep(0.05)  # Whatever ends it does so at the first checkpoint.
+    return "goes on"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+async def test_a_background_job_that_ignores_a_signal_goes_on(number: signal.Signals) -> None:
+    with started_with(number, signal.SIG_IGN):
+        assert await ending_at_signals(be_sent, number) == "goes on"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
+async def test_a_command_in_the_foreground_ends_at_each(number: signal.Signals) -> None:
+    with started_with(number, signal.SIG_DFL):
+        assert await ending_at_signals(be_sent, number) is None
