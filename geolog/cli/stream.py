@@ -8,7 +8,7 @@ import attrs
 import click
 
 from geolog.cli.arguments import confirm, partition_or_stream, stream_name
-from geolog.cli.invocation import Noun, examples, this_invocation
+from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.output import show
 from geolog.cli.quantities import parse_bytes, parse_seconds
 from geolog.cli.session import ask
@@ -132,7 +132,9 @@ def create(
     """Create the stream NAMESPACE/NAME.
 
     Without --survive, quorum sizes and another --policy it survives the loss of one region.
-    What was chosen is explained, with its cost.
+    Quorum sizes that you leave out are chosen so that it still does; where none do, the answer
+    says that it does NOT survive losing a region, and why. The choice is explained, with its
+    cost.
     """
     sizes = (ensemble, write_quorum, ack_quorum, min_regions)
     if survive is not None and any(size is not None for size in sizes):
@@ -164,6 +166,11 @@ def create(
         ),
         minds_region=True,
     )
+    if description.survives_region is False and survive is None:
+        tell(
+            f"warning: {name} does NOT survive losing a region:"
+            f" {description.survives_region_why_not}"
+        )
     _show(description)
 
 
@@ -174,7 +181,10 @@ def _show(description: StreamDescription) -> None:
         show(description, output)
         return
     document = attrs.asdict(description, recurse=False)
-    del document["partition_list"], document["explanation"]
+    for name in ("partition_list", "explanation", "survives_region_why_not"):
+        del document[name]
+    if description.survives_region is None:
+        del document["survives_region"]
     if description.retention_s is None:
         document["retention_s"] = "forever"
     if description.retention_bytes is None:

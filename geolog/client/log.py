@@ -192,6 +192,8 @@ class Log:
     ) -> StreamDescription:
         """Make a stream: either what it shall `survive`, or its quorums, are given.
 
+        Sizes that are left out are chosen so that it survives losing any one region; where none
+        do, the answer's `survives_region` is False, and `survives_region_why_not` says why.
         policy: default, local_node, rack_aware, region_aware (unless `survive` takes another)
         or zone_aware. The answer's `explanation` says what was chosen, why, and its cost.
         partitions: logs of its own that it is made of, each with an order of its own.
@@ -242,7 +244,12 @@ class Log:
                 raise
             check_same(await self._catalog.read_latest(stream), record)
             found = await self.describe_stream(name)
-        return attrs.evolve(found, explanation=list(plan.explanation))
+        return attrs.evolve(
+            found,
+            explanation=list(plan.explanation),
+            survives_region=not plan.region_loss_why_not,
+            survives_region_why_not=plan.region_loss_why_not,
+        )
 
     async def update_stream(
         self,

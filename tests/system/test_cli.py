@@ -199,6 +199,18 @@ def test_streams_segments_and_nodes_are_listed_with_stable_keys(demo: DemoProces
     assert {"node_id", "address", "location", "region", "rack", "state"} <= nodes[0].keys()
 
 
+def test_a_stream_that_does_not_survive_a_region_is_made_with_a_warning(
+    demo: DemoProcess,
+) -> None:
+    done = demo.run("stream", "create", "test/frail", "--ack-quorum", "3", "-o", "json")
+
+    made = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert made["survives_region"] is False
+    assert "no ack set is left" in made["survives_region_why_not"]
+    assert b"test/frail does NOT survive losing a region: without region a" in done.stderr
+
+
 def test_an_existing_stream_is_an_error_unless_told_otherwise(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/twice")
 

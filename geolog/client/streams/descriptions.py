@@ -48,6 +48,10 @@ class StreamDescription:
     partition_list: list[PartitionDescription]
     explanation: list[str] = attrs.field(factory=list)
     """When it was made: what was chosen, why, and what it costs, a sentence each."""
+    survives_region: bool | None = None
+    """When it was made: whether it survives losing any one region; else None."""
+    survives_region_why_not: str = ""
+    """Why it does not."""
 
 
 @attrs.frozen(kw_only=True)

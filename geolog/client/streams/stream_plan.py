@@ -6,7 +6,7 @@ Nothing is promised that cannot be kept: the choice is tried on the nodes that t
 import difflib
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import attrs
@@ -20,7 +20,13 @@ from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.placement import Candidate
 from topology.policy import PlacementRequest
-from topology.quorum import Durability, QuorumConfig
+from topology.quorum import Durability, QuorumConfig, ack_quorum_smallest
+from topology.region_survival import (
+    ONE_REGION,
+    SizesGiven,
+    complete_sizes,
+    why_not_without_a_region,
+)
 from topology.stream_policy import (
     DEFAULT_LOCATION,
     PlacementPlace,
@@ -48,6 +54,16 @@ class StreamWanted:
         """All sizes that may be given."""
         return (self.ensemble_size, self.write_quorum, self.ack_quorum, self.min_regions)
 
+    def given(self, durability: Durability) -> SizesGiven:
+        """The sizes that are given."""
+        return SizesGiven(
+            ensemble_size=self.ensemble_size,
+            write_quorum=self.write_quorum,
+            ack_quorum=self.ack_quorum,
+            min_regions=self.min_regions,
+            durability=durability,
+        )
+
 
 @attrs.frozen(kw_only=True)
 class StreamPlan:
@@ -57,6 +73,8 @@ class StreamPlan:
     placement: PlacementTerms
     survive: str = ""
     explanation: tuple[str, ...]
+    region_loss_why_not: str = ""
+    """Why the stream does not survive losing a region; empty if it does."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,12 +95,43 @@ class StreamPlanner:
         kind = None if wanted.policy is None else parse_policy(wanted.policy)
         if wanted.survive is not None:
             return await self._plan_to_survive(wanted, durability, kind)
+        return await self._plan_around(wanted, durability, kind)
+
+    async def _plan_around(
+        self, wanted: StreamWanted, durability: Durability, kind: PolicyKind | None
+    ) -> StreamPlan:
+        """Keep the sizes that are given; what is left out keeps surviving one region."""
         terms = PlacementTerms(policy=kind or PolicyKind.REGION_AWARE)
-        quorum = _quorum_given(wanted, durability, terms)
+        registered, switches = await both(
+            partial(list_known_nodes, self.metadata, self.cluster),
+            partial(read_switches, self.metadata, self.cluster),
+        )
+        known = await self.pool.nodes.resolved(registered)
+        allowed = _members(
+            one for one in known if one.location.region not in switches.forbidden_regions
+        )
+        given = wanted.given(durability)
+        derived = None if given.is_complete else complete_sizes(given, terms, allowed)
+        quorum = derived or _usual_quorum(wanted, durability, terms)
         terms.check(quorum)
-        known = await list_known_nodes(self.metadata, self.cluster)
-        self._try_on(await self.pool.nodes.resolved(known), terms, quorum)
-        return StreamPlan(quorum=quorum, placement=terms, explanation=_explained(terms, quorum))
+        self._try_on(known, terms, quorum)
+        why_not = why_not_without_a_region(quorum, terms, allowed)
+        if why_not and switches.forbidden_regions:
+            why_not += f"; placement is forbidden in {_named(switches.forbidden_regions)}"
+        outlives = "without any one region an ack set is left, and nothing acknowledged is lost"
+        if not why_not:
+            try:
+                outlives += f"; {judge_majority(ONE_REGION, self.metadata_regions)}"
+            except NotEnoughNodesError as error:
+                why_not = str(error)
+        told = f"does NOT survive losing a region: {why_not}" if why_not else outlives
+        return StreamPlan(
+            quorum=quorum,
+            placement=terms,
+            survive="" if derived is None or why_not else str(ONE_REGION),
+            explanation=(*_explained(terms, quorum), told),
+            region_loss_why_not=why_not,
+        )
 
     async def _plan_to_survive(
         self, wanted: StreamWanted, durability: Durability, kind: PolicyKind | None
@@ -107,7 +156,7 @@ class StreamPlanner:
             if not forbidden:
                 raise
             raise NotEnoughNodesError(
-                f"{error}. Placement is forbidden in {', '.join(sorted(forbidden))}"
+                f"{error}. Placement is forbidden in {_named(forbidden)}"
                 " (geolog region allow-placement)"
             ) from None
         if kind is not None and kind is not found.placement.policy:
@@ -121,19 +170,18 @@ class StreamPlanner:
             placement=found.placement,
             survive=str(loss),
             explanation=(*found.explanation, majority),
+            region_loss_why_not=(
+                "" if loss.kind == "region" else f"it was asked to survive {str(loss)!r} alone"
+            ),
         )
 
     def _try_on(
         self, known: Sequence[NodeRecord], terms: PlacementTerms, quorum: QuorumConfig
     ) -> None:
         """Refuse what all nodes that ever joined, were they up, could not hold."""
-        members = [
-            Member(node=one.instance, location=one.location, state=NodeState.WRITABLE)
-            for one in known
-        ]
         local = self.pool.config.placement.standing(self.region)
         policy_of(terms, quorum, PlacementPlace(local=local)).new_ensemble(
-            Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), members),
+            Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), _members(known)),
             PlacementRequest(
                 ensemble_size=quorum.ensemble_size,
                 write_quorum=quorum.write_quorum,
@@ -141,6 +189,18 @@ class StreamPlanner:
             ),
             self.rng,
         )
+
+
+def _members(nodes: Iterable[NodeRecord]) -> list[Member]:
+    """These nodes as they would be, were all of them up."""
+    return [
+        Member(node=one.instance, location=one.location, state=NodeState.WRITABLE)
+        for one in nodes
+    ]
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def parse_policy(text: str) -> PolicyKind:
@@ -188,19 +248,29 @@ def judge_majority(loss: Loss, regions: Sequence[str] | None) -> str:
     return f"ZooKeeper keeps a majority of its {len(regions)} servers without them, too"
 
 
-def _quorum_given(
+def _usual_quorum(
     wanted: StreamWanted, durability: Durability, terms: PlacementTerms
 ) -> QuorumConfig:
-    """The quorums with what was not given filled in: E 3, W = E, A a majority of W, m 1."""
+    """The sizes where no choice of them outlives a region: E 3, W = E, A a majority, m 1."""
     usual = 1 if terms.policy is PolicyKind.LOCAL_NODE else 3
-    ensemble_size = usual if wanted.ensemble_size is None else wanted.ensemble_size
-    write_quorum = ensemble_size if wanted.write_quorum is None else wanted.write_quorum
-    ack_quorum = write_quorum // 2 + 1 if wanted.ack_quorum is None else wanted.ack_quorum
+    least = max(size or 1 for size in (wanted.ack_quorum, wanted.min_regions))
+    write_quorum = wanted.write_quorum
+    ensemble_size = wanted.ensemble_size
+    if ensemble_size is None:
+        ensemble_size = max(usual, least) if write_quorum is None else write_quorum
+    if write_quorum is None:
+        write_quorum = ensemble_size
+    min_regions = 1 if wanted.min_regions is None else wanted.min_regions
+    ack_quorum = wanted.ack_quorum
+    if ack_quorum is None:
+        ack_quorum = max(
+            write_quorum // 2 + 1, ack_quorum_smallest(write_quorum, min_regions, durability)
+        )
     return QuorumConfig(
         ensemble_size=ensemble_size,
         write_quorum=write_quorum,
         ack_quorum=ack_quorum,
-        min_regions=1 if wanted.min_regions is None else wanted.min_regions,
+        min_regions=min_regions,
         durability=durability,
     )
 
@@ -215,7 +285,7 @@ def _explained(terms: PlacementTerms, quorum: QuorumConfig) -> tuple[str, ...]:
         nearest = "nearest other region" if m == 2 else f"{m - 1}-th nearest other region"
         across = f", in at least {m} regions: about one round trip to the {nearest}"
     return (
-        f"{copies}, on ensembles of {quorum.ensemble_size}, as was asked for",
+        f"{copies}, on ensembles of {quorum.ensemble_size}",
         waits + across,
         _PLACED[terms.policy],
     )

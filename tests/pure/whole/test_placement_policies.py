@@ -41,7 +41,9 @@ async def regions_of(log: geolog.Log) -> list[set[str]]:
         ({"survive": "1 region", "durability": "count"}, (6, 6, 4, 2), "region_aware"),
         ({"policy": "default"}, (3, 3, 2, 1), "default"),
         ({"policy": "local_node"}, (1, 1, 1, 1), "local_node"),
-        ({"policy": "zone_aware", "min_regions": 2}, (3, 3, 2, 2), "zone_aware"),
+        ({"policy": "zone_aware", "min_regions": 2}, (6, 6, 4, 2), "zone_aware"),
+        ({}, (6, 6, 4, 2), "region_aware"),
+        ({"ack_quorum": 3}, (6, 6, 3, 2), "region_aware"),
         ({"policy": "rack_aware", "ensemble_size": 5}, (5, 5, 3, 1), "rack_aware"),
     ],
 )
@@ -89,6 +91,39 @@ async def test_what_cannot_be_is_refused_with_what_can(
             await log.create_stream(STREAM, **wanted)  # type: ignore[arg-type]
 
         assert await log.list_streams() == []
+
+
+async def test_a_stream_given_some_sizes_is_promised_to_survive_a_region() -> None:
+    async with (
+        open_in_process_cluster(NINE) as cluster,
+        cluster.open_client("eu-west") as log,
+    ):
+        some = await log.create_stream(STREAM, ack_quorum=3)
+        tight = await log.create_stream("shop/tight", ack_quorum=5)
+        all_given = await log.create_stream(
+            "shop/given", ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2
+        )
+
+        assert (some.survive, some.survives_region) == ("1 region", True)
+        assert (tight.survive, tight.survives_region) == (None, False)
+        assert "no ack set is left" in tight.survives_region_why_not
+        assert any("does NOT survive losing a region" in line for line in tight.explanation)
+        assert (all_given.survive, all_given.survives_region) == (None, True)
+
+
+async def test_what_is_left_out_does_not_count_on_a_forbidden_region(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(NINE) as cluster,
+        cluster.open_client("eu-west") as log,
+    ):
+        await turn(cluster, "ap-northeast")
+        made = await log.create_stream(STREAM, ack_quorum=2)
+
+        assert made.survives_region is False
+        assert "it takes nodes in 3 regions; there are 2" in made.survives_region_why_not
+        assert "placement is forbidden in ap-northeast" in made.survives_region_why_not
 
 
 async def test_an_open_ledger_leaves_a_region_that_is_forbidden_and_comes_back(
