@@ -17,6 +17,7 @@ LEDGER = 7
 FILE_BYTES = 256 << 10
 AHEAD_BYTES = FILE_BYTES // 4
 LIVES_COUNT = 6
+LIVES_COUNT_MAX = 100
 
 
 def body_of(entry: int) -> bytes:
@@ -127,9 +128,12 @@ async def test_what_was_answered_outlives_every_history(
 
 
 async def test_histories_retire_files(autojump_clock: MockClock) -> None:
+    """How many a life retires depends on the order in which trio runs tasks, which is random."""
     history = History(seed=1)
 
-    for _ in range(2 * LIVES_COUNT):
+    for _ in range(LIVES_COUNT_MAX):
         await history.live()
+        if history.retired_count > 3:
+            return
 
-    assert history.retired_count > 3
+    pytest.fail(f"{history.retired_count} files retired in {LIVES_COUNT_MAX} lives")
