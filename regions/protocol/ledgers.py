@@ -8,7 +8,8 @@ record is in a later file, and those that did not exist yet when it was found: t
 ABSENT, and they take no adds of a writer, because the lost record may have been a fence. Which
 files are damaged stands in each table, so that a table written afterwards, which lacks what was
 lost, is not taken for the whole truth. Damage that was settled, because what it took was made
-good, puts nothing in doubt; that is said of single files, so that later damage still counts.
+good, puts nothing in doubt. That holds for the extent that it had: if the same file is damaged
+anew, or goes, that counts.
 
 Deleted ledgers are gone but for their ids: what older files still say of them is not replayed.
 Ledgers that were let go stay, with epoch and fence; what files still hold of their entries is
@@ -21,6 +22,7 @@ from typing import assert_never
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.replica import LedgerReplica
 from geolog.wire.limits import INT64_MAX
+from regions.protocol.damage import Damage, DamageSet
 from regions.protocol.intervals import IntervalSet
 from regions.protocol.records import FLAG_FIRST, FLAG_LET_GO, FLAG_RECOVERY, Kind, Record
 from regions.protocol.tables import FoundTable, LedgerRow
@@ -33,10 +35,10 @@ class Ledgers:
         self._instance = instance
         self._replicas: dict[LedgerId, LedgerReplica] = {}
         self._first_file_ids: dict[LedgerId, int] = {}
-        self._damaged = IntervalSet()
+        self._damaged = DamageSet()
         self._damaged_through = 0
-        self.settled = IntervalSet()
-        """Files whose damage puts nothing in doubt."""
+        self.settled = DamageSet()
+        """Damage that puts nothing in doubt."""
         self.deleted = IntervalSet()
         """Ids of deleted ledgers."""
         self._doubt_below = LedgerId(INT64_MAX)
@@ -58,13 +60,9 @@ class Ledgers:
         return self._damaged_through
 
     @property
-    def damaged(self) -> IntervalSet:
-        """The files whose damage puts ledgers in doubt: not settled yet."""
-        return IntervalSet(
-            interval
-            for first, last in self._damaged
-            for interval in self.settled.missing(first, last)
-        )
+    def damaged(self) -> DamageSet:
+        """The damage that puts ledgers in doubt: not settled yet."""
+        return self._damaged.without(self.settled)
 
     @property
     def doubt_below(self) -> LedgerId:
@@ -104,9 +102,9 @@ class Ledgers:
         self._first_file_ids.pop(ledger, None)
         self.deleted.add(ledger)
 
-    def settle(self, first: int, last: int) -> None:
-        """What damage took from these files was made good."""
-        self.settled.add(first, last)
+    def settle(self, damage: Damage) -> None:
+        """What this damage took was made good."""
+        self.settled.add(damage)
         self._renew_doubt()
 
     def on_record(self, file_id: int, record: Record) -> None:
@@ -118,7 +116,7 @@ class Ledgers:
             case Kind.DELETE:
                 self.delete(record.ledger)
             case Kind.SETTLE:
-                self.settle(*record.file_ids)
+                self.settle(record.damage)
             case Kind.MARK | Kind.TABLE | Kind.RETIRE:
                 pass
             case _:
@@ -162,9 +160,9 @@ class Ledgers:
             replica.is_let_go |= row.is_let_go
             self.keep(replica, first_file_id=row.first_file_id)
 
-    def on_damage(self, first: int, last: int) -> None:
+    def on_damage(self, damage: Damage) -> None:
         """Bytes of these files, or the files, that once were proven cannot be read."""
-        self._damaged.add(first, last)
+        self._damaged.add(damage)
         self._renew_doubt()
 
     def rows(self) -> Iterator[LedgerRow]:
@@ -187,6 +185,6 @@ class Ledgers:
         return self._first_file_ids.get(ledger, 0) <= self._damaged_through
 
     def _renew_doubt(self) -> None:
-        self._damaged_through = max((last for _, last in self.damaged), default=0)
+        self._damaged_through = self.damaged.through
         for replica in self._replicas.values():
             replica.is_in_doubt = self._is_in_doubt(replica.ledger)

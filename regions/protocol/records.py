@@ -20,11 +20,12 @@ from crc32c import crc32c
 
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.replica import PersistEntry, PersistFence, PersistOpen
+from regions.protocol.damage import Damage
 from topology.errors import ConflictError, DamagedBytesError
 
 Body = bytes | memoryview
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 DATA_OFFSET = 4096
 HEADER_COPY_OFFSETS = (0, 2048)
 
@@ -65,7 +66,7 @@ class Kind(enum.IntEnum):
     RETIRE = 7
     """The file `entry` may be missing: what was needed of it was copied and synced before."""
     SETTLE = 8
-    """What damage took from files `ledger` to `entry` was made good: no doubt is left."""
+    """What damage of extent `epoch` took from files `ledger` to `entry` was made good."""
 
 
 NO_FLAGS = 0
@@ -163,10 +164,10 @@ class Record:
         return self.entry
 
     @property
-    def file_ids(self) -> tuple[int, int]:
-        """Of SETTLE: the first and the last file that are meant."""
+    def damage(self) -> Damage:
+        """Of SETTLE: the damage that was made good."""
         assert self.kind is Kind.SETTLE
-        return self.ledger, self.entry
+        return Damage(self.ledger, self.entry, self.epoch)
 
 
 MARK = Record(Kind.MARK, NO_FLAGS, LedgerId(0), EntryId(0), Epoch(0), EntryId(0), 0, 0)
@@ -213,9 +214,15 @@ def retire_record(file_id: int) -> Record:
     return attrs.evolve(MARK, kind=Kind.RETIRE, entry=EntryId(file_id))
 
 
-def settle_record(first: int, last: int) -> Record:
-    """The record that damage in these files was made good."""
-    return attrs.evolve(MARK, kind=Kind.SETTLE, ledger=LedgerId(first), entry=EntryId(last))
+def settle_record(damage: Damage) -> Record:
+    """The record that this damage was made good."""
+    return attrs.evolve(
+        MARK,
+        kind=Kind.SETTLE,
+        ledger=LedgerId(damage.first),
+        entry=EntryId(damage.last),
+        epoch=Epoch(damage.extent),
+    )
 
 
 def copy_record(ledger: LedgerId, entry: EntryId, body_length: int, body_crc: int) -> Record:

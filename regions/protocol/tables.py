@@ -18,6 +18,7 @@ import attrs
 from crc32c import crc32c
 
 from geolog.protocol.ids import EntryId, Epoch, LedgerId
+from regions.protocol.damage import Damage, DamageSet
 from regions.protocol.intervals import IntervalSet
 from regions.protocol.known_files import FileRow
 from topology.errors import DamagedBytesError
@@ -26,6 +27,7 @@ _COUNTS = struct.Struct("<QQQQQQQ")
 _LEDGER_ROW = struct.Struct("<qqqqQBB6x")
 _INTERVAL_ROW = struct.Struct("<QQ")
 _FILE_ROW = struct.Struct("<QQI4x")
+_DAMAGE_ROW = struct.Struct("<QQI4x")
 _ENTRY_ROW = struct.Struct("<QQQII")
 TABLE_ROW_BYTES_MAX = _LEDGER_ROW.size
 """No row of a table is longer."""
@@ -259,10 +261,10 @@ class Promises:
     """Of the journal files before this one, sorted."""
     retired: IntervalSet = attrs.field(factory=IntervalSet)
     """Ids of journal files that were removed on purpose."""
-    damaged: IntervalSet = attrs.field(factory=IntervalSet)
-    """Ids of journal files of which something is lost, so that this table may lack it."""
-    settled: IntervalSet = attrs.field(factory=IntervalSet)
-    """Ids of journal files of which what was lost was made good."""
+    damaged: DamageSet = attrs.field(factory=DamageSet)
+    """What is lost of journal files, so that this table may lack it."""
+    settled: DamageSet = attrs.field(factory=DamageSet)
+    """What was lost of journal files, and was made good."""
 
 
 class FoundTable:
@@ -282,8 +284,8 @@ class FoundTable:
         self.deleted = IntervalSet(_INTERVAL_ROW.iter_unpack(deleted))
         self.files = [FileRow(*fields) for fields in _FILE_ROW.iter_unpack(files)]
         self.retired = IntervalSet(_INTERVAL_ROW.iter_unpack(retired))
-        self.damaged = IntervalSet(_INTERVAL_ROW.iter_unpack(damaged))
-        self.settled = IntervalSet(_INTERVAL_ROW.iter_unpack(settled))
+        self.damaged = _damages_of(damaged)
+        self.settled = _damages_of(settled)
         self.entries = SealedTable(entries)
 
     def ledgers(self) -> Iterator[LedgerRow]:
@@ -300,8 +302,8 @@ def encode_table(promises: Promises, table: SealedTable) -> bytes:
         promises.deleted.intervals_count,
         len(promises.files),
         promises.retired.intervals_count,
-        promises.damaged.intervals_count,
-        promises.settled.intervals_count,
+        len(promises.damaged),
+        len(promises.settled),
         len(table),
     )
     return b"".join(
@@ -311,8 +313,8 @@ def encode_table(promises: Promises, table: SealedTable) -> bytes:
             *(_INTERVAL_ROW.pack(*interval) for interval in promises.deleted),
             *(_FILE_ROW.pack(*attrs.astuple(row)) for row in promises.files),
             *(_INTERVAL_ROW.pack(*interval) for interval in promises.retired),
-            *(_INTERVAL_ROW.pack(*interval) for interval in promises.damaged),
-            *(_INTERVAL_ROW.pack(*interval) for interval in promises.settled),
+            *(_DAMAGE_ROW.pack(*attrs.astuple(damage)) for damage in promises.damaged),
+            *(_DAMAGE_ROW.pack(*attrs.astuple(damage)) for damage in promises.settled),
             table.rows,
         ]
     )
@@ -323,10 +325,14 @@ _SECTION_ROWS = (
     _INTERVAL_ROW,
     _FILE_ROW,
     _INTERVAL_ROW,
-    _INTERVAL_ROW,
-    _INTERVAL_ROW,
+    _DAMAGE_ROW,
+    _DAMAGE_ROW,
     _ENTRY_ROW,
 )
+
+
+def _damages_of(rows: bytes) -> DamageSet:
+    return DamageSet(Damage(*fields) for fields in _DAMAGE_ROW.iter_unpack(rows))
 
 
 def _sections(body: bytes, counts: Sequence[int]) -> list[bytes] | None:

@@ -9,9 +9,8 @@ newer counts; after it the start removes the file.
 What the file promised (epochs, fences, deletions, retired files) stands in the table of each
 later file. The newest of these is read back and checked before any file goes. A file with a
 live entry that is damaged stays until the entry was stored again; one whose records are partly
-lost stays until that was settled. Then it goes, whatever lives in it: to be settled is said of
-a whole file, and would cover damage that comes later. Readers in the middle of a file that goes
-keep it open.
+lost stays until that was settled. Then it goes, whatever lives in it: a file that was damaged
+once may be damaged again. Readers in the middle of a file that goes keep it open.
 """
 
 import logging
@@ -128,7 +127,7 @@ class Compaction:
         return uses
 
     def _is_held(self, file_id: int) -> bool:
-        return self._entries.has_corrupt(file_id) or file_id in self._ledgers.damaged
+        return self._entries.has_corrupt(file_id) or self._ledgers.damaged.is_in(file_id)
 
     async def _use_of(self, source: JournalFile) -> FileUse:
         assert isinstance(source.table, SealedTable)
@@ -140,7 +139,7 @@ class Compaction:
             count.stored_bytes,
             count.live_bytes(partial(self._entries.is_dead, source.file_id)),
             is_suspect=source.file_id in self._sealed.damaged_tables
-            or source.file_id in self._ledgers.settled,
+            or self._ledgers.settled.is_in(source.file_id),
         )
 
     async def _copy(self, source: JournalFile) -> bool:

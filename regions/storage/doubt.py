@@ -66,9 +66,9 @@ def settle_doubt(
         send(Refused(request.request, Reason.CONFLICT, NO_EPOCH, why))
         return
     for store in stores:
-        for first, last in list(store.ledgers.damaged):
-            store.journal.append_nowait(settle_record(first, last))
-            store.ledgers.settle(first, last)
+        for damage in store.ledgers.damaged:
+            store.journal.append_nowait(settle_record(damage))
+            store.ledgers.settle(damage)
     _when_all_synced(stores, partial(send, DoubtSettled(request.request)))
 
 

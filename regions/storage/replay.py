@@ -6,14 +6,23 @@ there.
 """
 
 import logging
+from collections.abc import Sequence
 
 import attrs
 from crc32c import crc32c
 
+from regions.protocol.damage import (
+    LOST,
+    Damage,
+    gaps_extent,
+    shortened_extent,
+    unproven_extent,
+    unreadable_extent,
+)
 from regions.protocol.known_files import FileRow, KnownFiles, merged_rows
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import DATA_OFFSET, RECORD_HEADER_BYTES, Kind, Record, RecordCodec
-from regions.protocol.scan import JournalWalk
+from regions.protocol.scan import Gap, JournalWalk
 from regions.protocol.tables import OpenTable, SealedTable
 from regions.storage.disk import DiskFile
 from regions.storage.entries import JournalFile
@@ -66,7 +75,7 @@ class Replay:
         self._tables: dict[int, SealedTable] = {}
         self._rows: dict[int, FileRow] = {}
         self._table_newest = 0
-        self._damages: list[tuple[int, str]] = []
+        self._damages: list[tuple[Damage, str]] = []
         self._unwritten_from: int | None = None
         self.ledgers = Ledgers(identity.instance)
         self.files = KnownFiles()
@@ -93,6 +102,7 @@ class Replay:
             if promised and each.file.size_bytes < promised.length_bytes:
                 self._on_damage(
                     each,
+                    shortened_extent(each.file.size_bytes),
                     f"it has {each.file.size_bytes} of {promised.length_bytes} synced bytes",
                 )
             table = accepted[each.file_id]
@@ -101,7 +111,9 @@ class Replay:
                 if table is each.table and not self._is_synced(each):
                     self._put_beside(each, table.proven_bytes, table.content.entries)
             elif each.codec is None:
-                self._on_damage(each, "its header and its table cannot be read")
+                self._on_damage(
+                    each, unreadable_extent(), "its header and its table cannot be read"
+                )
                 self._keep(each, SealedTable(b""), 0)
             else:
                 await self._on_records(each, each.codec)
@@ -122,16 +134,16 @@ class Replay:
             else:
                 self.files.keep(self._rows[each.file_id])
         gone = {each.file_id for each in self.retired_there}
-        for file_id, what in self._damages:
-            if file_id not in gone:
-                self._count_damage(file_id, file_id, what)
+        for damage, what in self._damages:
+            if damage.first not in gone:
+                self._count_damage(damage, what)
         lost = self.files.lost(self.file_id_newest, table_newest=self._table_newest)
         for first, last in lost:
             what = f"journal files {first:016x} to {last:016x} are lost"
-            self._count_damage(first, last, what)
+            self._count_damage(Damage(first, last, LOST), what)
 
-    def _count_damage(self, first: int, last: int, what: str) -> None:
-        self.ledgers.on_damage(first, last)
+    def _count_damage(self, damage: Damage, what: str) -> None:
+        self.ledgers.on_damage(damage)
         _log.error("in %s: %s", self._identity.directory, what)
 
     async def cut_unwritten(self) -> None:
@@ -179,9 +191,7 @@ class Replay:
         while (window := walk.window()) is not None:
             walk.take(window[0], await found.file.read(*window))
         proven_end = self._proven_end(found, walk)
-        for gap in walk.gaps:
-            if gap.start < proven_end:
-                self._on_damage(found, f"bytes {gap.start} to {gap.end} cannot be read")
+        self._on_gaps(found, [gap for gap in walk.gaps if gap.start < proven_end], proven_end)
         table = OpenTable()
         for offset, record in walk.records(end=proven_end):
             body_offset = offset + RECORD_HEADER_BYTES
@@ -215,7 +225,11 @@ class Replay:
         if walk.is_sealed or (promised is None and found is self._found[-1]):
             return walk.mark_offset
         if promised is None:
-            self._on_damage(found, "no later file says how much of it was synced")
+            self._on_damage(
+                found,
+                unproven_extent(walk.mark_offset),
+                "no later file says how much of it was synced",
+            )
             return walk.mark_offset
         if found.file_id == self._noted.file_id and walk.content_end <= walk.records_end:
             end = JournalEnd(found.file_id, walk.records_end)
@@ -245,10 +259,17 @@ class Replay:
         self._rows[found.file_id] = FileRow(found.file_id, length_bytes, crc)
 
     def _is_damaged(self, found: FoundFile) -> bool:
-        return any(file_id == found.file_id for file_id, _ in self._damages)
+        return any(damage.first == found.file_id for damage, _ in self._damages)
 
-    def _on_damage(self, found: FoundFile, what: str) -> None:
-        self._damages.append((found.file_id, f"{found.file.name} is damaged: {what}"))
+    def _on_gaps(self, found: FoundFile, gaps: Sequence[Gap], proven_end: int) -> None:
+        # Space behind the proven bytes may be given back: it is no part of the extent.
+        extent = gaps_extent((gap.start, min(gap.end, proven_end)) for gap in gaps)
+        for gap in gaps:
+            self._on_damage(found, extent, f"bytes {gap.start} to {gap.end} cannot be read")
+
+    def _on_damage(self, found: FoundFile, extent: int, what: str) -> None:
+        damage = Damage.of_file(found.file_id, extent)
+        self._damages.append((damage, f"{found.file.name} is damaged: {what}"))
 
 
 def _covered(tables: dict[int, LoadedTable | None]) -> set[int]:

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import Answer
 from regions.protocol.ledgers import Ledgers
-from regions.protocol.records import FLAG_FIRST, NO_FLAGS, Kind, Record
+from regions.protocol.records import FLAG_FIRST, NO_FLAGS, Kind, Record, settle_record
 from regions.storage.disk import Disk
 from regions.storage.entries import EntryStore
 from regions.storage.journal import Journal, JournalEnd, JournalIdentity
@@ -46,6 +46,12 @@ class Running:
         self.journal.append_nowait(
             entry_record(ledger, entry, body, lac=lac, epoch=epoch), body
         )
+
+    def settle(self) -> None:
+        """Note that all which damage took was made good."""
+        for damage in self.ledgers.damaged:
+            self.journal.append_nowait(settle_record(damage))
+            self.ledgers.settle(damage)
 
     async def read(self, ledger: int, entry: int) -> bytes | Answer:
         (answer,) = await self.entries.read(LedgerId(ledger), EntryId(entry), 1, 1 << 20)

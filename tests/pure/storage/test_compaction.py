@@ -19,7 +19,6 @@ from regions.protocol.records import (
     delete_record,
     file_name,
     record_of,
-    settle_record,
 )
 from regions.protocol.sweep import Sweep
 from regions.protocol.tables import OpenTable
@@ -219,8 +218,7 @@ async def test_a_file_whose_damage_was_settled_goes_before_it_is_damaged_again(
         lost = [n for n in range(100) if await it.node.read(1, n) is Answer.UNKNOWN]
         assert lost == [5]
         await it.add_all(1, 1, first=5)  # As a repair does that then settles.
-        it.node.journal.append_nowait(settle_record(1, 1))
-        it.node.ledgers.settle(1, 1)
+        it.node.settle()
         await it.compact_all()
         assert file_name(1) not in disk.names
         await it.check(1, 100)

@@ -128,7 +128,7 @@ async def test_what_was_answered_outlives_every_history(
 
 
 async def test_histories_retire_files(autojump_clock: MockClock) -> None:
-    """How many a life retires depends on the order in which trio runs tasks, which is random."""
+    """How many a life retires depends on the order of tasks, which trio draws."""
     history = History(seed=1)
 
     for _ in range(LIVES_COUNT_MAX):

@@ -6,7 +6,8 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.messages import Answer
-from regions.protocol.records import delete_record, file_name, retire_record, settle_record
+from regions.protocol.damage import LOST, Damage
+from regions.protocol.records import delete_record, file_name, retire_record
 from regions.protocol.table_files import table_file_name
 from sim.memory_disk import MemoryDisk
 from tests.pure.storage.journals import Running, restarted, running
@@ -150,10 +151,8 @@ async def test_settled_damage_stays_settled_and_later_damage_counts(
     await disk.remove(file_name(1))
     async with running(disk, clean_stop=False) as node:
         assert await node.read(7, 5) is Answer.UNKNOWN
-        assert list(node.ledgers.damaged) == [(1, 1)]
-        for first, last in node.ledgers.damaged:
-            node.journal.append_nowait(settle_record(first, last))
-            node.ledgers.settle(first, last)
+        assert list(node.ledgers.damaged) == [Damage.of_file(1, LOST)]
+        node.settle()
         await node.journal.wait_synced()
         assert await node.read(7, 5) is Answer.ABSENT
 
@@ -163,5 +162,5 @@ async def test_settled_damage_stays_settled_and_later_damage_counts(
         assert await node.read(7, 5) is Answer.ABSENT
     await disk.remove(file_name(2))
     node = await restarted(disk)
-    assert list(node.ledgers.damaged) == [(2, 2)]
+    assert list(node.ledgers.damaged) == [Damage.of_file(2, LOST)]
     assert await node.read(7, 5) is Answer.UNKNOWN

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.protocol.ids import EntryId, Epoch, LedgerId
+from regions.protocol.damage import Damage, DamageSet
 from regions.protocol.intervals import IntervalSet
 from regions.protocol.known_files import FileRow
 from regions.protocol.tables import (
@@ -53,14 +54,17 @@ def test_a_table_finds_what_a_dict_finds_open_and_sealed(
 
 
 intervals = st.lists(st.tuples(st.integers(0, 99), st.integers(100, 2**63))).map(IntervalSet)
+damages = st.lists(
+    st.builds(Damage, st.integers(0, 99), st.integers(100, 2**63), st.integers(0, 2**32 - 1))
+).map(DamageSet)
 promises = st.builds(
     Promises,
     st.lists(ledger_rows),
     intervals,
     st.lists(st.builds(FileRow, far_numbers, far_numbers, st.integers(0, 2**32 - 1))),
     intervals,
-    intervals,
-    intervals,
+    damages,
+    damages,
 )
 
 
