@@ -22,6 +22,12 @@ from topology.tree import Weighting
 
 _Named = TypeVar("_Named", bound=enum.Enum)
 
+_UNRESOLVED = Location("default-region", "default-rack")
+"""Where resolvers say that a node stands whose place they do not know."""
+
+_UNKNOWN_REGION = Location("UnknownRegion", "default-rack")
+"""Where that is to `region_aware`, as in BookKeeper, unless a default is given."""
+
 
 class PolicyName(enum.Enum):
     """The policies that can be asked, and plain arithmetic of quorums."""
@@ -83,8 +89,11 @@ def read_scenario(document: Json, index: int) -> Scenario:
     name = _named(fields, "policy", PolicyName)
     params = fields.object("params", InvalidConfigError)
     params.check_names(_PARAMS)
+    default = _location(params, "default_location") or _default_of(name)
     local = _location(params, "local_location")
-    members = _members(fields, params, name)
+    if local is not None:
+        local = _placed(local, default)
+    members = _members(fields, params, default)
     _check_local_depth(members, local)
     return Scenario(
         name,
@@ -122,13 +131,25 @@ def _location(fields: Fields, name: str) -> Location | None:
         raise fields.error(f"{fields.where}.{name}: {error}") from None
 
 
-def _members(fields: Fields, params: Fields, name: PolicyName) -> Membership:
-    unresolved = (
-        "/default-zone/default-upgradedomain"
-        if name is PolicyName.ZONE_AWARE
-        else "/default-region/default-rack"
-    )
-    default = _location(params, "default_location") or Location.parse(unresolved)
+def _default_of(name: PolicyName) -> Location:
+    """Where nodes stand whose place is not known, as the policy calls it."""
+    match name:
+        case PolicyName.REGION_AWARE:
+            return _UNKNOWN_REGION
+        case PolicyName.ZONE_AWARE:
+            return Location("default-zone", "default-upgradedomain")
+        case _:
+            return _UNRESOLVED
+
+
+def _placed(location: Location | None, default: Location) -> Location:
+    """The location, or the default if it is not known."""
+    if location is None or (default == _UNKNOWN_REGION and location == _UNRESOLVED):
+        return default
+    return location
+
+
+def _members(fields: Fields, params: Fields, default: Location) -> Membership:
     stabilize_s = params.number_or("stabilize_seconds", 0.0)
     free_bytes = params.count_map("free_space")
     _check_not_negative(params, {"stabilize_seconds": stabilize_s})
@@ -161,7 +182,7 @@ def _member(fields: Fields, default: Location, free_bytes: dict[str, int]) -> Me
     state = _named(fields, "state", NodeState, NodeState.WRITABLE)
     return Member(
         node=node,
-        location=_location(fields, "location") or default,
+        location=_placed(_location(fields, "location"), default),
         state=state,
         free_bytes=free_bytes.get(node, 0),
         left_s=(0.0,) if state is NodeState.DOWN else (),

@@ -6,7 +6,7 @@ is worked out once per region and kept with it.
 """
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cached_property
 
 import attrs
@@ -63,15 +63,19 @@ class Region:
         for rack in self.rack_names:
             yield from self.racks[rack]
 
-    def deal(self, rng: random.Random, weighting: Weighting | None) -> Iterator[TreeNode]:
-        """Its nodes at random, racks taking turns, as many as are taken."""
+    def deal(
+        self, rng: random.Random, weighting: Weighting | None, first_rack: str | None = None
+    ) -> Iterator[TreeNode]:
+        """Its nodes at random, racks taking turns, `first_rack` first if it has nodes."""
         if weighting is None:
-            piles = (shuffled(self.racks[rack], rng) for rack in shuffled(self.rack_names, rng))
+            order = _with_first(shuffled(self.rack_names, rng), first_rack, self.racks)
+            piles = (shuffled(self.racks[rack], rng) for rack in order)
         else:
             racks, sums = self._weigh(weighting)
+            drawn = shuffled_by_weight(self.rack_names, sums, rng)
             piles = (
                 shuffled_by_weight(racks[rack].nodes, racks[rack].weights_summed, rng)
-                for rack in shuffled_by_weight(self.rack_names, sums, rng)
+                for rack in _with_first(drawn, first_rack, self.racks)
             )
         yield from _in_turns(piles)
 
@@ -91,6 +95,19 @@ class Region:
             sums = running_sums([racks[rack].weights_summed[-1] for rack in self.rack_names])
             found = self._weighed[weighting.multiple_max] = (racks, sums)
         return found
+
+
+def _with_first(
+    racks: Iterator[str], first: str | None, known: Container[str]
+) -> Iterator[str]:
+    """The racks in their order, but for the first, if it is known; drawn one by one."""
+    if first is None or first not in known:
+        yield from racks
+        return
+    yield first
+    for rack in racks:
+        if rack != first:
+            yield rack
 
 
 def _in_turns(piles: Iterator[Iterator[TreeNode]]) -> Iterator[TreeNode]:

@@ -128,14 +128,7 @@ class RackAware(RingPolicy):
             first = (node.location for node in self.drawn(list(tree.nodes()), rng))
             counts = dict(places)
             order = [(place, counts[place]) for place in dict.fromkeys(first)]
-        return sorted(order, key=lambda one: self._distance(one[0]))
-
-    def _distance(self, rack: Location) -> int:
-        """0 for the client's own rack, 1 for those of its region, 2 for the others."""
-        local = self.local_location
-        if local is None or rack.region != local.region:
-            return 2
-        return 0 if rack == local else 1
+        return sorted(order, key=lambda one: self.distance(one[0]))
 
     def _ring(
         self, size: int, counts: dict[Label, int], rule: WindowRule

@@ -1,5 +1,8 @@
 """Region-aware placement: equal shares over regions, interleaved round the ring; racks within.
 
+Racks of a region take turns. In the writer's own region its own rack comes first: one of that
+region's slots lies there, if a node is to be had.
+
 With `count` no A nodes of a write set lie in fewer than m regions; with `regions` the writer
 waits for m regions among the answers, and every write set should keep an ack set without any
 one region. With m of 0 nothing is enforced; two regions in a write set are wanted.
@@ -186,7 +189,9 @@ class RegionAware(RingPolicy):
         if not self.is_racks_enforced:
             yield (name,), region.count
             return
-        for rack in shuffled(region.rack_names, rng):
+        own = self._own_rack_in(name)
+        racks = sorted(shuffled(region.rack_names, rng), key=lambda rack: rack != own)
+        for rack in racks:
             yield (name, rack), len(region.racks[rack])
 
     def _nodes(
@@ -197,7 +202,7 @@ class RegionAware(RingPolicy):
             if label not in piles:
                 region = tree.regions[label[0]]
                 piles[label] = (
-                    region.deal(rng, self.weighting)
+                    region.deal(rng, self.weighting, self._own_rack_in(label[0]))
                     if len(label) == 1
                     else self.drawn(region.racks[label[1]], rng)
                 )
@@ -206,6 +211,11 @@ class RegionAware(RingPolicy):
     @property
     def _local_region(self) -> str | None:
         return None if self.local_location is None else self.local_location.region
+
+    def _own_rack_in(self, region: str) -> str | None:
+        """The client's own rack, if it stands in this region."""
+        local = self.local_location
+        return local.rack if local is not None and local.region == region else None
 
     def _shortage(self, tree: Tree, request: PlacementRequest) -> str:
         if len(tree.regions) < self._m:

@@ -199,17 +199,21 @@ class RingPolicy:
     def _piles(
         self, members: Membership, tree: Tree, rng: random.Random
     ) -> dict[Label, list[TreeNode]]:
-        """The nodes of a tree by label, each pile as drawn; labels of the own region first."""
+        """The nodes of a tree by label, as drawn: those of the own rack, then region, first."""
         piles: dict[Label, list[TreeNode]] = {}
-        for one in self.drawn(list(tree.nodes()), rng):
+        drawn = self.drawn(list(tree.nodes()), rng)
+        for one in sorted(drawn, key=lambda node: self.distance(node.location)):
             label = self._placed(members, one.node)
             if label is not None:
                 piles.setdefault(label, []).append(one)
-        return dict(sorted(piles.items(), key=lambda pile: not self._is_local(pile[1][0])))
+        return piles
 
-    def _is_local(self, node: TreeNode) -> bool:
+    def distance(self, place: Location) -> int:
+        """0 for the client's own rack, 1 for others of its region, 2 for other regions."""
         local = self.local_location
-        return local is not None and node.location.region == local.region
+        if local is None or place.region != local.region:
+            return 2
+        return 0 if place == local else 1
 
     def _best(
         self,

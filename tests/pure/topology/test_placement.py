@@ -27,6 +27,7 @@ from topology.stream_policy import (
     PlacementPlace,
     policy_of,
 )
+from topology.tree import Weighting
 
 
 def up(text: str) -> list[Candidate]:
@@ -53,6 +54,13 @@ def chosen_of(
 ) -> Placement:
     """A new ensemble of a region-aware stream."""
     place = PlacementPlace(local=None if local is None else Location.within(local))
+    return chosen_at(config, nodes, place, seed=seed)
+
+
+def chosen_at(
+    config: QuorumConfig, nodes: list[Candidate], place: PlacementPlace, *, seed: int
+) -> Placement:
+    """The same, for a client at a place."""
     return policy_of(REGION_AWARE_TERMS, config, place).new_ensemble(
         Membership.of(
             MembershipConfig(default_location=DEFAULT_LOCATION),
@@ -68,6 +76,44 @@ def chosen_of(
         ),
         random.Random(seed),
     )
+
+
+TEN_RACKS = [
+    Candidate(f"{region}{rack}", Location(region, f"r{rack}"))
+    for region in "abc"
+    for rack in range(10)
+]
+
+
+@pytest.mark.parametrize("weighting", [None, Weighting(2.0)], ids=["alike", "by space"])
+@pytest.mark.parametrize("size", range(1, 7))
+def test_one_slot_of_the_writers_region_lies_on_its_own_rack(
+    size: int, weighting: Weighting | None
+) -> None:
+    at = PlacementPlace(local=Location("b", "r7"), weighting=weighting)
+    for seed in range(10):
+        nodes = chosen_at(quorum_of(f"{size}/{size}/{size} m1"), TEN_RACKS, at, seed=seed).nodes
+
+        assert next(node for node in nodes if node[0] == "b") == "b7"
+
+
+def test_other_slots_of_the_writers_region_lie_on_other_racks_in_no_order() -> None:
+    at = PlacementPlace(local=Location("b", "r7"))
+    found = [
+        chosen_at(quorum_of("6/6/6 m1"), TEN_RACKS, at, seed=seed).nodes for seed in range(40)
+    ]
+    seconds = {[node for node in nodes if node[0] == "b"][1] for nodes in found}
+
+    assert len(seconds) > 4
+    assert "b7" not in seconds
+
+
+def test_without_a_node_on_its_own_rack_the_writers_region_has_its_slots_all_the_same() -> None:
+    at = PlacementPlace(local=Location("b", "r7"))
+
+    found = chosen_at(quorum_of("3/3/2 m2"), up("a2 b2 c2"), at, seed=0)
+
+    assert Counter(regions_of(found)) == Counter("abc")
 
 
 def regions_of(placement: Placement) -> str:

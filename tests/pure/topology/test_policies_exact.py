@@ -111,6 +111,32 @@ def test_region_aware_placement_finds_the_best_that_exists(
     check_placed(policy, judge, places, asked)
 
 
+@given(
+    layouts(regions="ab", most=2).filter(bool),
+    requests(size_max=5),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_the_own_rack_has_one_of_the_slots_that_fall_to_the_own_region(
+    places: list[Location],
+    request: PlacementRequest,
+    is_enforced: bool,  # noqa: FBT001 - drawn
+    seed: int,
+) -> None:
+    own = places[seed % len(places)]
+    policy = RegionAware(
+        default_location=UNKNOWN, local_location=own, is_racks_enforced=is_enforced
+    )
+
+    try:
+        found = policy.new_ensemble(up(places), request, random.Random(seed))
+    except NotEnoughNodesError:
+        return
+
+    taken = [places[int(node[1:])] for node in found.nodes]
+    assert own in taken or own.region not in {place.region for place in taken}
+
+
 @settings(max_examples=100)
 @given(layouts(regions="ab", most=2), requests(size_max=5))
 def test_racks_that_are_enforced_within_regions_are_searched_for_too(

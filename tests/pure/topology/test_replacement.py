@@ -42,7 +42,7 @@ def replace_nodes(
     slots: Iterable[int],
     candidates: Iterable[Candidate],
     *,
-    local_region: str | None = None,
+    local: Location | None = None,
     seed: int = 0,
     policy: PolicyKind = PolicyKind.REGION_AWARE,
 ) -> Replacement:
@@ -52,7 +52,6 @@ def replace_nodes(
         for state, some in ((NodeState.DOWN, ring), (NodeState.WRITABLE, candidates))
         for one in some
     ]
-    local = None if local_region is None else Location.within(local_region)
     return policy_of(
         PlacementTerms(policy=policy), config, PlacementPlace(local=local)
     ).replace_slots(
@@ -82,7 +81,7 @@ def replaced(
         ring_of(letters),
         [int(slot) for slot in slots],
         up(tree),
-        local_region=local,
+        local=None if local is None else Location.within(local),
         seed=seed,
     )
 
@@ -108,6 +107,24 @@ def naive_best(
             found.append((len(given_away), RANKS[adherence], adherence))
     best = max((one for one in found if one[1]), default=None, key=lambda one: one[:2])
     return None if best is None else (best[0], best[2])
+
+
+@pytest.mark.parametrize("kind", [PolicyKind.REGION_AWARE, PolicyKind.RACK_AWARE])
+def test_the_writers_own_rack_comes_first_among_those_that_do_as_well(kind: PolicyKind) -> None:
+    ring = ring_of("ab")
+    racks = [Candidate(f"b{rack}", Location("b", f"r{rack}")) for rack in range(9)]
+    for seed in range(10):
+        found = replace_nodes(
+            quorum_of("2/2/1 m1"),
+            ring,
+            [1],
+            racks,
+            local=Location("b", "r7"),
+            seed=seed,
+            policy=kind,
+        )
+
+        assert found.nodes == {1: "b7"}
 
 
 @given(

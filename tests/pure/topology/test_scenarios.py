@@ -41,6 +41,57 @@ def answer(
     return evaluate(document, 0, random.Random(seed))
 
 
+def view(policy: str, up: list[Json], params: dict[str, Json]) -> Json:
+    """The regions as the policy sees them."""
+    document: dict[str, Json] = {
+        "policy": policy,
+        "nodes": up,
+        "params": params,
+        "operation": "topology_view",
+        "args": {},
+    }
+    return evaluate(document, 0, random.Random(0))["regions"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "params", "region"),
+    [
+        ("region_aware", {}, "UnknownRegion"),
+        ("region_aware", {"default_location": "/z/r0"}, "z"),
+        (
+            "region_aware",
+            {"default_location": "/default-region/default-rack"},
+            "default-region",
+        ),
+        ("rack_aware", {}, "default-region"),
+        ("zone_aware", {}, "default-zone"),
+    ],
+)
+def test_a_node_whose_place_is_not_known_is_in_the_region_of_the_default(
+    policy: str, params: dict[str, Json], region: str
+) -> None:
+    up: list[Json] = [{"id": "n", "location": None}, {"id": "a", "location": "/a/r1"}]
+
+    assert view(policy, up, params) == {"a": ["a"], region: ["n"]}
+
+
+def test_what_resolvers_print_for_a_place_that_they_do_not_know_is_not_known() -> None:
+    up = nodes("n=/default-region/default-rack a=/a/r1")
+
+    assert view("region_aware", up, {}) == {"a": ["a"], "UnknownRegion": ["n"]}
+    assert view("zone_aware", up, {}) == {"a": ["a"], "default-region": ["n"]}
+
+
+def test_a_client_whose_place_is_not_known_has_no_region_of_its_own_to_read_from() -> None:
+    args: dict[str, Json] = {"ensemble": ["n", "a0"], "write_set": [0, 1]}
+    nowhere: dict[str, Json] = {"local_location": "/default-region/default-rack"}
+    up = "n=/default-region/default-rack a0=/a/r0"
+
+    found = answer("region_aware", up, "reorder_read", args, params=nowhere)
+
+    assert found["write_set"] == [0, 1]
+
+
 NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack in range(3))
 
 
