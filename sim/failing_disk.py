@@ -12,7 +12,13 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from regions.storage.disk import Disk, DiskFailedError, DiskFile, DiskFullError
+from regions.storage.disk import (
+    Disk,
+    DiskFailedError,
+    DiskFile,
+    DiskFullError,
+    UnreadableError,
+)
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
@@ -66,6 +72,8 @@ class Failure:
         self.failed = call
         what = f"cannot {call.value} {name}: {os.strerror(self.error)}"
         self.on_failed(what)
+        if call is Call.READ:
+            raise UnreadableError(what)
         raise DiskFullError(what) if self.error == errno.ENOSPC else DiskFailedError(what)
 
 

@@ -13,7 +13,13 @@ from random import Random
 import attrs
 import trio
 
-from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
+from regions.storage.disk import (
+    DiskFailedError,
+    DiskFile,
+    DiskFullError,
+    Piece,
+    UnreadableError,
+)
 from sim.memory_inode import Inode
 from topology.errors import NotFoundError
 
@@ -75,6 +81,9 @@ class MemoryFile:
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
         await trio.sleep(self._disk.faults.read_s)
+        if not self._inode.is_readable(offset, length):
+            what = f"cannot read {length} bytes at {offset} of {self._name}"
+            raise UnreadableError(f"{what}: {os.strerror(errno.EIO)}")
         found = self._inode.read(offset, length)
         self._disk.read_bytes += len(found)
         return found
@@ -238,6 +247,10 @@ class MemoryDisk:
     def names(self) -> tuple[str, ...]:
         """Names of all files, sorted."""
         return tuple(sorted(self._seen))
+
+    def make_unreadable(self, name: str, offset: int) -> None:
+        """Let the sector of this byte not be read any more."""
+        self._inode(name).make_unreadable(offset)
 
     def overwrite_at(self, name: str, offset: int, content: bytes) -> None:
         """Change some of a file's bytes on the disk."""

@@ -40,6 +40,17 @@ class Inode:
     """Since the last sync, in their order."""
     _cut_bytes: int | None = None
     """The shortest that the file was cut to since it was synced."""
+    _unreadable: set[int] = attrs.field(factory=set)
+    """Numbers of sectors that the disk cannot read; a sector that is written again can be."""
+
+    def make_unreadable(self, offset: int) -> None:
+        """Let the sector of this byte not be read any more."""
+        self._unreadable.add(offset // SECTOR_BYTES)
+
+    def is_readable(self, offset: int, length: int) -> bool:
+        """Whether none of these bytes lies in a sector that cannot be read."""
+        sectors = range(offset // SECTOR_BYTES, -(-(offset + length) // SECTOR_BYTES))
+        return self._unreadable.isdisjoint(sectors) if self._unreadable else True
 
     @property
     def synced(self) -> bytearray:
@@ -56,6 +67,9 @@ class Inode:
         self._changes.append(_Change(offset, end, replaced, len(self.seen)))
         _put(self.seen, offset, written)
         self.seen_bytes = max(self.seen_bytes, len(self.seen))
+        if self._unreadable:
+            whole = range(-(-offset // SECTOR_BYTES), end // SECTOR_BYTES)
+            self._unreadable.difference_update(whole)
 
     def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
@@ -90,7 +104,7 @@ class Inode:
                 if keeps():
                     _put(left, sector, self.seen[sector : sector + SECTOR_BYTES])
         length = max(length, len(left))
-        return Inode(left, length, length)
+        return Inode(left, length, length, unreadable=set(self._unreadable))
 
     def as_seen(self) -> "Inode":
         """The same for another process: what is not synced is in the machine's memory."""
@@ -100,6 +114,7 @@ class Inode:
             self.synced_bytes,
             list(self._changes),
             self._cut_bytes,
+            set(self._unreadable),
         )
 
     def is_synced(self, start: int, end: int) -> bool:

@@ -14,6 +14,7 @@ from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
 from regions.protocol.records import file_id_of
 from regions.storage.disk import Disk
+from regions.storage.readable import read_what_can_be
 from topology.errors import ConflictError, DamagedBytesError
 from topology.location import Location
 
@@ -118,7 +119,7 @@ def _owner(cookie: Cookie) -> str:
 
 async def _read_cookie(disk: Disk) -> Cookie:
     file = await disk.open(COOKIE_NAME)
-    content = await file.read(0, file.size_bytes)
+    content = await read_what_can_be(file, 0, file.size_bytes)
     await file.close()
     try:
         return open_document(content, Cookie, path=f"{COOKIE_NAME} of {disk}")

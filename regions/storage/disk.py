@@ -13,7 +13,11 @@ from topology.errors import GeologError
 
 
 class DiskFailedError(GeologError):
-    """A read, write or sync failed. What was not confirmed may be gone; never try again."""
+    """A write, sync or rename failed. What was not confirmed may be gone; never try again."""
+
+
+class UnreadableError(GeologError):
+    """Some bytes of a file cannot be read: they are damaged. Other nodes have copies."""
 
 
 class DiskFullError(GeologError):
@@ -61,7 +65,7 @@ class DiskFile(Protocol):
         ...
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Read; shorter only at the end of the file."""
+        """Read; shorter only at the end of the file. UnreadableError."""
         ...
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:

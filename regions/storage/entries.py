@@ -17,7 +17,7 @@ from geolog.protocol.replica import NOTHING_HELD, Held
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import Record
 from regions.protocol.tables import EntryRow, OpenTable, Place, SealedTable
-from regions.storage.disk import DiskFailedError, DiskFile, Piece
+from regions.storage.disk import DiskFile, Piece, UnreadableError
 
 _log = logging.getLogger(__name__)
 
@@ -340,7 +340,7 @@ class EntryStore:
             try:
                 assert run.source is not None
                 content = await run.source.file.read(*single.piece)
-            except DiskFailedError as error:
+            except UnreadableError as error:
                 _log.error("%s", error)
             answers += self._checked_run(single, memoryview(content))
         return answers
@@ -396,7 +396,7 @@ async def _contents(source: JournalFile, runs: Sequence[_Run]) -> dict[_Run, byt
     """The bytes of these runs of one file; without those of which the disk cannot read some."""
     try:
         found = await source.file.read_many([run.piece for run in runs])
-    except DiskFailedError:
+    except UnreadableError:
         if len(runs) == 1:
             return {}
         contents: dict[_Run, bytes] = {}

@@ -24,7 +24,13 @@ import attrs
 import outcome
 import trio
 
-from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
+from regions.storage.disk import (
+    DiskFailedError,
+    DiskFile,
+    DiskFullError,
+    Piece,
+    UnreadableError,
+)
 from topology.errors import ConflictError, NotFoundError
 
 Buffer = bytes | bytearray | memoryview
@@ -254,7 +260,7 @@ class RealFile:
 
     def _read_waiting(self, offset: int, length: int) -> bytes:
         parts: list[bytes] = []
-        with _errors_named(f"cannot read {self._name} in {self._disk}"):
+        try:
             while length > 0:
                 part = os.pread(self._descriptor, length, offset)
                 if not part:
@@ -262,6 +268,11 @@ class RealFile:
                 parts.append(part)
                 offset += len(part)
                 length -= len(part)
+        except OSError as error:
+            raise UnreadableError(
+                f"cannot read {length} bytes at {offset} of {self._name} in {self._disk}:"
+                f" {error.strerror}"
+            ) from error
         return b"".join(parts)
 
 

@@ -22,6 +22,7 @@ from regions.protocol.tables import FOOTER_BYTES, Footer, FoundTable
 from regions.storage.cookies import WrongDataDirectoryError
 from regions.storage.disk import Disk, DiskFile
 from regions.storage.journal import JournalIdentity
+from regions.storage.readable import read_what_can_be
 from topology.errors import DamagedBytesError
 
 _log = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ async def _read_header(
     disk: Disk, file: DiskFile, file_id: int, identity: JournalIdentity
 ) -> FileHeader | None:
     try:
-        header = FileHeader.decode(await file.read(0, DATA_OFFSET))
+        header = FileHeader.decode(await read_what_can_be(file, 0, DATA_OFFSET))
     except DamagedBytesError as error:
         _log.error("%s: %s", file.name, error)
         return None
@@ -152,7 +153,7 @@ async def _read_header(
 async def read_table(file: DiskFile, file_id: int) -> LoadedTable | None:
     """The table at the end of the file, if it is there and intact."""
     last_offset = max(0, file.size_bytes - _LAST_BYTES)
-    last = await file.read(last_offset, _LAST_BYTES)
+    last = await read_what_can_be(file, last_offset, _LAST_BYTES)
     footer = Footer.decode(last[-FOOTER_BYTES:], file_id)
     if footer is None:
         return None
@@ -162,7 +163,7 @@ async def read_table(file: DiskFile, file_id: int) -> LoadedTable | None:
     if offset >= last_offset:
         body = last[offset - last_offset :][:length]
     else:
-        body = await file.read(offset, length)
+        body = await read_what_can_be(file, offset, length)
     content = _unpacked(body) if crc32c(body) == footer.table_crc else None
     if content is None:
         return None
@@ -175,7 +176,7 @@ async def read_table_file(
 ) -> LoadedTable | None:
     """The table beside the file, if it is intact and belongs to it. NotFoundError."""
     file = await disk.open(table_file_name(file_id))
-    found = TableFile.decode(await file.read(0, file.size_bytes), file_id)
+    found = TableFile.decode(await read_what_can_be(file, 0, file.size_bytes), file_id)
     await file.close()
     if found is None or found.instance != identity.instance:
         _log.warning("%s is damaged, or not of this node", file.name)

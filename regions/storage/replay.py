@@ -29,6 +29,7 @@ from regions.storage.entries import JournalFile
 from regions.storage.found_files import FoundFile, FoundJournal, LoadedTable
 from regions.storage.journal import JournalEnd, JournalIdentity
 from regions.storage.journal_end import NO_END, OlderDiskError
+from regions.storage.readable import read_around, read_what_can_be
 
 _log = logging.getLogger(__name__)
 
@@ -188,10 +189,15 @@ class Replay:
     async def _on_records(self, found: FoundFile, codec: RecordCodec) -> None:
         """Replay what is proven, keep the tail of the last file, and say what is damaged."""
         walk = JournalWalk(codec, DATA_OFFSET, found.file.size_bytes)
+        holes: list[tuple[int, int]] = []
         while (window := walk.window()) is not None:
-            walk.take(window[0], await found.file.read(*window))
+            readable = await read_around(found.file, *window)
+            walk.take(window[0], readable.content)
+            holes += readable.holes
         proven_end = self._proven_end(found, walk)
         self._on_gaps(found, [gap for gap in walk.gaps if gap.start < proven_end], proven_end)
+        if found is self._found[-1]:
+            self._on_holes_in_tail(found, holes, proven_end)
         table = OpenTable()
         for offset, record in walk.records(end=proven_end):
             body_offset = offset + RECORD_HEADER_BYTES
@@ -267,6 +273,19 @@ class Replay:
         for gap in gaps:
             self._on_damage(found, extent, f"bytes {gap.start} to {gap.end} cannot be read")
 
+    def _on_holes_in_tail(
+        self, found: FoundFile, holes: Sequence[tuple[int, int]], proven_end: int
+    ) -> None:
+        """Behind the proven bytes damage looks as a torn write does; not so what is unreadable.
+
+        It may hold records that were acknowledged, and the mark that would prove them.
+        """
+        in_tail = [hole for hole in holes if hole[1] > proven_end]
+        for start, end in in_tail:
+            self._on_damage(
+                found, gaps_extent(in_tail), f"bytes {start} to {end} are unreadable"
+            )
+
     def _on_damage(self, found: FoundFile, extent: int, what: str) -> None:
         damage = Damage.of_file(found.file_id, extent)
         self._damages.append((damage, f"{found.file.name} is damaged: {what}"))
@@ -292,7 +311,7 @@ async def _read_tail(
     tail: list[tuple[Record, bytes]] = []
     at = start
     for offset, record in walk.records(start):
-        body = await file.read(offset + RECORD_HEADER_BYTES, record.body_length)
+        body = await read_what_can_be(file, offset + RECORD_HEADER_BYTES, record.body_length)
         is_whole = len(body) == record.body_length and crc32c(body) == record.body_crc
         if offset > at or not is_whole or record.kind is Kind.TABLE:
             break

@@ -3,7 +3,7 @@
 import logging
 
 from regions.protocol.tables import SealedTable
-from regions.storage.disk import Disk, DiskFailedError
+from regions.storage.disk import Disk
 from regions.storage.entries import JournalFile
 from regions.storage.found_files import read_table, read_table_file
 from regions.storage.journal import JournalIdentity
@@ -41,9 +41,6 @@ class SealedFiles:
             if found is None:
                 found = await read_table_file(self._disk, source.file_id, self._identity, None)
         except NotFoundError:
-            return False
-        except DiskFailedError as error:
-            _log.error("%s", error)
             return False
         assert isinstance(source.table, SealedTable)
         return found is not None and found.content.entries.rows == source.table.rows

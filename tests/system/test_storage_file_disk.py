@@ -14,7 +14,7 @@ from geolog.transport.seam import Address
 from geolog.transport.tcp import TcpTransport
 from regions.storage import file_disk
 from regions.storage.config import StorageConfig
-from regions.storage.disk import DiskFailedError, DiskFullError
+from regions.storage.disk import DiskFailedError, DiskFullError, UnreadableError
 from regions.storage.file_disk import DirectoryInUseError, open_file_disk, write_all
 from regions.storage.node import StorageNode, open_storage_node
 from tests.pure.storage.nodes import BareClient
@@ -145,7 +145,6 @@ async def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
         ("open", "cannot open one"),
         ("fstat", "cannot open one"),
         ("fstatvfs", "cannot ask how much is free"),
-        ("pread", "cannot read one"),
         ("pwritev", "cannot write one"),
         ("fdatasync", "cannot write one"),
         ("posix_fallocate", "cannot allocate 100 bytes for one"),
@@ -170,7 +169,6 @@ async def test_an_error_of_any_call_is_the_disk_s_and_says_what_it_was_about(
             "open": lambda: disk.open("one"),
             "fstat": lambda: disk.open("one"),
             "fstatvfs": disk.free_bytes,
-            "pread": lambda: file.read(0, 2 << 20),
             "pwritev": lambda: file.write(0, [b"more"]),
             "fdatasync": lambda: file.write_synced(0, [b"more"]),
             "posix_fallocate": lambda: file.allocate(0, 100),
@@ -184,6 +182,26 @@ async def test_an_error_of_any_call_is_the_disk_s_and_says_what_it_was_about(
             patched.setattr(os, refused, fail)
             with pytest.raises(DiskFailedError, match=rf"{what}.* {tmp_path}.*error"):
                 await ask[refused]()
+
+
+async def test_bytes_that_cannot_be_read_are_damaged_and_the_disk_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"synced"])
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "preadv", fail)
+            patched.setattr(os, "pread", fail)
+            for ask in (file.read(1, 4), file.read(0, 2 << 20), file.read_many([(0, 2)])):
+                with pytest.raises(UnreadableError, match=rf"of one in {tmp_path}: .*error"):
+                    await ask
+
+        assert await file.read(0, 6) == b"synced"
+        await file.write_synced(6, [b" still"])
 
 
 @pytest.mark.parametrize(

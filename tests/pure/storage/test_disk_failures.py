@@ -43,8 +43,8 @@ CONFIG = StorageConfig(
     mark_idle_s=0.001,
 )
 
-MAY_GO_ON = frozenset({Call.READ})
-"""A read that fails is one damaged copy, as long as the node did not need it to start."""
+GOES_ON = frozenset({Call.READ})
+"""A read that fails is one damaged copy, also at a start."""
 
 
 @attrs.define
@@ -142,7 +142,7 @@ async def second_life(store: MemoryStore, failure: Failure) -> History:
 
 async def live_with(history: History, failure: Failure) -> None:
     ended_by = await history.live(FailingDisk(history.disk, failure), history.load_two_files)
-    if failure.failed is None or (failure.failed in MAY_GO_ON and ended_by is None):
+    if failure.failed is None or failure.failed in GOES_ON:
         assert ended_by is None
     elif failure.error == errno.ENOSPC and failure.failed is Call.ALLOCATE:
         assert ended_by is None, "space that cannot be taken ahead is no failure"

@@ -13,7 +13,7 @@ from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.messages import Answer
 from regions.protocol.ledgers import Ledgers
 from regions.protocol.tables import OpenTable
-from regions.storage.disk import DiskFailedError, Piece
+from regions.storage.disk import Piece, UnreadableError
 from regions.storage.entries import EntryStore, JournalFile
 from sim.memory_disk import MemoryDisk
 from tests.pure.storage.journals import restarted
@@ -33,7 +33,7 @@ class PatchyFile(FileAsItIs):
 
     async def read(self, offset: int, length: int) -> bytes:
         if any(offset <= place < offset + length for place in self.bad):
-            raise DiskFailedError(f"cannot read {self.name}: Input/output error")
+            raise UnreadableError(f"cannot read {self.name}: Input/output error")
         return await super().read(offset, length)
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:

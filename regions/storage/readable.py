@@ -1,0 +1,54 @@
+"""Reading past what a disk cannot read: unreadable pages count as damaged bytes.
+
+One bad sector makes a read of a megabyte fail. The bytes around it are read page by page, and
+those of the page itself become `FILLER`, which no checksum takes for what stood there. So all
+that checks bytes finds a page that cannot be read exactly as it finds one that was overwritten.
+"""
+
+import logging
+
+import attrs
+
+from regions.storage.disk import DiskFile, UnreadableError
+
+_log = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+"""What a kernel reads, or fails to read, at once."""
+
+FILLER = b"\xff"
+"""Not zero: zeros at the end of a file mean space that was never written."""
+
+
+@attrs.frozen
+class Readable:
+    """Bytes of a file as far as they can be read."""
+
+    content: bytes
+    holes: tuple[tuple[int, int], ...] = ()
+    """Where in the file they cannot: begin and end of each page."""
+
+
+async def read_around(file: DiskFile, offset: int, length: int) -> Readable:
+    """Read as `DiskFile.read` does, with `FILLER` for the pages that cannot be read."""
+    try:
+        return Readable(await file.read(offset, length))
+    except UnreadableError as error:
+        _log.error("%s", error)
+    parts: list[bytes] = []
+    holes: list[tuple[int, int]] = []
+    at, end = offset, min(offset + length, file.size_bytes)
+    while at < end:
+        piece_bytes = min(PAGE_BYTES - at % PAGE_BYTES, end - at)
+        try:
+            parts.append(await file.read(at, piece_bytes))
+        except UnreadableError:
+            parts.append(FILLER * piece_bytes)
+            holes.append((at, at + piece_bytes))
+        at += piece_bytes
+    return Readable(b"".join(parts), tuple(holes))
+
+
+async def read_what_can_be(file: DiskFile, offset: int, length: int) -> bytes:
+    """The same, for callers whose checksums find the holes."""
+    return (await read_around(file, offset, length)).content
