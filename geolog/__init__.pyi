@@ -22,6 +22,7 @@ from geolog.client.writing.writer_pending import AckLevel as AckLevel
 from geolog.client.writing.writer_pending import Pending as Pending
 from geolog.client.writing.writer_pending import Receipt as Receipt
 from geolog.client.writing.writer_repeats import ForgottenSeqError as ForgottenSeqError
+from geolog.client.writing.writer_repeats import RepeatUnreadError as RepeatUnreadError
 from geolog.protocol.ids import DLSN as DLSN
 from geolog.protocol.ids import Position as Position
 from topology.errors import ConflictError as ConflictError
@@ -74,6 +75,7 @@ __all__ = [
     "Receipt",
     "Record",
     "RecordBatch",
+    "RepeatUnreadError",
     "SealedError",
     "TooLargeError",
     "TrimmedError",

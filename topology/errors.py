@@ -2,13 +2,15 @@
 
 Each error says whose fault it is, whether trying again can help (`retriable`), and what became
 of the request (`outcome`): `refused` is definite, nothing of it is in the log and nothing will
-be; `unknown` means that it may or may not be. Codes are those of the wire protocol (interface
+be; `unknown` means that it may or may not be; `duplicate`, of a record that its writer
+numbered, that the log has a record under that number, or had one that was trimmed since, and
+that nothing was appended now. Codes are those of the wire protocol (interface
 section 4); the command maps them to its exit codes.
 """
 
 from typing import ClassVar, Literal
 
-Outcome = Literal["refused", "unknown"]
+Outcome = Literal["refused", "unknown", "duplicate"]
 
 
 class GeologError(Exception):

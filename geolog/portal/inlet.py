@@ -127,7 +127,7 @@ class Inlet(Generic[W]):
         append: Append[W] = Append(fields, size_bytes, is_posted)
         with self._lock:
             if self._is_closed:
-                raise ClosedError(CLOSED)
+                raise _closed_before_it_was_sent(fields, CLOSED)
             self._raise_refused_post()
             if self._unanswered_bytes + size_bytes > self._in_flight_bytes_max:
                 self._check_fits_window(size_bytes)
@@ -154,7 +154,9 @@ class Inlet(Generic[W]):
         with self._lock:
             if append.stage is not Stage.QUEUED:
                 return False
-            append.error = ClosedError("it was taken back before it was sent")
+            append.error = _closed_before_it_was_sent(
+                append.fields, "it was taken back before it was sent"
+            )
             woken = self._finish([append])
         self._wake(woken)
         return True
@@ -295,7 +297,9 @@ class Inlet(Generic[W]):
             self._is_closed = True
             for append in self._queued:
                 if append.stage is Stage.QUEUED:
-                    append.error = ClosedError("the writer was closed before it was sent")
+                    append.error = _closed_before_it_was_sent(
+                        append.fields, "the writer was closed before it was sent"
+                    )
             for append in self._sent:
                 if not append.is_answered:
                     append.error = OutcomeUnknownError(
@@ -325,3 +329,11 @@ class Inlet(Generic[W]):
                 woken.extend(append.waiters)
                 append.waiters = []
         return woken
+
+
+def _closed_before_it_was_sent(fields: RecordFields | None, why: str) -> ClosedError:
+    """Nothing of the record was sent now. With a number of its own it may be in the log."""
+    error = ClosedError(why)
+    if fields is not None and fields.seq is not None:
+        error.outcome = "unknown"  # It was not judged whether it is a repeat.
+    return error

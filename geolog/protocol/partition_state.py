@@ -82,6 +82,16 @@ class WriterState:
             return None
         return self.batches[place]
 
+    def is_left_out(self, seq: int) -> bool:
+        """Whether a seq that is not above the highest was surely never appended here.
+
+        It lies in a gap among the batches that are remembered. Of a seq below these nothing is
+        known: it may have been appended.
+        """
+        if not self.batches or not self.batches[0].seq_first <= seq <= self.seq_highest:
+            return False
+        return self.batch_of(seq) is None
+
     def with_batch(
         self, epoch: int, batch: WrittenBatch, append_time_us: int, partitions: int
     ) -> "WriterState":

@@ -38,6 +38,7 @@ SOMETIMES = {
     "answered-provisionally": "an append is answered when it is received",
     "provisional-lost": "such an answer is taken back",
     "writer-full": "a writer has no room for a record until others are answered",
+    "repeat-unread": "what was answered comes again while it cannot be read",
     "other-bytes-refused": "a number that is in the log comes again with other bytes",
     "wish-refused": "a transaction id goes back, or an expected sequence is another's",
     "flushed": "records that nobody waited for are flushed",

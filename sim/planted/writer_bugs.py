@@ -7,6 +7,7 @@ from geolog.client.writing.writer_pending import Receipt
 from geolog.client.writing.writer_repeats import WriterRepeats
 from geolog.protocol.partition_state import WrittenBatch
 from geolog.protocol.stream_state import PartitionName
+from geolog.wire.batch import Batch
 from sim.planted.planted_bug import PlantedBug
 
 # A planted bug reaches into the private state of what it spoils.
@@ -43,6 +44,14 @@ async def compare_with_itself(
     return await _compared(repeats, name, batch, seq, same)
 
 
+async def read_and_pass_on(
+    repeats: WriterRepeats, name: PartitionName, batch: WrittenBatch, _seq: int
+) -> Batch:
+    """Read what is there; what hinders that is told as if nothing were known of the record."""
+    assert repeats._read_back is not None
+    return await repeats._read_back(name, batch)
+
+
 WRITER_BUGS: dict[str, PlantedBug] = {
     "unbounded-writer": PlantedBug(
         63,
@@ -53,6 +62,11 @@ WRITER_BUGS: dict[str, PlantedBug] = {
         64,
         "what comes again under its number is not compared with what is there",
         [(WriterRepeats, "_compared", compare_with_itself)],
+    ),
+    "repeat-as-refused": PlantedBug(
+        80,
+        "what is in the log and cannot be read is reported as refused when it comes again",
+        [(WriterRepeats, "_read", read_and_pass_on)],
     ),
 }
 """By name."""

@@ -60,6 +60,7 @@ class Appending:
                     tenure = Tenure(calls, self.records, process, writer, known, partition)
                     await tenure.repeat_last()
                     while count > 0 and not (calls.quiet.is_set() and count > 1):
+                        await tenure.repeat_now_and_then()
                         run = min(count, calls.rng.randint(1, calls.knobs.pipelined_max))
                         await tenure.append_run(run)
                         count -= run

@@ -26,6 +26,8 @@ class Calls:
     rng: Random
     trim_of: Callable[[int], int]
     """Where a partition truly begins now."""
+    repeats_rng: Random
+    """When writers send again what was answered."""
     quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
     count: int = attrs.field(default=0, init=False)
 

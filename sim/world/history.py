@@ -9,7 +9,7 @@ from geolog.client.writing.writer import Writer
 from geolog.protocol.ids import DLSN
 from sim.world.lives import Lives
 
-Outcome = Literal["pending", "acknowledged", "flushed", "refused", "unknown"]
+Outcome = Literal["pending", "acknowledged", "flushed", "refused", "unknown", "duplicate"]
 
 Headers = tuple[tuple[str, bytes], ...]
 """Names and contents, in the order of the names."""
@@ -51,9 +51,6 @@ class Append:
     """The process that was answered OK."""
     seq: int | None = None
     """The writer's own number for it, if it gives one: then it is sent until it is answered."""
-    is_in_doubt: bool = False
-    """Whether it was sent and its outcome was not told: it may be in the log, whatever is told
-    when it is sent again."""
     is_sent_again: bool = False
     is_repeated: bool = False
     """Whether it was sent once more under its number, also when it had been answered OK."""
@@ -175,6 +172,8 @@ class History:
     then."""
     forgotten: list[str] = attrs.field(factory=list, init=False)
     """What was answered OK last, is there, and was not remembered when it was sent again."""
+    refused_repeats: list[str] = attrs.field(factory=list, init=False)
+    """What was answered OK, and was said to be refused when it was sent again."""
     taken_for_others: list[str] = attrs.field(factory=list, init=False)
     """What was answered OK under the number of another record, which is in the log."""
     truncations: list[Truncation] = attrs.field(factory=list, init=False)
@@ -202,7 +201,6 @@ class History:
 
     def on_sent_again(self, append: Append) -> None:
         """One that was not answered OK is sent once more, under the same number."""
-        append.is_in_doubt |= append.outcome in ("pending", "unknown")
         append.is_sent_again = True
         self.on_repeated(append)
         append.outcome = "pending"
@@ -213,9 +211,6 @@ class History:
 
     def on_answered(self, append: Append, outcome: Outcome, at: int) -> None:
         """The application was told what became of an append."""
-        append.is_in_doubt |= outcome == "unknown"
-        if outcome == "refused" and append.is_in_doubt:
-            outcome = "unknown"  # This time it was; an earlier time it may be in the log.
         append.outcome = outcome
         append.answered_at = at
         if outcome == "acknowledged":

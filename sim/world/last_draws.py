@@ -11,6 +11,8 @@ _SLOW_CLIENT = "ambush-answers"
 _BEGINNING_SHARE = 0.05
 _APART_SHARE = 0.05
 _OTHER_BYTES_SHARE = 0.3
+_REPEATING_SHARE = 0.5
+_REPEATS_SHARE = 0.3
 
 STRUCK_LAST = frozenset({_CREATED})
 """Faults that are drawn here, and nowhere else."""
@@ -28,7 +30,17 @@ def draw_last(drawn: Options, rng: Random) -> Options:
     if knobs.are_writers_named and not drawn.stream.may_forget_writers:
         knobs = attrs.evolve(knobs, other_bytes_share=_OTHER_BYTES_SHARE)
     knobs = attrs.evolve(knobs, headers_share=rng.choice((0.0, 0.0, 0.3)))
-    return attrs.evolve(drawn, knobs=knobs)
+    return with_repeats(attrs.evolve(drawn, knobs=knobs))
+
+
+def with_repeats(drawn: Options) -> Options:
+    """The same world, in which named writers may send again what was answered, at any time.
+
+    Drawn by what the world is, so that nothing else moves.
+    """
+    is_repeating = Random(f"{drawn}/repeats").random() < _REPEATING_SHARE
+    share = _REPEATS_SHARE if drawn.knobs.are_writers_named and is_repeating else 0.0
+    return attrs.evolve(drawn, knobs=attrs.evolve(drawn.knobs, repeats_share=share))
 
 
 def draw_last_strikes(drawn: Options, rng: Random) -> Options:

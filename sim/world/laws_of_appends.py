@@ -23,19 +23,22 @@ def acknowledged_stays(history: History, ending: Ending) -> Iterator[str]:
 
 
 def flushed_stays(history: History, ending: Ending) -> Iterator[str]:
-    """Law 1: what a flush said to be in the log is there, or may be among what was trimmed."""
+    """Law 1: what a flush said to be in the log is there, or may be among what was trimmed.
+
+    So is what was said to be there already, when it was sent again.
+    """
     known = known_records(history, ending)
     values = {found.value for found in known.values()}
     gone = [
         append
         for append in history.appends.values()
-        if append.outcome == "flushed" and append.value not in values
+        if append.outcome in ("flushed", "duplicate") and append.value not in values
     ]
     unseen_count = sum(ending.trims.values()) - sum(map(ending.is_trimmed, known))
     if len(gone) > unseen_count:
         yield (
-            f"{name_of(gone[0].value)} was flushed and is nowhere: {len(gone)} are gone, and"
-            f" {unseen_count} records were trimmed that nobody saw"
+            f"{name_of(gone[0].value)} was {gone[0].outcome} and is nowhere: {len(gone)} are"
+            f" gone, and {unseen_count} records were trimmed that nobody saw"
         )
 
 
@@ -175,7 +178,11 @@ def provisional_is_no_lie(history: History, ending: Ending) -> Iterator[str]:
 
 
 def refused_is_absent(history: History, ending: Ending) -> Iterator[str]:
-    """Law 17: what was refused is not in the log, and nothing that nobody sent is."""
+    """Law 17: what was refused is not in the log, and nothing that nobody sent is.
+
+    Also what was sent again, and was answered or in doubt before.
+    """
+    yield from history.refused_repeats
     for place, record in known_records(history, ending).items():
         append = history.appends.get(record.value)
         if append is None:

@@ -63,6 +63,8 @@ class Knobs:
     """Share of what named writers send once more that comes with other bytes than before."""
     headers_share: float = 0.0
     """Share of records that have headers."""
+    repeats_share: float = 0.0
+    """Share of runs before which a named writer sends once more what was answered last."""
 
 
 @attrs.frozen(kw_only=True)

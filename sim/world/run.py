@@ -143,6 +143,7 @@ class _Run:
                 self.trace,
                 world.chance(self.seed, "workload"),
                 Truth(world.store).trim_of,
+                world.chance(self.seed, "repeats"),
             ),
             self.options,
         )

@@ -116,6 +116,19 @@ class Tenure:
             self._end(append, "flushed", "")
             self.calls.history.happened.add("flushed")
 
+    async def repeat_now_and_then(self) -> None:
+        """Send what was answered last once more between two runs, whatever is away then."""
+        share = self.calls.knobs.repeats_share
+        if not share or self.calls.repeats_rng.random() >= share:
+            return
+        numbering = self.records.numbering(self.process.host)
+        if numbering is None or numbering.answered_last is None:
+            return
+        try:
+            await self._repeat(numbering.answered_last)
+        except geolog.RepeatUnreadError:
+            self.calls.history.happened.add("repeat-unread")
+
     async def repeat_last(self) -> None:
         """Now and then send once more what was answered: it is where it was."""
         numbering = self.records.numbering(self.process.host)
@@ -128,15 +141,21 @@ class Tenure:
         if share and self.calls.rng.random() < share:
             await self._repeat_with_other_bytes(append)
             return
+        await self._repeat(append)
+
+    async def _repeat(self, append: Append) -> None:
         self.calls.begin(self.process, f"repeat {append.seq}")
         self.calls.history.on_repeated(append)
         if self.calls.history.may_forget_writers:  # Then it goes by the partitions of now.
             append.partitions_known = append.partitions_known[0], self.partitions_known[1]
         try:
             receipt = await self._send(append).wait()
-        except geolog.ForgottenSeqError as error:
-            self._on_forgotten(append, error)
-            return  # It says so, and appends nothing.
+        except geolog.GeologError as error:
+            self._on_repeat_failed(append, error)
+            if isinstance(error, geolog.ForgottenSeqError):
+                self._on_forgotten(append, error)
+                return  # It says so, and appends nothing.
+            raise
         if self.calls.is_heard(self.process):
             self._on_repeat_answered(append, receipt)
 
@@ -171,6 +190,16 @@ class Tenure:
         elif not receipt.duplicate:
             history.happened.add("writer-forgotten")
 
+    def _on_repeat_failed(self, append: Append, error: geolog.GeologError) -> None:
+        """It is in the log, so it was not refused, unless its writer may be forgotten."""
+        history = self.calls.history
+        is_known = not history.may_forget_writers and self.calls.is_heard(self.process)
+        if is_known and error.outcome == "refused":
+            history.refused_repeats.append(
+                f"{append.place} of {append.writer} was answered OK, and refused when it was"
+                f" sent again: {error!r}"
+            )
+
     def _on_forgotten(self, append: Append, error: geolog.ForgottenSeqError) -> None:
         """What was answered last is among those remembered, as long as it is there."""
         partition, sequence = append.place
@@ -191,7 +220,7 @@ class Tenure:
         """Note what became of an append; returns what stops the run, if it does."""
         if isinstance(error, geolog.ForgottenSeqError):
             self.records.give_up(append, self.process.host)
-            self._end(append, "unknown", repr(error))
+            self._end(append, error.outcome, repr(error))
             return error
         self._end(append, error.outcome, repr(error))
         has_wish = append.transaction_id is not None or append.expected is not None

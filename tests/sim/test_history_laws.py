@@ -263,15 +263,33 @@ def test_a_history_that_breaks_a_law_is_told_so(
     assert story.broken == {law}
 
 
-def test_what_is_refused_when_it_is_sent_again_may_be_in_the_log_all_the_same() -> None:
+def test_what_was_in_doubt_and_is_in_the_log_is_not_refused_when_it_is_sent_again() -> None:
     story = a_good_story()
     append = story.history.appends[b"lost its answer"]
 
     story.history.on_sent_again(append)
     story.history.on_answered(append, "refused", 12)
 
-    assert append.outcome == "unknown"
+    assert story.broken == {"17"}
+
+
+def test_what_is_there_already_when_it_is_sent_again_is_in_the_log() -> None:
+    story = a_good_story()
+    append = story.history.appends[b"lost its answer"]
+
+    story.history.on_sent_again(append)
+    story.history.on_answered(append, "duplicate", 12)
+
     assert story.broken == set()
+    append.value = b"nowhere"
+    assert story.broken == {"1"}
+
+
+def test_what_was_answered_is_not_refused_when_it_is_sent_again() -> None:
+    story = a_good_story()
+    story.history.refused_repeats.append("0 of writer-1: UnavailableError()")
+
+    assert story.broken == {"17"}
 
 
 def test_what_is_trimmed_need_not_be_there() -> None:

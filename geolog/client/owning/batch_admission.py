@@ -47,13 +47,17 @@ class BatchAdmission:
         writer_id = stamp.writer_id
         judged = sent.judge(writer_id, stamp.epoch, stamp.seqs)
         if judged is Repeat.DEPOSED:
-            raise FencedError(
+            deposed = FencedError(
                 f"a newer session of writer {writer_id.decode()} has written since"
             )
+            deposed.outcome = "unknown"  # That session may have appended these.
+            raise deposed
         highest = max(sent.writer(writer_id).seq_highest, self._seqs.get(writer_id, -1))
         first = stamp.seqs.first
         if first <= highest:
-            raise ConflictError(
+            repeated = ConflictError(
                 f"writer {writer_id.decode()} has appended seq {highest} already: {first}"
-                " is no new one"
+                " is not a new one"
             )
+            repeated.outcome = "unknown"
+            raise repeated

@@ -7,17 +7,39 @@ from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer_lane import WriterLane
 from geolog.client.writing.writer_pending import Receipt, RepeatedRecord
 from geolog.protocol.ids import DLSN
-from geolog.protocol.partition_state import WrittenBatch
+from geolog.protocol.partition_state import BATCHES_REMEMBERED, WrittenBatch
 from geolog.protocol.stream_state import PartitionName
 from geolog.wire.batch import Batch
-from topology.errors import ConflictError, TrimmedError
+from topology.errors import (
+    ConflictError,
+    DataLostError,
+    GeologError,
+    Outcome,
+    TrimmedError,
+    UnavailableError,
+)
 
 ReadBack = Callable[[PartitionName, WrittenBatch], Awaitable[Batch]]
 """Reads a batch that was appended before. DataLostError, UnavailableError."""
 
 
 class ForgottenSeqError(ConflictError):
-    """A seq is below the highest of its writer, and its record is forgotten or trimmed."""
+    """A seq is below the highest of its writer, and its record is forgotten or trimmed.
+
+    `outcome` tells: `duplicate` where it was appended and trimmed since, `refused` where it was
+    left out and is surely not in the log, `unknown` where it is too old to be remembered.
+    """
+
+    outcome: Outcome = "unknown"
+
+
+class RepeatUnreadError(UnavailableError):
+    """The log has a record of this writer and seq, which cannot be read now to compare it.
+
+    Nothing was appended. Trying again compares the bytes, once the record can be read.
+    """
+
+    outcome: Outcome = "duplicate"
 
 
 class WriterRepeats:
@@ -53,36 +75,71 @@ class WriterRepeats:
     def answer(self, lane: WriterLane, seq: int, fields: RecordFields) -> RepeatedRecord:
         """The append of a record whose seq is at or below the highest of its lane.
 
-        ForgottenSeqError; ConflictError while the first one is on its way.
+        ForgottenSeqError; ConflictError while the first one is on its way. It is `refused` only
+        where the log surely has no record of this seq.
         """
         writer = lane.taker.acknowledged.writer(self._session.writer_id)
         batch = writer.batch_of(seq)
         if batch is None and seq > writer.seq_highest:
-            raise ConflictError(
+            on_its_way = ConflictError(
                 f"{self._who(seq)} is on its way, or was left out before others that are: wait"
                 " for their answers"
             )
+            on_its_way.outcome = "unknown"
+            raise on_its_way
         if batch is None:
-            raise ForgottenSeqError(
-                f"{self._who(seq)} is not remembered: {lane.seq_highest} was appended already"
-            )
+            raise self._forgotten(lane, seq)
         return RepeatedRecord(lambda: self._compared(lane.taker.name, batch, seq, fields))
+
+    def _forgotten(self, lane: WriterLane, seq: int) -> ForgottenSeqError:
+        """What there is to say of a seq below the highest whose place is not known."""
+        if all(self._is_surely_absent(one, seq) for one in self._lanes):
+            left_out = ForgottenSeqError(
+                f"{self._who(seq)} was left out, and is not in the log: {lane.seq_highest} was"
+                " appended already; append this record under a seq above that"
+            )
+            left_out.outcome = "refused"
+            return left_out
+        return ForgottenSeqError(
+            f"{self._who(seq)} is not remembered: {lane.seq_highest} was appended already, and"
+            f" the places of the last {BATCHES_REMEMBERED} batches are known. Read the stream"
+            " to see whether it is there"
+        )
+
+    def _is_surely_absent(self, lane: WriterLane, seq: int) -> bool:
+        writer = lane.taker.acknowledged.writer(self._session.writer_id)
+        return seq > lane.seq_highest or writer.is_left_out(seq)
 
     def _who(self, seq: int) -> str:
         return f"seq {seq} of writer {self._session.writer_id.decode()}"
 
+    async def _read(self, name: PartitionName, batch: WrittenBatch, seq: int) -> Batch:
+        """What stands there under this seq; whatever this raises says that it was appended."""
+        assert self._read_back is not None
+        try:
+            return await self._read_back(name, batch)
+        except TrimmedError as error:
+            trimmed = ForgottenSeqError(
+                f"{self._who(seq)} was appended, and trimmed since: {error}"
+            )
+            trimmed.outcome = "duplicate"
+            raise trimmed from None
+        except DataLostError as error:
+            lost = DataLostError(f"{self._who(seq)} was appended, and is lost: {error}")
+            lost.outcome = "duplicate"
+            raise lost from error
+        except GeologError as error:
+            raise RepeatUnreadError(
+                f"{self._who(seq)} is in the log already, and cannot be read to compare its"
+                f" bytes: {error}. Append it again later"
+            ) from error
+
     async def _compared(
         self, name: PartitionName, batch: WrittenBatch, seq: int, fields: RecordFields
     ) -> Receipt:
-        assert self._read_back is not None
         row = batch.seqs.row_of(seq)
         assert row is not None, f"{batch} has no seq {seq}"
-        try:
-            there = await self._read_back(name, batch)
-        except TrimmedError as error:
-            raise ForgottenSeqError(
-                f"{self._who(seq)} was appended, and trimmed since: {error}"
-            ) from None
+        there = await self._read(name, batch, seq)
         found = (
             there.value(row), there.key(row), there.headers(row), there.transaction_id(row)
         )  # fmt: skip

@@ -380,3 +380,16 @@ def test_progress_is_told_in_the_thread_that_waits(log: blocking.Log, stream: st
     assert told[-1][0] == told[-1][1]
     assert records == {20}
     assert {ident for _, _, ident in told} == {threading.get_ident()}
+
+
+def test_a_numbered_record_that_is_not_sent_may_be_in_the_log_from_before(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream, writer_id="till-8") as writer:
+        writer.append(b"one", seq=0)
+
+    with pytest.raises(blocking.ClosedError) as again:
+        writer.append(b"one", seq=0)
+    with pytest.raises(blocking.ClosedError) as new:
+        writer.append(b"two")
+    assert (again.value.outcome, new.value.outcome) == ("unknown", "refused")

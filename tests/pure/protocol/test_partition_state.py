@@ -211,3 +211,13 @@ def test_what_comes_before_costs_nothing_for_writers_that_it_does_not_name() -> 
 
     assert behind.writers[b"b"] is untouched
     assert [one.seq_first for one in behind.writers[b"a"].batches] == [0, 1]
+
+
+def test_a_seq_in_a_gap_was_left_out_unless_it_is_too_old_to_be_remembered() -> None:
+    state = PartitionState()
+    appended(state, b"a", 1, 5, 2)
+    appended(state, b"a", 1, 9, 1)
+    writer = state.writer(b"a")
+
+    assert [seq for seq in range(12) if writer.is_left_out(seq)] == [7, 8]
+    assert not state.writer(b"b").is_left_out(0)

@@ -2,6 +2,7 @@
 
 import random
 from functools import partial
+from typing import NoReturn
 
 import pytest
 import trio
@@ -10,6 +11,7 @@ from trio.testing import MockClock
 import geolog
 from geolog.client.writing.pipeline import REPEATS_MAX, Pipeline
 from tests.pure.whole.clusters import (
+    REGIONS,
     STREAM,
     append_each,
     ended_by,
@@ -61,10 +63,56 @@ async def test_other_bytes_under_a_number_that_is_taken_are_refused(
                 {"value": b"one", "key": b"k", "headers": {"h": b"2"}, "transaction_id": 4},
                 {"value": b"one", "key": b"k", "headers": {"h": b"1"}, "transaction_id": 5},
             ):
-                with pytest.raises(geolog.ConflictError, match="other bytes"):
+                with pytest.raises(geolog.ConflictError, match="other bytes") as refused:
                     await writer.append(**other, seq=0)  # type: ignore[arg-type]
+                assert refused.value.outcome == "refused"  # These bytes are not in the log.
 
         assert await values_of(world.log) == [b"one"]
+
+
+async def test_a_repeat_that_cannot_be_compared_is_a_duplicate_and_not_refused(
+    autojump_clock: MockClock,
+) -> None:
+    """Law 17: what was refused is never found in the log."""
+    async with open_world() as world:
+        with ended_by(geolog.GeologError):
+            async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+                await writer.append(b"one", seq=0)
+                for region in REGIONS:
+                    await world.cluster.kill_region(region)
+
+                with pytest.raises(geolog.UnavailableError, match="is in the log") as unread:
+                    await writer.append(b"one", seq=0)
+                with pytest.raises(geolog.GeologError) as unanswered:
+                    await writer.append(b"two", seq=1)
+                with pytest.raises(geolog.ConflictError, match="on its way") as again:
+                    await writer.append(b"two", seq=1)
+        for region in REGIONS:
+            await world.cluster.restart_region(region)
+        there = await values_of(world.log)
+
+    assert (unread.value.outcome, unread.value.retriable) == ("duplicate", True)
+    assert (unanswered.value.outcome, again.value.outcome) == ("unknown", "unknown")
+    assert there[0] == b"one"
+
+
+async def test_a_repeat_whose_record_is_lost_is_an_alarm_and_not_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async def lost(_name: object, _batch: object) -> NoReturn:
+        raise geolog.DataLostError("none of its 3 replicas has it")
+
+    async with (
+        open_world() as world,
+        world.log.open_writer(STREAM, writer_id=TILL) as writer,
+    ):
+        await writer.append(b"one", seq=0)
+        assert writer._named is not None  # noqa: SLF001 - no fault loses all copies in a moment.
+        writer._named.repeats._read_back = lost  # noqa: SLF001 - the same.
+
+        with pytest.raises(geolog.DataLostError, match="was appended, and is lost") as found:
+            await writer.append(b"one", seq=0)
+    assert found.value.outcome == "duplicate"
 
 
 async def test_a_batch_that_is_grouped_otherwise_is_found_out(
@@ -101,8 +149,9 @@ async def test_a_number_that_is_forgotten_is_refused_and_never_appended(
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
             await append_each(writer, numbered(100))
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
-            with pytest.raises(geolog.ConflictError, match="not remembered"):
+            with pytest.raises(geolog.ForgottenSeqError, match="not remembered") as forgotten:
                 await writer.append(b"record 3", seq=3)
+            assert forgotten.value.outcome == "unknown"  # It may have been left out once.
             assert writer.is_appended(3)
             assert (await writer.append(b"record 90", seq=90)).duplicate
 
@@ -116,8 +165,9 @@ async def test_gaps_in_the_numbers_are_allowed(autojump_clock: MockClock) -> Non
                 writer.append_nowait(b"%d" % seq, seq=seq)
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
             again = [await writer.append(b"%d" % seq, seq=seq) for seq in (0, 1, 5, 6, 20)]
-            with pytest.raises(geolog.ConflictError):
+            with pytest.raises(geolog.ForgottenSeqError, match="left out") as left_out:
                 await writer.append(b"4", seq=4)
+            assert left_out.value.outcome == "refused"
 
         assert [one.sequence for one in again] == [0, 1, 2, 3, 4]
 
@@ -194,8 +244,9 @@ async def test_what_was_trimmed_is_not_appended_again(autojump_clock: MockClock)
         await world.log.truncate_stream(STREAM, before=geolog.LATEST)
 
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
-            with pytest.raises(geolog.ConflictError, match="trimmed since"):
+            with pytest.raises(geolog.ForgottenSeqError, match="trimmed since") as trimmed:
                 await writer.append(values[0], seq=0)
+            assert trimmed.value.outcome == "duplicate"
             pipeline = Pipeline(writer)
             for seq, value in enumerate([*values, b"new"]):
                 await pipeline.push(value, seq=seq, is_forgotten_skipped=True)
