@@ -58,12 +58,20 @@ class Stored:
 
     data: bytes
     version: int
-    is_ephemeral: bool = False
+    session_id: int = attrs.field(default=0, eq=bool)
+    """Of an ephemeral node: the session that it goes with, as `Metadata.session_id` names it;
+    0 for any other. Stores number sessions differently: equal nodes are both ephemeral or not.
+    """
     children_count: int = 0
     created_us: int = attrs.field(default=0, eq=False)
     """When it was made: microseconds since an epoch of the metadata store's own clock."""
     modified_us: int = attrs.field(default=0, eq=False)
     """When its content was last replaced, or it was made, by the same clock."""
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether it goes with a session."""
+        return self.session_id != 0
 
 
 @attrs.frozen

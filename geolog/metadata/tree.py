@@ -35,7 +35,7 @@ from geolog.metadata.seam import (
 from topology.errors import InvalidArgumentError
 
 SessionId = NewType("SessionId", int)
-"""Names a session of the store; never used again."""
+"""Names a session of the store; never 0, and never used again."""
 
 Answer = str | int | None
 
@@ -84,7 +84,7 @@ class Tree:
         return Stored(
             node.data,
             node.version,
-            node.owner is not None,
+            node.owner or 0,
             len(node.children),
             created_us=node.created_us,
             modified_us=node.modified_us,

@@ -357,7 +357,7 @@ class ZooKeeperMetadata:
         return Stored(
             data,
             stat.version,
-            stat.ephemeralOwner != 0,
+            stat.ephemeralOwner,
             stat.numChildren,
             created_us=stat.ctime * 1000,
             modified_us=stat.mtime * 1000,

@@ -166,6 +166,14 @@ class Side:
         return None
 
 
+    def session_of(self, answer: object) -> str | None:
+        """Which of the two sessions a node that was read goes with; None for a plain node."""
+        if not isinstance(answer, Stored) or not answer.is_ephemeral:
+            return None
+        [who] = [who for who in WHO if self._sessions[who][0].session_id == answer.session_id]
+        return who
+
+
 def check_times(answer: object) -> None:
     """Each store has a clock of its own; what they must agree on is the order."""
     if isinstance(answer, Stored):
@@ -195,6 +203,7 @@ async def compare(servers: str, history: list[Step]) -> None:
         for step in history:
             answers = await memory.take(step), await zookeeper.take(step)
             assert answers[0] == answers[1], step
+            assert memory.session_of(answers[0]) == zookeeper.session_of(answers[1]), step
             for answer in answers:
                 check_times(answer)
             await check_watches(memory, zookeeper)
@@ -252,6 +261,18 @@ EVERY_WATCH: list[Step] = [
 ]
 
 
+# An ephemeral node is handed on to another session, and stays when the first is over.
+HANDED_ON: list[Step] = [
+    Ensure("one", "/a"),
+    Do("one", [Create("/a/b", is_ephemeral=True)]),
+    Look("other", "get", "/a/b", is_watched=True),
+    Do("other", [Delete("/a/b"), Create("/a/b", is_ephemeral=True)]),
+    Look("one", "get", "/a/b", is_watched=False),
+    Reopen("one"),
+    Look("one", "get", "/a/b", is_watched=False),
+]
+
+
 # A child that tells a node from one that is made again goes in one step with it.
 MADE_AGAIN: list[Step] = [
     Do("one", [Create("/a"), Create("/a/b")]),
@@ -264,6 +285,7 @@ MADE_AGAIN: list[Step] = [
 ]
 
 
+@example(HANDED_ON)
 @example(MADE_AGAIN)
 @example(EVERY_WATCH)
 @given(st.lists(steps, min_size=20, max_size=40))

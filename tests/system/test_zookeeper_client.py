@@ -12,6 +12,8 @@ import trio.testing
 
 from geolog.background import open_background
 from geolog.metadata.seam import (
+    Create,
+    Delete,
     NodeExistsError,
     NoNodeError,
     SessionLostError,
@@ -184,6 +186,21 @@ async def test_a_broken_connection_keeps_the_session_and_fires_the_watches(
         await wait_state(metadata, SessionState.CONNECTED)
         assert (await metadata.get("/e")).is_ephemeral
         assert metadata.session_id == session_id
+
+
+async def test_an_ephemeral_node_names_its_session_and_can_be_handed_on_in_one_step(
+    tmp_path: Path,
+) -> None:
+    async with open_server(tmp_path / "data") as address, open_zookeeper(f"{address}") as stays:
+        async with open_zookeeper(f"{address}") as goes:
+            await goes.create("/e", is_ephemeral=True)
+            assert (await stays.get("/e")).session_id == goes.session_id
+            await stays.multi([Delete("/e"), Create("/e", is_ephemeral=True)])
+
+        await stays.sync("/e")
+        assert (await stays.get("/e")).session_id == stays.session_id
+        await stays.create("/plain")
+        assert (await stays.get("/plain")).session_id == 0
 
 
 async def test_a_suspended_session_is_lost_by_our_own_clock_and_a_new_one_begins(

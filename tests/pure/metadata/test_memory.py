@@ -124,6 +124,28 @@ async def test_sequential_names_count_all_children_ever_made(autojump_clock: Moc
         assert await one.create("/a/m-", is_sequential=True) == "/a/m-0000000002"
 
 
+async def test_an_ephemeral_node_names_the_session_that_it_goes_with(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, one, other):
+        await one.create("/plain")
+        await one.create("/e", is_ephemeral=True)
+
+        assert (await other.get("/plain")).session_id == 0
+        assert (await other.get("/e")).session_id == one.session_id
+
+
+async def test_one_step_hands_an_ephemeral_node_on_to_another_session(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, one, other):
+        await one.create("/e", is_ephemeral=True)
+        await other.multi([Delete("/e"), Create("/e", is_ephemeral=True)])
+        one.expire()
+
+        assert (await one.get("/e")).session_id == other.session_id
+
+
 async def test_an_ephemeral_node_has_no_children(autojump_clock: MockClock) -> None:
     async with two_sessions() as (_, one, other):
         await one.create("/a", is_ephemeral=True)

@@ -1,0 +1,133 @@
+"""Which owners of a process are to be shown as living, and which are to go; when to ask again.
+
+Theory of operation. An owner shows that it lives by an ephemeral node, which goes with the
+session in which it was made. What counts is that session, not the one that is current when
+somebody first looks: an owner whose session was lost right after it took its partition is
+hidden, and stays so until its node is made again. So the core keeps, of each owner, the session
+in which its node was last known to be made. `due` compares with the session of now: owners that
+are hidden in it are shown, many in one request; those that have left are released, each alone.
+
+Nothing is asked twice at a time of one owner, so a release comes after the showing that was
+under way, and no node is left behind. What failed is asked again after a pause that grows, by
+chance between half of it and all, up to `PAUSE_S_MAX`; a new session is a new beginning.
+
+Invariants:
+1. An owner that has left is never shown again.
+2. An owner is in at most one request at a time.
+3. As long as requests are answered, all that have not left are shown in the session of now.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+SHOWN_AT_ONCE_MAX = 64
+"""Owners that one request shows: a thousand take sixteen, which are under way together."""
+
+PAUSE_S_MIN = 0.25
+PAUSE_S_MAX = 4.0
+"""How long an owner waits at most that could not be shown, or released, again and again."""
+
+NO_SESSION = 0
+
+
+@attrs.frozen
+class Show:
+    """Make the nodes of these owners, in the session that was named."""
+
+    owners: Sequence[str]
+
+
+@attrs.frozen
+class Release:
+    """Say that this owner has left, and take its node away."""
+
+    owner: str
+
+
+Ask = Show | Release
+
+
+@attrs.define
+class _Presence:
+    """One owner."""
+
+    shown_in: int
+    """The session that its node was made in; `NO_SESSION` if none is known."""
+    has_left: bool = False
+    is_asked: bool = False
+    misses_count: int = 0
+    asked_in: int = NO_SESSION
+    not_before_s: float = 0.0
+
+
+class OwnerPresence:
+    """The owners of one process. Each is named by the path of its node, which is its own."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._presences: dict[str, _Presence] = {}
+
+    def __repr__(self) -> str:
+        hidden = sum(one.shown_in == NO_SESSION for one in self._presences.values())
+        return f"OwnerPresence({len(self._presences)} owners, {hidden} hidden)"
+
+    def __len__(self) -> int:
+        return len(self._presences)
+
+    def on_taken(self, owner: str, session: int) -> None:
+        """An owner has taken its partition; `session` is that of its node, if it is known."""
+        assert owner not in self._presences, f"{owner} is taken twice"
+        self._presences[owner] = _Presence(session)
+
+    def on_left(self, owner: str) -> None:
+        """An owner has failed, or closed: it is not to be shown any more."""
+        presence = self._presences[owner]
+        if not presence.has_left:
+            presence.has_left = True
+            presence.not_before_s = 0.0
+
+    def due(self, session: int, now_s: float) -> list[Ask]:
+        """What is to be asked now, in this session; each is answered by one of the `on_…`."""
+        hidden: list[str] = []
+        left: list[str] = []
+        for owner, presence in self._presences.items():
+            if presence.asked_in != session:
+                presence.asked_in = session
+                presence.misses_count, presence.not_before_s = 0, 0.0
+            if presence.is_asked or now_s < presence.not_before_s:
+                continue
+            if presence.has_left:
+                left.append(owner)
+            elif presence.shown_in != session:
+                hidden.append(owner)
+        for owner in (*hidden, *left):
+            self._presences[owner].is_asked = True
+        batches = range(0, len(hidden), SHOWN_AT_ONCE_MAX)
+        return [
+            *(Show(hidden[begin : begin + SHOWN_AT_ONCE_MAX]) for begin in batches),
+            *(Release(owner) for owner in left),
+        ]
+
+    def on_shown(self, owners: Iterable[str], session: int) -> None:
+        """The nodes of these owners were made, or found, in that session."""
+        for owner in owners:
+            presence = self._presences[owner]
+            presence.is_asked = False
+            presence.misses_count = 0
+            presence.shown_in = session
+
+    def on_missed(self, owners: Iterable[str], now_s: float) -> None:
+        """What was asked of these owners failed, or its outcome is not known."""
+        for owner in owners:
+            presence = self._presences[owner]
+            presence.is_asked = False
+            pause_s = min(PAUSE_S_MAX, PAUSE_S_MIN * 2**presence.misses_count)
+            presence.misses_count += 1
+            presence.not_before_s = now_s + pause_s * self._rng.uniform(0.5, 1.0)
+
+    def on_released(self, owner: str) -> None:
+        """An owner that had left is gone."""
+        presence = self._presences.pop(owner)
+        assert presence.has_left, f"{owner} is released, and has not left"
