@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from geolog.client.log import Log, LogConfig
+from geolog.client.owning.shown_owners import open_shown_owners
+from geolog.client.streams.partition_owners import PartitionOwners
 from geolog.ledger.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
 from geolog.metadata.clusters import check_cluster
@@ -45,11 +47,15 @@ async def open_log(
             transport=transport, metadata=metadata, cluster=cluster, rng=rng, config=config.pool
         ) as pool,
         open_repair_reporter(queue) as repairs,
+        open_shown_owners(
+            metadata, PartitionOwners(metadata, ClusterPaths(cluster)), rng
+        ) as owners,
     ):
         yield Log(
             metadata=metadata,
             pool=pool,
             repairs=repairs,
+            owners=owners,
             cluster=cluster,
             region=region,
             who=who,

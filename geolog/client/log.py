@@ -9,6 +9,7 @@ from typing import Literal
 import attrs
 
 from geolog.client.cluster_access import ClusterAccess
+from geolog.client.owning.shown_owners import ShownOwners
 from geolog.client.owning.stream_upkeep import StreamUpkeep
 from geolog.client.owning.takeover import Succession
 from geolog.client.placement.placement_health import LEDGERS_JUDGED_MAX
@@ -92,6 +93,7 @@ class Log:
         metadata: Metadata,
         pool: NodePool,
         repairs: RepairReporter,
+        owners: ShownOwners,
         cluster: str,
         region: str | None,
         who: str,
@@ -124,6 +126,7 @@ class Log:
         )
         self._succession = Succession(
             partitions=self._partitions,
+            owners=owners,
             ledgers=self._ledgers,
             pool=pool,
             region=region,
@@ -452,7 +455,6 @@ class Log:
             ack=AckLevel(ack),
             who=self._who,
             upkeep=self._upkeep,
-            metadata=self._metadata,
             read_back=BatchReadBack(self._partitions, self._ledgers, self._reader).read,
             owning=self._config.partition,
             rng=self._rng,

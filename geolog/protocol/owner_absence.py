@@ -1,33 +1,33 @@
 """Whether a reader waits for the owner of an open ledger, or recovers the ledger itself.
 
-Theory of operation. A reader at the end of a partition may meet entries that nobody has told
-acknowledged yet. As long as the owner lives it will; without an owner the ledger has to be
-recovered, which fences its writer for good. So a reader looks whether the owner is there:
+Theory of operation. A reader at the end of a partition may meet entries that were not told
+acknowledged yet. As long as the owner lives it will tell; without an owner the ledger has to be
+recovered, which fences its writer for good. So the reader looks for the owner:
 
-- ALIVE: it waits.
-- LEFT: the owner has said so (it closed, or failed). It recovers at once.
-- MISSING: the owner's ephemeral node is not there, and nobody said why. Its process may be gone,
-  or its session was lost while it lives: then it shows itself again in its next session. The
-  reader gives it a grace.
+- ALIVE: the reader waits.
+- LEFT: the owner has said so, because it closed or failed. The reader recovers at once.
+- MISSING: the owner's ephemeral node is gone, and the owner did not say that it leaves. Either
+  its process is gone, or its session was lost while it lives: then it shows itself again in its
+  next session. The reader gives it a grace.
 
-The grace is half a session time-out. Nothing is deposed wrongly with less, as long as an owner
-that is connected is shown within one time-out: a reader looks once more before it recovers. But
-with no grace at all each lost session would cost a healthy writer its partitions, since it takes
-a moment to come back: a live owner needs a reconnect, a look at its session (at most an eighth
-of the time-out later) and one or two round trips. Time-outs are many round trips long, or no
-session would survive a lost packet; so half of one is enough for that with room to spare. More
-would buy little, and costs readers of a partition whose owner died, who have waited for one
-whole time-out already before the node went: in the worst case 1.5 time-outs then, which leaves
-half of one, and 5 s, for the recovery itself (law 24).
+The grace is half a session time-out. Law 26 would hold with none: an owner that is connected is
+shown again well within one time-out, and the reader looks once more before it recovers. But
+without a grace every lost session would cost a healthy writer its partitions, because it takes
+a moment to come back: a reconnect, a look at its session (at most an eighth of the time-out
+later), one or two round trips. A session time-out spans many round trips, or a single lost
+packet would end the session; so half of one is enough, with room to spare. A longer grace saves
+few more owners, and readers of a partition whose owner died pay for it, after they have waited
+for one whole time-out before the node went. With half a time-out they wait for 1.5 at most,
+which leaves half of one, and 5 s, for the recovery itself (law 24).
 
-The grace counts from the first look that missed the owner, and is remembered by owner epoch. A
-reader that asks again and again, each time with less patience than the grace, comes to its end
-all the same. It is forgotten when the owner is seen, and when nobody has looked for
-`REMEMBERED_GRACES` of it: what was missing long ago may have been back, and be gone anew.
+The grace counts from the first look that missed the owner, and is remembered by owner epoch: a
+reader that asks again and again, each time with less patience than the grace, still gets its
+answer. It is forgotten when the owner is seen, and when nobody has looked for
+`REMEMBERED_GRACES` of it: an owner missed long ago may have been back, and be gone anew.
 
 Invariants:
 1. An owner that is seen alive is waited for.
-2. An owner of one epoch is given the grace once in a row, however often it is looked for.
+2. An owner of one epoch gets the grace once in a row, however often readers look for it.
 """
 
 from enum import Enum
@@ -80,7 +80,7 @@ class OwnerAbsences(Generic[Partition]):
         now_s: float,
         session_timeout_s: float,
     ) -> bool:
-        """Whether to recover now what the owner of that epoch left open; else it is waited for."""
+        """Whether to recover what the owner of that epoch left open; if not, wait for it."""
         grace_s = GRACE_SHARE * session_timeout_s
         if seen is not OwnerSeen.MISSING:
             self._missing.pop(partition, None)

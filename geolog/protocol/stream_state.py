@@ -144,9 +144,10 @@ class StreamRecord:
 class OwnerRecord:
     """Who owns a partition now.
 
-    `session` names the ephemeral node that lives as long as the owner does. `segment_highest`
-    is the highest segment number ever activated: no DLSN is used twice. A partition that is
-    sealed has no owner any more.
+    `session` names the ephemeral node that lives as long as the owner's session does. It is
+    empty once the owner has left, because it closed or failed: nobody waits for it then.
+    `segment_highest` is the highest segment number ever activated: no DLSN is used twice. A
+    partition that is sealed has no owner any more.
     """
 
     epoch: Epoch = NO_EPOCH

@@ -12,6 +12,7 @@ import random
 import attrs
 
 from geolog.client.cluster_access import ClusterAccess
+from geolog.client.owning.shown_owners import ShownOwners, open_shown_owners
 from geolog.client.owning.stream_upkeep import StreamUpkeep
 from geolog.client.owning.takeover import Succession, TakenOver
 from geolog.client.reading.bounds import AtSequence, AtTime, AtTransaction
@@ -64,6 +65,7 @@ class _Continued(Succession):
     async def take_over(self, name: PartitionName, who: str) -> TakenOver:
         """Own the partition, from the state that was given."""
         owner = await self.partitions.take_ownership(name, who)
+        self.owners.on_taken(name, owner)
         return TakenOver(owner, self.state.copy(), 0)
 
 
@@ -84,11 +86,35 @@ class LongPartition:
         await self._set_segment_highest()
         first = self._state.sequence_next
         now_us = self._state.append_time_us + SEGMENT_S * 1_000_000
-        upkeep = StreamUpkeep(
+        async with (
+            open_shown_owners(access.metadata, access.partitions, access.rng) as owners,
+            open_stream_writer(
+                self._stream,
+                0,
+                WriterConfig(),
+                writer_id=None,
+                ack=AckLevel.DURABLE,
+                who="bench",
+                upkeep=self._upkeep(owners, now_us),
+                read_back=_nothing_to_read_back,
+                owning=PartitionConfig(),
+                rng=random.Random(0),
+            ) as writer,
+        ):
+            for number in range(_REAL_RECORDS_COUNT):
+                await writer.append(b"%d" % number, transaction_id=first + number)
+        await self._note_last()
+        middle = first + _REAL_RECORDS_COUNT // 2
+        return RealPlace(AtSequence(middle), AtTime(now_us), AtTransaction(middle))
+
+    def _upkeep(self, owners: ShownOwners, now_us: int) -> StreamUpkeep:
+        access = self._access
+        return StreamUpkeep(
             catalog=StreamCatalog(access.metadata, access.paths),
             partitions=access.partitions,
             succession=_Continued(
                 partitions=access.partitions,
+                owners=owners,
                 ledgers=access.ledgers,
                 pool=access.pool,
                 region=access.region,
@@ -98,24 +124,6 @@ class LongPartition:
             ),
             now_us=lambda: now_us,
         )
-        async with open_stream_writer(
-            self._stream,
-            0,
-            WriterConfig(),
-            writer_id=None,
-            ack=AckLevel.DURABLE,
-            who="bench",
-            upkeep=upkeep,
-            metadata=access.metadata,
-            read_back=_nothing_to_read_back,
-            owning=PartitionConfig(),
-            rng=random.Random(0),
-        ) as writer:
-            for number in range(_REAL_RECORDS_COUNT):
-                await writer.append(b"%d" % number, transaction_id=first + number)
-        await self._note_last()
-        middle = first + _REAL_RECORDS_COUNT // 2
-        return RealPlace(AtSequence(middle), AtTime(now_us), AtTransaction(middle))
 
     async def _set_segment_highest(self) -> None:
         """Let the next segment get the number behind those that were made."""

@@ -165,7 +165,6 @@ class Side:
                 await self.open(who)
         return None
 
-
     def session_of(self, answer: object) -> str | None:
         """Which of the two sessions a node that was read goes with; None for a plain node."""
         if not isinstance(answer, Stored) or not answer.is_ephemeral:

@@ -1,6 +1,6 @@
-"""Owning partitions while a block lasts: take them over, write them, show who lives, leave."""
+"""Owning partitions while a block lasts: take them over, write them, leave."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -11,13 +11,9 @@ from geolog.client.owning.ledger_source import LedgerSource
 from geolog.client.owning.partition_writer import PartitionWriter
 from geolog.client.owning.takeover import Succession
 from geolog.client.streams.partition_config import PartitionConfig
-from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.client.streams.stream_catalog import StreamCatalog
-from geolog.metadata.seam import Metadata, SessionState
 from geolog.protocol.stream_state import PartitionName, StreamRecord
-from topology.errors import FencedError, GeologError
-
-_SESSION_LOOK_S = 1.0
+from topology.errors import FencedError
 
 _RESTS_MAX = 3.0
 """How long, as a multiple of what it took in vain, who was overtaken while opening rests."""
@@ -34,7 +30,6 @@ async def open_partition_writers(
     who: str,
     catalog: StreamCatalog,
     succession: Succession,
-    metadata: Metadata,
     config: PartitionConfig,
     wants_received: bool,
     now_us: Callable[[], int],
@@ -78,6 +73,7 @@ async def open_partition_writers(
                 stream,
                 taken,
                 partitions=succession.partitions,
+                owners=succession.owners,
                 source=source,
                 config=config,
                 now_us=now_us,
@@ -111,9 +107,6 @@ async def open_partition_writers(
                 raise
             for writer in in_order:
                 nursery.start_soon(writer.run, name=f"owner of {writer.name}")
-            nursery.start_soon(
-                _keep_sessions, metadata, succession.partitions, in_order, config.retry_delay_s
-            )
             yield in_order
             for writer in in_order:
                 await writer.wait_idle()
@@ -124,28 +117,3 @@ async def open_partition_writers(
                 writer.close()
             if rest_s:
                 await trio.sleep(rest_s)
-
-
-async def _keep_sessions(
-    metadata: Metadata,
-    partitions: PartitionMetadata,
-    writers: Sequence[PartitionWriter],
-    retry_delay_s: float,
-) -> None:
-    """After a lost session, show in the next one that these owners live; never returns."""
-    shown_in = dict.fromkeys(writers, metadata.session_id)
-    while True:
-        state = metadata.session_state
-        session = metadata.session_id
-        hidden = [one for one in writers if shown_in[one] != session and not one.is_failed]
-        if state is SessionState.CONNECTED and hidden:
-            try:
-                for writer in hidden:
-                    if await partitions.revive_session(writer.owner):
-                        shown_in[writer] = session
-            except GeologError:
-                pass  # Metadata is away again: it is tried after the pause.
-            await trio.sleep(retry_delay_s)
-            continue
-        with trio.move_on_after(_SESSION_LOOK_S):  # A quick loss and return shows no change.
-            await metadata.wait_state_change(state)

@@ -9,7 +9,8 @@ What it must keep true (design section 7):
 3. When entries cannot be acknowledged, and other members cannot help, the ledger is closed at
    its LAC and those above it are written again, with the same sequences, to the next.
 4. Ownership is a hint, the fence is the truth: with metadata away the open ledger goes on, past
-   its size and age if need be; the first FENCED ends it all.
+   its size and age if need be; the first FENCED ends it all. An owner that has failed says that
+   it has left, so that readers need not wait until its block is over.
 5. A batch ends as acknowledged, refused (it was never sent), or unknown.
 6. A snapshot of the partition's state (its writers, its highest transaction id) opens every
    ledger but the partition's first, comes again now and then, and ends a ledger that is left in
@@ -30,6 +31,7 @@ from geolog.client.owning.batch_in_flight import NO_TERMS, BatchInFlight, BatchT
 from geolog.client.owning.ledger_source import LedgerSource
 from geolog.client.owning.open_segment import OpenSegment
 from geolog.client.owning.segment_succession import SegmentSuccession
+from geolog.client.owning.shown_owners import ShownOwners
 from geolog.client.owning.takeover import TakenOver
 from geolog.client.streams.partition_config import PartitionConfig
 from geolog.client.streams.partition_metadata import PartitionMetadata
@@ -72,6 +74,7 @@ class PartitionWriter:
         taken: TakenOver,
         *,
         partitions: PartitionMetadata,
+        owners: ShownOwners,
         source: LedgerSource,
         config: PartitionConfig,
         now_us: Callable[[], int],
@@ -82,6 +85,7 @@ class PartitionWriter:
         self.name = name
         self._stream = stream
         self._partitions = partitions
+        self._owners = owners
         self._source = source
         self._config = config
         self._now_us = now_us
@@ -98,6 +102,7 @@ class PartitionWriter:
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
         self._is_fenced = False
+        self._is_leaving = False
         self._progress = trio.Event()
         self._segments = SegmentSuccession(
             name, stream, taken.owner, self, partitions=partitions, source=source, config=config
@@ -301,6 +306,8 @@ class PartitionWriter:
             self._finish(batch, unknown)
         while self._waiting:
             self._finish(self._waiting.popleft(), failure)
+        if not self._is_leaving:
+            self._owners.release_nowait(self._segments.owner)
         self._segments.wake()
         self._tell_progress()
 
@@ -364,6 +371,7 @@ class PartitionWriter:
 
         What metadata does not answer is asked again; the caller bounds that.
         """
+        self._is_leaving = True  # What is open is closed before it says so.
         if self.is_idle and not self.is_failed:
             await self._end_with_snapshot()
         closing = self._segments.stop(is_clean=self.is_idle and not self.is_failed)
@@ -371,7 +379,7 @@ class PartitionWriter:
         owner = self._segments.owner
         if closing is not None:
             await self._insist(partial(self._partitions.finish, self.name, owner, closing))
-        await self._insist(partial(self._partitions.release_ownership, owner))
+        await self._owners.release(owner)
         await self._segments.discard_unused()
         if closing is not None and closing.change.last_entry is not None:
             await self._segments.retire(closing.change.last_entry)

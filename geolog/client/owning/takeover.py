@@ -1,13 +1,13 @@
 """Becoming the owner of a partition: take its epoch, then end what the one before left open."""
 
 import random
-from contextlib import suppress
 from functools import partial
 
 import attrs
 import trio
 
 from geolog.background import both
+from geolog.client.owning.shown_owners import ShownOwners
 from geolog.client.owning.state_recovery import recovered_state
 from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.client.streams.partition_owners import GIVE_BACK_S, VersionedOwner
@@ -21,7 +21,7 @@ from geolog.protocol.ids import Sequence
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
-from topology.errors import DamagedBytesError, DataLostError, GeologError
+from topology.errors import DamagedBytesError, DataLostError
 
 
 @attrs.frozen
@@ -39,6 +39,7 @@ class Succession:
     """Ends what an owner of a partition left open, and tells what its log says."""
 
     partitions: PartitionMetadata
+    owners: ShownOwners
     ledgers: LedgerMetadata
     pool: NodePool
     region: str | None
@@ -55,6 +56,7 @@ class Succession:
         is alive readers leave its open ledger to it.
         """
         owner = await self.partitions.take_ownership(name, who)
+        self.owners.on_taken(name, owner)
         try:
             state, trim = await both(
                 partial(self.end_open_segment, name, owner),
@@ -62,8 +64,8 @@ class Succession:
             )
             return TakenOver(owner, state, trim.first_sequence)
         except BaseException:
-            with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
-                await self.partitions.release_ownership(owner)
+            with trio.move_on_after(GIVE_BACK_S, shield=True):
+                await self.owners.release(owner)
             raise
 
     async def end_open_segment(

@@ -2,9 +2,9 @@
 
 The end of an open ledger lies before the first entry of whose write set a blocking set says
 ABSENT. Entries between the LAC and that end may have been answered OK and may still vanish:
-they are waited for, until the LAC or a close covers them. When the owner's session is gone
-nobody will move the LAC: the ledger is recovered first. The caller bounds the wait, and a read
-fails rather than end short.
+they are waited for, until the LAC or a close covers them. When the owner has left, or has been
+missing for a grace (`OwnerAbsences`), nobody will move the LAC: the ledger is recovered first.
+The caller bounds the wait, and a read fails rather than end short.
 """
 
 import math
@@ -20,6 +20,7 @@ from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.owner_absence import OwnerAbsences
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 
 _LAC_POLL_S = 0.005
@@ -56,6 +57,7 @@ class TailFinder:
         self._pool = pool
         self._rng = rng
         self._recovery = recovery
+        self._absences: OwnerAbsences[PartitionName] = OwnerAbsences()
         self._recoveries: dict[LedgerId, tuple[Epoch, float]] = {}  # The last, and since when.
 
     async def end_of(self, name: PartitionName) -> PartitionEnd:
@@ -175,9 +177,8 @@ class TailFinder:
             return True
         if found.fragments != ledger.fragments:
             return True
-        owner = (await self._partitions.owner_latest(name)).record
         is_waited_for = (
-            await self._partitions.is_owner_alive(owner)
+            await self._is_owner_waited_for(name)
             if found.state is LedgerState.OPEN
             else self._is_recovery_fresh(found)
         )
@@ -191,6 +192,16 @@ class TailFinder:
             config=self._recovery,
         )
         return True
+
+    async def _is_owner_waited_for(self, name: PartitionName) -> bool:
+        epoch, seen = await self._partitions.look_for_owner(name)
+        return not self._absences.on_look(
+            name,
+            epoch,
+            seen,
+            now_s=trio.current_time(),
+            session_timeout_s=self._partitions.session_timeout_s,
+        )
 
     def _is_recovery_fresh(self, found: LedgerRecord) -> bool:
         """Whether whoever recovers the ledger may still be at it. It is fenced for good."""

@@ -51,6 +51,11 @@ class PartitionMetadata(PartitionOwners, SegmentRecords):
         """Whether the metadata store can be asked, as far as this process knows."""
         return self._metadata.session_state is SessionState.CONNECTED
 
+    @property
+    def session_timeout_s(self) -> float:
+        """How long a session lives of which the metadata store hears nothing."""
+        return self._metadata.session_timeout_s
+
     async def complete_segment(
         self, name: PartitionName, owner: VersionedOwner, segment: VersionedSegment
     ) -> None:

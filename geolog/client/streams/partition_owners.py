@@ -1,26 +1,35 @@
 """Who owns a partition, as metadata holds it: a record whose epoch only rises.
 
 Whoever takes a partition raises its epoch by compare-and-set, and shows by an ephemeral node
-that it lives. A partition that was sealed, or whose stream is being deleted, has no owner ever
-after.
+that it lives. The node goes with the session in which it was made; the owner makes it again in
+the next. An owner that leaves takes it away, and says so in its record: then nobody waits for
+it to come back. A partition that was sealed, or whose stream is being deleted, has no owner
+ever after.
 """
 
+import itertools
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import attrs
 import trio
 
+from geolog.background import all_of
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
     Create,
+    Delete,
     Metadata,
     NodeExistsError,
     NoNodeError,
+    Operation,
     Put,
 )
 from geolog.protocol.ids import Epoch
+from geolog.protocol.owner_absence import OwnerSeen
 from geolog.protocol.stream_state import OwnerRecord, PartitionName
 from topology.errors import (
     FencedError,
@@ -40,6 +49,8 @@ class VersionedOwner:
 
     record: OwnerRecord
     version: int
+    shown_in: int = attrs.field(default=0, eq=False)
+    """Of an owner that was just taken: the session of its node, if that is known."""
 
 
 class PartitionOwners:
@@ -48,6 +59,7 @@ class PartitionOwners:
     def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
         self._metadata = metadata
         self._paths = paths
+        self._takes = itertools.count(1)
 
     async def owner(
         self, name: PartitionName, *, changed: trio.Event | None = None
@@ -94,22 +106,32 @@ class PartitionOwners:
         await self._metadata.sync(owner.session)
         return await self._metadata.find(owner.session) is not None
 
+    async def look_for_owner(self, name: PartitionName) -> tuple[Epoch, OwnerSeen]:
+        """The epoch of the owner of now, and whether it is there. NoSuchStreamError."""
+        owner = (await self.owner_latest(name)).record
+        if not owner.session:
+            return owner.epoch, OwnerSeen.LEFT
+        is_alive = await self.is_owner_alive(owner)
+        return owner.epoch, OwnerSeen.ALIVE if is_alive else OwnerSeen.MISSING
+
     async def take_ownership(self, name: PartitionName, who: str) -> VersionedOwner:
         """Become the owner: the next epoch, by compare-and-set, with a session of its own.
 
         SealedError, NoSuchStreamError.
         """
+        mark = f"{who} {next(self._takes)}".encode()
         while True:
             read = await self.owner_latest(name)
             if read.record.is_sealed or read.record.is_deleted:
                 raise no_owner(name, read.record)
             epoch = Epoch(read.record.epoch + 1)
-            session = self._paths.session(name, epoch)
-            taken = attrs.evolve(read.record, epoch=epoch, owner=who, session=session)
+            node = self._paths.session(name, epoch)
+            taken = attrs.evolve(read.record, epoch=epoch, owner=who, session=node)
+            session = self._metadata.session_id
             try:
                 _, version = await self._metadata.multi(
                     [
-                        Create(session, who.encode(), is_ephemeral=True),
+                        Create(node, mark, is_ephemeral=True),
                         Put(self._paths.owner(name), seal_document(taken), read.version),
                     ]
                 )
@@ -121,29 +143,82 @@ class PartitionOwners:
                 continue
             except trio.Cancelled:
                 with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
-                    if (found := await self.owner_latest(name)).record == taken:
-                        await self.release_ownership(found)
+                    await self._give_back(name, taken, mark)
                 raise
             assert isinstance(version, int)
-            return VersionedOwner(taken, version)
+            # What was asked in a session is not carried out in the next.
+            is_known = self._metadata.session_id == session
+            return VersionedOwner(taken, version, session if is_known else 0)
 
-    async def revive_session(self, owner: OwnerRecord) -> bool:
-        """After a session was lost and another began: show again that this owner lives.
+    async def _give_back(self, name: PartitionName, taken: OwnerRecord, mark: bytes) -> None:
+        """Leave if the partition was taken: by us, not by another writer of this process."""
+        found = await self.owner_latest(name)
+        if found.record == taken:
+            node = await self._metadata.find(taken.session)
+            if node is not None and node.data == mark:
+                await self.release_ownership(name, found)
 
-        False while the lost session's node is still there: it will go, so try again.
+    async def revive_sessions(self, owners: Sequence[OwnerRecord]) -> list[OwnerRecord]:
+        """Show in this session that these owners live: those that are shown now.
+
+        One request does for all, unless an older session has left something of one of them, or
+        the answer to an earlier request was lost.
         """
         try:
-            await self._metadata.create(owner.session, owner.owner.encode(), is_ephemeral=True)
-        except NodeExistsError:
+            await self._metadata.multi(
+                [
+                    Create(owner.session, owner.owner.encode(), is_ephemeral=True)
+                    for owner in owners
+                ]
+            )
+        except (NodeExistsError, NoNodeError):
+            shown = await all_of([partial(self.revive_session, owner) for owner in owners])
+            return [owner for owner, is_shown in zip(owners, shown, strict=True) if is_shown]
+        return list(owners)
+
+    async def revive_session(self, owner: OwnerRecord) -> bool:
+        """The same of one; False if that failed, or its outcome is not known: try again.
+
+        A node of an older session, which will go with it, gives way in the same step: it is
+        this owner's, as nobody else ever has its epoch, and readers never miss it.
+        """
+        node = owner.session
+        creates: list[Operation] = [Create(node, owner.owner.encode(), is_ephemeral=True)]
+        try:
+            found = await self._metadata.find(node)
+            if found is not None and found.session_id == self._metadata.session_id:
+                return True
+            leftovers: list[Operation] = [] if found is None else [Delete(node)]
+            await self._metadata.multi([*leftovers, *creates])
+        except GeologError:
             return False
         return True
 
-    async def release_ownership(self, owner: VersionedOwner) -> None:
-        """Leave: nobody needs to wait for the session to expire."""
-        try:
-            await self._metadata.delete(owner.record.session)
-        except NoNodeError:
-            return
+    async def release_ownership(self, name: PartitionName, owner: VersionedOwner) -> None:
+        """Leave, and say so: nobody needs to wait for the session to expire, or for the owner.
+
+        Nothing of another owner is touched. NoSuchStreamError.
+        """
+        node = owner.record.session
+        found, is_shown = owner, True
+        while True:
+            says: list[Operation] = []
+            if found.record.session == node:
+                left = attrs.evolve(found.record, session="")
+                says = [Put(self._paths.owner(name), seal_document(left), found.version)]
+            hides: list[Operation] = [Delete(node)] if is_shown else []
+            if not says and not hides:
+                return
+            try:
+                await self._metadata.multi([*says, *hides])
+            except BadVersionError:
+                found = await self.owner_latest(name)
+            except NoNodeError:
+                if not is_shown:
+                    return  # The stream is gone.
+                is_shown = False  # It went with its session.
+            else:
+                return
 
     # Taking a partition from its owner for good.
 

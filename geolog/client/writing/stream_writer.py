@@ -13,7 +13,6 @@ from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_lane import WriterConfig
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.client.writing.writer_repeats import ReadBack
-from geolog.metadata.seam import Metadata
 from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import HOME_EPOCH, PartitionName, StreamRecord
 from topology.errors import SealedError
@@ -29,7 +28,6 @@ async def open_stream_writer(
     ack: AckLevel,
     who: str,
     upkeep: StreamUpkeep,
-    metadata: Metadata,
     read_back: ReadBack,
     owning: PartitionConfig,
     rng: random.Random,
@@ -56,7 +54,6 @@ async def open_stream_writer(
             who=who,
             catalog=upkeep.catalog,
             succession=upkeep.succession,
-            metadata=metadata,
             config=owning,
             wants_received=ack is AckLevel.RECEIVED,
             now_us=upkeep.now_us,

@@ -204,6 +204,6 @@ async def test_a_session_that_is_given_back_late_is_not_that_of_the_owner_of_now
     async with open_site() as site:
         await site.make_again()
         before = site.stored()
-        await site.world.log.access.partitions.release_ownership(site.owner)
+        await site.world.log.access.partitions.release_ownership(site.name, site.owner)
 
         assert site.stored() == before

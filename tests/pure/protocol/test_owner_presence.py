@@ -1,0 +1,187 @@
+"""Which owners are shown in which session: all that live, and none that has left."""
+
+import random
+from itertools import pairwise
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from geolog.protocol.owner_presence import (
+    PAUSE_S_MAX,
+    PAUSE_S_MIN,
+    SHOWN_AT_ONCE_MAX,
+    Ask,
+    OwnerPresence,
+    Release,
+    Show,
+)
+
+
+def presence_of(*owners: str, shown_in: int = 1) -> OwnerPresence:
+    presence = OwnerPresence(random.Random(0))
+    for owner in owners:
+        presence.on_taken(owner, shown_in)
+    return presence
+
+
+def test_an_owner_is_shown_in_each_session_that_its_node_was_not_made_in() -> None:
+    presence = presence_of("a", shown_in=1)
+
+    assert presence.due(1, 0.0) == []
+    assert presence.due(2, 0.0) == [Show(["a"])]
+    presence.on_shown(["a"], 2)
+    assert presence.due(2, 9.0) == []
+
+
+def test_an_owner_of_which_the_session_is_not_known_is_looked_for() -> None:
+    assert presence_of("a", shown_in=0).due(1, 0.0) == [Show(["a"])]
+
+
+def test_a_thousand_owners_are_shown_in_few_requests_at_once() -> None:
+    asked = presence_of(*(f"{number}" for number in range(1000))).due(2, 0.0)
+
+    sizes = [len(ask.owners) for ask in asked if isinstance(ask, Show)]
+    assert sum(sizes) == 1000
+    assert len(sizes) == 16
+    assert max(sizes) == SHOWN_AT_ONCE_MAX
+
+
+def test_an_owner_that_has_left_is_released_and_never_shown_again() -> None:
+    presence = presence_of("a", "b")
+    presence.on_left("a")
+
+    assert presence.due(2, 0.0) == [Show(["b"]), Release("a")]
+    presence.on_released("a")
+    assert len(presence) == 1
+
+
+def test_a_release_waits_for_the_showing_that_is_under_way() -> None:
+    presence = presence_of("a")
+    presence.due(2, 0.0)
+    presence.on_left("a")
+
+    assert presence.due(2, 0.0) == []
+    presence.on_shown(["a"], 2)
+    assert presence.due(2, 0.0) == [Release("a")]
+
+
+def test_what_fails_is_tried_again_less_and_less_often() -> None:
+    presence = presence_of("a")
+    tried_s = []
+    for tenths in range(1200):
+        if presence.due(2, tenths / 10):
+            tried_s.append(tenths / 10)
+            presence.on_missed(["a"], tenths / 10)
+    pauses_s = [later - earlier for earlier, later in pairwise(tried_s)]
+
+    assert pauses_s[0] <= PAUSE_S_MIN + 0.1
+    assert max(pauses_s) <= PAUSE_S_MAX + 0.1
+    assert 120 / PAUSE_S_MAX <= len(tried_s) <= 120 / (PAUSE_S_MAX / 2) + 8
+
+
+def test_a_new_session_is_a_new_beginning() -> None:
+    presence = presence_of("a")
+    for _ in range(8):
+        presence.due(2, 0.0)
+        presence.on_missed(["a"], 0.0)
+
+    assert presence.due(2, 0.0) == []
+    assert presence.due(3, 0.0) == [Show(["a"])]
+
+
+def test_an_owner_that_could_not_be_shown_is_released_without_a_pause() -> None:
+    presence = presence_of("a")
+    presence.due(2, 0.0)
+    presence.on_missed(["a"], 0.0)
+    presence.on_left("a")
+
+    assert presence.due(2, 0.0) == [Release("a")]
+
+
+class ShownInTheEnd(RuleBasedStateMachine):
+    """Sessions end, answers fail or are lost; the plain model knows who lives, and no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.presence = OwnerPresence(random.Random(0))
+        self.session = 1
+        self.now_s = 0.0
+        self.store: dict[str, int] = {}
+        self.living: set[str] = set()
+        self.left: set[str] = set()
+        self.under_way: list[tuple[Ask, int]] = []
+        self.count = 0
+
+    @rule(is_known=st.booleans())
+    def take(self, is_known: bool) -> None:  # noqa: FBT001 - Hypothesis draws it.
+        self.count += 1
+        owner = f"{self.count}"
+        self.store[owner] = self.session
+        self.living.add(owner)
+        self.presence.on_taken(owner, self.session if is_known else 0)
+
+    @precondition(lambda self: self.living)
+    @rule(rng=st.randoms(use_true_random=False))
+    def leave(self, rng: random.Random) -> None:
+        owner = rng.choice(sorted(self.living))
+        self.living.discard(owner)
+        self.left.add(owner)
+        self.presence.on_left(owner)
+
+    @rule()
+    def lose_session(self) -> None:
+        self.store = {owner: one for owner, one in self.store.items() if one != self.session}
+        self.session += 1
+
+    @rule(after_s=st.sampled_from([0.0, 0.1, 1.0, 5.0]))
+    def ask(self, after_s: float) -> None:
+        self.now_s += after_s
+        for ask in self.presence.due(self.session, self.now_s):
+            asked = ask.owners if isinstance(ask, Show) else [ask.owner]
+            assert set(asked) <= (self.living if isinstance(ask, Show) else self.left)
+            self.under_way.append((ask, self.session))
+        named = [
+            owner
+            for ask, _ in self.under_way
+            for owner in (ask.owners if isinstance(ask, Show) else [ask.owner])
+        ]
+        assert len(named) == len(set(named)), "an owner is in two requests"
+
+    @precondition(lambda self: self.under_way)
+    @rule(outcome=st.sampled_from(["done", "done", "lost", "failed"]))
+    def answer(self, outcome: str) -> None:
+        ask, session = self.under_way.pop(0)
+        is_done = outcome != "failed" and session == self.session
+        is_told = is_done and outcome == "done"
+        match ask:
+            case Show(owners):
+                if is_done:
+                    self.store |= dict.fromkeys(owners, session)
+                if is_told:
+                    self.presence.on_shown(owners, session)
+                else:
+                    self.presence.on_missed(owners, self.now_s)
+            case Release(owner):
+                if is_done:
+                    self.store.pop(owner, None)
+                if is_told:
+                    self.presence.on_released(owner)
+                    self.left.discard(owner)
+                else:
+                    self.presence.on_missed([owner], self.now_s)
+
+    @invariant()
+    def all_is_well_in_the_end(self) -> None:
+        """Once requests are answered, the store holds exactly those that live."""
+        if self.under_way or self.count % 4:
+            return
+        self.now_s += PAUSE_S_MAX
+        self.ask(0.0)
+        while self.under_way:
+            self.answer("done")
+        assert self.store == dict.fromkeys(self.living, self.session)
+
+
+TestShownInTheEnd = ShownInTheEnd.TestCase
+TestShownInTheEnd.settings = settings(stateful_step_count=30)

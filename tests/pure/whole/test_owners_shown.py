@@ -1,0 +1,375 @@
+"""Owners show that they live, in whichever session; readers depose no owner that does."""
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.client.log import LogConfig
+from geolog.client.owning.shown_owners import ShownOwners, open_shown_owners
+from geolog.client.streams.partition_config import PartitionConfig
+from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.client.streams.partition_owners import VersionedOwner
+from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Operation
+from geolog.protocol.owner_absence import OwnerSeen
+from geolog.protocol.stream_state import PartitionName, StreamMode, StreamName, StreamRecord
+from sim.bench.counted_metadata import CountedMetadata
+from tests.pure.whole.clusters import (
+    STREAM,
+    World,
+    ended_by,
+    is_owned,
+    numbered,
+    open_world,
+    values_of,
+)
+from topology.quorum import QuorumConfig
+
+PATHS = ClusterPaths("default")
+NAME = PartitionName(StreamName.parse(STREAM), life="1")
+FAR_S = 0.2
+
+
+# Metadata alone.
+
+
+@attrs.frozen
+class Site:
+    """A stream in metadata, and the owners that one process has of its partitions."""
+
+    store: MemoryStore
+    session: MemoryMetadata
+    counted: CountedMetadata
+    partitions: PartitionMetadata
+    shown: ShownOwners
+    record: StreamRecord
+
+    async def take(self, number: int = 0) -> VersionedOwner:
+        name = self.record.partition(number)
+        owner = await self.partitions.take_ownership(name, "process")
+        self.shown.on_taken(name, owner)
+        return owner
+
+    def session_of(self, owner: VersionedOwner) -> int | None:
+        """In which session it is shown that the owner lives; None if it is not."""
+        found = self.store.tree.find(owner.record.session)
+        return None if found is None else found.session_id
+
+
+@asynccontextmanager
+async def open_site(partitions: int = 1) -> AsyncIterator[Site]:
+    async with open_memory_store() as store, store.open_session() as session:
+        counted = CountedMetadata(session)
+        metadata = PartitionMetadata(counted, PATHS, LedgerMetadata(counted, PATHS))
+        record = StreamRecord(
+            name=NAME.stream,
+            mode=StreamMode.GLOBAL,
+            quorum=QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1),
+            segment_bytes=1 << 20,
+            created_us=0,
+            life=NAME.life,
+            partitions=partitions,
+        )
+        await session.ensure_path(PATHS.root)
+        await StreamCatalog(session, PATHS).create(record)
+        async with open_shown_owners(counted, metadata, random.Random(0)) as shown:
+            yield Site(store, session, counted, metadata, shown, record)
+
+
+async def test_an_owner_is_shown_again_in_the_next_session(autojump_clock: MockClock) -> None:
+    async with open_site() as site:
+        owner = await site.take()
+        await trio.sleep(5)
+        site.session.expire()
+        await trio.sleep(2)
+
+        assert site.session_of(owner) == site.session.session_id
+
+
+async def test_an_owner_whose_session_was_lost_before_anybody_looked_is_shown_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        owner = await site.partitions.take_ownership(NAME, "process")
+        site.session.expire()
+        site.shown.on_taken(NAME, owner)
+        await trio.sleep(2)
+
+        assert site.session_of(owner) == site.session.session_id
+
+
+async def test_a_lost_answer_costs_one_more_look_and_nothing_for_ever(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        owner = await site.take()
+        await trio.sleep(5)
+        site.session.lose_next_answer()
+        site.session.expire()
+        await trio.sleep(30)
+        asked = site.counted.asked
+        await trio.sleep(600)
+
+        assert site.session_of(owner) == site.session.session_id
+        assert site.counted.asked == asked
+
+
+async def test_a_thousand_owners_far_away_are_shown_again_in_a_few_round_trips(
+    autojump_clock: MockClock,
+) -> None:
+    count = 1000
+    async with open_site(partitions=count) as site:
+        owners = [await site.take(number) for number in range(count)]
+        site.store.round_trip_s = lambda: FAR_S
+        begun = site.counted.asked
+        site.session.expire()
+        await trio.sleep(1.0 + 2 * FAR_S)  # A look at the session comes within a second.
+
+        assert {site.session_of(owner) for owner in owners} == {site.session.session_id}
+        assert (site.counted.asked - begun).requests == 16
+
+
+async def test_what_an_older_session_has_left_gives_way_and_is_never_missing(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(partitions=3) as site, site.store.open_session() as older:
+        left = PartitionMetadata(older, PATHS, LedgerMetadata(older, PATHS))
+        owner = await left.take_ownership(NAME, "process")
+        others = [await site.take(number) for number in (1, 2)]
+        gone = trio.Event()
+        await site.session.get(owner.record.session, changed=gone)
+        await site.partitions.revive_sessions([one.record for one in (owner, *others)])
+        site.store.end_session(older.session_id)
+
+        assert site.session_of(owner) == site.session.session_id
+        assert gone.is_set()  # It was made anew, in one step.
+
+
+async def test_an_owner_that_has_left_is_not_shown_in_the_next_session(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(partitions=2) as site:
+        owner, other = await site.take(0), await site.take(1)
+        await site.shown.release(owner)
+        site.session.expire()
+        await trio.sleep(10)
+
+        assert site.session_of(owner) is None
+        assert site.session_of(other) == site.session.session_id
+
+
+async def test_an_owner_that_leaves_while_metadata_is_away_says_so_later(
+    autojump_clock: MockClock,
+) -> None:
+    """Its session lives on: nothing else would ever tell readers."""
+    async with open_site() as site:
+        owner = await site.take()
+        site.session.cut_off(noticed_after_s=0.5)
+        with trio.move_on_after(2.0):
+            await site.shown.release(owner)
+        site.session.restore()
+        assert site.session_of(owner) == site.session.session_id
+        await trio.sleep(15)
+
+        assert site.session_of(owner) is None
+        assert (await site.partitions.look_for_owner(NAME))[1] is OwnerSeen.LEFT
+
+
+@pytest.mark.parametrize("is_answer_lost", [False, True])
+async def test_a_release_leaves_what_the_next_owner_has(
+    is_answer_lost: bool,  # noqa: FBT001 - the case.
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site, site.store.open_session() as session:
+        owner = await site.take()
+        others = PartitionMetadata(session, PATHS, LedgerMetadata(session, PATHS))
+        theirs = await others.take_ownership(NAME, "another")
+        if is_answer_lost:
+            site.session.lose_next_answer()
+        await site.shown.release(owner)
+
+        assert site.session_of(owner) is None
+        assert site.session_of(theirs) == session.session_id
+        assert (await others.owner_latest(NAME)).record == theirs.record
+
+
+async def test_a_take_that_is_given_up_leaves_another_of_the_same_process_its_own(
+    autojump_clock: MockClock,
+) -> None:
+    """The two records are equal, as epoch and process are."""
+    async with open_site() as site:
+        late = Late(site.session)
+        partitions = PartitionMetadata(
+            late,  # type: ignore[arg-type]
+            PATHS,
+            LedgerMetadata(site.session, PATHS),
+        )
+        taken: list[VersionedOwner] = []
+
+        async def take_first() -> None:
+            taken.append(await partitions.take_ownership(NAME, "process"))
+
+        late.comes_first.append(take_first)
+        with trio.move_on_after(5):
+            await partitions.take_ownership(NAME, "process")
+
+        [owner] = taken
+        assert site.session_of(owner) == site.session.session_id
+        assert (await partitions.look_for_owner(NAME))[1] is OwnerSeen.ALIVE
+
+
+@attrs.frozen
+class Late:
+    """A way to metadata on which another's request comes first, and one's own never arrives."""
+
+    real: MemoryMetadata
+    comes_first: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.real, name)
+
+    async def multi(self, operations: list[Operation]) -> list[str | int | None]:
+        if not self.comes_first:
+            return await self.real.multi(operations)
+        await self.comes_first.pop()()
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+# Whole clusters.
+
+
+async def test_a_reader_does_not_depose_an_owner_whose_session_was_lost_as_it_took_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, open_far_writer(world, lost_early=True) as (writer, _):
+        await writer.append(b"first")
+        await trio.sleep(30)
+        assert await is_owned(world.log)
+
+        await read_while_written(world, writer)
+        await writer.append(b"last")
+
+
+async def test_a_reader_gives_an_owner_time_to_come_back(autojump_clock: MockClock) -> None:
+    async with open_world() as world, open_far_writer(world) as (writer, session):
+        await writer.append(b"first")
+        session.cut_off()
+        world.cluster.store.end_session(session.session_id)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_while_written, world, writer)
+            await trio.sleep(1.5)  # Less than the grace.
+            session.restore()
+        await writer.append(b"last")
+
+
+@asynccontextmanager
+async def open_far_writer(
+    world: World, *, lost_early: bool = False
+) -> AsyncIterator[tuple[geolog.Writer, MemoryMetadata]]:
+    """A writer whose reader is far away, so that it always finds more in flight.
+
+    lost_early: the session of its process is over before it is told that it may write.
+    """
+    world.cluster.network.latency_s = lambda one, other: 0.06 if "reads" in (one, other) else 0
+    sessions: list[MemoryMetadata] = []
+    async with (
+        world.cluster.open_client("us-east", host="owner", on_session=sessions.append) as log,
+        trio.open_nursery() as nursery,
+    ):
+        [session] = sessions
+        if lost_early:
+            nursery.start_soon(expire_when_open, world, session)
+        async with log.open_writer(STREAM) as writer:
+            yield writer, session
+
+
+async def expire_when_open(world: World, session: MemoryMetadata) -> None:
+    """End the session as the first segment is listed: the writer is not told yet."""
+    name = (await StreamCatalog(world.session, PATHS).read(NAME.stream)).partition(0)
+    while True:
+        made = trio.Event()
+        if await world.session.children(PATHS.segments(name), changed=made):
+            session.expire()
+            return
+        await made.wait()
+
+
+async def read_while_written(world: World, writer: geolog.Writer) -> None:
+    """Read to the end while the writer writes."""
+
+    async def write() -> None:
+        while True:
+            await writer.append(b"more")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        async with world.cluster.open_client("eu-west", host="reads") as log:
+            with trio.fail_after(60):
+                assert await values_of(log)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_failed_owner_does_not_keep_readers_waiting_though_its_block_is_open(
+    autojump_clock: MockClock,
+) -> None:
+    config = LogConfig(partition=PartitionConfig(append_timeout_s=5.0))
+    async with open_world() as world:
+        with ended_by(geolog.UnavailableError):
+            async with (
+                world.cluster.open_client("us-east", host="owner", config=config) as log,
+                log.open_writer(STREAM) as writer,
+            ):
+                for value in numbered(3):
+                    await writer.append(value)
+                for node in world.cluster.nodes:
+                    world.cluster.network.cut_one_way(node, "owner")
+                with pytest.raises(geolog.OutcomeUnknownError):
+                    await writer.append(b"in doubt")
+                for node in world.cluster.nodes:
+                    world.cluster.network.mend(node, "owner")
+
+                async with world.cluster.open_client("eu-west", host="reads") as readers:
+                    with trio.fail_after(2.0):
+                        found = await values_of(readers)
+                assert found[:3] == numbered(3)
+                await writer.append(b"refused")
+
+
+async def test_an_owner_is_shown_while_it_still_recovers_what_was_left(
+    autojump_clock: MockClock,
+) -> None:
+    """A takeover may last for longer than a session."""
+    async with open_world() as world, world.log.open_writer(STREAM) as writer:
+        await writer.append(b"first")
+        for node in world.cluster.nodes:
+            world.cluster.network.cut("owner", node)
+        sessions: list[MemoryMetadata] = []
+        async with (
+            world.cluster.open_client(
+                "us-east", host="owner", on_session=sessions.append
+            ) as log,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(open_and_wait, log)
+            await trio.sleep(5)
+            sessions[0].expire()
+            await trio.sleep(5)
+
+            assert await is_owned(world.log)
+            nursery.cancel_scope.cancel()
+
+
+async def open_and_wait(log: geolog.Log) -> None:
+    async with log.open_writer(STREAM):
+        await trio.sleep_forever()
