@@ -1,13 +1,17 @@
-"""How long something takes, in powers of two: cheap to note, good enough for a status page."""
+"""How long something takes, as percentiles for a status page."""
 
 import attrs
+from hdrh.histogram import HdrHistogram
 
-_BUCKETS_COUNT = 40
+_HIGHEST_US = 1_000_000_000
+"""Longer durations count as this long, except in `max_s`."""
+
+_DIGITS = 2
 
 
 @attrs.frozen
 class DurationStatistics:
-    """Percentiles, each at most twice the true one, and the exact highest."""
+    """Percentiles, within 1 % of the true ones, and the exact highest."""
 
     count: int
     p50_s: float
@@ -16,30 +20,21 @@ class DurationStatistics:
 
 
 class Durations:
-    """Counts of durations, by the power of two of their microseconds."""
+    """Durations in an HDR histogram of microseconds."""
 
     def __init__(self) -> None:
-        self._counts = [0] * _BUCKETS_COUNT
+        self._histogram = HdrHistogram(1, _HIGHEST_US, _DIGITS)
         self._max_s = 0.0
 
     def note(self, duration_s: float) -> None:
         """Count one."""
-        microseconds = int(duration_s * 1e6)
-        self._counts[min(microseconds.bit_length(), _BUCKETS_COUNT - 1)] += 1
+        self._histogram.record_value(min(int(duration_s * 1e6), _HIGHEST_US))
         self._max_s = max(self._max_s, duration_s)
 
     def statistics(self) -> DurationStatistics:
         """Since the start."""
-        return DurationStatistics(
-            sum(self._counts), self._percentile(0.5), self._percentile(0.99), self._max_s
+        p50_s, p99_s = (
+            min(self._histogram.get_value_at_percentile(percent) / 1e6, self._max_s)
+            for percent in (50, 99)
         )
-
-    def _percentile(self, part: float) -> float:
-        """Upper end of the bucket in which that part of all durations ends."""
-        wanted = part * sum(self._counts)
-        reached = 0
-        for power, count in enumerate(self._counts):
-            reached += count
-            if count and reached >= wanted:
-                return min(float(2**power) / 1e6, self._max_s)
-        return 0.0
+        return DurationStatistics(self._histogram.total_count, p50_s, p99_s, self._max_s)
