@@ -11,6 +11,7 @@ from geolog.metadata.seam import (
     Check,
     Create,
     Delete,
+    Freshness,
     Metadata,
     Operation,
     Put,
@@ -32,9 +33,16 @@ class ForwardedMetadata(ABC, Generic[M]):
     async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         """Carry out a request, told in words: `send` asks the metadata behind."""
 
-    async def _forward_read(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
-        """Carry out a request that only reads, as all others, unless a subclass sees to it."""
+    async def _forward_nearby(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+        """Carry out what one server answers by itself: as all else, unless overridden."""
         return await self._forward(request, send)
+
+    async def _forward_read(
+        self, request: str, freshness: Freshness, send: Callable[[], Awaitable[T]]
+    ) -> T:
+        if freshness is Freshness.NEARBY:
+            return await self._forward_nearby(request, send)
+        return await self._forward(f"{request} {freshness.value}", send)
 
     @property
     def session_state(self) -> SessionState:
@@ -55,22 +63,46 @@ class ForwardedMetadata(ABC, Generic[M]):
         """Wait for another state than `seen`."""
         return await self.behind.wait_state_change(seen)
 
-    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
+    async def get(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored:
         """Read a node."""
         return await self._forward_read(
-            f"get {path}", lambda: self.behind.get(path, changed=changed)
+            f"get {path}",
+            freshness,
+            lambda: self.behind.get(path, changed=changed, freshness=freshness),
         )
 
-    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
+    async def find(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored | None:
         """Read a node, or None."""
         return await self._forward_read(
-            f"find {path}", lambda: self.behind.find(path, changed=changed)
+            f"find {path}",
+            freshness,
+            lambda: self.behind.find(path, changed=changed, freshness=freshness),
         )
 
-    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
+    async def children(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> list[str]:
         """Names of the children."""
         return await self._forward_read(
-            f"children {path}", lambda: self.behind.children(path, changed=changed)
+            f"children {path}",
+            freshness,
+            lambda: self.behind.children(path, changed=changed, freshness=freshness),
         )
 
     async def multi(self, operations: list[Operation]) -> list[str | int | None]:
@@ -109,10 +141,6 @@ class ForwardedMetadata(ABC, Generic[M]):
     async def ensure_path(self, path: str) -> None:
         """Make a node and its missing parents."""
         await self._forward(f"ensure {path}", lambda: self.behind.ensure_path(path))
-
-    async def sync(self, path: str) -> None:
-        """Have later reads see all that was written before."""
-        await self._forward(f"sync {path}", lambda: self.behind.sync(path))
 
 
 def _words_of(operation: Operation) -> str:

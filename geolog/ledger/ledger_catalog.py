@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from geolog.metadata.documents import open_document
 from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Metadata, NoNodeError
+from geolog.metadata.seam import Freshness, Metadata, NoNodeError
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 
@@ -19,9 +19,10 @@ class LedgerCatalog:
 
     async def buckets(self) -> list[str]:
         """Names of the buckets, in order of the ledgers in them, as of this call."""
-        await self._metadata.sync(self._paths.root)
         try:
-            return await self._metadata.children(self._paths.ledgers)
+            return await self._metadata.children(
+                self._paths.ledgers, freshness=Freshness.LATEST
+            )
         except NoNodeError:
             return []
 

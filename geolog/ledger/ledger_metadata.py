@@ -14,6 +14,7 @@ from geolog.metadata.seam import (
     BadVersionError,
     Create,
     Delete,
+    Freshness,
     Metadata,
     NodeExistsError,
     NoNodeError,
@@ -62,14 +63,18 @@ class LedgerMetadata:
             self._repairs.report_nowait(ledger, why)
 
     async def read(
-        self, ledger: LedgerId, *, changed: trio.Event | None = None
+        self,
+        ledger: LedgerId,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
     ) -> VersionedLedger:
         """The record as one server of the metadata store has it. NoSuchLedgerError.
 
         `changed` is set once, after the record changes or goes.
         """
         path = self._paths.ledger(ledger)
-        stored = await self._metadata.find(path, changed=changed)
+        stored = await self._metadata.find(path, changed=changed, freshness=freshness)
         if stored is None:
             raise NoSuchLedgerError(f"there is no ledger {ledger}")
         return VersionedLedger(
@@ -78,8 +83,11 @@ class LedgerMetadata:
 
     async def read_latest(self, ledger: LedgerId) -> VersionedLedger:
         """The record with all that was written before this call."""
-        await self._metadata.sync(self._paths.ledger(ledger))
-        return await self.read(ledger)
+        return await self.read(ledger, freshness=Freshness.LATEST)
+
+    async def read_certain(self, ledger: LedgerId) -> VersionedLedger:
+        """The same, though the metadata store's leader may be deposed: for what is final."""
+        return await self.read(ledger, freshness=Freshness.CERTAIN)
 
     async def allocate(
         self,

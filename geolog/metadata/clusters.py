@@ -2,7 +2,7 @@
 
 from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import CLUSTERS_PARENT, ClusterPaths
-from geolog.metadata.seam import Metadata, NoNodeError
+from geolog.metadata.seam import Freshness, Metadata, NoNodeError
 from topology.errors import NotFoundError
 
 _NAMED_MAX = 10
@@ -28,8 +28,8 @@ async def check_cluster(metadata: Metadata, cluster: str, *, where: str) -> None
     path = ClusterPaths(cluster).cluster
     if await metadata.find(path) is not None:
         return
-    await metadata.sync(path)  # It may be new, and this server may lag.
-    if await metadata.find(path) is not None:
+    # It may be new, and this server may lag.
+    if await metadata.find(path, freshness=Freshness.LATEST) is not None:
         return
     names = await list_clusters(metadata)
     if not names:

@@ -4,6 +4,11 @@ Theory of operation. A kazoo client runs three threads. What they tell (an answe
 change of state) is handed to trio by one `run_sync_soon` each, and only trio's thread touches a
 `KazooSession`. A client serves one session: kazoo would go on with a new one after expiry, but
 we end the client then, so that nothing asked in one session is ever carried out in another.
+
+A client tells each server that it connects to the highest zxid, the number of a change, that
+it was answered with, and a server that is behind refuses it. Kazoo forgets that number with the
+session; here the next session is given it. A new session catches up before its first read as
+well, for the number does not cover a write whose answer was lost.
 """
 
 import logging
@@ -64,8 +69,33 @@ class NoAnswerError(UnavailableError):
 class _Question:
     """A request that was sent and waits for its answer."""
 
+    has_place: bool
     answered: trio.Event = attrs.field(factory=trio.Event)
     answer: Answer | None = None
+
+    async def wait(self) -> object:
+        """The answer. KazooException if it is a refusal, NoAnswerError."""
+        await self.answered.wait()
+        if self.answer is None:
+            raise NoAnswerError("the metadata session ended before the answer came")
+        if self.answer.exception is not None:
+            raise self.answer.exception
+        return self.answer.value
+
+
+class _Client(KazooClient):  # type: ignore[misc]  # Kazoo has no types.
+    """A client whose highest zxid never falls, not even when kazoo resets it at an expiry."""
+
+    zxid_seen = 0
+
+    @property
+    def last_zxid(self) -> int:
+        """What kazoo tells each server that it connects to."""
+        return self.zxid_seen
+
+    @last_zxid.setter
+    def last_zxid(self, zxid: int) -> None:
+        self.zxid_seen = max(self.zxid_seen, zxid)
 
 
 @attrs.define(eq=False)
@@ -74,16 +104,19 @@ class KazooSession:
 
     Invariants:
     1. `state` is None until the first connection, and LOST is its last.
-    2. At most `requests_max` questions wait for an answer; one given up still counts.
+    2. At most `requests_max` questions wait for an answer, each with at most one that went
+       before it; one given up still counts.
     3. When the session ends, every question and every watch has been told.
     """
 
-    _client: KazooClient
+    _client: _Client
     _token: trio.lowlevel.TrioToken
     _room: trio.Semaphore
     session_timeout_s: float
     state: SessionState | None = None
     session_id: int = 0
+    is_caught_up: bool = False
+    """Whether something was answered by which the server caught up since the session began."""
     moved: trio.Event = attrs.field(factory=trio.Event)
     _questions: dict[int, _Question] = attrs.field(factory=dict)
     _watches: dict[int, trio.Event] = attrs.field(factory=dict)
@@ -92,7 +125,12 @@ class KazooSession:
     @property
     def questions_count(self) -> int:
         """How many requests wait for their answer."""
-        return len(self._questions)
+        return sum(question.has_place for question in self._questions.values())
+
+    @property
+    def zxid_seen(self) -> int:
+        """The number of the newest change that anything was answered from."""
+        return self._client.zxid_seen
 
     @property
     def watches_count(self) -> int:
@@ -106,30 +144,40 @@ class KazooSession:
             self._room.release()
             raise UnavailableError("the metadata session ended before the request was sent")
 
-    async def ask(self, send: Send, changed: trio.Event | None) -> object:
+    async def ask(
+        self, send: Send, changed: trio.Event | None, *, behind: Send | None = None
+    ) -> object:
         """Send a request, for which `wait_room` took a place, and wait for its answer.
 
-        KazooException if it is refused, NoAnswerError. Cancelled, it keeps its place until the
-        answer comes, because kazoo keeps it too. The watch stands only if this returns.
+        It counts only if what it stands `behind` is answered as well: that is sent right before
+        it, and ZooKeeper keeps the order. KazooException if it is refused, NoAnswerError.
+        Cancelled, it keeps its place until the answer comes, because kazoo keeps it too. The
+        watch stands only if this returns.
         """
+        first = None if behind is None else self._send(behind, None, has_place=False)[1]
+        number, question = self._send(send, changed)
+        try:
+            if first is not None:
+                await first.wait()
+            answer = await question.wait()
+        except BaseException:
+            self._watches.pop(number, None)
+            raise
+        self.is_caught_up = True
+        return answer
+
+    def _send(
+        self, send: Send, changed: trio.Event | None, *, has_place: bool = True
+    ) -> tuple[int, _Question]:
         self._numbers_given += 1
         number = self._numbers_given
-        question = self._questions[number] = _Question()
+        question = self._questions[number] = _Question(has_place)
         watcher = None
         if changed is not None:
             self._watches[number] = changed
             watcher = partial(self._tell_watch, number)
-        try:
-            send(self._client, watcher).rawlink(partial(self._tell_answer, number))
-            await question.answered.wait()
-            if question.answer is None:
-                raise NoAnswerError("the metadata session ended before the answer came")
-            if question.answer.exception is not None:
-                raise question.answer.exception
-        except BaseException:
-            self._watches.pop(number, None)
-            raise
-        return question.answer.value
+        send(self._client, watcher).rawlink(partial(self._tell_answer, number))
+        return number, question
 
     def lose(self) -> None:
         """End the session for us, whatever the servers think."""
@@ -180,7 +228,8 @@ class KazooSession:
     def _hear_answer(self, number: int, answer: Answer | None) -> None:
         question = self._questions.pop(number, None)
         if question is not None:
-            self._room.release()
+            if question.has_place:
+                self._room.release()
             question.answer = answer
             question.answered.set()
 
@@ -197,19 +246,26 @@ class KazooSession:
 
 @asynccontextmanager
 async def open_kazoo_session(
-    hosts: str, session_timeout_s: float, requests_max: int, gateway: Gateway | None = None
+    hosts: str,
+    session_timeout_s: float,
+    requests_max: int,
+    gateway: Gateway | None = None,
+    *,
+    zxid_seen: int = 0,
 ) -> AsyncIterator[KazooSession]:
     """Connect for as long as it takes, in the background; at the end, close the session.
 
-    hosts: the servers, `HOST:PORT,…`, in the order in which they are tried.
+    hosts: the servers, `HOST:PORT,…`, in the order in which they are tried. zxid_seen: what the
+    session before was answered; a server that is behind it is not connected to.
     """
-    client = KazooClient(
+    client = _Client(
         hosts,
         timeout=session_timeout_s,
         connection_retry=_RECONNECT,
         randomize_hosts=False,
         handler=None if gateway is None else GatewaySockets(gateway),
     )
+    client.last_zxid = zxid_seen
     session = KazooSession(
         client,
         trio.lowlevel.current_trio_token(),

@@ -56,6 +56,17 @@ def transaction(client: KazooClient, operations: list[Operation]) -> Transaction
     return transaction
 
 
+def transaction_on_nothing(client: KazooClient, path: str) -> TransactionRequest:
+    """A write that changes nothing, and takes its place in the order of all writes.
+
+    ZooKeeper proposes a transaction to its quorum whatever is in it, also one that it refuses.
+    So neither the answer nor `path` matters.
+    """
+    nothing = client.transaction()
+    nothing.check(path, _ANY_VERSION)
+    return nothing
+
+
 def unless_refused(operations: list[Operation], answers: list[object]) -> list[object]:
     """The answers, or the refusal of the first operation that failed."""
     for operation, answer in zip(operations, answers, strict=True):

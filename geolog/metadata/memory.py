@@ -2,10 +2,12 @@
 
 Theory of operation. `MemoryStore` holds the newest tree and alone changes it. Each
 `MemoryMetadata` is a session and, at once, the server that it is connected to: it reads from
-its own view of the tree, which a test may let fall behind. Time is trio's clock, so that under
-the mock clock a history is deterministic. A session that is cut off notices `noticed_after_s`
-later. The store expires it when the time-out since the cut is over; the holder takes it for
-LOST when the time-out since it noticed is over: never before the others, as in life.
+its own view of the tree, which a test may let fall behind. The server of the next session may
+be behind as well, and the leader may be deposed that a server catches up with. Time is trio's
+clock, so that under the mock clock a history is deterministic. A session that is cut off
+notices `noticed_after_s` later. The store expires it when the time-out since the cut is over;
+the holder takes it for LOST when the time-out since it noticed is over: never before the
+others, as in life.
 """
 
 import math
@@ -21,6 +23,7 @@ from geolog.metadata.rules import check_operations, check_path, ensure_path_by_c
 from geolog.metadata.seam import (
     Create,
     Delete,
+    Freshness,
     Operation,
     Put,
     SessionLostError,
@@ -127,7 +130,7 @@ class MemoryStore:
 
     def _show(self, changes: list[Change]) -> None:
         for metadata in list(self._holders):
-            metadata.view.show(self.tree, changes)
+            metadata.show(self.tree, changes)
 
 
 @asynccontextmanager
@@ -148,6 +151,7 @@ class MemoryMetadata:
     Invariants:
     1. A request issued in one session is never carried out in another.
     2. While cut off, the store ends the session no later than the holder takes it for LOST.
+    3. No answer is older than one before it, in whichever session that came.
     """
 
     _store: MemoryStore
@@ -160,6 +164,14 @@ class MemoryMetadata:
     """Rises when the holder notices that its connection broke."""
     _is_cut: bool = attrs.field(default=False, init=False)
     _is_left: bool = attrs.field(default=False, init=False)
+    _is_caught_up: bool = attrs.field(default=False, init=False)
+    """Whether this session's server has caught up with the leader since the session began."""
+    _is_leader_deposed: bool = attrs.field(default=False, init=False)
+    """Whether the leader that this session's server catches up with is one no more."""
+    _server_next: View | None = attrs.field(default=None, init=False)
+    """The server at which the next session begins, if that lags."""
+    _changes_seen_count: int = attrs.field(default=0, init=False)
+    """How many changes the newest tree has that anything was answered from."""
     _answers_to_lose_count: int = attrs.field(default=0, init=False)
     _moved: trio.Event = attrs.field(factory=trio.Event, init=False)
     _notices_s: float = attrs.field(default=math.inf, init=False)
@@ -190,8 +202,7 @@ class MemoryMetadata:
             self._lose()
             self._store.end_session(self.session_id)
             self.session_id = self._store.begin_session()
-            self.view.is_lagging = False
-            self.view.catch_up()
+            self._begin_at_server()
         self._move(SessionState.CONNECTED)
 
     def expire(self) -> None:
@@ -200,14 +211,32 @@ class MemoryMetadata:
         self.restore()
 
     def lag(self) -> None:
-        """Let reads show this moment's tree until `sync`, a write of its own or `catch_up`.
+        """Let nearby reads show this moment's tree until the server catches up.
 
-        A write that is refused is a write too.
+        It does for a read that asks for it, and for a write of its own, also one that is
+        refused.
         """
         self.view.is_lagging = True
 
+    def lag_deposed(self) -> None:
+        """The same, but the server's leader is deposed from now on, and does not know it.
+
+        Only what takes a quorum, a write or a CERTAIN read, finds the leader of this day.
+        """
+        self.lag()
+        self._is_leader_deposed = True
+
+    def lag_next(self) -> None:
+        """Let the next session begin at a server that has this moment's tree, and lags.
+
+        Unless it is behind what was answered till then: such a server refuses the session.
+        """
+        self._server_next = View(self._store.tree, is_lagging=True)
+
     def catch_up(self) -> None:
         """See the newest tree, now and from now on."""
+        self._server_next = None
+        self._is_leader_deposed = False
         self.view.is_lagging = False
         self.view.catch_up()
 
@@ -219,7 +248,13 @@ class MemoryMetadata:
         """From now on all answers come."""
         self._answers_to_lose_count = 0
 
-    # The session's life, told by the store.
+    # What the store tells.
+
+    def show(self, tree: Tree, changes: list[Change]) -> None:
+        """The store has a newer tree."""
+        self.view.show(tree, changes)
+        if self._server_next is not None:
+            self._server_next.show(tree, changes)
 
     @property
     def due_s(self) -> float:
@@ -260,20 +295,38 @@ class MemoryMetadata:
 
     # The seam.
 
-    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
+    async def get(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored:
         """Read a node of the view."""
         check_path(path)
-        return await self._read(lambda: self._seen(path, changed))
+        return await self._read(lambda: self._seen(path, changed), freshness)
 
-    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
+    async def find(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored | None:
         """Read a node of the view, or None."""
         check_path(path)
-        return await self._read(lambda: self._found(path, changed))
+        return await self._read(lambda: self._found(path, changed), freshness)
 
-    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
+    async def children(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> list[str]:
         """List the children that a node has in the view."""
         check_path(path)
-        return await self._read(lambda: self._listed(path, changed))
+        return await self._read(lambda: self._listed(path, changed), freshness)
 
     async def multi(self, operations: list[Operation]) -> list[Answer]:
         """Do all or none."""
@@ -308,11 +361,6 @@ class MemoryMetadata:
         check_path(path)
         await ensure_path_by_creates(self, path)
 
-    async def sync(self, path: str) -> None:
-        """Catch the view up with the store."""
-        check_path(path)
-        await self._read(self.view.catch_up)
-
     async def wait_state_change(self, seen: SessionState) -> SessionState:
         """Wait for another state than `seen`."""
         while self.session_state is seen:
@@ -338,9 +386,9 @@ class MemoryMetadata:
 
     # How a request travels.
 
-    async def _read(self, look: Callable[[], T]) -> T:
+    async def _read(self, look: Callable[[], T], freshness: Freshness) -> T:
         try:
-            return await self._ask(look)
+            return await self._ask(lambda: self._look(look, freshness))
         except _NoAnswerError as error:
             raise UnavailableError(f"{error}; reading again can help") from None
 
@@ -385,6 +433,40 @@ class MemoryMetadata:
         if self._connection != connection:
             raise _NoAnswerError("the connection to the metadata store broke")
 
+    def _look(self, look: Callable[[], T], freshness: Freshness) -> T:
+        """Read from the view, once that is as new as asked for: one step of one session."""
+        self._catch_up(freshness)
+        self._note_seen()
+        return look()
+
+    def _catch_up(self, freshness: Freshness) -> None:
+        if freshness is Freshness.CERTAIN:
+            self._see_quorum()
+        elif freshness is Freshness.LATEST or not self._is_caught_up:
+            self._is_caught_up = True
+            if not self._is_leader_deposed:
+                self.view.catch_up()
+
+    def _see_quorum(self) -> None:
+        self._is_caught_up = True
+        self._is_leader_deposed = False
+        self.view.catch_up()
+
+    def _note_seen(self) -> None:
+        self._changes_seen_count = max(self._changes_seen_count, self.view.tree.changes_count)
+
+    def _begin_at_server(self) -> None:
+        """A new session is at the server that lags, if there is one that takes it."""
+        server, self._server_next = self._server_next, None
+        self._is_caught_up = self._is_leader_deposed = False
+        if server is None or not self._admits(server.tree):
+            server = View(self._store.tree)
+        self.view = server
+
+    def _admits(self, tree: Tree) -> bool:
+        """Whether a server with this tree takes the session: each tells what it has seen."""
+        return tree.changes_count >= self._changes_seen_count
+
     def _carry_out(self, operations: list[Operation]) -> list[Answer]:
         try:
             answers = self._store.write(operations, self.session_id)
@@ -392,10 +474,11 @@ class MemoryMetadata:
             # A server answers a write when it has seen it itself, with all that came before; a
             # refused one too, for a refusal takes its place in the order of writes. Who reads
             # again what it was refused over sees it, and need not ask for ever.
-            self.view.catch_up()
+            self._see_quorum()
         if self._answers_to_lose_count:
             self._answers_to_lose_count -= 1
             raise _NoAnswerError("the answer of the metadata store was lost")
+        self._note_seen()
         return answers
 
     def _lose(self) -> None:

@@ -7,7 +7,7 @@ import trio
 
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import BadVersionError, Metadata, NodeExistsError
+from geolog.metadata.seam import BadVersionError, Freshness, Metadata, NodeExistsError
 from topology.switches import PlacementSwitches
 
 
@@ -20,10 +20,14 @@ class SwitchesRecord:
 
 
 async def read_switches(
-    metadata: Metadata, cluster: str, *, changed: trio.Event | None = None
+    metadata: Metadata,
+    cluster: str,
+    *,
+    changed: trio.Event | None = None,
+    freshness: Freshness = Freshness.NEARBY,
 ) -> PlacementSwitches:
     """The switches as one server has them; `changed` is set once, after they change."""
-    return (await _find(metadata, cluster, changed))[0]
+    return (await _find(metadata, cluster, changed, freshness))[0]
 
 
 async def change_switches(
@@ -34,8 +38,7 @@ async def change_switches(
     """Store what `change` makes of the switches, by compare-and-set."""
     path = ClusterPaths(cluster).placement_switches
     while True:
-        await metadata.sync(path)
-        found, version = await _find(metadata, cluster)
+        found, version = await _find(metadata, cluster, freshness=Freshness.LATEST)
         switches = change(found)
         record = SwitchesRecord(forbidden_regions=tuple(sorted(switches.forbidden_regions)))
         try:
@@ -49,10 +52,13 @@ async def change_switches(
 
 
 async def _find(
-    metadata: Metadata, cluster: str, changed: trio.Event | None = None
+    metadata: Metadata,
+    cluster: str,
+    changed: trio.Event | None = None,
+    freshness: Freshness = Freshness.NEARBY,
 ) -> tuple[PlacementSwitches, int | None]:
     path = ClusterPaths(cluster).placement_switches
-    stored = await metadata.find(path, changed=changed)
+    stored = await metadata.find(path, changed=changed, freshness=freshness)
     if stored is None:
         return PlacementSwitches(), None
     record = open_document(stored.data, SwitchesRecord, path=path)

@@ -17,6 +17,7 @@ from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
+    Freshness,
     Metadata,
     NodeExistsError,
     NoNodeError,
@@ -92,10 +93,10 @@ class RepairQueue:
 
     async def list(self) -> Sequence[RepairItem]:
         """All ledgers in the queue, by id, with all that was put in before this call."""
-        await self._metadata.sync(self._paths.repairs)
+        buckets = await self._children(self._paths.repairs, Freshness.LATEST)
         paths = [
             f"{self._paths.repairs}/{bucket}/{name}"
-            for bucket in await self._children(self._paths.repairs)
+            for bucket in buckets
             for name in await self._children(f"{self._paths.repairs}/{bucket}")
         ]
         found = await find_all(self._metadata, paths)
@@ -120,8 +121,10 @@ class RepairQueue:
             return True  # Others are in the bucket, or it went with another.
         return True
 
-    async def _children(self, path: str) -> Sequence[str]:
+    async def _children(
+        self, path: str, freshness: Freshness = Freshness.NEARBY
+    ) -> Sequence[str]:
         try:
-            return await self._metadata.children(path)
+            return await self._metadata.children(path, freshness=freshness)
         except NoNodeError:
             return []

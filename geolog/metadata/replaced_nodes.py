@@ -16,6 +16,7 @@ from geolog.metadata.seam import (
     BadVersionError,
     Create,
     Delete,
+    Freshness,
     Metadata,
     NodeExistsError,
     NoNodeError,
@@ -80,8 +81,7 @@ async def mark_replaced(metadata: Metadata, cluster: str, node_id: str) -> Repla
     known_path = paths.node_known(node_id)
     await metadata.ensure_path(paths.nodes_replaced)
     while True:
-        await metadata.sync(known_path)
-        found = await metadata.find(known_path)
+        found = await metadata.find(known_path, freshness=Freshness.LATEST)
         if found is None:
             raise UnknownNodeError(f"no node of this cluster has the id {node_id!r}")
         known = open_document(found.data, NodeRecord, path=known_path)

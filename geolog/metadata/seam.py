@@ -1,11 +1,23 @@
 """The metadata seam: a small tree of versioned nodes that every process of a cluster shares.
 
-Writes are linearizable. Reads come from one server and may be stale until `sync`. A watch
-fires once, some time after the change, and also when the connection or the session is lost,
-since a change may have been missed then: whoever waits looks again. Ephemeral nodes vanish when
-the session that made them expires, which its holder may learn later than the others. A write
-whose answer does not come in time raises `OutcomeUnknownError`: it may have been carried out
-(read again, and compare: reads of one session stand behind its earlier writes).
+Writes are linearizable. A read says how new its answer must be (`Freshness`). A watch fires
+once, some time after the change, and also when the connection or the session is lost, since a
+change may have been missed then: after a watch, look again. Ephemeral nodes vanish when the
+session that made them expires, which its holder may learn later than the others. A write whose
+answer does not come in time raises `OutcomeUnknownError`: it may have been carried out. Read
+again, and compare.
+
+Reads of one process never go back, across sessions too:
+
+1. Within a session a server answers in order, and a server that is behind what the session was
+   answered does not serve it.
+2. A new session begins only at a server that is not behind what the process was answered.
+3. The first read of a session is LATEST, if it did not ask for more. So it also sees a write of
+   the session before whose answer was lost.
+
+Therefore a procedure of several steps may begin in one session and go on in the next: what it
+read stays true of what it reads, and what it wrote stays written. Each answer itself belongs to
+one session: a read that catches up in one session and looks in another fails as unavailable.
 """
 
 import enum
@@ -50,6 +62,25 @@ class SessionState(enum.Enum):
     CONNECTED = "connected"
     SUSPENDED = "suspended"
     LOST = "lost"
+
+
+class Freshness(enum.Enum):
+    """How new the answer of a read must be. Each costs more than the one before."""
+
+    NEARBY = "nearby"
+    """What the server of this session has. It may lag behind the others."""
+    LATEST = "latest"
+    """All that was written before the call: the server first catches up with its leader.
+
+    The leader answers for itself. One that was deposed and has not noticed yet, because it
+    stood still or is cut off, answers what it has. No choice between servers rules that out.
+    """
+    CERTAIN = "certain"
+    """All that was written before the call, whatever the leader believes.
+
+    The server first carries out a write that changes nothing, which takes a quorum. Ask so
+    where a wrong answer would be final: that a stream ends here, that a record is lost.
+    """
 
 
 @attrs.frozen
@@ -130,15 +161,33 @@ class Metadata(Protocol):
         """The time-out that was agreed for the session."""
         ...
 
-    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
+    async def get(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored:
         """Read a node; `changed` is set once, after it changes or goes. NoNodeError."""
         ...
 
-    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
+    async def find(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored | None:
         """As `get`, but None if absent; `changed` is then set once, after it is made."""
         ...
 
-    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
+    async def children(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> list[str]:
         """Names of the children, sorted; `changed` is set once, after one comes or goes."""
         ...
 
@@ -170,10 +219,6 @@ class Metadata(Protocol):
 
     async def ensure_path(self, path: str) -> None:
         """Make the node, empty, and its missing parents; nothing if it exists."""
-        ...
-
-    async def sync(self, path: str) -> None:
-        """After this, reads of this session see all that was written before the call."""
         ...
 
     async def wait_state_change(self, seen: SessionState) -> SessionState:

@@ -75,6 +75,8 @@ class Tree:
     """All nodes by path. What changes it returns the successor and leaves this one as it is."""
 
     nodes: Mapping[str, Node] = attrs.field(factory=lambda: MappingProxyType({"/": Node()}))
+    changes_count: int = attrs.field(default=0, eq=False)
+    """How many requests and ends of sessions made it: the newer of two trees has more."""
 
     def find(self, path: str) -> Stored | None:
         """Read a node, or None."""
@@ -109,14 +111,17 @@ class Tree:
         """Carry out all operations, each seeing those before it, or raise and do none."""
         draft = _Draft(dict(self.nodes), session, now_us)
         answers = [draft.perform(operation) for operation in operations]
-        return Tree(MappingProxyType(draft.nodes)), answers, draft.changes
+        return self._successor(draft), answers, draft.changes
 
     def without_session(self, session: SessionId) -> tuple["Tree", list[Change]]:
         """Delete all ephemeral nodes of a session that is over."""
         draft = _Draft(dict(self.nodes), session)
         for path in sorted(path for path, node in self.nodes.items() if node.owner == session):
             draft.perform(Delete(path))
-        return Tree(MappingProxyType(draft.nodes)), draft.changes
+        return self._successor(draft), draft.changes
+
+    def _successor(self, draft: "_Draft") -> "Tree":
+        return Tree(MappingProxyType(draft.nodes), self.changes_count + 1)
 
 
 @attrs.define

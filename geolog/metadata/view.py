@@ -21,7 +21,7 @@ class _Watch:
 
 @attrs.define
 class View:
-    """The tree as one session sees it.
+    """The tree as one session sees it. The next session may have another server's view.
 
     Invariants:
     1. `tree` is a tree that the store had, and never goes back.

@@ -10,6 +10,10 @@ A request waits for a connection and for one of `requests_max` places, then it i
 then a deadline or the end of the session refuses it for certain; after that the outcome of a
 write is unknown. ZooKeeper answers a session in order, so a read that follows an unknown write
 on the same session shows what became of it.
+
+A read that must be newer than what the server has is sent right behind a sync, or behind a
+write that changes nothing, over the same session: it counts only if both are answered. So is
+each read of a new session, until one of them, or a write, was answered.
 """
 
 import math
@@ -32,6 +36,7 @@ from geolog.metadata.kazoo_words import (
     CONNECTION_ERRORS,
     refusal_of,
     transaction,
+    transaction_on_nothing,
     unless_refused,
 )
 from geolog.metadata.nearest_servers import nearest_first
@@ -40,6 +45,7 @@ from geolog.metadata.rules import check_operations, check_path, ensure_path_by_c
 from geolog.metadata.seam import (
     Create,
     Delete,
+    Freshness,
     NoNodeError,
     Operation,
     Put,
@@ -180,6 +186,7 @@ class ZooKeeperMetadata:
     1. A request issued in one session is never sent in another.
     2. `session_state` is CONNECTED or SUSPENDED only if `session_id` names a session that was
        not lost, as far as this process knows.
+    3. No answer is older than one before it, in whichever session that came.
     """
 
     _hosts: str
@@ -213,26 +220,46 @@ class ZooKeeperMetadata:
             answers_missed_count=self._answers_missed_count,
         )
 
-    async def get(self, path: str, *, changed: trio.Event | None = None) -> Stored:
+    async def get(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored:
         """Read a node."""
-        stored = await self._get(path, changed)
+        stored = await self._get(path, changed, freshness)
         if stored is None:
             raise NoNodeError(f"{path} does not exist")
         return stored
 
-    async def find(self, path: str, *, changed: trio.Event | None = None) -> Stored | None:
+    async def find(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored | None:
         """Read a node, or None: then a second request sets the watch."""
-        stored = await self._get(path, changed)
+        stored = await self._get(path, changed, freshness)
         if stored is None and changed is not None and await self._exists(path, changed):
             stored = await self._get(path, None)  # Made in between: the watch stands on it.
         return stored
 
-    async def children(self, path: str, *, changed: trio.Event | None = None) -> list[str]:
+    async def children(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> list[str]:
         """List the children of a node."""
         full = self._full(path)
         try:
             names = await self._ask(
-                lambda client, watcher: client.get_children_async(full, watch=watcher), changed
+                lambda client, watcher: client.get_children_async(full, watch=watcher),
+                changed,
+                freshness=freshness,
             )
         except kazoo_errors.KazooException as error:
             raise refusal_of(error, path) from error
@@ -290,14 +317,6 @@ class ZooKeeperMetadata:
         check_path(path)
         await ensure_path_by_creates(self, path)
 
-    async def sync(self, path: str) -> None:
-        """Catch this session's server up with the leader."""
-        full = self._full(path)
-        try:
-            await self._ask(lambda client, _: client.sync_async(full))
-        except kazoo_errors.KazooException as error:
-            raise refusal_of(error, path) from error
-
     async def wait_state_change(self, seen: SessionState) -> SessionState:
         """Wait for another state than `seen`."""
         while self.session_state is seen:
@@ -313,6 +332,7 @@ class ZooKeeperMetadata:
         """Open one session after the other, for ever."""
         servers = [Address.parse(each) for each in self._hosts.split(",")]
         transport = transport_through(self._gateway)
+        zxid_seen = 0
         while True:
             nearest = await nearest_first(servers, transport, random.Random())
             async with open_kazoo_session(
@@ -320,8 +340,10 @@ class ZooKeeperMetadata:
                 self._config.session_timeout_s,
                 self._config.requests_max,
                 self._gateway,
+                zxid_seen=zxid_seen,
             ) as session:
                 await self._follow(session)
+            zxid_seen = session.zxid_seen
             await trio.sleep(_RENEWAL_PAUSE_S)
 
     async def _follow(self, session: KazooSession) -> None:
@@ -342,11 +364,18 @@ class ZooKeeperMetadata:
         self._sessions_lost_count += 1
         self._show(SessionState.LOST)
 
-    async def _get(self, path: str, changed: trio.Event | None) -> Stored | None:
+    async def _get(
+        self,
+        path: str,
+        changed: trio.Event | None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored | None:
         full = self._full(path)
         try:
             answer = await self._ask(
-                lambda client, watcher: client.get_async(full, watch=watcher), changed
+                lambda client, watcher: client.get_async(full, watch=watcher),
+                changed,
+                freshness=freshness,
             )
         except kazoo_errors.NoNodeError:
             return None
@@ -367,20 +396,29 @@ class ZooKeeperMetadata:
         full = self._full(path)
         try:
             stat = await self._ask(
-                lambda client, watcher: client.exists_async(full, watch=watcher), changed
+                lambda client, watcher: client.exists_async(full, watch=watcher),
+                changed,
+                freshness=Freshness.NEARBY,
             )
         except kazoo_errors.KazooException as error:
             raise refusal_of(error, path) from error
         return stat is not None
 
-    async def _ask(self, send: Send, changed: trio.Event | None = None) -> object:
+    async def _ask(
+        self,
+        send: Send,
+        changed: trio.Event | None = None,
+        *,
+        freshness: Freshness | None = None,
+    ) -> object:
+        """Ask in the session of this moment. A read says how new; a write has no freshness."""
         is_sent = False
         with trio.move_on_after(self._config.request_timeout_s):
             session = await self._wait_connected()
             await session.wait_room()
             is_sent = True
             try:
-                return await session.ask(send, changed)
+                return await session.ask(send, changed, behind=self._before(freshness, session))
             except CONNECTION_ERRORS as error:
                 self._answers_missed_count += 1
                 raise NoAnswerError(f"the connection to {self._hosts} broke") from error
@@ -389,6 +427,19 @@ class ZooKeeperMetadata:
             self._answers_missed_count += 1
             raise NoAnswerError(f"ZooKeeper at {self._hosts} did not answer {within}")
         raise UnavailableError(f"no ZooKeeper server at {self._hosts} was reached {within}")
+
+    def _before(self, freshness: Freshness | None, session: KazooSession) -> Send | None:
+        """What is sent right before a request, so that its answer is as new as asked for."""
+        root = self._full("/")
+        match freshness:
+            case Freshness.CERTAIN:
+                return lambda client, _: transaction_on_nothing(client, root).commit_async()
+            case Freshness.LATEST:
+                return lambda client, _: client.sync_async(root)
+            case Freshness.NEARBY if not session.is_caught_up:
+                return lambda client, _: client.sync_async(root)
+            case _:
+                return None  # A write catches up by itself.
 
     async def _wait_connected(self) -> KazooSession:
         issued_in = None if self.session_state is SessionState.LOST else self.session_id

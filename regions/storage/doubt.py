@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Metadata
+from geolog.metadata.seam import Freshness, Metadata
 from geolog.protocol.ids import NO_EPOCH, InstanceId, LedgerId
 from geolog.protocol.messages import DoubtSettled, Message, Reason, Refused, SettleDoubt
 from regions.protocol.records import settle_record
@@ -26,8 +26,8 @@ async def bound_doubt(stores: Sequence[Store], metadata: Metadata, cluster: str)
     if not damaged:
         return
     path = ClusterPaths(cluster).ledger_next
-    await metadata.sync(path)
-    found = await metadata.find(path)
+    # An older count would leave ledgers out of doubt that the damage may have touched.
+    found = await metadata.find(path, freshness=Freshness.CERTAIN)
     if found is None:
         return
     if not found.data.isdigit():

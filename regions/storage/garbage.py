@@ -1,8 +1,9 @@
 """Garbage collection: metadata is asked about each ledger of the node; what nobody needs goes.
 
-Nothing is deleted on the word of a list, of a stale server, or of silence: each ledger's own
-record is read, and once more after a sync before it goes. Nothing is deleted either if metadata
-is not what it was: another cluster's, or older than the ledger, as after the loss of its disks.
+Nothing is deleted on the word of a list, of a stale server or leader, or of silence: each
+ledger's own record is read, and once more, for certain, before it goes. Nothing is deleted
+either if metadata is not what it was: another cluster's, or older than the ledger, as after the
+loss of its disks.
 A deletion is a DELETE record in the journal, a ledger that is let go a FENCE that says so;
 compaction gives the space back.
 
@@ -21,7 +22,7 @@ import trio
 from geolog.metadata.documents import open_document
 from geolog.metadata.nodes import ClusterRecord
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import BadVersionError, Metadata, NoNodeError, Stored
+from geolog.metadata.seam import BadVersionError, Freshness, Metadata, NoNodeError, Stored
 from geolog.protocol.ids import Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from regions.protocol.garbage import Disposal, GarbageWatch
@@ -116,7 +117,7 @@ class GarbageCollector:
             await self._expire(stored, record, present)
         if self._watch.on_look(ledger, record, now_s=trio.current_time()) is Disposal.KEEP:
             return
-        again = await self._present()
+        again = await self._present(Freshness.CERTAIN)  # So what is read behind it is so too.
         if again is None or ledger >= again.ledger_next:
             return
         _, record = await self._find(ledger)
@@ -132,10 +133,9 @@ class GarbageCollector:
                 self.counts.ledgers_let_go += 1
                 _log.info("ledger %d is let go: no fragment of it is here", ledger)
 
-    async def _present(self) -> _Present | None:
-        """Synchronise, and see whether metadata is still that of this cluster."""
-        await self._metadata.sync(self._paths.root)
-        cluster = await self._metadata.find(self._paths.cluster)
+    async def _present(self, freshness: Freshness = Freshness.LATEST) -> _Present | None:
+        """See whether metadata is still that of this cluster."""
+        cluster = await self._metadata.find(self._paths.cluster, freshness=freshness)
         counter = await self._metadata.find(self._paths.ledger_next)
         if cluster is None or counter is None:
             return None

@@ -17,7 +17,7 @@ import trio
 
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Metadata
+from geolog.metadata.seam import Freshness, Metadata
 from geolog.protocol.ids import InstanceId
 from regions.storage.journal import Journal, JournalEnd
 from topology.errors import ConflictError, GeologError
@@ -63,9 +63,8 @@ class JournalEndNote:
         self._path = ClusterPaths(cluster).journal(instance)
 
     async def find(self) -> JournalEnds:
-        """What is noted now, after a sync: no journal of a directory may end before that."""
-        await self._metadata.sync(self._path)
-        noted, _ = await self._find()
+        """What is noted now, for certain: no journal of a directory may end before that."""
+        noted, _ = await self._find(Freshness.CERTAIN)
         return noted
 
     async def note(self, ends: Sequence[JournalEnd]) -> None:
@@ -98,9 +97,11 @@ class JournalEndNote:
                     noted, noted_s = ends, trio.current_time()
             await trio.sleep(_LOOK_S)
 
-    async def _find(self) -> tuple[JournalEnds, int | None]:
+    async def _find(
+        self, freshness: Freshness = Freshness.NEARBY
+    ) -> tuple[JournalEnds, int | None]:
         """What is noted, and the version of the note; None if there is none."""
-        found = await self._metadata.find(self._path)
+        found = await self._metadata.find(self._path, freshness=freshness)
         if found is None:
             return JournalEnds(), None
         return open_document(found.data, JournalEnds, path=self._path), found.version

@@ -18,6 +18,7 @@ from geolog.metadata.seam import (
     BadVersionError,
     Create,
     Delete,
+    Freshness,
     Metadata,
     NodeExistsError,
     NoNodeError,
@@ -131,8 +132,7 @@ class Membership:
 
     async def _prove_known(self) -> Put:
         """A change of nothing but the version of the record that says who has this node id."""
-        await self._metadata.sync(self._known_path)
-        found = await self._metadata.find(self._known_path)
+        found = await self._metadata.find(self._known_path, freshness=Freshness.LATEST)
         if found is not None:
             known = open_document(found.data, NodeRecord, path=self._known_path)
             if known.instance == self._record.instance:

@@ -16,6 +16,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.replacement_finder import ReplacementFinder
+from geolog.metadata.memory import MemoryMetadata
 from geolog.protocol.add_window import AddWindow
 from geolog.protocol.fencing import FenceRound
 from geolog.protocol.recovery import Recovery
@@ -28,7 +29,6 @@ from regions.storage.journal import Journal
 from regions.storage.outbox import Outbox
 from regions.storage.read_lane import ReadLane
 from regions.storage.replay import Replay
-from sim.forwarded_metadata import ForwardedMetadata
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
 from sim.planted.directory_bugs import DIRECTORY_BUGS
@@ -220,7 +220,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "metadata-not-synced": PlantedBug(
         40,
         "the end of a stream is read from a metadata server that may be behind",
-        [(ForwardedMetadata, "sync", client_bugs.sync_nothing)],
+        [(MemoryMetadata, "_catch_up", client_bugs.catch_up_with_nobody)],
     ),
     "fence-before-sync": PlantedBug(
         51,

@@ -22,7 +22,8 @@ from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.documents import seal_document
-from geolog.metadata.seam import Metadata
+from geolog.metadata.memory import MemoryMetadata
+from geolog.metadata.seam import Freshness
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
@@ -169,9 +170,8 @@ def count_all_before(window: AddWindow, slot: int, entry: EntryId) -> list[Advan
     return window._release_acked_prefix()
 
 
-async def sync_nothing(_metadata: Metadata, _path: str) -> None:
+def catch_up_with_nobody(_metadata: MemoryMetadata, _freshness: Freshness) -> None:
     """Read on from a metadata server that may be behind."""
-    await trio.lowlevel.checkpoint()
 
 
 def hold_nothing(_window: AddWindow, _slots: Iterable[int]) -> None:

@@ -8,7 +8,16 @@ import trio
 from trio.testing import MockClock
 
 from geolog.metadata.memory import open_memory_store
-from geolog.metadata.seam import Check, Create, Delete, Metadata, Operation, Put, SessionState
+from geolog.metadata.seam import (
+    Check,
+    Create,
+    Delete,
+    Freshness,
+    Metadata,
+    Operation,
+    Put,
+    SessionState,
+)
 from sim.world.metadata import WorldMetadata
 from topology.errors import GeologError, OutcomeUnknownError
 
@@ -36,20 +45,18 @@ async def outcome_of(asked: Awaitable[object]) -> object:
 
 async def ask(metadata: Metadata, rng: Random) -> object:
     """One operation drawn from the source; equal sources ask equally."""
-    path, number = rng.choice(_PATHS), rng.randrange(8)
+    path, number, freshness = rng.choice(_PATHS), rng.randrange(7), rng.choice([*Freshness])
     operations = [an_operation(rng) for _ in range(rng.choice((1, 1, 3)))]
     match number:
         case 0:
-            return await outcome_of(metadata.get(path))
+            return await outcome_of(metadata.get(path, freshness=freshness))
         case 1:
-            return await outcome_of(metadata.find(path))
+            return await outcome_of(metadata.find(path, freshness=freshness))
         case 2:
-            return await outcome_of(metadata.children(path))
+            return await outcome_of(metadata.children(path, freshness=freshness))
         case 3:
             return await outcome_of(metadata.ensure_path(path))
         case 4:
-            return await outcome_of(metadata.sync(path))
-        case 5:
             return await outcome_of(metadata.put(path, b"x", rng.randrange(3)))
         case _:
             return await outcome_of(metadata.multi(operations))

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from geolog.background import open_background
 from geolog.metadata.memory import open_memory_store
-from geolog.metadata.seam import Check, Create, Delete, Metadata, Operation, Put, Stored
+from geolog.metadata.seam import (
+    Check,
+    Create,
+    Delete,
+    Freshness,
+    Metadata,
+    Operation,
+    Put,
+    Stored,
+)
 from geolog.metadata.zookeeper import open_zookeeper
 from geolog.transport.seam import Address
 from regions.zookeeper import wait_ready
@@ -40,12 +49,13 @@ class Do:
 
 @attrs.frozen
 class Look:
-    """Read by one of the three ways, with or without a watch."""
+    """Read by one of the three ways, as new as asked for, with or without a watch."""
 
     who: str
     verb: str
     path: str
     is_watched: bool
+    freshness: Freshness = Freshness.NEARBY
 
 
 @attrs.frozen
@@ -67,6 +77,8 @@ Step = Do | Look | Ensure | Reopen
 
 whos = st.sampled_from(WHO)
 paths = st.sampled_from(PATHS[:1] * 3 + PATHS[:2] * 2 + PATHS)
+verbs = st.sampled_from(["get", "find", "children"])
+freshnesses = st.sampled_from([Freshness.NEARBY, *Freshness])
 bytes_few = st.sampled_from([b"", b"x", b"y"])
 versions = st.sampled_from([0, 0, 0, 1, 2])
 creates: st.SearchStrategy[Operation] = st.one_of(
@@ -86,12 +98,8 @@ kinds: dict[str, st.SearchStrategy[Step]] = {
     "make": st.builds(Do, whos, st.lists(creates, min_size=1, max_size=1)),
     "single": st.builds(Do, whos, single),
     "multi": st.builds(Do, whos, st.lists(operations, max_size=4)),
-    "watch": st.builds(
-        Look, whos, st.sampled_from(["get", "find", "children"]), paths, st.just(value=True)
-    ),
-    "look": st.builds(
-        Look, whos, st.sampled_from(["get", "find", "children"]), paths, st.just(value=False)
-    ),
+    "watch": st.builds(Look, whos, verbs, paths, st.just(value=True), freshnesses),
+    "look": st.builds(Look, whos, verbs, paths, st.just(value=False), freshnesses),
     "ensure": st.builds(Ensure, whos, paths),
     "reopen": st.builds(Reopen, whos),
 }
@@ -140,21 +148,21 @@ class Side:
 
     async def sync(self) -> None:
         for who in WHO:
-            await self._sessions[who][0].sync("/")
+            await self._sessions[who][0].children("/", freshness=Freshness.LATEST)
 
     async def _take(self, step: Step) -> object:
         metadata, _, _ = self._sessions[step.who]
         match step:
             case Do(_, operations):
                 return await metadata.multi(operations)
-            case Look(_, verb, path, is_watched):
+            case Look(_, verb, path, is_watched, freshness):
                 changed = trio.Event() if is_watched else None
                 ask = {
                     "get": metadata.get,
                     "find": metadata.find,
                     "children": metadata.children,
                 }
-                answer = await ask[verb](path, changed=changed)
+                answer = await ask[verb](path, changed=changed, freshness=freshness)
                 if changed is not None:
                     self.watches.append(changed)
                 return answer

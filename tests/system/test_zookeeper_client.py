@@ -1,5 +1,6 @@
 """The ZooKeeper client against a real server: sessions, deadlines, errors, no remains."""
 
+import struct
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,7 @@ from geolog.background import open_background
 from geolog.metadata.seam import (
     Create,
     Delete,
+    Freshness,
     NodeExistsError,
     NoNodeError,
     SessionLostError,
@@ -37,6 +39,8 @@ class Forwarder:
     address: Address
     _listener: Listener
     _server: Address
+    connects: list[bytes] = attrs.Factory(list)
+    """What clients said first, each over a connection of its own."""
     _streams: list[ByteStream] = attrs.Factory(list)
     _is_open: trio.Event = attrs.Factory(trio.Event)
 
@@ -56,13 +60,17 @@ class Forwarder:
                 near = await self._listener.accept()
                 far = await TcpTransport().connect(self._server)
                 self._streams += [near, far]
-                nursery.start_soon(self._forward, near, far)
-                nursery.start_soon(self._forward, far, near)
+                nursery.start_soon(self._forward, near, far, self.connects)
+                nursery.start_soon(self._forward, far, near, [])
 
-    async def _forward(self, source: ByteStream, sink: ByteStream) -> None:
+    async def _forward(self, source: ByteStream, sink: ByteStream, begins: list[bytes]) -> None:
         buffer = bytearray(1 << 16)
+        is_first = True
         try:
             while count := await source.receive_into(buffer):
+                if is_first:
+                    begins.append(bytes(buffer[:count]))
+                is_first = False
                 await self._is_open.wait()
                 await sink.send([bytes(buffer[:count])])
         except ConnectionFailedError:
@@ -197,8 +205,8 @@ async def test_an_ephemeral_node_names_its_session_and_can_be_handed_on_in_one_s
             assert (await stays.get("/e")).session_id == goes.session_id
             await stays.multi([Delete("/e"), Create("/e", is_ephemeral=True)])
 
-        await stays.sync("/e")
-        assert (await stays.get("/e")).session_id == stays.session_id
+        found = await stays.get("/e", freshness=Freshness.LATEST)
+        assert found.session_id == stays.session_id
         await stays.create("/plain")
         assert (await stays.get("/plain")).session_id == 0
 
@@ -231,6 +239,88 @@ async def test_a_suspended_session_is_lost_by_our_own_clock_and_a_new_one_begins
 async def refused_with_the_session(metadata: ZooKeeperMetadata) -> None:
     with pytest.raises(SessionLostError, match="nothing was asked"):
         await metadata.create("/late")
+
+
+def zxid_told(connect: bytes) -> int:
+    """The highest zxid that a client has seen, by its own word as it connects."""
+    _length, _protocol, zxid = struct.unpack_from(">iiq", connect)
+    assert isinstance(zxid, int)
+    return zxid
+
+
+async def test_a_new_session_is_for_servers_that_are_not_behind_what_was_seen_before(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_forwarder(address) as forwarder,
+        open_zookeeper(f"{forwarder.address}", session_timeout_s=1.0) as metadata,
+        open_zookeeper(f"{address}") as other,
+    ):
+        session_id = metadata.session_id
+        await other.create("/a")
+        await metadata.get("/a", freshness=Freshness.LATEST)
+        forwarder.hold()
+        await wait_state(metadata, SessionState.LOST)
+        forwarder.release()
+        await wait_state(metadata, SessionState.CONNECTED)
+
+        assert metadata.session_id != session_id
+        assert zxid_told(forwarder.connects[0]) == 0
+        assert zxid_told(forwarder.connects[-1]) > 0
+
+
+async def zxid_of(server: Address) -> int:
+    """The newest change that a server knows."""
+    async with await trio.open_tcp_stream(server.host, server.port) as stream:
+        await stream.send_all(b"srvr")
+        said = b"".join([piece async for piece in stream]).decode()
+    (line,) = [line for line in said.splitlines() if line.startswith("Zxid: ")]
+    return int(line.partition(": ")[2], 16)
+
+
+async def test_a_read_that_is_to_be_certain_takes_a_quorum_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_zookeeper(f"{address}/geo/log") as metadata,
+    ):
+        await metadata.create("/a", b"x")
+        before = await zxid_of(address)
+
+        assert await metadata.get("/a", freshness=Freshness.LATEST) == Stored(b"x", 0)
+        assert await zxid_of(address) == before
+        assert await metadata.get("/a", freshness=Freshness.CERTAIN) == Stored(b"x", 0)
+        assert await zxid_of(address) == before + 1
+        assert await metadata.find("/b", freshness=Freshness.CERTAIN) is None
+        assert await metadata.children("/", freshness=Freshness.CERTAIN) == ["a"]
+
+
+async def test_a_read_fails_if_what_it_is_to_stand_behind_was_not_answered(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_forwarder(address) as forwarder,
+        open_zookeeper(f"{forwarder.address}", request_timeout_s=WAIT_S) as metadata,
+    ):
+        await metadata.create("/a")
+        forwarder.hold()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cut_when_asked, metadata, forwarder)
+            changed = trio.Event()
+            with pytest.raises(UnavailableError, match="the connection to"):
+                await metadata.get("/a", changed=changed, freshness=Freshness.LATEST)
+        assert metadata.statistics().watches_count == 0
+
+
+async def cut_when_asked(metadata: ZooKeeperMetadata, forwarder: Forwarder) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    assert metadata.statistics().questions_count == 1, "both have one place"
+    forwarder.cut()
+    forwarder.release()
 
 
 async def test_a_session_that_the_server_ended_is_lost(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import change_switches, read_switches
 from geolog.metadata.replaced_nodes import list_replaced_nodes
+from geolog.metadata.seam import Freshness
 from topology.errors import NoSuchStreamError, NotFoundError
 from topology.quorum import QuorumConfig
 from topology.stream_policy import PlacementTerms
@@ -147,8 +148,7 @@ class RegionSwitches:
 
     async def _switches(self) -> PlacementSwitches:
         metadata, cluster = self._access.metadata, self._access.cluster
-        await metadata.sync(self._access.paths.placement_switches)
-        return await read_switches(metadata, cluster)
+        return await read_switches(metadata, cluster, freshness=Freshness.LATEST)
 
     async def _live(self) -> list[NodeRecord]:
         nodes = self._access.pool.nodes

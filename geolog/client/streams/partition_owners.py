@@ -22,6 +22,7 @@ from geolog.metadata.seam import (
     BadVersionError,
     Create,
     Delete,
+    Freshness,
     Metadata,
     NodeExistsError,
     NoNodeError,
@@ -62,7 +63,11 @@ class PartitionOwners:
         self._takes = itertools.count(1)
 
     async def owner(
-        self, name: PartitionName, *, changed: trio.Event | None = None
+        self,
+        name: PartitionName,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
     ) -> VersionedOwner:
         """Who owns the partition, as one server of the metadata store has it.
 
@@ -70,7 +75,7 @@ class PartitionOwners:
         NoSuchStreamError when the stream is gone.
         """
         path = self._paths.owner(name)
-        stored = await self._metadata.find(path, changed=changed)
+        stored = await self._metadata.find(path, changed=changed, freshness=freshness)
         if stored is None:
             raise no_partition(name)
         return VersionedOwner(
@@ -79,8 +84,11 @@ class PartitionOwners:
 
     async def owner_latest(self, name: PartitionName) -> VersionedOwner:
         """The same, with all that was written before this call."""
-        await self._metadata.sync(self._paths.owner(name))
-        return await self.owner(name)
+        return await self.owner(name, freshness=Freshness.LATEST)
+
+    async def owner_certain(self, name: PartitionName) -> VersionedOwner:
+        """The same, though the metadata store's leader may be deposed: for what is final."""
+        return await self.owner(name, freshness=Freshness.CERTAIN)
 
     async def check_exists(self, name: PartitionName) -> None:
         """NoSuchStreamError if its stream is gone, or is being deleted."""
@@ -103,8 +111,8 @@ class PartitionOwners:
         """Whether the session of that owner still lives, as far as metadata knows."""
         if not owner.session:
             return False
-        await self._metadata.sync(owner.session)
-        return await self._metadata.find(owner.session) is not None
+        found = await self._metadata.find(owner.session, freshness=Freshness.LATEST)
+        return found is not None
 
     async def look_for_owner(self, name: PartitionName) -> tuple[Epoch, OwnerSeen]:
         """The epoch of the owner of now, and whether it is there. NoSuchStreamError."""

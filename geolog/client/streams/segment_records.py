@@ -16,6 +16,7 @@ from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
     Delete,
+    Freshness,
     Metadata,
     NoNodeError,
     NotEmptyError,
@@ -55,11 +56,11 @@ class SegmentRecords:
         Empty as well when there is no such stream. The last may be without segments yet.
         """
         parent = self._paths.segments(name)
-        await self._metadata.sync(parent)
         try:
-            return [int(bucket) for bucket in await self._metadata.children(parent)]
+            buckets = await self._metadata.children(parent, freshness=Freshness.LATEST)
         except NoNodeError:
             return []
+        return [int(bucket) for bucket in buckets]
 
     async def segment_numbers_in(
         self, name: PartitionName, buckets: Sequence[int]
@@ -126,15 +127,13 @@ class SegmentRecords:
 
     async def trim_seen(self, name: PartitionName) -> TrimRecord:
         """The same, as one server of the metadata store has it."""
-        return (await self._find_trim(name))[0]
+        return (await self._trim(name, Freshness.NEARBY))[0]
 
-    async def _trim(self, name: PartitionName) -> tuple[TrimRecord, int]:
-        await self._metadata.sync(self._paths.trim(name))
-        return await self._find_trim(name)
-
-    async def _find_trim(self, name: PartitionName) -> tuple[TrimRecord, int]:
+    async def _trim(
+        self, name: PartitionName, freshness: Freshness = Freshness.LATEST
+    ) -> tuple[TrimRecord, int]:
         path = self._paths.trim(name)
-        stored = await self._metadata.find(path)
+        stored = await self._metadata.find(path, freshness=freshness)
         if stored is None:
             raise no_partition(name)
         return open_document(stored.data, TrimRecord, path=path), stored.version

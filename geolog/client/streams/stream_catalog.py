@@ -12,6 +12,7 @@ from geolog.metadata.seam import (
     Check,
     Create,
     Delete,
+    Freshness,
     Metadata,
     NodeExistsError,
     NoNodeError,
@@ -125,17 +126,19 @@ class StreamCatalog:
 
     async def read(self, name: StreamName) -> StreamRecord:
         """The stream's settings. NoSuchStreamError, also for one that is incomplete."""
-        return _complete((await self._find(name))[0])
+        try:
+            return _complete((await self._find(name, Freshness.NEARBY))[0])
+        except NoSuchStreamError:
+            # It may be new, and this server may lag.
+            return await self.read_latest(name)
 
     async def read_latest(self, name: StreamName) -> StreamRecord:
         """The same, with all that was written before this call."""
-        await self._metadata.sync(self._paths.stream(name))
-        return await self.read(name)
+        return _complete((await self._find(name))[0])
 
     async def check_same(self, known: StreamRecord) -> None:
         """NoSuchStreamError unless this very stream is still there, not another of its name."""
-        await self._metadata.sync(self._paths.stream(known.name))
-        await self.read_same(known)
+        check_life(known, await self.read_latest(known.name))
 
     async def read_same(self, known: StreamRecord) -> StreamRecord:
         """The settings of this very stream. NoSuchStreamError, also if another has its name."""
@@ -143,12 +146,11 @@ class StreamCatalog:
         check_life(known, found)
         return found
 
-    async def _find(self, name: StreamName) -> tuple[StreamRecord, int]:
+    async def _find(
+        self, name: StreamName, freshness: Freshness = Freshness.LATEST
+    ) -> tuple[StreamRecord, int]:
         path = self._paths.stream(name)
-        stored = await self._metadata.find(path)
-        if stored is None:
-            await self._metadata.sync(path)  # It may be new, and this server may lag.
-            stored = await self._metadata.find(path)
+        stored = await self._metadata.find(path, freshness=freshness)
         if stored is None:
             raise NoSuchStreamError(f"there is no stream {str(name)!r}")
         return open_document(stored.data, StreamRecord, path=path), stored.version
@@ -161,7 +163,6 @@ class StreamCatalog:
         Partitions that are new come into being before.
         """
         while True:
-            await self._metadata.sync(self._paths.stream(name))
             found, version = await self._find(name)
             record = changed(_complete(found))
             try:
@@ -178,7 +179,6 @@ class StreamCatalog:
         It gets no partitions any more: those that the record tells of are all.
         """
         while True:
-            await self._metadata.sync(self._paths.stream(name))
             found, version = await self._find(name)
             # Written also where it says so: who is making the stream must notice.
             record = attrs.evolve(found, is_incomplete=True)
@@ -191,15 +191,14 @@ class StreamCatalog:
     async def names(self) -> list[StreamName]:
         """All streams, sorted."""
         found = []
-        await self._metadata.sync(self._paths.root)
-        for namespace in await self._children(self._paths.streams):
+        for namespace in await self._children(self._paths.streams, Freshness.LATEST):
             names = await self._children(self._paths.namespace(namespace))
             found += [StreamName(namespace, name) for name in names]
         return sorted(found)
 
-    async def _children(self, path: str) -> list[str]:
+    async def _children(self, path: str, freshness: Freshness = Freshness.NEARBY) -> list[str]:
         try:
-            return await self._metadata.children(path)
+            return await self._metadata.children(path, freshness=freshness)
         except NoNodeError:
             return []
 

@@ -14,6 +14,7 @@ from geolog.metadata.seam import (
     Check,
     Create,
     Delete,
+    Freshness,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -346,7 +347,7 @@ async def test_a_write_whose_answer_is_lost_was_done(autojump_clock: MockClock) 
         assert await holder.find("/a") is not None
 
 
-async def test_a_lagging_session_reads_the_past_until_it_syncs(
+async def test_a_lagging_session_reads_the_past_until_it_catches_up(
     autojump_clock: MockClock,
 ) -> None:
     async with two_sessions() as (_, one, laggard):
@@ -357,8 +358,7 @@ async def test_a_lagging_session_reads_the_past_until_it_syncs(
 
         assert await laggard.find("/a") is None
         assert not made.is_set()
-        await laggard.sync("/")
-        assert await laggard.find("/a") is not None
+        assert await laggard.find("/a", freshness=Freshness.LATEST) is not None
         assert made.is_set()
 
 
@@ -376,6 +376,7 @@ async def test_a_lagging_session_sees_what_its_write_was_refused_over(
 ) -> None:
     async with two_sessions() as (_, one, laggard):
         await one.create("/a")
+        await laggard.get("/a")
         laggard.lag()
         await one.put("/a", b"new", 0)
 
@@ -383,6 +384,99 @@ async def test_a_lagging_session_sees_what_its_write_was_refused_over(
             await laggard.put("/a", b"late", (await laggard.get("/a")).version)
 
         assert await laggard.get("/a") == Stored(b"new", 1)
+
+
+async def test_a_new_session_at_a_server_that_is_behind_reads_nothing_old(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, one, other):
+        await one.create("/a")
+        other.lag_next()
+        await one.put("/a", b"new", 0)
+
+        other.expire()
+
+        assert other.view.tree.get("/a").version == 0, "its server is not behind"
+        assert await other.get("/a") == Stored(b"new", 1)
+
+
+async def test_a_new_session_sees_the_write_whose_answer_was_lost_in_the_one_before(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, _one, other):
+        other.lag_next()
+        other.lose_next_answer()
+        with pytest.raises(OutcomeUnknownError):
+            await other.create("/a")
+
+        other.expire()
+
+        assert await other.find("/a") is not None
+
+
+async def test_a_server_behind_what_a_process_was_answered_does_not_take_its_next_session(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, one, other):
+        other.lag_next()
+        await one.create("/a")
+        await other.get("/a")
+
+        other.expire()
+
+        assert other.view.tree.find("/a") is not None
+        assert await other.find("/a") is not None
+
+
+async def test_watches_of_a_new_session_miss_nothing_where_its_server_is_behind(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, one, other):
+        other.lag_next()
+        other.expire()
+        made = trio.Event()
+        assert await other.find("/a", changed=made) is None
+        other.lag()
+
+        await one.create("/a")
+        assert not made.is_set()
+        other.catch_up()
+        assert made.is_set()
+
+
+async def test_a_read_that_was_under_way_as_its_session_ended_fails(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_memory_store(round_trip_s=lambda: 1.0) as store,
+        store.open_session() as session,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def read() -> None:
+            with pytest.raises(UnavailableError, match="reading again can help"):
+                await session.find("/a", freshness=Freshness.LATEST)
+
+        nursery.start_soon(read)
+        await trio.sleep(0.75)
+        session.expire()
+
+
+async def test_a_deposed_leader_answers_what_it_has_until_a_quorum_is_asked(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, one, other):
+        await one.create("/a")
+        assert await other.find("/a") is not None
+        other.lag_deposed()
+        await one.put("/a", b"new", 0)
+
+        assert await other.get("/a", freshness=Freshness.LATEST) == Stored(b"", 0)
+        assert await other.get("/a", freshness=Freshness.CERTAIN) == Stored(b"new", 1)
+        other.lag_deposed()
+        await one.put("/a", b"newer", 1)
+        await other.create("/b")
+        assert await other.get("/a") == Stored(b"newer", 2), "a write takes a quorum too"
 
 
 async def test_a_cut_sets_the_watches_since_changes_may_be_missed(

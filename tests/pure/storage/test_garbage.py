@@ -15,7 +15,7 @@ from geolog.metadata.documents import seal_document
 from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import ClusterRecord
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Stored
+from geolog.metadata.seam import Freshness, Stored
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.protocol.messages import (
@@ -273,9 +273,13 @@ async def test_a_ledger_made_while_metadata_is_asked_is_no_sign_of_old_metadata(
         find = MemoryMetadata.find
 
         async def find_and_make_one(
-            session: MemoryMetadata, path: str, *, changed: trio.Event | None = None
+            session: MemoryMetadata,
+            path: str,
+            *,
+            changed: trio.Event | None = None,
+            freshness: Freshness = Freshness.NEARBY,
         ) -> Stored | None:
-            found = await find(session, path, changed=changed)
+            found = await find(session, path, changed=changed, freshness=freshness)
             if session is world.node_session and path == PATHS.ledger_next:
                 made = await owner.open(node.instance)
                 await client.store(b"zero", ledger=made.record.ledger)

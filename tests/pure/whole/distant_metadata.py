@@ -31,7 +31,7 @@ class DistantMetadata(ForwardedMetadata[MemoryMetadata]):
     async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         return await self._after(TRIP_S, request, send)
 
-    async def _forward_read(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+    async def _forward_nearby(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         return await self._after(self.read_s, request, send)
 
     async def _after(self, trip_s: float, request: str, send: Callable[[], Awaitable[T]]) -> T:

@@ -12,6 +12,7 @@ import geolog
 from geolog.client.log import LogConfig
 from geolog.client.reading.tail import TailFinder
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.metadata.seam import Freshness
 from geolog.protocol.ids import LedgerId
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, append_each, numbered, partition_of
@@ -28,9 +29,13 @@ class LateAnswer(LedgerMetadata):
         self._go_on = go_on
 
     async def read(
-        self, ledger: LedgerId, *, changed: trio.Event | None = None
+        self,
+        ledger: LedgerId,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
     ) -> VersionedLedger:
-        found = await super().read(ledger, changed=changed)
+        found = await super().read(ledger, changed=changed, freshness=freshness)
         if not self._was_read.is_set():
             self._was_read.set()
             await self._go_on.wait()
