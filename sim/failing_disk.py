@@ -142,6 +142,10 @@ class FailingFile:
         """Read all of these."""
         return [await self.read(offset, length) for offset, length in pieces]
 
+    def rest(self) -> None:
+        """It is not written any more."""
+        self._file.rest()
+
     async def close(self) -> None:
         """Close."""
         await self._file.close()

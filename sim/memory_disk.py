@@ -103,6 +103,9 @@ class MemoryFile:
         await trio.lowlevel.checkpoint()
         self._inode.truncate(length)
 
+    def rest(self) -> None:
+        """It is not written any more."""
+
     async def close(self) -> None:
         """Close; nothing is synced by it."""
         await trio.lowlevel.checkpoint()

@@ -221,6 +221,10 @@ class RecordingFile:
         """Read all of these from the real file."""
         return await self._file.read_many(pieces)
 
+    def rest(self) -> None:
+        """It is not written any more."""
+        self._file.rest()
+
     async def close(self) -> None:
         """Close; nothing is synced by it."""
         await self._file.close()

@@ -126,6 +126,7 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
     from geolog.transport.gateway import gateway_of, transport_through
     from regions.storage.config import StorageConfig
     from regions.storage.data_directories import open_data_directories, why_late
+    from regions.storage.descriptor_limit import plan_descriptors, raise_descriptor_limit
     from regions.storage.file_disk import FileDisk
     from regions.storage.node import open_storage_node
 
@@ -144,10 +145,23 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
     config = configured(StorageConfig, decided, cluster=invocation.config.cluster)
     region = Location.parse(config.location).region
     gateway = gateway_of(invocation.config.gateway, region)
+    open_files = plan_descriptors(
+        raise_descriptor_limit(),
+        connections_max=config.connections_max,
+        journal_files_open_max=config.journal_files_open_max,
+        directories=len(directories),
+    )
+    config = attrs.evolve(
+        config,
+        connections_max=open_files.connections_max,
+        journal_files_open_max=open_files.journal_files_open_max,
+    )
     opened: list[FileDisk] = []
 
     async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
-        async with open_data_directories(directories) as disks:
+        async with open_data_directories(
+            directories, files_open_max=config.journal_files_open_max
+        ) as disks:
             opened.extend(disks)
             async with (
                 open_zookeeper(
@@ -164,7 +178,8 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
                 ) as node,
             ):
                 facts: dict[str, Plain] = {"id": node.node_id, "address": str(node.address)}
-                tell_ready(facts | {"instance": node.instance, "location": config.location})
+                facts |= {"instance": node.instance, "location": config.location}
+                tell_ready(facts | {"open_files": attrs.asdict(open_files)})
                 await trio.sleep_forever()
 
     _run(Service("storage", serve, why_late=lambda: why_late(opened)))

@@ -27,6 +27,7 @@ from regions.protocol.ledgers import Ledgers
 from regions.protocol.records import RECORD_HEADER_BYTES, copy_record
 from regions.protocol.sweep import Sweep
 from regions.protocol.tables import EntryRow, SealedTable
+from regions.storage.disk import TooManyOpenFilesError
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.journal import Journal
 from regions.storage.sealed_files import SealedFiles
@@ -80,8 +81,11 @@ class Compaction:
     async def run(self) -> None:
         """Compact what is worth it, now and then; never returns."""
         while True:
-            while await self.compact_next():
-                pass
+            try:
+                while await self.compact_next():
+                    pass
+            except TooManyOpenFilesError as error:
+                _log.warning("compaction waits: %s", error)
             await trio.sleep(self._pause_s)
 
     async def compact_next(self) -> bool:

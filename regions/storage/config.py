@@ -26,6 +26,7 @@ _POSITIVE = (
     "scrub_bytes_per_s",
     "scrub_interval_s",
     "connections_max",
+    "journal_files_open_max",
     "handshake_timeout_s",
     "reads_max",
     "reads_max_all",
@@ -123,7 +124,12 @@ class StorageConfig:
     is done; the first some minutes after a start."""
 
     connections_max: int = 1024
-    """Connections at a time; more are closed at once."""
+    """Connections at a time; more are closed at once. Fewer if the process may not open so many
+    files: a node raises its own limit as far as it may, and says what that allows."""
+
+    journal_files_open_max: int = 256
+    """Journal files that stay open though nobody writes or reads them, in all data directories
+    together; the one that rests for longest is closed, and opened again for the next read."""
 
     handshake_timeout_s: float = 5.0
     """How long a new connection may take to say hello before it is closed."""

@@ -7,7 +7,7 @@ reached the disk.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from topology.errors import GeologError
 
@@ -22,6 +22,12 @@ class UnreadableError(GeologError):
 
 class DiskFullError(GeologError):
     """No space is left in the data directory: free some, or add a node."""
+
+
+class TooManyOpenFilesError(GeologError):
+    """The process has no descriptor left. Nothing failed: try again, or raise its limit."""
+
+    retriable: ClassVar[bool] = True
 
 
 Piece = tuple[int, int]
@@ -65,11 +71,18 @@ class DiskFile(Protocol):
         ...
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Read; shorter only at the end of the file. UnreadableError."""
+        """Read; shorter only at the end of the file.
+
+        UnreadableError, or TooManyOpenFilesError if it has to be opened again.
+        """
         ...
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
         """Read all of these at once, each as `read` does; nothing if one of them fails."""
+        ...
+
+    def rest(self) -> None:
+        """It is not written for now: what is held open for that may be given up."""
         ...
 
     async def close(self) -> None:
@@ -78,7 +91,7 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """The seam."""
+    """The seam. Calls that open a file may raise TooManyOpenFilesError."""
 
     def __str__(self) -> str:
         """The directory, as a person would name it."""

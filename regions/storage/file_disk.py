@@ -4,7 +4,8 @@ Theory of operation. One long-lived thread writes and syncs, in the order asked:
 for each sync would cost as much as the sync. A write under way cannot be taken back, so
 waiting for one is not cancelled; the caller goes on when it is done. Reads that the page cache
 can answer are made at once, by a call that refuses to wait for the disk; all others go to a
-few worker threads.
+few worker threads. Files that are not written are closed while nobody reads them, but for some
+(`descriptors`).
 
 The process sets a short `sys.setswitchinterval`, or a busy event loop keeps the thread waiting
 for the interpreter far longer than the disk does.
@@ -17,18 +18,22 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakSet
 
 import attrs
 import outcome
 import trio
 
+from regions.storage.descriptors import OUT_OF_DESCRIPTORS, Descriptors
 from regions.storage.disk import (
     DiskFailedError,
     DiskFile,
     DiskFullError,
     Piece,
+    TooManyOpenFilesError,
     UnreadableError,
 )
 from topology.errors import ConflictError, NotFoundError
@@ -42,6 +47,7 @@ _IOVECS_MAX = 1024
 _READ_AT_ONCE_BYTES_MAX = 1 << 20
 """Copying more out of the page cache would hold up the event loop."""
 _READERS_COUNT_MAX = 4
+FILES_OPEN_MAX = 64
 _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -101,11 +107,13 @@ class RealFile:
     def __init__(self, name: str, descriptor: int, disk: "FileDisk") -> None:
         """The file closes the descriptor, also when this fails. DiskFailedError."""
         self._name = name
-        self._descriptor = descriptor
         self._disk = disk
+        self._has_failed = False
+        self._descriptor = disk.descriptors.adopt(
+            descriptor, partial(disk.open_descriptor, name), is_kept=True
+        )
         with _errors_named(f"cannot open {name} in {disk}"):
             self._size_bytes = os.fstat(descriptor).st_size
-        self._has_failed = False
 
     def __repr__(self) -> str:
         return f"RealFile({self._name}, {self._size_bytes} bytes)"
@@ -153,10 +161,11 @@ class RealFile:
                 return found
 
         def work() -> list[bytes]:
-            with suppress(OSError):  # Advice, which not every file system takes.
-                for offset, length in pieces:
-                    os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_WILLNEED)
-            return [self._read_waiting(offset, length) for offset, length in pieces]
+            with self._opened_to_read() as descriptor:
+                with suppress(OSError):  # Advice, which not every file system takes.
+                    for offset, length in pieces:
+                        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+                return [self._read_waiting(offset, length) for offset, length in pieces]
 
         return await trio.to_thread.run_sync(work, limiter=self._disk.readers)
 
@@ -172,16 +181,15 @@ class RealFile:
         size_bytes = self._size_bytes
 
         def work() -> int:
-            with _errors_named(
-                f"cannot allocate {length} bytes for {self._name} in {self._disk}"
-            ):
+            what = f"cannot allocate {length} bytes for {self._name} in {self._disk}"
+            with self._opened_to_write(what) as descriptor:
                 try:
-                    os.posix_fallocate(self._descriptor, offset, length)
+                    os.posix_fallocate(descriptor, offset, length)
                 except OSError as error:
                     if error.errno in _CANNOT_ALLOCATE:
                         return size_bytes
                     if error.errno in _NO_SPACE:  # It may have taken what there was.
-                        os.ftruncate(self._descriptor, size_bytes)
+                        os.ftruncate(descriptor, size_bytes)
                     raise
             return max(size_bytes, offset + length)
 
@@ -195,28 +203,33 @@ class RealFile:
         """Cut the file to this length; not durable until the next `write_synced`."""
 
         def work() -> None:
-            with _errors_named(f"cannot cut {self._name} in {self._disk} to {length} bytes"):
-                os.ftruncate(self._descriptor, length)
+            what = f"cannot cut {self._name} in {self._disk} to {length} bytes"
+            with self._opened_to_write(what) as descriptor:
+                os.ftruncate(descriptor, length)
 
         await self._disk.thread.do(work)
         self._size_bytes = length
+
+    def rest(self) -> None:
+        """It is not written any more: its descriptor is closed when others are needed more."""
+        self._disk.descriptors.let_rest(self._descriptor)
+
+    def stay_open(self) -> None:
+        """Its name is about to go: whoever reads from it must not have to open it again."""
+        self._disk.descriptors.keep(self._descriptor)
+        with self._opened_to_read():
+            pass
 
     async def close(self) -> None:
         """Close; nothing is synced by it."""
         await trio.lowlevel.checkpoint()
         with _errors_named(f"cannot close {self._name} in {self._disk}"):
-            self._close_now()
+            self._disk.descriptors.close(self._descriptor)
 
     def __del__(self) -> None:
-        # A file that was retired is closed when the last who reads from it lets it go: were it
-        # closed before, the number of its descriptor could come to mean another file.
+        # A file that was retired is closed when the last who reads from it lets it go.
         with suppress(OSError):  # All of it that counts was synced.
-            self._close_now()
-
-    def _close_now(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+            self._disk.descriptors.close(self._descriptor)
 
     async def _write(self, offset: int, buffers: Sequence[Buffer], *, is_synced: bool) -> None:
         if self._has_failed:
@@ -224,10 +237,11 @@ class RealFile:
         vector = joined(buffers)
 
         def work() -> int:
-            with _errors_named(f"cannot write {self._name} in {self._disk}"):
-                end = write_all(self._descriptor, offset, vector)
+            what = f"cannot write {self._name} in {self._disk}"
+            with self._opened_to_write(what) as descriptor:
+                end = write_all(descriptor, offset, vector)
                 if is_synced:
-                    os.fdatasync(self._descriptor)
+                    os.fdatasync(descriptor)
             return end
 
         try:
@@ -241,11 +255,15 @@ class RealFile:
         """The bytes if they are in memory; None if the disk would have to be asked."""
         if not length:
             return b""
+        if not self._disk.descriptors.take_open(self._descriptor):
+            return None  # Opening it may have to wait for the disk.
         found = bytearray(length)
         try:
-            count = os.preadv(self._descriptor, [found], offset, os.RWF_NOWAIT)
+            count = os.preadv(self._descriptor.number, [found], offset, os.RWF_NOWAIT)
         except OSError:
             return None  # Not there, or not to be had this way: the other way tells.
+        finally:
+            self._disk.descriptors.give_back(self._descriptor)
         return bytes(found) if count == length else None
 
     def _read_many_cached(self, pieces: Sequence[Piece]) -> list[bytes] | None:
@@ -260,28 +278,42 @@ class RealFile:
 
     def _read_waiting(self, offset: int, length: int) -> bytes:
         parts: list[bytes] = []
-        try:
+        with self._opened_to_read(f"{length} bytes at {offset} of ") as descriptor:
             while length > 0:
-                part = os.pread(self._descriptor, length, offset)
+                part = os.pread(descriptor, length, offset)
                 if not part:
                     break
                 parts.append(part)
                 offset += len(part)
                 length -= len(part)
-        except OSError as error:
-            raise UnreadableError(
-                f"cannot read {length} bytes at {offset} of {self._name} in {self._disk}:"
-                f" {error.strerror}"
-            ) from error
         return b"".join(parts)
+
+    @contextmanager
+    def _opened_to_read(self, which: str = "") -> Iterator[int]:
+        what = f"cannot read {which}{self._name} in {self._disk}"
+        try:
+            with self._disk.descriptors.lent(self._descriptor) as descriptor:
+                yield descriptor
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                raise TooManyOpenFilesError(f"{what}: {error.strerror}") from error
+            raise UnreadableError(f"{what}: {error.strerror}") from error
+
+    @contextmanager
+    def _opened_to_write(self, what: str) -> Iterator[int]:
+        self._disk.descriptors.keep(self._descriptor)
+        with _errors_named(what), self._disk.descriptors.lent(self._descriptor) as descriptor:
+            yield descriptor
 
 
 class FileDisk:
     """A real data directory; got by `open_file_disk`."""
 
-    def __init__(self, directory: Path, descriptor: int) -> None:
+    def __init__(self, directory: Path, descriptor: int, *, files_open_max: int) -> None:
         self._directory = directory
         self._descriptor = descriptor
+        self._files: WeakSet[RealFile] = WeakSet()
+        self.descriptors = Descriptors(files_open_max)
         with _errors_named(f"cannot use data directory {directory}"):
             self.file_system = os.fstat(descriptor).st_dev
         self.sharers_count = 1
@@ -328,9 +360,13 @@ class FileDisk:
 
     async def remove(self, name: str) -> None:
         """Remove; not durable until `sync_directory`. NotFoundError."""
+        still_read = [file for file in self._files if file.name == name]
 
         def work() -> None:
             what = f"cannot remove {name} in {self}"
+            while still_read:  # No file is held for longer than that takes.
+                with suppress(UnreadableError, TooManyOpenFilesError):
+                    still_read.pop().stay_open()
             with _errors_named(what):
                 try:
                     os.unlink(name, dir_fd=self._descriptor)
@@ -359,23 +395,34 @@ class FileDisk:
             what = f"cannot open {name} in {self._directory}"
             with _errors_named(what):
                 try:
-                    return os.open(name, flags | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
+                    return self.descriptors.open(partial(self.open_descriptor, name, flags))
                 except FileNotFoundError as error:
                     if flags & os.O_CREAT:
                         raise  # It is the directory that is not there any more.
                     raise NotFoundError(f"{what}: {error.strerror}") from error
 
-        return RealFile(name, await self.thread.do(work), self)
+        file = RealFile(name, await self.thread.do(work), self)
+        self._files.add(file)
+        return file
+
+    def open_descriptor(self, name: str, flags: int = os.O_RDWR) -> int:
+        """Open a file of the directory. OSError."""
+        return os.open(name, flags | os.O_CLOEXEC, 0o644, dir_fd=self._descriptor)
 
 
 @asynccontextmanager
-async def open_file_disk(directory: Path) -> AsyncIterator[FileDisk]:
-    """A data directory, made if it is not there, for this process alone."""
+async def open_file_disk(
+    directory: Path, *, files_open_max: int = FILES_OPEN_MAX
+) -> AsyncIterator[FileDisk]:
+    """A data directory, made if it is not there, for this process alone.
+
+    Of its files that are not written so many stay open while nobody reads them.
+    """
     await trio.lowlevel.checkpoint()
     descriptor = _open_directory(directory)
     try:
         _lock(descriptor, directory)
-        disk = FileDisk(directory, descriptor)
+        disk = FileDisk(directory, descriptor, files_open_max=files_open_max)
         try:
             yield disk
         finally:
@@ -439,4 +486,6 @@ def _errors_named(what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise DiskFullError(f"{what}: {error.strerror}") from error
+        if error.errno in OUT_OF_DESCRIPTORS:
+            raise TooManyOpenFilesError(f"{what}: {error.strerror}") from error
         raise DiskFailedError(f"{what}: {error.strerror}") from error

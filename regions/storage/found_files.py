@@ -116,6 +116,7 @@ async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
         beside = None
         if table_file_name(file_id) in names:
             beside = await read_table_file(disk, file_id, identity, header)
+        file.rest()
         files.append(FoundFile(file_id, file, header, table, beside))
     return FoundJournal(
         files,

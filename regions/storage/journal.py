@@ -48,7 +48,12 @@ from regions.protocol.tables import (
     OpenTable,
     encode_table,
 )
-from regions.storage.disk import Disk, DiskFailedError, DiskFullError
+from regions.storage.disk import (
+    Disk,
+    DiskFailedError,
+    DiskFullError,
+    TooManyOpenFilesError,
+)
 from regions.storage.durations import Durations, DurationStatistics
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.open_file import OpenFile, create_file, remove_journal_file
@@ -58,6 +63,7 @@ _log = logging.getLogger(__name__)
 
 _RECORD_HELD_BYTES = 768
 """Memory that a record in flight takes beside its body (measured: 709 for an entry)."""
+_DESCRIPTOR_RETRY_S = 0.1
 _CALL_HELD_BYTES = 512
 """Memory that an answer takes which waits for a sync (measured: 417)."""
 
@@ -341,9 +347,21 @@ class Journal:
             sealed.length_bytes,
             sealed.table_crc,
         )
-        self._open = await create_file(self._disk, header)
+        self._open = await self._create_next(header)
         self._entries.add_file(JournalFile(header.file_id, self._open.file, OpenTable()))
         _log.info("journal file %016x begins", header.file_id)
+
+    async def _create_next(self, header: FileHeader) -> OpenFile:
+        """Make the next file, as soon as there is a descriptor for it; all else waits."""
+        has_warned = False
+        while True:
+            try:
+                return await create_file(self._disk, header)
+            except TooManyOpenFilesError as error:
+                if not has_warned:
+                    _log.warning("nothing is stored until a descriptor is free: %s", error)
+                has_warned = True
+                await trio.sleep(_DESCRIPTOR_RETRY_S)
 
     async def _seal(self) -> FileRow:
         """End the open file with its table."""
@@ -360,6 +378,7 @@ class Journal:
             # Before the last write, so that the footer is at the end whenever it is there.
             await opened.file.truncate(end)
         await opened.file.write_synced(opened.end, [*buffers, footer.encode()])
+        opened.file.rest()
         opened.end = end
         self._entries.seal_last(table)
         row = FileRow(opened.codec.file_id, opened.end, record.body_crc)

@@ -123,6 +123,7 @@ class StorageNode:
                 "state": self._state.value,
                 "connections": {
                     "open": len(self._connections),
+                    "max": self._config.connections_max,
                     "failed_at_accept": self._listener.failures_count,
                 }
                 | attrs.asdict(self._counts),

@@ -151,6 +151,7 @@ class Replay:
         """Give back the space that the last process took ahead: a full disk may need it."""
         if self._unwritten_from is not None:
             await self._found[-1].file.truncate(self._unwritten_from)
+            self._found[-1].file.rest()
 
     def kept_files(self) -> list[JournalFile]:
         """The files that go on being read."""

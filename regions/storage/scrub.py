@@ -15,6 +15,7 @@ from geolog.ledger.rate_limit import RateLimit
 from geolog.protocol.messages import Answer
 from regions.protocol.sweep import Sweep
 from regions.protocol.tables import EntryRow, SealedTable
+from regions.storage.disk import TooManyOpenFilesError
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.sealed_files import SealedFiles
 
@@ -58,7 +59,10 @@ class Scrub:
         while True:
             await trio.sleep_until(due_s)
             due_s = trio.current_time() + self._interval_s
-            await self.read_all()
+            try:
+                await self.read_all()
+            except TooManyOpenFilesError as error:
+                _log.warning("the scrub ends before its time: %s", error)
 
     async def read_all(self) -> None:
         """One round over the files that are sealed now."""

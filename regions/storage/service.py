@@ -49,6 +49,7 @@ from regions.protocol.garbage import GarbageWatch
 from regions.protocol.records import delete_record, record_of
 from regions.storage.add_answers import AddAnswers
 from regions.storage.config import StorageConfig
+from regions.storage.disk import TooManyOpenFilesError
 from regions.storage.doubt import doubt_below
 from regions.storage.read_lane import Answered
 from regions.storage.store import Store, StoreStatistics
@@ -87,7 +88,7 @@ class ServiceCounts:
     reads: int = 0
     entries_read: int = 0
     busy: int = 0
-    """Reads and follows refused because too many were under way."""
+    """Reads and follows refused because too many were under way, or files open."""
 
 
 @attrs.frozen
@@ -276,9 +277,14 @@ class StorageService:
         refused = self._refused_now(read, store)
         if refused is not None:
             return refused
-        entries = await store.entries.read(
-            read.ledger, read.first, _count_of(read), self.answer_bytes_max(read)
-        )
+        try:
+            entries = await store.entries.read(
+                read.ledger, read.first, _count_of(read), self.answer_bytes_max(read)
+            )
+        except TooManyOpenFilesError as error:
+            self.counts.busy += 1
+            why = f"{error}: ask again later"
+            return Answered(Refused(read.request, Reason.BUSY, NO_EPOCH, why), None)
         return self._answered(read, entries, store)
 
     def answer_bytes_max(self, read: Read) -> int:

@@ -137,6 +137,10 @@ class WorldFile:
         self._disk.begin_read()
         return await self._file.read_many(pieces)
 
+    def rest(self) -> None:
+        """It is not written any more."""
+        self._file.rest()
+
     async def close(self) -> None:
         """Close; nothing is synced by it."""
         await self._file.close()

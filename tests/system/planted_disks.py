@@ -41,6 +41,9 @@ class FileAsItIs:
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
         return [await self.read(offset, length) for offset, length in pieces]
 
+    def rest(self) -> None:
+        self.file.rest()
+
     async def close(self) -> None:
         await self.file.close()
 

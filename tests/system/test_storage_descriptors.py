@@ -1,0 +1,283 @@
+"""Running out of descriptors: few files stay open, and nothing fails for want of one."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from geolog.protocol.messages import Answer, ReadAnswer, Reason, Refused
+from regions.storage.descriptor_limit import (
+    DescriptorPlan,
+    TooFewDescriptorsError,
+    plan_descriptors,
+)
+from regions.storage.descriptors import Descriptors
+from regions.storage.disk import TooManyOpenFilesError, UnreadableError
+from regions.storage.file_disk import FileDisk, open_file_disk
+from tests.pure.storage.journals import running
+from tests.pure.storage.nodes import a_world
+from tests.system.demo_process import COMMAND_S_MAX, GEOLOG, plain_environment
+
+FILES_OPEN_MAX = 3
+BODY = bytes(range(256)) * 20
+
+
+def opened_in(directory: Path) -> int:
+    """How many files of a directory this process has open."""
+    links = (each for each in Path("/proc/self/fd").iterdir())
+    return sum(one.parent == directory for one in map(_target, links))
+
+
+def _target(link: Path) -> Path:
+    try:
+        return link.readlink()
+    except FileNotFoundError:
+        return Path()
+
+
+class Scarcity:
+    """The process has no descriptor left for files of a disk while this is on."""
+
+    def __init__(self, disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_on = False
+        self.refused_count = 0
+        self._open = disk.open_descriptor
+        monkeypatch.setattr(disk, "open_descriptor", self._open_or_refuse)
+
+    def _open_or_refuse(self, name: str, flags: int = os.O_RDWR) -> int:
+        if self.is_on:
+            self.refused_count += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return self._open(name, flags)
+
+
+async def store(directory: Path, disk: FileDisk, count: int) -> None:
+    async with running(disk, file_bytes_max=16 << 10) as node:
+        node.open_ledger(7)
+        for entry in range(count):
+            node.add(7, entry, BODY)
+            await node.journal.wait_synced()
+        assert len(await disk.list()) > 10 * FILES_OPEN_MAX
+        assert opened_in(directory) <= FILES_OPEN_MAX + 1
+
+
+async def test_however_many_journal_files_there_are_few_are_open_and_all_are_read(
+    tmp_path: Path,
+) -> None:
+    async with open_file_disk(tmp_path, files_open_max=FILES_OPEN_MAX) as disk:
+        await store(tmp_path, disk, 100)
+
+        async with running(disk) as node:
+            for entry in range(100):
+                assert await node.read(7, entry) == BODY
+                assert opened_in(tmp_path) <= FILES_OPEN_MAX + 1
+
+
+async def test_many_who_read_at_once_get_what_they_ask_for(tmp_path: Path) -> None:
+    async with open_file_disk(tmp_path, files_open_max=FILES_OPEN_MAX) as disk:
+        files = []
+        for number in range(30):
+            file = await disk.create(f"{number}")
+            await file.write_synced(0, [bytes([number]) * (2 << 20)])
+            file.rest()
+            files.append(file)
+
+        async def read(number: int) -> None:
+            for _ in range(3):  # More than is read at once, so that a thread reads it.
+                found = await files[number].read(0, 2 << 20)
+                assert found == bytes([number]) * (2 << 20)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(30):
+                nursery.start_soon(read, number)
+        assert disk.descriptors.statistics().idle_count <= FILES_OPEN_MAX
+
+
+def test_a_descriptor_that_is_lent_is_not_closed_and_those_that_rest_longest_are(
+    tmp_path: Path,
+) -> None:
+    def opening(name: str) -> Callable[[], int]:
+        return lambda: os.open(tmp_path / name, os.O_RDWR | os.O_CREAT)
+
+    descriptors = Descriptors(idle_max=2)
+    first, *others = [
+        descriptors.adopt(opening(name)(), opening(name), is_kept=False) for name in "abcdef"
+    ]
+    with descriptors.lent(first) as number:
+        for other in others:
+            with descriptors.lent(other):
+                pass
+        descriptors.close_idle()
+        assert os.fstat(number).st_size == 0
+        descriptors.close(first)
+        assert os.fstat(number).st_size == 0
+    with pytest.raises(OSError, match="Bad file descriptor"), descriptors.lent(first):
+        pass
+    assert descriptors.statistics().open_count == 0
+    for other in others:
+        with descriptors.lent(other):
+            pass
+    assert [other.number >= 0 for other in others] == [False, False, False, True, True]
+    for other in others:
+        descriptors.close(other)
+
+
+async def test_without_a_descriptor_a_read_is_refused_as_busy_and_the_node_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_file_disk(tmp_path, files_open_max=1) as disk, a_world() as world:
+        world.disk = disk
+        async with world.node() as node, world.client(node) as client:
+            await client.store(BODY)
+        scarcity = Scarcity(disk, monkeypatch)
+        async with world.node() as node, world.client(node) as client:
+            scarcity.is_on = True
+            disk.descriptors.close_idle()
+            await client.send(client.reading(0, 1))
+            refused = await client.receive_one(Refused)
+            scarcity.is_on = False
+            await client.send(client.reading(0, 1))
+            (found,) = (await client.receive_one(ReadAnswer)).entries
+
+    assert (refused.reason, "Too many open files" in refused.message) == (Reason.BUSY, True)
+    assert (found.answer, bytes(found.body)) == (Answer.HAVE, BODY)
+
+
+async def test_a_roll_closes_idle_files_first_and_waits_until_there_is_a_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_file_disk(tmp_path) as disk:
+        async with running(disk, file_bytes_max=8 << 10) as node:
+            scarcity = Scarcity(disk, monkeypatch)
+            node.open_ledger(7)
+            for entry in range(3):
+                node.add(7, entry, BODY)
+                await node.journal.wait_synced()
+            scarcity.is_on = True
+            node.add(7, 3, BODY)
+            with trio.move_on_after(10):
+                while scarcity.refused_count < 6:  # noqa: ASYNC110 - A thread counts.
+                    await trio.sleep(0.01)
+            assert not node.journal.is_idle
+            assert disk.descriptors.statistics().idle_count == 0
+            scarcity.is_on = False
+            await node.journal.wait_synced()
+
+        async with running(disk) as node:
+            assert [await node.read(7, entry) for entry in range(4)] == [BODY] * 4
+
+
+async def test_a_file_that_rests_and_is_removed_is_read_on_by_who_has_it(
+    tmp_path: Path,
+) -> None:
+    async with open_file_disk(tmp_path, files_open_max=1) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"still here"])
+        file.rest()
+        disk.descriptors.close_idle()
+        await disk.remove("one")
+
+        assert await file.read(0, 10) == b"still here"
+
+
+async def test_a_resting_file_that_somebody_else_removed_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    async with open_file_disk(tmp_path, files_open_max=1) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"was here"])
+        file.rest()
+        disk.descriptors.close_idle()
+        (tmp_path / "one").unlink()
+
+        with pytest.raises(UnreadableError, match="No such file"):
+            await file.read(0, 4)
+
+
+async def test_a_start_without_descriptors_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_file_disk(tmp_path) as disk:
+        Scarcity(disk, monkeypatch).is_on = True
+        with pytest.raises(TooManyOpenFilesError, match="Too many open files"):
+            async with running(disk):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("limit", "directories", "connections", "files"),
+    [
+        (1 << 20, 1, 1024, 256),
+        (4096, 4, 1024, 256),
+        (1024, 1, 738, 246),
+        (160, 1, 90, 30),
+        (57, 1, 13, 4),
+    ],
+)
+def test_connections_get_what_the_node_itself_leaves_of_the_limit(
+    limit: int, directories: int, connections: int, files: int
+) -> None:
+    planned = plan_descriptors(
+        limit, connections_max=1024, journal_files_open_max=256, directories=directories
+    )
+
+    assert planned == DescriptorPlan(limit, connections, files)
+
+
+@pytest.mark.parametrize(("limit", "directories"), [(56, 1), (20, 1), (64, 2)])
+def test_a_limit_that_holds_less_than_the_least_is_refused(
+    limit: int, directories: int
+) -> None:
+    with pytest.raises(TooFewDescriptorsError, match=f"may have {limit} open files"):
+        plan_descriptors(
+            limit, connections_max=1024, journal_files_open_max=256, directories=directories
+        )
+
+
+def test_a_process_raises_its_own_limit_as_far_as_it_may() -> None:
+    code = (
+        "from regions.storage.descriptor_limit import raise_descriptor_limit as up;"
+        " print(up(), up())"
+    )
+
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 700))
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        preexec_fn=lower,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+
+    assert done.stdout == "700 700\n"
+
+
+def test_a_node_does_not_start_under_a_limit_that_is_too_low(tmp_path: Path) -> None:
+    place = ["--location", "/a/rack-1", "--listen", "127.0.0.1:1", "--zookeeper", "127.0.0.1:1"]
+
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+
+    done = subprocess.run(
+        [*GEOLOG, "serve", "storage", "--data-dir", str(tmp_path / "d"), *place],
+        preexec_fn=lower,
+        capture_output=True,
+        check=False,
+        env=plain_environment(),
+        timeout=COMMAND_S_MAX,
+    )
+
+    message = done.stderr.decode()
+    assert done.returncode == 1
+    assert "50 open files" in message
+    assert "needs 57 at the least: raise the limit" in message
+    assert "Traceback" not in message
+    assert not (tmp_path / "d").exists()
