@@ -36,6 +36,7 @@ _HOMES = {
     "geolog.client.writing.writer_repeats": ("ForgottenSeqError", "RepeatUnreadError"),
     "geolog.protocol.ids": ("DLSN", "Position"),
     "topology.errors": (
+        "ClosedError",
         "ConflictError",
         "DamagedBytesError",
         "DataLostError",

@@ -25,6 +25,7 @@ from geolog.client.writing.writer_repeats import ForgottenSeqError as ForgottenS
 from geolog.client.writing.writer_repeats import RepeatUnreadError as RepeatUnreadError
 from geolog.protocol.ids import DLSN as DLSN
 from geolog.protocol.ids import Position as Position
+from topology.errors import ClosedError as ClosedError
 from topology.errors import ConflictError as ConflictError
 from topology.errors import DamagedBytesError as DamagedBytesError
 from topology.errors import DataLostError as DataLostError
@@ -51,6 +52,7 @@ __all__ = [
     "AtTime",
     "AtTransaction",
     "Bound",
+    "ClosedError",
     "ConflictError",
     "DamagedBytesError",
     "DataLostError",

@@ -27,6 +27,12 @@ class InvalidArgumentError(GeologError):
     code: ClassVar[int] = 400
 
 
+class ClosedError(GeologError):
+    """A log, writer or reader was used outside of its block: open another one."""
+
+    code: ClassVar[int] = 400
+
+
 class InvalidConfigError(InvalidArgumentError):
     """A setting is unknown, or its value impossible. The message names the nearest."""
 

@@ -8,8 +8,9 @@ from geolog.aio.log import Log, connect
 from geolog.aio.opening import Opening
 from geolog.aio.reader import Items, Reader
 from geolog.aio.writer import Pending, Writer
-from geolog.portal.errors import ClosedError, ForkedError
+from geolog.portal.errors import ForkedError
 from geolog.portal.would_block import WouldBlock
+from topology.errors import ClosedError
 
 __all__ = [
     "ClosedError",

@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from geolog.aio.waiting import settle, settle_at_last
-from geolog.portal.errors import ClosedError
 from geolog.portal.residence import Residence
 from geolog.portal.trio_thread import Tasks
+from topology.errors import ClosedError
 
 T = TypeVar("T")
 S = TypeVar("S")

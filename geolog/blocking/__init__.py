@@ -9,8 +9,9 @@ from geolog.blocking.log import Log, connect
 from geolog.blocking.opening import Opening
 from geolog.blocking.reader import Items, Reader
 from geolog.blocking.writer import Pending, Writer
-from geolog.portal.errors import ClosedError, ForkedError
+from geolog.portal.errors import ForkedError
 from geolog.portal.would_block import WouldBlock
+from topology.errors import ClosedError
 
 __all__ = [
     "ClosedError",

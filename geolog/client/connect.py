@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
+from geolog.client.arguments import checked
 from geolog.client.log import Log, LogConfig
 from geolog.client.owning.shown_owners import open_shown_owners
 from geolog.client.streams.partition_owners import PartitionOwners
@@ -51,7 +52,7 @@ async def open_log(
             metadata, PartitionOwners(metadata, ClusterPaths(cluster)), rng
         ) as owners,
     ):
-        yield Log(
+        log = Log(
             metadata=metadata,
             pool=pool,
             repairs=repairs,
@@ -65,9 +66,14 @@ async def open_log(
             metadata_spare=metadata_spare,
             metadata_regions=metadata_regions,
         )
+        try:
+            yield log
+        finally:
+            log.close()
 
 
 @asynccontextmanager
+@checked
 async def connect(
     *,
     zookeeper: str,

@@ -3,11 +3,12 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
-from typing import Literal
+from functools import partial, wraps
+from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
 
+from geolog.client.arguments import checked
 from geolog.client.cluster_access import ClusterAccess
 from geolog.client.owning.shown_owners import ShownOwners
 from geolog.client.owning.stream_upkeep import StreamUpkeep
@@ -61,7 +62,10 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     parse_target,
 )
-from topology.errors import InvalidArgumentError
+from topology.errors import ClosedError, InvalidArgumentError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -82,6 +86,20 @@ class LogConfig:
 
     ledger_read: LedgerReadConfig = attrs.field(factory=LedgerReadConfig)
     """Reading entries from replicas."""
+
+
+def _public(
+    method: Callable[Concatenate["Log", P], T],
+) -> Callable[Concatenate["Log", P], T]:
+    """The same method, which refuses wrong types, and any call outside of the block."""
+    checked_method = checked(method)
+
+    @wraps(method)
+    def call(self: "Log", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self.check_open()
+        return checked_method(self, *args, **kwargs)
+
+    return call
 
 
 class Log:
@@ -149,8 +167,19 @@ class Log:
         )
         self._view = StreamView(self._catalog, self._partitions, self._ledgers)
 
+        self._is_closed = False
+
     def __repr__(self) -> str:
         return f"Log(cluster {self.cluster!r}, region {self.region!r})"
+
+    def check_open(self) -> None:
+        """ClosedError outside of the block that it was opened for."""
+        if self._is_closed:
+            raise ClosedError("this log is closed: use it within the block of connect")
+
+    def close(self) -> None:
+        """The block is over: nothing more can be asked."""
+        self._is_closed = True
 
     @property
     def recovery_progress(self) -> RecoveryProgress:
@@ -173,6 +202,7 @@ class Log:
             now_us=self._now_us,
         )
 
+    @_public
     async def create_stream(
         self,
         name: str,
@@ -254,6 +284,7 @@ class Log:
             survives_region_why_not=plan.region_loss_why_not,
         )
 
+    @_public
     async def update_stream(
         self,
         name: str,
@@ -288,6 +319,7 @@ class Log:
         )
         return await self.describe_stream(name)
 
+    @_public
     async def seal_stream(self, name: str) -> StreamDescription:
         """Let nothing be appended to the stream any more. SealedError if it is sealed already.
 
@@ -296,6 +328,7 @@ class Log:
         await self._upkeep.seal(StreamName.parse(name))
         return await self.describe_stream(name)
 
+    @_public
     async def truncate_stream(self, name: str, *, before: Bound) -> dict[int, int]:
         """Cut off the records before a place, for good.
 
@@ -329,6 +362,7 @@ class Log:
                     return run.first_sequence + run.first_row
         return end.sequence
 
+    @_public
     async def delete_stream(self, name: str) -> None:
         """Delete a stream and its records. NoSuchStreamError. Its writers are fenced.
 
@@ -336,15 +370,18 @@ class Log:
         """
         await self._upkeep.delete(StreamName.parse(name))
 
+    @_public
     async def list_streams(self, namespace: str | None = None) -> list[str]:
         """Names of all streams, or of those of one namespace, sorted."""
         names = await self._catalog.names()
         return [str(name) for name in names if namespace in (None, name.namespace)]
 
+    @_public
     async def describe_stream(self, name: str) -> StreamDescription:
         """A stream's settings, owners and extent. NoSuchStreamError."""
         return await self._view.describe(StreamName.parse(name))
 
+    @_public
     async def list_segments(
         self, name: str, *, limit: int | None = None
     ) -> list[SegmentDescription]:
@@ -365,6 +402,7 @@ class Log:
             record = await self._catalog.read_latest(stream)
         return record, [record.partition(number)]
 
+    @_public
     async def list_nodes(self) -> list[NodeDescription]:
         """All storage nodes that ever joined, and whether they are up.
 
@@ -372,6 +410,7 @@ class Log:
         """
         return await list_nodes(self.access)
 
+    @_public
     async def health(self, *, every_ledger: bool = False) -> HealthReport:
         """Judge the cluster as it is now; of very many ledgers a sample, or every one."""
         return await judge_cluster(
@@ -380,6 +419,7 @@ class Log:
             ledgers_max=None if every_ledger else LEDGERS_JUDGED_MAX,
         )
 
+    @_public
     async def verify_stream(
         self,
         name: str,
@@ -427,6 +467,7 @@ class Log:
         )
 
     @asynccontextmanager
+    @_public
     async def open_writer(
         self,
         name: str,
@@ -462,6 +503,7 @@ class Log:
             yield writer
 
     @asynccontextmanager
+    @_public
     async def open_reader(
         self,
         name: str,

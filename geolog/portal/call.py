@@ -7,8 +7,9 @@ from typing import Generic, TypeVar
 
 import trio
 
-from geolog.portal.errors import CancelledCallError, ClosedError
+from geolog.portal.errors import CancelledCallError
 from geolog.portal.trio_thread import Tasks, TrioThread
+from topology.errors import ClosedError
 
 T = TypeVar("T")
 

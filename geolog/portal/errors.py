@@ -1,14 +1,6 @@
 """Errors of those who use the log from outside of trio."""
 
-from typing import ClassVar
-
-from topology.errors import GeologError
-
-
-class ClosedError(GeologError):
-    """A log, writer or reader was used outside of its block: open another one."""
-
-    code: ClassVar[int] = 400
+from topology.errors import ClosedError, GeologError
 
 
 class ForkedError(ClosedError):

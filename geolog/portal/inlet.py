@@ -27,9 +27,8 @@ from geolog.client.writing.record_fields import RecordFields, size_of
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, Receipt
 from geolog.portal.call import CLOSED
-from geolog.portal.errors import ClosedError
 from geolog.portal.trio_thread import TrioThread
-from topology.errors import GeologError, OutcomeUnknownError, TooLargeError
+from topology.errors import ClosedError, GeologError, OutcomeUnknownError, TooLargeError
 
 W = TypeVar("W")
 

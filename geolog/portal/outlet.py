@@ -18,8 +18,8 @@ from geolog.background import open_background
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap, RecordBatch
 from geolog.portal.call import CLOSED
-from geolog.portal.errors import ClosedError
 from geolog.portal.trio_thread import TrioThread
+from topology.errors import ClosedError
 
 W = TypeVar("W")
 

@@ -8,8 +8,9 @@ from typing import Generic, TypeVar
 import trio
 
 from geolog.portal.call import CLOSED, Call
-from geolog.portal.errors import CancelledCallError, ClosedError, FailedBlockError
+from geolog.portal.errors import CancelledCallError, FailedBlockError
 from geolog.portal.trio_thread import Tasks, TrioThread
+from topology.errors import ClosedError
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from geolog.portal.errors import ClosedError, ForkedError
-from topology.errors import UnavailableError
+from geolog.portal.errors import ForkedError
+from topology.errors import ClosedError, UnavailableError
 
 _END_S_MAX = 10.0
 """How long the end of the process waits for the thread: a server that hangs is left alone."""

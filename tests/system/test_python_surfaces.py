@@ -191,3 +191,51 @@ def test_an_interrupt_ends_a_program_that_waits(demo: DemoProcess, program: str)
 
     assert process.returncode == -signal.SIGINT, err.decode()
     assert err.decode().splitlines()[-1] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        """
+import trio
+async def main():
+    async with geolog.connect(**where) as log:
+        await log.create_stream("python/exit", **quorums, if_not_exists=True)
+        async with log.open_writer("python/exit") as writer, trio.open_nursery():
+            await writer.append(b"kept")
+            print("exits", flush=True)
+            sys.exit(7)
+trio.run(main)
+""",
+        """
+with geolog.blocking.connect(**where) as log:
+    log.create_stream("python/exit", **quorums, if_not_exists=True)
+    with log.open_writer("python/exit") as writer:
+        writer.append(b"kept")
+        print("exits", flush=True)
+        sys.exit(7)
+""",
+        """
+async def main():
+    async with geolog.aio.connect(**where) as log:
+        await log.create_stream("python/exit", **quorums, if_not_exists=True)
+        async with log.open_writer("python/exit") as writer:
+            await writer.append(b"kept")
+            print("exits", flush=True)
+            sys.exit(7)
+asyncio.run(main())
+""",
+    ],
+    ids=["trio", "blocking", "aio"],
+)
+def test_an_exit_within_a_block_ends_the_program_with_its_code(
+    demo: DemoProcess, program: str
+) -> None:
+    with started(demo, program) as process:
+        try:
+            out, err = process.communicate(timeout=WAIT_S_MAX)
+        finally:
+            process.kill()
+
+    assert (process.returncode, err.decode()) == (7, "")
+    assert out == b"exits\n"

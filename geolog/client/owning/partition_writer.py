@@ -45,6 +45,7 @@ from geolog.wire.batch import SealedBatch
 from geolog.wire.entry import EntryKind, encode_entry
 from geolog.wire.snapshot import seal_snapshot
 from topology.errors import (
+    ClosedError,
     FencedError,
     GeologError,
     OutcomeUnknownError,
@@ -375,7 +376,7 @@ class PartitionWriter:
         if self.is_idle and not self.is_failed:
             await self._end_with_snapshot()
         closing = self._segments.stop(is_clean=self.is_idle and not self.is_failed)
-        self._fail(FencedError("this writer is closed"))
+        self._fail(ClosedError("this writer is closed: use it within its block"))
         owner = self._segments.owner
         if closing is not None:
             await self._insist(partial(self._partitions.finish, self.name, owner, closing))

@@ -26,12 +26,25 @@ class LastRecords:
 
     count: int
 
+    def __attrs_post_init__(self) -> None:
+        _check_whole(self, "count", self.count, least=0)
+
 
 @attrs.frozen
 class AtDlsn:
     """The record with this DLSN, or the next behind it."""
 
     dlsn: DLSN
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.dlsn, DLSN):
+            raise InvalidArgumentError(
+                f"dlsn of AtDlsn is {self.dlsn!r}; it must be a geolog.DLSN, as"
+                " geolog.DLSN.parse('1-0-0')"
+            )
+        _check_whole(self, "segment", self.dlsn.segment, least=1)
+        _check_whole(self, "entry", self.dlsn.entry, least=0)
+        _check_whole(self, "slot", self.dlsn.slot, least=0)
 
 
 @attrs.frozen
@@ -41,6 +54,10 @@ class AtSequence:
     sequence: int
     home_epoch: int = 1
 
+    def __attrs_post_init__(self) -> None:
+        _check_whole(self, "sequence", self.sequence, least=0)
+        _check_whole(self, "home_epoch", self.home_epoch, least=0)
+
 
 @attrs.frozen
 class AtTime:
@@ -48,12 +65,29 @@ class AtTime:
 
     time_us: int
 
+    def __attrs_post_init__(self) -> None:
+        _check_whole(self, "time_us", self.time_us)
+
 
 @attrs.frozen
 class AtTransaction:
     """The first record whose transaction id is this or higher."""
 
     transaction_id: int
+
+    def __attrs_post_init__(self) -> None:
+        _check_whole(self, "transaction_id", self.transaction_id)
+
+
+def _check_whole(bound: object, name: str, value: object, *, least: int | None = None) -> None:
+    """InvalidArgumentError unless a bound's number is whole, and not below the least."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if least is None or value >= least:
+            return
+    wanted = "a whole number" if least is None else f"a whole number, {least} or above"
+    raise InvalidArgumentError(
+        f"{name} of {type(bound).__name__} is {value!r}; it must be {wanted}"
+    )
 
 
 Bound = Earliest | Latest | LastRecords | AtDlsn | AtSequence | AtTime | AtTransaction
@@ -98,6 +132,13 @@ def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
             raise InvalidArgumentError(
                 f"{text!r} is no place in a stream: it is one of {_FORMS}"
             )
+
+
+def at_moment(moment: datetime) -> AtTime:
+    """The bound of a moment; UTC if it does not say where."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return AtTime((moment - _EPOCH) // _MICROSECOND)
 
 
 def bound_text(bound: Bound) -> str:
@@ -176,6 +217,4 @@ def _time_us(text: str, rest: str, now_us: Callable[[], int]) -> int:
         raise InvalidArgumentError(
             f"{text!r}: {rest!r} is neither a time as 2026-01-31T12:00:00Z nor an age as -1h"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MICROSECOND
+    return at_moment(moment).time_us

@@ -33,7 +33,7 @@ from geolog.client.reading.walk import Chunk, PartitionWalk, TrimmedRun
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EntryKind
-from topology.errors import GeologError, InvalidArgumentError, TrimmedError
+from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError
 
 T = TypeVar("T")
 
@@ -125,12 +125,20 @@ class Reader:
         self._what = what
         self._received = received
         self._failure: GeologError | None = None
+        self._is_closed = False
         self._entries: deque[tuple[_Lane, SegmentRecord, FetchedEntry]] = deque()
         self._batches: deque[RecordBatch] = deque()  # Of one entry: unpacked they are large.
         self._records: Iterator[Record] = iter(())
 
     def __repr__(self) -> str:
         return f"Reader({self._what})"
+
+    def close(self) -> None:
+        """The block is over: nothing more is given, also not what was read ahead."""
+        self._is_closed = True
+        self._entries.clear()
+        self._batches.clear()
+        self._records = iter(())
 
     def __aiter__(self) -> "Reader":
         return self
@@ -185,7 +193,9 @@ class Reader:
         return self._batches.popleft()
 
     async def _receive(self) -> tuple[_Lane, Chunk | TrimmedRun]:
-        """What was read ahead. StopAsyncIteration at the end."""
+        """What was read ahead. StopAsyncIteration at the end; ClosedError after the block."""
+        if self._is_closed:
+            raise ClosedError(f"the reader of {self._what} is closed: use it within its block")
         if self._failure is not None:
             raise self._failure  # Also when it is asked again: it never ends short.
         try:
@@ -251,7 +261,11 @@ async def open_stream_reader(
                 _read_wanted, scan, lane, end, send.clone(), name=f"read ahead of {scan.name}"
             )
         send.close()
-        yield Reader(what, receive)
+        reader = Reader(what, receive)
+        try:
+            yield reader
+        finally:
+            reader.close()
 
 
 def check_one_partition(what: str, count: int, bound: Bound | None) -> None:

@@ -29,8 +29,10 @@ class RecordFields:
 
 def size_of(fields: RecordFields) -> int:
     """What the record counts for. All is checked here: a batch has no bad record among good."""
-    if fields.seq is not None and not 0 <= fields.seq <= INT64_MAX:
-        raise InvalidArgumentError(f"seq {fields.seq} is no number from 0 to {INT64_MAX}")
+    if fields.seq is not None:
+        _check_number("seq", fields.seq)
+    if fields.expect_sequence is not None:
+        _check_number("expect_sequence", fields.expect_sequence)
     return record_size_bytes(fields.value, fields.key, fields.headers, fields.transaction_id)
 
 
@@ -42,12 +44,17 @@ def record_size_bytes(
 ) -> int:
     """What the record counts for. All is checked here: a batch has no bad record among good."""
     if not isinstance(value, bytes):
-        raise InvalidArgumentError(f"a record's value is bytes, not {type(value).__name__}")
+        raise _not_bytes("value", value)
     size_bytes = len(value)
     if key is not None:
         if not isinstance(key, bytes):
-            raise InvalidArgumentError(f"a record's key is bytes, not {type(key).__name__}")
+            raise _not_bytes("key", key)
         size_bytes += len(key)
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidArgumentError(
+            f"a record's headers are a dict of str to bytes, as {{'source': b'till-7'}}, not"
+            f" {type(headers).__name__}"
+        )
     if headers:
         size_bytes += sum(_header_size(name, content) for name, content in headers.items())
     if transaction_id is not None:
@@ -58,6 +65,18 @@ def record_size_bytes(
             " split it, or store it elsewhere and append its address"
         )
     return size_bytes + _RECORD_OVERHEAD_BYTES
+
+
+def _not_bytes(name: str, given: object) -> InvalidArgumentError:
+    hint = f". Did you mean {name}.encode()?" if isinstance(given, str) else ""
+    return InvalidArgumentError(f"a record's {name} is bytes, not {type(given).__name__}{hint}")
+
+
+def _check_number(name: str, number: object) -> None:
+    if not isinstance(number, int) or not 0 <= number <= INT64_MAX:
+        raise InvalidArgumentError(
+            f"{name} is {number!r}; it must be a whole number from 0 to {INT64_MAX}"
+        )
 
 
 def _check_transaction_id(number: object) -> None:

@@ -32,7 +32,9 @@ from geolog.client.writing.writer_pending import (
 )
 from geolog.client.writing.writer_repeats import ReadBack, WriterRepeats
 from geolog.wire.limits import WRITER_ID_BYTES_MAX
-from topology.errors import GeologError, InvalidArgumentError, TooLargeError
+from topology.errors import ClosedError, GeologError, InvalidArgumentError, TooLargeError
+
+CLOSED_WRITER = "this writer is closed: use it within its block"
 
 
 @attrs.frozen
@@ -96,6 +98,7 @@ class Writer:
         self._blocked_lane: WriterLane | None = None
         self._in_flight_bytes = 0
         self._counted = [0] * len(takers)  # What each lane counts for in that.
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"Writer({len(self.lanes)} partitions, {self._in_flight_bytes} bytes in flight)"
@@ -187,6 +190,8 @@ class Writer:
 
     def _gather(self, fields: RecordFields, size_bytes: int) -> tuple[int | None, Pending]:
         """Take a record in: the lane that it is in, if it is in one, and its append."""
+        if self._is_closed:
+            raise self._closed(fields.seq)
         is_numbered_here = False
         if self._named is None:
             place = self._place_of_nameless(fields, size_bytes)
@@ -310,10 +315,22 @@ class Writer:
 
         Raises what stopped the writer, if so.
         """
+        if self._is_closed:
+            raise self._closed(None)
         for lane in self.lanes:
             lane.seal()
         for lane in self.lanes:
             await lane.flush()
+
+    def close(self) -> None:
+        """The block is over: nothing more is taken in."""
+        self._is_closed = True
+
+    def _closed(self, seq: int | None) -> ClosedError:
+        error = ClosedError(CLOSED_WRITER)
+        if seq is not None:
+            error.outcome = "unknown"  # Under its number it may have been appended before.
+        return error
 
     def statistics(self) -> WriterStatistics:
         """A snapshot."""
@@ -349,5 +366,8 @@ async def open_linger(writer: Writer) -> AsyncIterator[Writer]:
     async with open_background() as nursery:
         for lane in writer.lanes:
             nursery.start_soon(lane.run_linger, name=f"linger of {lane.taker.name}")
-        yield writer
-        await writer.flush()
+        try:
+            yield writer
+            await writer.flush()
+        finally:
+            writer.close()

@@ -225,3 +225,16 @@ def test_a_loop_that_closed_with_appends_on_their_way_disturbs_nobody(
 
     with log.open_writer(stream) as writer:
         assert writer.append(b"after").sequence <= 100
+
+
+def test_a_wrong_type_is_told_by_its_parameter_as_under_trio(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    async def ask() -> None:
+        async with log_of(client_of(cluster)) as log:
+            with pytest.raises(geolog.InvalidArgumentError, match=r"start=geolog\.EARLIEST"):
+                await log.open_reader(stream, start="earliest").__aenter__()  # type: ignore[arg-type]
+            with pytest.raises(geolog.InvalidArgumentError, match="name is None"):
+                await log.describe_stream(None)  # type: ignore[arg-type]
+
+    asyncio.run(ask())

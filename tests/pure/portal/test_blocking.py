@@ -393,3 +393,19 @@ def test_a_numbered_record_that_is_not_sent_may_be_in_the_log_from_before(
     with pytest.raises(blocking.ClosedError) as new:
         writer.append(b"two")
     assert (again.value.outcome, new.value.outcome) == ("unknown", "refused")
+
+
+def test_a_wrong_type_is_told_by_its_parameter_as_under_trio(
+    log: blocking.Log, stream: str
+) -> None:
+    with pytest.raises(geolog.InvalidArgumentError, match=r"start=geolog\.EARLIEST"):
+        log.open_reader(stream, start="earliest").__enter__()  # type: ignore[arg-type]
+    with pytest.raises(geolog.InvalidArgumentError, match="writer_id='5'"):
+        log.open_writer(stream, writer_id=5).__enter__()  # type: ignore[arg-type]
+    with pytest.raises(geolog.InvalidArgumentError, match="name is None"):
+        log.describe_stream(None)  # type: ignore[arg-type]
+    with log.open_writer(stream) as writer:
+        with pytest.raises(geolog.InvalidArgumentError, match=r"mean value.encode\(\)\?"):
+            writer.append("text")  # type: ignore[arg-type]
+        with pytest.raises(geolog.InvalidArgumentError, match="headers are a dict"):
+            writer.append(b"x", headers=[("a", b"b")])  # type: ignore[arg-type]

@@ -11,12 +11,12 @@ import geolog
 from geolog.client.log import Log
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
-from geolog.portal.errors import ClosedError
 from geolog.portal.inlet import Append, Inlet
 from geolog.portal.outlet import Outlet
 from geolog.portal.trio_thread import TrioThread
 from tests.pure.portal.clusters import numbered
 from tests.pure.whole.clusters import STREAM, ended_by, open_world
+from topology.errors import ClosedError
 
 
 class TrioHere(TrioThread):

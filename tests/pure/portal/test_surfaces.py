@@ -10,9 +10,10 @@ import geolog
 from geolog import aio, blocking
 
 OF_TRIO_ALONE = {
-    "Log": {"access", "recovery_progress"},  # What looks after a cluster lives in trio.
-    "Writer": {"append_fields_nowait", "on_progress"},  # What others in trio call.
-    "Reader": set(),
+    # What looks after a cluster lives in trio, and what ends with its block is told there.
+    "Log": {"access", "recovery_progress", "check_open", "close"},
+    "Writer": {"append_fields_nowait", "on_progress", "close"},  # What others in trio call.
+    "Reader": {"close"},
     "Pending": set(),
 }
 PAIRS = [

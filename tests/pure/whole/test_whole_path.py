@@ -1,5 +1,6 @@
 """The whole path in one process: it proves that the four seams hold a log."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -147,3 +148,27 @@ async def test_health_tells_of_a_dead_region_before_its_sessions_expire(
 
     assert (before.is_healthy, before.regions_spare) == (True, 1)
     assert (after.is_healthy, after.regions_spare) == (False, 0)
+
+
+async def test_outside_of_its_block_everything_is_closed(autojump_clock: MockClock) -> None:
+    async with open_in_process_cluster(REGIONS) as cluster:
+        async with cluster.open_client("us-east") as log:
+            await log.create_stream("shop/orders", survive="1 region")
+            async with log.open_writer("shop/orders", writer_id="till-7") as writer:
+                await writer.append(b"one", seq=0)
+                await writer.append(b"two", seq=1)
+            async with log.open_reader("shop/orders") as reader:
+                assert (await anext(reader)).value == b"one"
+
+            with pytest.raises(geolog.ClosedError, match="reader of shop/orders#0 is closed"):
+                await anext(reader)
+            with pytest.raises(geolog.ClosedError, match="writer is closed") as again:
+                await writer.append(b"two", seq=1)
+            with pytest.raises(geolog.ClosedError) as new:
+                await writer.append(b"three")
+            with pytest.raises(geolog.ClosedError):
+                await writer.flush()
+        with pytest.raises(geolog.ClosedError, match="log is closed"):
+            await log.describe_stream("shop/orders")
+
+    assert (again.value.outcome, new.value.outcome) == ("unknown", "refused")
