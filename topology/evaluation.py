@@ -3,7 +3,8 @@
 import difflib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import attrs
 
@@ -13,8 +14,7 @@ from topology.errors import (
     InvalidConfigError,
     NotEnoughNodesError,
 )
-from topology.fields import Fields, Json
-from topology.location import Location
+from topology.json_values import Json
 from topology.membership import Membership, NodeState
 from topology.policy import Placement, PlacementPolicy, PlacementRequest, check_sizes
 from topology.quorum import AckRule, QuorumConfig
@@ -27,36 +27,14 @@ from topology.read_order import (
     with_rest,
 )
 from topology.ring_search import PlacementUndecidedError, undecided_told
-from topology.scenario import PolicyName, Scenario, read_scenario
+from topology.scenario import Arguments, PolicyName, Scenario, read_scenario
 from topology.window_rule import Adherence
 
 CALLS_MAX = 10_000_000
 """How many ensembles one `new_ensemble_statistics` may ask for."""
 
-_ARGS = {
-    "ensemble_size",
-    "write_quorum",
-    "ack_quorum",
-    "exclude",
-    "calls",
-    "ensemble",
-    "replace",
-    "acked",
-    "write_set",
-    "slow",
-    "pending",
-    "failed_at_entry",
-    "current",
-    "writable",
-    "readonly",
-    "responses",
-    "entry_id",
-    "replica_index",
-    "relocate",
-    "leave_and_rejoin",
-    "custom_metadata",
-}
 Answer = dict[str, Json]
+_T = TypeVar("_T")
 
 
 def evaluate(document: Json, index: int, rng: random.Random) -> Answer:
@@ -69,7 +47,6 @@ def evaluate(document: Json, index: int, rng: random.Random) -> Answer:
         named["id"] = document["id"]
     try:
         scenario = read_scenario(document, index)
-        scenario.args.check_names(_ARGS)
         operation = _OPERATIONS.get(scenario.operation)
         if operation is None:
             raise InvalidArgumentError(
@@ -100,17 +77,16 @@ def _kind_of(error: GeologError) -> str:
 def _after_changes(scenario: Scenario) -> Membership:
     """The members after nodes moved, and after some left and came back."""
     members, args = scenario.members, scenario.args
-    places = {node: Location.parse(text) for node, text in args.text_map("relocate").items()}
-    _check_known(members, places, "args.relocate")
-    for node, place in places.items():
+    _check_known(members, args.relocate, "args.relocate")
+    for node, place in args.relocate.items():
         depth = members.location_of(node).depth
         if place.depth != depth:
             raise InvalidArgumentError(
                 f"args.relocate: {node!r} would stand at {place}, which has {place.depth}"
                 f" parts; others have {depth}"
             )
-    members = members.relocated(places)
-    leaving = args.texts("leave_and_rejoin")
+    members = members.relocated(args.relocate)
+    leaving = args.leave_and_rejoin
     _check_known(members, leaving, "args.leave_and_rejoin")
     writable = _in_state(members, NodeState.WRITABLE) | _in_state(members, NodeState.DRAINING)
     readonly = _in_state(members, NodeState.READONLY)
@@ -150,19 +126,26 @@ def _asked(scenario: Scenario) -> PlacementPolicy:
     return scenario.policy
 
 
-def _request(args: Fields) -> PlacementRequest:
+def _given(value: _T | None, name: str) -> _T:
+    if value is None:
+        raise InvalidArgumentError(f"args.{name} is missing")
+    return value
+
+
+def _request(args: Arguments) -> PlacementRequest:
     return PlacementRequest(
-        ensemble_size=args.count("ensemble_size"),
-        write_quorum=args.count("write_quorum"),
-        ack_quorum=args.count("ack_quorum"),
-        exclude=frozenset(args.texts("exclude")),
-        custom_metadata=args.plain_map("custom_metadata"),
+        ensemble_size=_given(args.ensemble_size, "ensemble_size"),
+        write_quorum=_given(args.write_quorum, "write_quorum"),
+        ack_quorum=_given(args.ack_quorum, "ack_quorum"),
+        exclude=frozenset(args.exclude),
+        custom_metadata=args.custom_metadata,
     )
 
 
 def _new_ensemble(scenario: Scenario, rng: random.Random) -> Answer:
     policy = _asked(scenario)
-    if scenario.name is PolicyName.DEFAULT and scenario.args.count("ensemble_size") <= 0:
+    size = _given(scenario.args.ensemble_size, "ensemble_size")
+    if scenario.name is PolicyName.DEFAULT and size <= 0:
         return {"ensemble": list[Json](), "adherence": Adherence.FAIL.value}
     request = _request(scenario.args)
     placed = _decided(policy.new_ensemble(scenario.members, request, rng), request)
@@ -181,7 +164,7 @@ def _decided(placed: Placement, request: PlacementRequest) -> Placement:
 
 def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Answer:
     policy, request = _asked(scenario), _request(scenario.args)
-    calls = scenario.args.count("calls")
+    calls = _given(scenario.args.calls, "calls")
     if not 0 < calls <= CALLS_MAX:
         raise InvalidArgumentError(f"args.calls is {calls}; it must be 1 to {CALLS_MAX}")
     counts = Counter(dict.fromkeys(scenario.members.members, 0))
@@ -192,7 +175,7 @@ def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Answer:
 
 
 def _replace_node(scenario: Scenario, rng: random.Random) -> Answer:
-    args, node = scenario.args, scenario.args.text("replace")
+    args, node = scenario.args, _given(scenario.args.replace, "replace")
     _check_known(scenario.members, [node], "args.replace")
     found = _asked(scenario).replace_node(
         scenario.members, _request(args), _known_ensemble(scenario), node, rng
@@ -207,16 +190,17 @@ def _repair_to_adhere(scenario: Scenario, rng: random.Random) -> Answer:
     return {"ensemble": list[Json](found.nodes), "adherence": found.adherence.value}
 
 
-def _known_ensemble(scenario: Scenario) -> list[str]:
+def _known_ensemble(scenario: Scenario) -> Sequence[str]:
     """An ensemble that is to be changed: where its members stand decides by whom."""
-    ensemble = scenario.args.texts("ensemble")
+    ensemble = scenario.args.ensemble
     _check_known(scenario.members, ensemble, "args.ensemble")
     return ensemble
 
 
 def _check_adherence(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
-    args, ensemble = scenario.args, scenario.args.texts("ensemble")
-    write, ack = args.count("write_quorum"), args.count("ack_quorum")
+    args, ensemble = scenario.args, scenario.args.ensemble
+    write = _given(args.write_quorum, "write_quorum")
+    ack = _given(args.ack_quorum, "ack_quorum")
     if ensemble:
         check_sizes(len(ensemble), write, ack)
     found = _asked(scenario).adherence(scenario.members, ensemble, write, ack)
@@ -227,9 +211,9 @@ def _check_acked(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG
     args = scenario.args
     found = _asked(scenario).is_acked_adhering(
         scenario.members,
-        args.texts("acked"),
-        args.count("write_quorum"),
-        args.count("ack_quorum"),
+        args.acked,
+        _given(args.write_quorum, "write_quorum"),
+        _given(args.ack_quorum, "ack_quorum"),
     )
     return {"value": found}
 
@@ -239,12 +223,12 @@ def _check_acked(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG
 
 def _read_order(scenario: Scenario, rng: random.Random) -> list[int]:
     args = scenario.args
-    ensemble, write_set = args.texts("ensemble"), args.counts("write_set")
+    ensemble, write_set = args.ensemble, args.write_set
     _check_write_set(write_set, len(ensemble))
     health = NodeHealth(
-        slow=frozenset(args.texts("slow")),
-        pending=args.count_map("pending"),
-        failed_at_entry=args.count_map("failed_at_entry"),
+        slow=frozenset(args.slow),
+        pending=args.pending,
+        failed_at_entry=args.failed_at_entry,
         pending_threshold=scenario.pending_threshold,
     )
     members, local = scenario.members, scenario.local
@@ -258,17 +242,17 @@ def _read_order(scenario: Scenario, rng: random.Random) -> list[int]:
             region = local.region if local is not None and is_known else None
             return bookkeeper_order(members, ensemble, write_set, health, region)
         case _:
-            return write_set
+            return list(write_set)
 
 
-def _check_write_set(write_set: list[int], ensemble_size: int) -> None:
+def _check_write_set(write_set: Sequence[int], ensemble_size: int) -> None:
     for index in write_set:
         if not 0 <= index < ensemble_size:
             raise InvalidArgumentError(
                 f"args.write_set has {index}; the ensemble has indices 0 to {ensemble_size - 1}"
             )
     if len(set(write_set)) != len(write_set):
-        raise InvalidArgumentError(f"args.write_set {write_set} has an index twice")
+        raise InvalidArgumentError(f"args.write_set {list(write_set)} has an index twice")
 
 
 def _reorder_read(scenario: Scenario, rng: random.Random) -> Answer:
@@ -278,13 +262,13 @@ def _reorder_read(scenario: Scenario, rng: random.Random) -> Answer:
 
 def _reorder_read_lac(scenario: Scenario, rng: random.Random) -> Answer:
     _asked(scenario)
-    ensemble = scenario.args.texts("ensemble")
+    ensemble = scenario.args.ensemble
     return {"write_set": list[Json](with_rest(_read_order(scenario, rng), len(ensemble)))}
 
 
 def _sticky_read(scenario: Scenario, rng: random.Random) -> Answer:
-    args, ensemble = scenario.args, scenario.args.texts("ensemble")
-    current = args.count("current") if args.has("current") else None
+    args, ensemble = scenario.args, scenario.args.ensemble
+    current = args.current
     if not ensemble:
         raise InvalidArgumentError("args.ensemble is empty: there is no node to stick to")
     if current is not None and not 0 <= current < len(ensemble):
@@ -308,8 +292,8 @@ def _topology_view(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: A
 def _cluster_changed(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
     args = scenario.args
     _, dead = scenario.members.changed(
-        writable=args.texts("writable"),
-        readonly=args.texts("readonly"),
+        writable=args.writable,
+        readonly=args.readonly,
         locations={},
         now_s=0.0,
     )
@@ -319,12 +303,12 @@ def _cluster_changed(scenario: Scenario, rng: random.Random) -> Answer:  # noqa:
 # ---------------------------------------------------------------- quorums
 
 
-def _quorum(args: Fields) -> AckRule:
-    ensemble = args.count("ensemble_size")
+def _quorum(args: Arguments) -> AckRule:
+    ensemble = _given(args.ensemble_size, "ensemble_size")
     config = QuorumConfig(
         ensemble_size=ensemble,
-        write_quorum=args.count("write_quorum"),
-        ack_quorum=args.count("ack_quorum"),
+        write_quorum=_given(args.write_quorum, "write_quorum"),
+        ack_quorum=_given(args.ack_quorum, "ack_quorum"),
     )
     return AckRule(config, ["-"] * ensemble)
 
@@ -333,7 +317,7 @@ def _quorum_coverage(scenario: Scenario, rng: random.Random) -> Answer:  # noqa:
     """Whether those that answered for certain block every write set."""
     rule = _quorum(scenario.args)
     mask = 0
-    for index, answer in scenario.args.text_map("responses").items():
+    for index, answer in scenario.args.responses.items():
         if not index.isdecimal() or int(index) >= rule.config.ensemble_size:
             raise InvalidArgumentError(
                 f"args.responses has index {index!r}; the ensemble has indices 0 to"
@@ -350,12 +334,12 @@ def _quorum_coverage(scenario: Scenario, rng: random.Random) -> Answer:  # noqa:
 
 def _write_set(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
     args = scenario.args
-    rule, entry = _quorum(args), args.count("entry_id")
+    rule, entry = _quorum(args), _given(args.entry_id, "entry_id")
     if entry < 0:
         raise InvalidArgumentError(f"args.entry_id is {entry}; entries begin at 0")
     slots = rule.write_set(entry)
-    if args.has("replica_index"):
-        return {"value": args.count("replica_index") in slots}
+    if args.replica_index is not None:
+        return {"value": args.replica_index in slots}
     return {"write_set": list[Json](slots)}
 
 

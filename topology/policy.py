@@ -7,7 +7,7 @@ from typing import Protocol
 import attrs
 
 from topology.errors import InvalidArgumentError
-from topology.fields import Json
+from topology.json_values import Json
 from topology.membership import Membership
 from topology.replacement import Replacement
 from topology.window_rule import Adherence

@@ -17,8 +17,13 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from topology.errors import InvalidArgumentError, InvalidConfigError
-from topology.fields import Fields
+from topology.json_values import structured
 from topology.location import Location
+
+
+@attrs.frozen
+class _Document:
+    locations: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -34,9 +39,8 @@ class StaticTable:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InvalidConfigError(f"{where} is not TOML: {error}") from None
-        fields = Fields(where, document, InvalidConfigError)
-        fields.check_names({"locations"})
-        return cls(located(fields.text_map("locations"), where))
+        given = structured(document, _Document, where, InvalidConfigError)
+        return cls(located(given.locations, where))
 
     def location_of(self, node: str) -> Location | None:
         """Where the node stands; None if no row says so."""

@@ -1,13 +1,12 @@
 """A what-if about placement, read from JSON: the nodes, the policy, and what is asked."""
 
 import enum
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import attrs
 
 from topology.errors import InvalidArgumentError, InvalidConfigError
-from topology.fields import Fields, Json
+from topology.json_values import Json, above_zero, at_least, structured
 from topology.location import Location
 from topology.membership import Member, Membership, MembershipConfig, NodeState
 from topology.policies.default import AnyNode
@@ -19,8 +18,6 @@ from topology.policy import PlacementPolicy
 from topology.quorum import Durability
 from topology.read_order import ReadOrder
 from topology.tree import Weighting
-
-_Named = TypeVar("_Named", bound=enum.Enum)
 
 _UNRESOLVED = Location("default-region", "default-rack")
 """Where resolvers say that a node stands whose place they do not know."""
@@ -40,29 +37,76 @@ class PolicyName(enum.Enum):
     QUORUM = "quorum"
 
 
-_SCENARIO = {"id", "policy", "nodes", "params", "operation", "args", "seed", "expect", "trials"}
-_PARAMS = {
-    "local_location",
-    "default_location",
-    "regions_to_write",
-    "min_regions_for_durability",
-    "durability",
-    "enforce_durability_in_replace",
-    "durability_disabled",
-    "disallowed_regions",
-    "validation",
-    "min_racks_per_write_quorum",
-    "enforce_min_racks",
-    "stabilize_seconds",
-    "reorder_pending_threshold",
-    "desired_zones",
-    "min_zones",
-    "strict_zones",
-    "weight_by_free_space",
-    "free_space",
-    "max_weight_multiple",
-    "order",
-}
+@attrs.frozen(kw_only=True)
+class _Node:
+    id: str
+    location: Location | None = None
+    state: NodeState = NodeState.WRITABLE
+
+
+@attrs.frozen(kw_only=True)
+class _Params:
+    local_location: Location | None = None
+    default_location: Location | None = None
+    regions_to_write: Sequence[str] = ()
+    min_regions_for_durability: int | None = attrs.field(default=None, validator=at_least(0))
+    durability: Durability = Durability.COUNT
+    enforce_durability_in_replace: bool = True
+    durability_disabled: bool = False
+    disallowed_regions: Sequence[str] = ()
+    validation: bool = True
+    """Changes nothing: ensembles are right as they are made."""
+    min_racks_per_write_quorum: int = attrs.field(default=2, validator=at_least(1))
+    enforce_min_racks: bool = False
+    stabilize_seconds: float = attrs.field(default=0.0, validator=at_least(0))
+    reorder_pending_threshold: int = 0
+    desired_zones: int = attrs.field(default=3, validator=at_least(1))
+    min_zones: int = attrs.field(default=2, validator=at_least(1))
+    strict_zones: bool = True
+    weight_by_free_space: bool = False
+    free_space: Mapping[str, int] = attrs.field(factory=dict, validator=at_least(0))
+    max_weight_multiple: float = attrs.field(default=3.0, validator=above_zero)
+    order: ReadOrder = ReadOrder.BOOKKEEPER
+
+
+@attrs.frozen(kw_only=True)
+class Arguments:
+    """The members of `args`. An operation takes some of them, and needs some of those."""
+
+    ensemble_size: int | None = None
+    write_quorum: int | None = None
+    ack_quorum: int | None = None
+    exclude: Sequence[str] = ()
+    calls: int | None = None
+    ensemble: Sequence[str] = ()
+    replace: str | None = None
+    acked: Sequence[str] = ()
+    write_set: Sequence[int] = ()
+    slow: Sequence[str] = ()
+    pending: Mapping[str, int] = attrs.field(factory=dict)
+    failed_at_entry: Mapping[str, int] = attrs.field(factory=dict)
+    current: int | None = None
+    writable: Sequence[str] = ()
+    readonly: Sequence[str] = ()
+    responses: Mapping[str, str] = attrs.field(factory=dict)
+    entry_id: int | None = None
+    replica_index: int | None = None
+    relocate: Mapping[str, Location] = attrs.field(factory=dict)
+    leave_and_rejoin: Sequence[str] = ()
+    custom_metadata: Mapping[str, Json] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class _Document:
+    policy: PolicyName
+    operation: str
+    id: Json = None
+    nodes: list[_Node] = attrs.field(factory=list)
+    params: dict[str, Json] = attrs.field(factory=dict)
+    args: dict[str, Json] = attrs.field(factory=dict)
+    seed: int | None = None
+    expect: Json = None
+    trials: Json = None
 
 
 @attrs.frozen
@@ -76,59 +120,31 @@ class Scenario:
     order: ReadOrder
     pending_threshold: int
     operation: str
-    args: Fields
+    args: Arguments
     seed: int | None
 
 
 def read_scenario(document: Json, index: int) -> Scenario:
     """Check one scenario, the `index`-th; InvalidArgumentError or InvalidConfigError."""
-    if not isinstance(document, dict):
-        raise InvalidArgumentError(f"scenario {index} is {document!r}; it must be an object")
-    fields = Fields(f"scenario {document.get('id', index)}", document)
-    fields.check_names(_SCENARIO)
-    name = _named(fields, "policy", PolicyName)
-    params = fields.object("params", InvalidConfigError)
-    params.check_names(_PARAMS)
-    default = _location(params, "default_location") or _default_of(name)
-    local = _location(params, "local_location")
-    if local is not None:
-        local = _placed(local, default)
-    members = _members(fields, params, default)
+    id_ = document.get("id", index) if isinstance(document, dict) else index
+    where = f"scenario {id_}"
+    asked = structured(document, _Document, where)
+    params = structured(asked.params, _Params, f"{where}.params", InvalidConfigError)
+    default = params.default_location or _default_of(asked.policy)
+    local = params.local_location and _placed(params.local_location, default)
+    members = _members(where, asked.nodes, params, default)
     _check_local_depth(members, local)
     return Scenario(
-        name,
-        _policy(name, params, members.config.default_location, local),
+        asked.policy,
+        _policy(asked.policy, params, default, local),
         members,
         local,
-        _named(params, "order", ReadOrder, ReadOrder.BOOKKEEPER),
-        params.count_or("reorder_pending_threshold", 0),
-        fields.text("operation"),
-        fields.object("args", InvalidArgumentError),
-        fields.count("seed") if fields.has("seed") else None,
+        params.order,
+        params.reorder_pending_threshold,
+        asked.operation,
+        structured(asked.args, Arguments, f"{where}.args"),
+        asked.seed,
     )
-
-
-def _named(
-    fields: Fields, name: str, kind: type[_Named], default: _Named | None = None
-) -> _Named:
-    if default is not None and not fields.has(name):
-        return default
-    text = fields.text(name)
-    known = [one.value for one in kind]
-    if text not in known:
-        raise fields.error(
-            f"{fields.where}.{name} is {text!r}; known are {', '.join(map(str, known))}"
-        )
-    return kind(text)
-
-
-def _location(fields: Fields, name: str) -> Location | None:
-    if not fields.has(name):
-        return None
-    try:
-        return Location.parse(fields.text(name))
-    except InvalidArgumentError as error:
-        raise fields.error(f"{fields.where}.{name}: {error}") from None
 
 
 def _default_of(name: PolicyName) -> Location:
@@ -149,50 +165,34 @@ def _placed(location: Location | None, default: Location) -> Location:
     return location
 
 
-def _members(fields: Fields, params: Fields, default: Location) -> Membership:
-    stabilize_s = params.number_or("stabilize_seconds", 0.0)
-    free_bytes = params.count_map("free_space")
-    _check_not_negative(params, {"stabilize_seconds": stabilize_s})
-    _check_not_negative(params, {f"free_space.{node}": one for node, one in free_bytes.items()})
-    members = [_member(node, default, free_bytes) for node in fields.objects("nodes")]
-    seen: set[str] = set()
-    for member in members:
-        if member.node in seen:
-            raise InvalidArgumentError(f"{fields.where}.nodes has node {member.node!r} twice")
-        seen.add(member.node)
-        _check_depth(fields, member, members[0].location)
-    strangers = sorted(free_bytes.keys() - seen)
+def _members(
+    where: str, nodes: Sequence[_Node], params: _Params, default: Location
+) -> Membership:
+    members: dict[str, Member] = {}
+    for node in nodes:
+        if node.id in members:
+            raise InvalidArgumentError(f"{where}.nodes has node {node.id!r} twice")
+        members[node.id] = Member(
+            node=node.id,
+            location=_placed(node.location, default),
+            state=node.state,
+            free_bytes=params.free_space.get(node.id, 0),
+            left_s=(0.0,) if node.state is NodeState.DOWN else (),
+        )
+        _check_depth(where, members[node.id], members[nodes[0].id].location)
+    strangers = sorted(params.free_space.keys() - members.keys())
     if strangers:
         raise InvalidConfigError(
-            f"{params.where}.free_space names {strangers[0]!r}, which is not among the nodes"
+            f"{where}.params.free_space names {strangers[0]!r}, which is not among the nodes"
         )
-    config = MembershipConfig(default_location=default, stabilize_s=stabilize_s)
-    return Membership.of(config, members)
+    config = MembershipConfig(default_location=default, stabilize_s=params.stabilize_seconds)
+    return Membership.of(config, members.values())
 
 
-def _check_not_negative(fields: Fields, values: Mapping[str, float]) -> None:
-    for name, value in values.items():
-        if value < 0:
-            raise InvalidConfigError(f"{fields.where}.{name} is {value}; the smallest is 0")
-
-
-def _member(fields: Fields, default: Location, free_bytes: dict[str, int]) -> Member:
-    fields.check_names({"id", "location", "state"})
-    node = fields.text("id")
-    state = _named(fields, "state", NodeState, NodeState.WRITABLE)
-    return Member(
-        node=node,
-        location=_placed(_location(fields, "location"), default),
-        state=state,
-        free_bytes=free_bytes.get(node, 0),
-        left_s=(0.0,) if state is NodeState.DOWN else (),
-    )
-
-
-def _check_depth(fields: Fields, member: Member, other: Location) -> None:
+def _check_depth(where: str, member: Member, other: Location) -> None:
     if member.location.depth != other.depth:
         raise InvalidArgumentError(
-            f"{fields.where}: node {member.node!r} stands at {member.location}, which has"
+            f"{where}: node {member.node!r} stands at {member.location}, which has"
             f" {member.location.depth} parts, others have {other.depth}, as {other}: give all"
             " nodes locations of one depth"
         )
@@ -208,11 +208,10 @@ def _check_local_depth(members: Membership, local: Location | None) -> None:
 
 
 def _policy(
-    name: PolicyName, params: Fields, default: Location, local: Location | None
+    name: PolicyName, params: _Params, default: Location, local: Location | None
 ) -> PlacementPolicy | None:
-    weighting = _weighting(params)
-    regions = frozenset(params.texts("regions_to_write"))
-    params.flag_or("validation", default=True)  # Ensembles are right as they are made.
+    weighting = Weighting(params.max_weight_multiple) if params.weight_by_free_space else None
+    min_regions = params.min_regions_for_durability
     match name:
         case PolicyName.QUORUM:
             return None
@@ -225,58 +224,34 @@ def _policy(
                 default_location=default,
                 local_location=local,
                 weighting=weighting,
-                min_racks=_at_least(params, "min_racks_per_write_quorum", 2, 1),
-                is_enforced=params.flag_or("enforce_min_racks", default=False),
+                min_racks=params.min_racks_per_write_quorum,
+                is_enforced=params.enforce_min_racks,
             )
         case PolicyName.REGION_AWARE:
+            if min_regions is None:
+                min_regions = 2 if params.regions_to_write else 0
             return RegionAware(
                 default_location=default,
                 local_location=local,
                 weighting=weighting,
-                regions_to_write=regions,
-                min_regions=_at_least(
-                    params, "min_regions_for_durability", 2 if regions else 0, 0
-                ),
-                durability=_named(params, "durability", Durability, Durability.COUNT),
-                is_enforced_in_replace=params.flag_or(
-                    "enforce_durability_in_replace", default=True
-                ),
-                is_durability_disabled=params.flag_or("durability_disabled", default=False),
-                disallowed_regions=frozenset(params.texts("disallowed_regions")),
-                min_racks=_at_least(params, "min_racks_per_write_quorum", 2, 1),
-                is_racks_enforced=params.flag_or("enforce_min_racks", default=False),
+                regions_to_write=frozenset(params.regions_to_write),
+                min_regions=min_regions,
+                durability=params.durability,
+                is_enforced_in_replace=params.enforce_durability_in_replace,
+                is_durability_disabled=params.durability_disabled,
+                disallowed_regions=frozenset(params.disallowed_regions),
+                min_racks=params.min_racks_per_write_quorum,
+                is_racks_enforced=params.enforce_min_racks,
             )
         case PolicyName.ZONE_AWARE:
+            # Acknowledgements span zones with durability `regions`, and need not with `count`.
+            is_counted = params.durability is Durability.COUNT
             return ZoneAware(
                 default_location=default,
                 local_location=local,
                 weighting=weighting,
-                desired_zones=_at_least(params, "desired_zones", 3, 1),
-                min_zones=_at_least(params, "min_zones", 2, 1),
-                is_strict=params.flag_or("strict_zones", default=True),
-                min_regions=_zones_acknowledged(params),
+                desired_zones=params.desired_zones,
+                min_zones=params.min_zones,
+                is_strict=params.strict_zones,
+                min_regions=None if is_counted else max(1, min_regions or 1),
             )
-
-
-def _zones_acknowledged(params: Fields) -> int | None:
-    """In how many zones acknowledgements are with durability `regions`; None with `count`."""
-    if _named(params, "durability", Durability, Durability.COUNT) is Durability.COUNT:
-        return None
-    return max(1, params.count_or("min_regions_for_durability", 1))
-
-
-def _at_least(params: Fields, name: str, default: int, least: int) -> int:
-    value = params.count_or(name, default)
-    if value < least:
-        raise InvalidConfigError(f"{params.where}.{name} is {value}; the smallest is {least}")
-    return value
-
-
-def _weighting(params: Fields) -> Weighting | None:
-    multiple_max = params.number_or("max_weight_multiple", 3.0)
-    if multiple_max <= 0:
-        raise InvalidConfigError(
-            f"{params.where}.max_weight_multiple is {multiple_max}; it must be above 0"
-        )
-    is_weighted = params.flag_or("weight_by_free_space", default=False)
-    return Weighting(multiple_max) if is_weighted else None

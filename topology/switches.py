@@ -4,11 +4,19 @@ They change where new nodes are placed, and nothing about ledgers that are open:
 promise is frozen in their own metadata.
 """
 
+from collections.abc import Sequence
+
 import attrs
 
 from topology.errors import NotFoundError
-from topology.fields import Fields, Json
+from topology.json_values import Json, structured
 from topology.policies.region_aware import RegionAware
+
+
+@attrs.frozen
+class _Document:
+    forbidden_regions: Sequence[str] = ()
+    durability_disabled: bool = False
 
 
 @attrs.frozen
@@ -23,12 +31,10 @@ class PlacementSwitches:
     @classmethod
     def from_document(cls, document: Json) -> "PlacementSwitches":
         """Read what `document` wrote; InvalidArgumentError if it is something else."""
-        fields = Fields("placement switches", document if isinstance(document, dict) else {})
-        fields.check_names({"forbidden_regions", "durability_disabled"})
-        return cls(
-            frozenset(fields.texts("forbidden_regions")),
-            fields.flag_or("durability_disabled", default=False),
+        given = structured(
+            document if isinstance(document, dict) else {}, _Document, "placement switches"
         )
+        return cls(frozenset(given.forbidden_regions), given.durability_disabled)
 
     def document(self) -> dict[str, Json]:
         """As JSON, for metadata."""

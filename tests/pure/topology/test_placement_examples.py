@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from topology.evaluation import Answer, evaluate
-from topology.fields import Json
+from topology.json_values import Json
 
 Example = dict[str, Json]
 EXAMPLES: list[Example] = json.loads(

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from topology.evaluation import Answer, evaluate
-from topology.fields import Json
+from topology.json_values import Json
 
 MOVED: dict[str, Json] = {"relocate": {"a0": "/z/r"}, "leave_and_rejoin": ["a0"]}
 SIZES: dict[str, Json] = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
@@ -227,6 +227,24 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {"local_locatoin": "/a/r"},
             "invalid_config",
             "the nearest is 'local_location'",
+        ),
+        (
+            "default",
+            NINE,
+            "topology_view",
+            {},
+            {"local_location": 7},
+            "invalid_config",
+            "^scenario x.params.local_location is 7; it must be a string$",
+        ),
+        (
+            "default",
+            NINE,
+            "topology_view",
+            {"relocate": {"a0": "/z"}},
+            {},
+            "invalid_argument",
+            "^scenario x.args.relocate.a0: location '/z' is not of the form",
         ),
         (
             "rack_aware",
