@@ -16,7 +16,6 @@ from geolog.cli.output import Plain, plain, print_json, show
 from geolog.cli.quantities import parse_bytes_per_second
 from geolog.cli.session import Patience, ask, open_log, too_slow
 from geolog.client.log import Log
-from geolog.client.upkeep.doubt import DoubtReport, settle_doubts
 from geolog.client.upkeep.ledger_description import MemberDetails, describe_ledger, find_ledger
 from geolog.client.upkeep.ledger_entries import (
     details_of,
@@ -24,8 +23,9 @@ from geolog.client.upkeep.ledger_entries import (
     read_entries,
     values_of,
 )
+from geolog.client.upkeep.queue_repair import QueueRepaired, repair_queue
 from geolog.client.upkeep.repair import LedgerRepairer, RepairReport
-from geolog.ledger.copier import Copier, CopyProgress
+from geolog.ledger.copier import CopyProgress
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_reader import FetchedEntry
 from geolog.ledger.ledger_recovery import recover_ledger
@@ -251,14 +251,6 @@ def _end_of(record: LedgerRecord) -> _End:
     )
 
 
-@attrs.frozen
-class _RepairDocument:
-    """What `repair` prints as JSON."""
-
-    ledgers: list[RepairReport]
-    doubts: list[DoubtReport]
-
-
 @command.command(
     epilog=examples(
         "geolog ledger repair 12 13",
@@ -266,7 +258,7 @@ class _RepairDocument:
     )
 )
 @click.argument("ledgers", metavar="ID…", nargs=-1, type=ledger_id)
-@click.option("--queue", "is_queue", is_flag=True, help="All ledgers in the repair queue.")
+@click.option("--queue", "is_queue", is_flag=True, help="All in the repair queue, or in doubt.")
 @click.option("--deep", "is_deep", is_flag=True, help="Read all copies, to find unnoticed rot.")
 @click.option("--rate", type=parse_bytes_per_second, metavar="RATE", help="As 50MB/s.")
 def repair(
@@ -274,8 +266,9 @@ def repair(
 ) -> None:
     """Give members the copies that they miss, or that are damaged, from those that have them.
 
-    With --queue also nodes in doubt are told so when nothing is missing any more. Ends with 10
-    when some copy is still missing.
+    With --queue also what nodes in doubt lack; their doubt is settled when nothing is missing
+    any more. Ends with 10 when a copy is still missing, or a node in doubt, and says what is
+    next.
     """
     if bool(ledgers) == is_queue:
         raise click.UsageError("name ledgers, or --queue for those in the repair queue")
@@ -284,7 +277,12 @@ def repair(
     done = trio.run(_repair, invocation, ledgers, config, is_deep)
     output = invocation.config.output
     if output == "table":
-        show(done.ledgers, output, _REPAIR_COLUMNS, empty="the repair queue is empty")
+        show(
+            done.ledgers,
+            output,
+            _REPAIR_COLUMNS,
+            empty="nothing is in the repair queue, and no node in doubt lacks a copy",
+        )
         if done.doubts:
             print()
             show(done.doubts, output)
@@ -298,36 +296,30 @@ async def _repair(
     ledgers: Sequence[LedgerId],
     config: CopyConfig,
     is_deep: bool,  # noqa: FBT001 - trio.run passes by position.
-) -> _RepairDocument:
+) -> QueueRepaired:
     patience = Patience(invocation)
     with patience.scope, CopyProgressBar() as bar:
-        reports: list[RepairReport] = []
+        done: list[RepairReport] = []
 
         def on_progress(progress: CopyProgress) -> None:
             patience.progressed()
-            bar.at(progress.bytes_stored, len(reports), len(ledgers) or None)
+            bar.at(progress.bytes_stored, len(done), len(ledgers) or None)
 
         async with open_log(invocation) as log:
-            repairer = LedgerRepairer(log.access, config, on_progress)
             if not ledgers:
-                reports = await repairer.repair_queued(is_deep=is_deep)
-                patience.progressed()
-                copier = Copier(
-                    log.access.pool, region=log.region, config=config, on_progress=on_progress
+                return await repair_queue(
+                    log.access, config, is_deep=is_deep, on_progress=on_progress
                 )
-                doubts = await settle_doubts(
-                    log.access, copier, timeout_s=config.member_timeout_s
-                )
-                return _RepairDocument(reports, doubts)
+            repairer = LedgerRepairer(log.access, config, on_progress)
             for ledger in ledgers:
                 await find_ledger(log.access, ledger)
             for ledger in ledgers:
-                reports.append(await repairer.repair(ledger, is_deep=is_deep))
-            return _RepairDocument(reports, [])
+                done += [await repairer.repair(ledger, is_deep=is_deep)]
+            return QueueRepaired(done, [])
     raise await too_slow(invocation)
 
 
-def _check_repaired(done: _RepairDocument) -> None:
+def _check_repaired(done: QueueRepaired) -> None:
     complaints = [
         f"ledger {report.ledger}: {_why_incomplete(report)}"
         for report in done.ledgers

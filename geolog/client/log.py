@@ -440,6 +440,7 @@ class Log:
             name,
             self._reader,
             latest=self._ledger_now,
+            enqueue=self.access.repair_queue.enqueue,
             full_copies=full_copies,
             progress=progress and (lambda done: progress(min(done, total), total)),
         )

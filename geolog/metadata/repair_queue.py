@@ -91,14 +91,14 @@ class RepairQueue:
             else:
                 return
 
+    async def ledgers(self) -> Sequence[LedgerId]:
+        """The ledgers in the queue, by id, without reading their documents."""
+        paths = await self._all_paths()
+        return [LedgerId(int(path.rpartition("/")[2])) for path in paths]
+
     async def list(self) -> Sequence[RepairItem]:
         """All ledgers in the queue, by id, with all that was put in before this call."""
-        buckets = await self._children(self._paths.repairs, Freshness.LATEST)
-        paths = [
-            f"{self._paths.repairs}/{bucket}/{name}"
-            for bucket in buckets
-            for name in await self._children(f"{self._paths.repairs}/{bucket}")
-        ]
+        paths = await self._all_paths()
         found = await find_all(self._metadata, paths)
         return [
             RepairItem(open_document(one.data, RepairRecord, path=path), one.version)
@@ -120,6 +120,14 @@ class RepairQueue:
         except (NotEmptyError, NoNodeError):
             return True  # Others are in the bucket, or it went with another.
         return True
+
+    async def _all_paths(self) -> Sequence[str]:
+        buckets = await self._children(self._paths.repairs, Freshness.LATEST)
+        return [
+            f"{self._paths.repairs}/{bucket}/{name}"
+            for bucket in buckets
+            for name in await self._children(f"{self._paths.repairs}/{bucket}")
+        ]
 
     async def _children(
         self, path: str, freshness: Freshness = Freshness.NEARBY

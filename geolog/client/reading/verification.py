@@ -1,10 +1,12 @@
 """Reading every replica of every entry of a stream, and saying what is wrong with them.
 
 That takes long, and meanwhile copies move and segments are trimmed: where copies lack, the
-ledger's record is read again before that is said.
+ledger's record is read again before that is said. A ledger of which a member answered that it
+lacks copies, or has damaged ones, goes into the repair queue. A member that is silent says
+nothing of its copies: it is named, and what it has stays open.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 import trio
@@ -12,8 +14,10 @@ from crc32c import crc32c
 
 from geolog.client.reading.extents import Extent
 from geolog.ledger.ledger_reader import LedgerReader
-from geolog.protocol.ids import EntryId
-from geolog.protocol.ledger_state import LedgerRecord
+from geolog.metadata.repair_queue import RepairReason
+from geolog.protocol.copying import final_extents
+from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import Answer
 from geolog.wire.entry import EntryHeader, decode_entry
 from topology.errors import DamagedBytesError, GeologError
@@ -23,6 +27,9 @@ PROBLEMS_MAX = 100
 """Problems that are told in words; all are counted."""
 
 _BATCH_ENTRIES = 64
+
+Enqueue = Callable[[LedgerId, RepairReason], Awaitable[None]]
+"""Puts a ledger into the repair queue."""
 
 LatestLedger = Callable[[LedgerRecord], Awaitable[LedgerRecord | None]]
 """The ledger as it is now; None when it is gone. UnavailableError."""
@@ -49,6 +56,10 @@ class VerifyReport:
     under_replicated: int = 0
     """Entries with fewer good copies than the write quorum."""
     full_copies: bool = False
+    silent_nodes: list[str] = attrs.field(factory=list)
+    """Members that did not answer: what they hold was not verified."""
+    ledgers_queued: list[int] = attrs.field(factory=list)
+    """Ledgers that went into the repair queue."""
     problems: list[str] = attrs.field(factory=list)
 
     @property
@@ -61,9 +72,24 @@ class VerifyReport:
     def reasons(self) -> list[str]:
         """Why it is not good, in words, as far as there was room; [] if it is."""
         if self.full_copies and self.under_replicated:
-            too_few = f"{self.under_replicated} entries have fewer copies than they should"
-            return [*self.problems, f"{too_few} (geolog ledger repair makes them again)"]
-        return list(self.problems)
+            too_few = f"{self.under_replicated} entries have fewer good copies than they should"
+            return [*self.problems, too_few, *self.next_steps]
+        return [*self.problems, *self.next_steps]
+
+    @property
+    def next_steps(self) -> list[str]:
+        """What mends it, and what was not seen."""
+        steps = []
+        if self.silent_nodes:
+            silent = ", ".join(self.silent_nodes)
+            steps.append(f"{silent} did not answer: start what is down, and verify again")
+        if self.ledgers_queued:
+            count = len(self.ledgers_queued)
+            what = "1 ledger is" if count == 1 else f"{count:,} ledgers are"
+            steps.append(
+                f"{what} in the repair queue: `geolog ledger repair --queue` mends them"
+            )
+        return steps
 
     def tell(self, problem: str) -> None:
         """Note a problem in words, as long as there is room."""
@@ -92,6 +118,7 @@ class StreamVerifier:
         reader: LedgerReader,
         *,
         latest: LatestLedger,
+        enqueue: Enqueue,
         full_copies: bool,
         progress: Callable[[int], None] | None,
     ) -> None:
@@ -99,6 +126,7 @@ class StreamVerifier:
         self.report = VerifyReport(stream, full_copies=full_copies)
         self._reader = reader
         self._latest = latest
+        self._enqueue = enqueue
         self._progress = progress
         self._sequence_next: int | None = None
 
@@ -108,6 +136,7 @@ class StreamVerifier:
         if extent.sequence_due is not None:
             self._sequence_next = extent.sequence_due
         self.report.segments += 1
+        found_wrong: dict[RepairReason, None] = {}
         first = EntryId(0)
         while first <= last:
             fragment = record.fragment_of(first)
@@ -116,22 +145,41 @@ class StreamVerifier:
             copies: dict[EntryId, list[_Copy]] = {
                 EntryId(first + place): [] for place in range(count)
             }
+            silent: set[int] = set()
             async with trio.open_nursery() as nursery:
                 for slot in range(len(fragment.ensemble)):
-                    nursery.start_soon(self._collect, record, slot, first, count, copies)
+                    nursery.start_soon(
+                        self._collect, record, slot, first, count, copies, silent
+                    )
             if any(_lacks_copies(rule, entry, found) for entry, found in copies.items()):
                 latest = await self._latest(record)
                 if latest is None:
                     self._sequence_next = None
-                    return
+                    break
                 if latest.fragments != record.fragments:
                     record = latest
                     continue
+            self._note_silent(fragment, silent)
+            # What lacks in a fragment that is still written is its writer's to see to.
+            final_to = max((each.last for each in final_extents(record)), default=-1)
             for entry, found in copies.items():
-                self._judge(rule, extent, entry, found)
+                of_write_set = _of_write_set(rule, entry, found)
+                self._judge(rule, extent, fragment, entry, of_write_set)
+                for why in _to_repair(of_write_set, is_final=entry <= final_to):
+                    found_wrong[why] = None
             first = EntryId(first + count)
             if self._progress is not None:
                 self._progress(self.report.records)
+        if found_wrong:
+            self.report.ledgers_queued.append(record.ledger)
+        for why in found_wrong:
+            await self._enqueue(record.ledger, why)
+
+    def _note_silent(self, fragment: Fragment, silent: set[int]) -> None:
+        for slot in sorted(silent):
+            node_id = fragment.ensemble[slot].node_id
+            if node_id not in self.report.silent_nodes:
+                self.report.silent_nodes.append(node_id)
 
     async def _collect(
         self,
@@ -140,6 +188,7 @@ class StreamVerifier:
         first: EntryId,
         count: int,
         copies: dict[EntryId, list[_Copy]],
+        silent: set[int],
     ) -> None:
         """Ask one member for its copies, in as many questions as it takes."""
         asked, end = first, first + count
@@ -147,27 +196,35 @@ class StreamVerifier:
             try:
                 answer = await self._reader.read_replica(record, slot, asked, end - asked)
             except GeologError:
-                return  # A member that is away has no good copy now.
+                silent.add(slot)  # What it has is not known now.
+                return
             for one in answer.entries:
                 if asked in copies:
                     copies[asked].append(_copy_of(slot, one.answer, one.body))
                 asked = EntryId(asked + 1)
 
-    def _judge(self, rule: AckRule, extent: Extent, entry: EntryId, found: list[_Copy]) -> None:
+    def _judge(
+        self,
+        rule: AckRule,
+        extent: Extent,
+        fragment: Fragment,
+        entry: EntryId,
+        of_write_set: list[_Copy],
+    ) -> None:
         report, segment = self.report, extent.segment.segment
         where = f"{extent.partition} segment {segment} entry {entry}"
-        of_write_set = _of_write_set(rule, entry, found)
         good = [copy for copy in of_write_set if copy.header is not None]
         report.entries += 1
         report.copies_expected += rule.config.write_quorum
         report.copies_good += len(good)
-        damaged = sum(copy.answer is Answer.CORRUPT for copy in of_write_set)
+        damaged = [copy for copy in of_write_set if copy.answer is Answer.CORRUPT]
         if damaged:
-            report.damaged += damaged
-            report.tell(f"{where}: {damaged} copies are damaged")
+            report.damaged += len(damaged)
+            report.tell(f"{where}: {_copies(len(damaged))} damaged at {_at(fragment, damaged)}")
         if not rule.is_ack(entry, sum(1 << copy.slot for copy in good)):
             report.without_ack_set += 1
-            report.tell(f"{where}: its {len(good)} good copies are no ack set")
+            why = _why_no_more(rule, fragment, entry, of_write_set)
+            report.tell(f"{where}: {_copies(len(good))} good, which is no ack set: {why}")
         if len(good) < rule.config.write_quorum:
             report.under_replicated += 1
         if any((copy.header, copy.crc) != (good[0].header, good[0].crc) for copy in good[1:]):
@@ -192,8 +249,47 @@ class StreamVerifier:
         self.report.records += header.next_sequence - header.first_sequence
 
 
+def _copies(count: int) -> str:
+    return "1 copy is" if count == 1 else f"{count} copies are"
+
+
+def _at(fragment: Fragment, copies: Sequence[_Copy]) -> str:
+    return ", ".join(fragment.ensemble[copy.slot].node_id for copy in copies)
+
+
+def _why_no_more(
+    rule: AckRule, fragment: Fragment, entry: EntryId, of_write_set: Sequence[_Copy]
+) -> str:
+    """Where the other copies should be, and what was said of them."""
+    answered = {copy.slot for copy in of_write_set}
+    silent = [
+        fragment.ensemble[slot].node_id
+        for slot in rule.write_set(entry)
+        if slot not in answered
+    ]
+    whys = [f"{', '.join(silent)} did not answer"] if silent else []
+    for answer, what in (
+        (Answer.CORRUPT, "damaged at"),
+        (Answer.UNKNOWN, "not found, after damage, at"),
+        (Answer.ABSENT, "not there at"),
+    ):
+        if said := [copy for copy in of_write_set if copy.answer is answer]:
+            whys.append(f"{what} {_at(fragment, said)}")
+    return "; ".join(whys) or "they stand in too few regions"
+
+
+def _to_repair(of_write_set: Sequence[_Copy], *, is_final: bool) -> list[RepairReason]:
+    """What members that answered lack of an entry."""
+    answers = {copy.answer for copy in of_write_set}
+    whys = [RepairReason.DAMAGED] if Answer.CORRUPT in answers else []
+    if is_final and answers & {Answer.ABSENT, Answer.UNKNOWN}:
+        whys.append(RepairReason.COPIES_MISSING)
+    return whys
+
+
 def _of_write_set(rule: AckRule, entry: EntryId, found: list[_Copy]) -> list[_Copy]:
-    return [copy for copy in found if rule.write_mask(entry) >> copy.slot & 1]
+    mask = rule.write_mask(entry)
+    return sorted((copy for copy in found if mask >> copy.slot & 1), key=lambda copy: copy.slot)
 
 
 def _lacks_copies(rule: AckRule, entry: EntryId, found: list[_Copy]) -> bool:

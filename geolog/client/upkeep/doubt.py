@@ -43,34 +43,74 @@ async def settle_doubts(
     reports = []
     for node in await access.pool.live_nodes():
         try:
-            doubt = _doubt_of(await members.status(node.instance))
+            doubt = doubt_of(await members.status(node.instance))
             if doubt is None:
                 continue
             why_not = await _why_not(access, copier, members, node, doubt.below)
             if not why_not:
                 await members.settle_doubt(node.instance, doubt.below, doubt.start_number)
         except GeologError as error:
-            why_not = str(error)
+            why_not = f"{error}: `geolog ledger repair --queue` again, when it answers"
         reports.append(
             DoubtReport(node_id=node.node_id, is_settled=not why_not, why_not=why_not)
         )
     return reports
 
 
+async def nodes_in_doubt(
+    access: ClusterAccess, *, timeout_s: float
+) -> list[tuple[NodeRecord, "Doubt"]]:
+    """The nodes that answer, and say that they are in doubt."""
+    members = MemberAnswers(access.pool, timeout_s=timeout_s)
+    found = []
+    for node in await access.pool.live_nodes():
+        try:
+            doubt = doubt_of(await members.status(node.instance))
+        except GeologError:
+            continue  # One that is away is made whole another time.
+        if doubt is not None:
+            found.append((node, doubt))
+    return found
+
+
+async def ledgers_lacking(
+    access: ClusterAccess, copier: Copier, node: NodeRecord, doubt: "Doubt"
+) -> list[LedgerId]:
+    """The CLOSED ledgers that a node in doubt lacks copies of. UnavailableError."""
+    return [
+        record.ledger
+        for bucket in await access.catalog.buckets()
+        for record in await access.catalog.records_in(bucket)
+        if record.ledger < doubt.below
+        and record.state is LedgerState.CLOSED
+        and await _lacking_count(copier, node, record)
+    ]
+
+
+async def _lacking_count(copier: Copier, node: NodeRecord, record: LedgerRecord) -> int:
+    """How many entries of its own the node does not say it has."""
+    lacking_count = 0
+    for extent in final_extents(record):
+        slot = extent.slot_of(node.instance)
+        if slot is not None:
+            lacking_count += await copier.lacks_count(record, extent, slot)
+    return lacking_count
+
+
 @attrs.frozen
-class _Doubt:
+class Doubt:
     """Up to which ledger a node is in doubt, and since which of its starts."""
 
     below: LedgerId
     start_number: int
 
 
-def _doubt_of(status: str) -> _Doubt | None:
+def doubt_of(status: str) -> Doubt | None:
     """The doubt of a node, as its status says; None if it is in none."""
     document = json.loads(status)
     if not document["is_any_in_doubt"]:
         return None
-    return _Doubt(LedgerId(document["doubt_below"]), document["start_number"])
+    return Doubt(LedgerId(document["doubt_below"]), document["start_number"])
 
 
 async def _why_not(
@@ -103,16 +143,16 @@ async def _make_whole(
     if not is_closed:
         return (
             f"ledger {record.ledger} is not closed yet, but {record.state.value}: its segment's"
-            " end closes it, or `geolog ledger recover` does"
+            f" end closes it, or `geolog ledger recover {record.ledger}` does; then `geolog"
+            " ledger repair --queue` again"
         )
-    lacking_count = 0
-    for extent in final_extents(record):
-        slot = extent.slot_of(node.instance)
-        if slot is not None:
-            lacking_count += await copier.lacks_count(record, extent, slot)
+    lacking_count = await _lacking_count(copier, node, record)
     if not lacking_count:
         return ""
-    return f"it lacks {lacking_count} entries of ledger {record.ledger}"
+    return (
+        f"it lacks {lacking_count} entries of ledger {record.ledger}: `geolog ledger repair"
+        f" {record.ledger}` brings them, or says why it cannot"
+    )
 
 
 def _is_member(record: LedgerRecord, instance: InstanceId) -> bool:

@@ -9,8 +9,9 @@ from trio.testing import MockClock
 from geolog.client.reading.extents import Extent
 from geolog.client.reading.verification import LatestLedger, StreamVerifier, VerifyReport
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
-from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
+from geolog.metadata.repair_queue import RepairReason
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId, Sequence
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.protocol.messages import Answer, EntryAnswer, Message, Probe, Read, ReadAnswer
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName
 from tests.pure.ledger.fake_nodes import SEGMENT, FakeNodes, entry_of, open_fake_nodes
@@ -26,15 +27,22 @@ async def verified(
     record: LedgerRecord | None = None,
     full_copies: bool = False,
     latest: LatestLedger | None = None,
+    queued: list[tuple[LedgerId, RepairReason]] | None = None,
 ) -> VerifyReport:
     """Verify entries 0 and on of the ledger, whose first sequence is 0."""
     reader = LedgerReader(
         nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig()
     )
+    queue = [] if queued is None else queued
+
+    async def enqueue(ledger: LedgerId, why: RepairReason) -> None:
+        queue.append((ledger, why))
+
     verifier = StreamVerifier(
         "a/b",
         reader,
         latest=latest or unchanged,
+        enqueue=enqueue,
         full_copies=full_copies,
         progress=None,
     )
@@ -139,7 +147,7 @@ async def test_a_damaged_copy_is_found(is_told: bool, autojump_clock: MockClock)
 
     assert not report.is_good
     assert (report.damaged, report.copies_good) == (1, 29)
-    assert report.problems == [f"a/b#0 segment {SEGMENT} entry 0: 1 copies are damaged"]
+    assert report.problems == [f"a/b#0 segment {SEGMENT} entry 0: 1 copy is damaged at node-1"]
 
 
 async def test_a_missing_copy_counts_only_where_full_copies_are_asked_for(
@@ -176,7 +184,58 @@ async def test_an_entry_without_an_ack_set_is_found(autojump_clock: MockClock) -
 
     assert not report.is_good
     assert report.without_ack_set == 1
-    assert "entry 9: its 1 good copies are no ack set" in report.problems[0]
+    assert report.problems[0].endswith(
+        "entry 9: 1 copy is good, which is no ack set: not there at node-0, node-1"
+    )
+
+
+async def test_silent_members_are_named_where_their_copies_are_wanted(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(2)
+        for node in nodes.nodes[:2]:
+            node.lie = lambda asked, answers: [] if isinstance(asked, Read) else answers
+        report = await verified(nodes, 2)
+
+    assert report.silent_nodes == ["node-0", "node-1"]
+    assert report.problems[0].endswith("no ack set: node-0, node-1 did not answer")
+    assert report.reasons[-1] == (
+        "node-0, node-1 did not answer: start what is down, and verify again"
+    )
+
+
+async def test_what_members_lack_or_hold_damaged_goes_into_the_repair_queue(
+    autojump_clock: MockClock,
+) -> None:
+    queued: list[tuple[LedgerId, RepairReason]] = []
+    async with open_fake_nodes() as nodes:
+        nodes.store(10, at=(0, 1))
+        nodes.store(9, at=(2,))
+        body = bytearray(nodes.nodes[1].entries[EntryId(3)])
+        body[-1] ^= 1
+        nodes.nodes[1].entries[EntryId(3)] = bytes(body)
+        closed = attrs.evolve(nodes.ledger(), state=LedgerState.CLOSED, last_entry=EntryId(9))
+        report = await verified(nodes, record=closed, queued=queued)
+
+    assert report.ledgers_queued == [closed.ledger]
+    assert queued == [
+        (closed.ledger, RepairReason.DAMAGED),
+        (closed.ledger, RepairReason.COPIES_MISSING),
+    ]
+    assert "`geolog ledger repair --queue` mends" in report.reasons[-1]
+
+
+async def test_what_an_open_ledger_lacks_is_left_to_its_writer(
+    autojump_clock: MockClock,
+) -> None:
+    queued: list[tuple[LedgerId, RepairReason]] = []
+    async with open_fake_nodes() as nodes:
+        nodes.store(10, at=(0, 1))
+        report = await verified(nodes, queued=queued)
+
+    assert report.under_replicated == 10
+    assert queued == []
 
 
 async def test_intact_copies_that_differ_are_found(autojump_clock: MockClock) -> None:

@@ -3,13 +3,16 @@
 import trio
 from trio.testing import MockClock
 
+from geolog.client.streams.descriptions import HealthState
 from geolog.client.upkeep.doubt import DoubtReport, settle_doubts
 from geolog.client.upkeep.node_description import describe_node
+from geolog.client.upkeep.queue_repair import repair_queue
 from geolog.client.upkeep.repair import LedgerRepairer
 from geolog.ledger.copier import Copier
 from geolog.ledger.fragment_copy import CopyConfig
 from geolog.ledger.ledger_recovery import recover_ledger
 from geolog.ledger.member_answers import MemberAnswers
+from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.copying import final_extents, with_extent, with_member
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import Member
@@ -95,6 +98,56 @@ async def test_a_node_that_lost_a_file_is_in_doubt_until_its_ledgers_are_repaire
         assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
 
 
+async def test_the_repair_queue_takes_what_a_node_in_doubt_lacks_and_settles_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(30))
+        (segment,) = await world.log.list_segments(STREAM)
+        damaged = segment.ensemble[0]
+        healthy = await world.log.health()
+        await lose_a_journal_file(world, damaged)
+
+        doubtful = await world.log.health()
+        done = await repair_queue(world.log.access, CopyConfig())
+        after = await world.log.health()
+
+        assert healthy.is_healthy, healthy.reasons
+        assert (doubtful.state, doubtful.nodes_in_doubt) == (HealthState.DEGRADED, {damaged: 1})
+        assert f"node {damaged} " in doubtful.reasons[0]
+        assert "`geolog ledger repair --queue`" in doubtful.reasons[0]
+        assert [one.ledger for one in done.ledgers] == [segment.ledger]
+        assert done.ledgers[0].copies_stored > 0
+        assert done.doubts == [DoubtReport(node_id=damaged, is_settled=True)]
+        assert after.is_healthy, after.reasons
+        assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
+
+
+async def test_what_verification_finds_missing_is_repaired_from_the_queue(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(30))
+        (segment,) = await world.log.list_segments(STREAM)
+        await lose_a_journal_file(world, segment.ensemble[0])
+
+        found = await world.log.verify_stream(STREAM)
+        queued = [one.record for one in await world.log.access.repair_queue.list()]
+        done = await repair_queue(world.log.access, CopyConfig())
+
+        assert found.is_good
+        assert found.under_replicated
+        assert found.ledgers_queued == [segment.ledger]
+        assert [(one.ledger, one.reasons) for one in queued] == [
+            (segment.ledger, (RepairReason.COPIES_MISSING,))
+        ]
+        assert all(one.is_complete for one in done.ledgers)
+        assert await world.log.access.repair_queue.list() == []
+        assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
+
+
 async def test_an_open_ledger_keeps_its_member_in_doubt(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM) as writer:
@@ -107,6 +160,7 @@ async def test_an_open_ledger_keeps_its_member_in_doubt(autojump_clock: MockCloc
 
         assert not report.is_settled
         assert f"ledger {segment.ledger} is not closed yet, but open" in report.why_not
+        assert f"`geolog ledger recover {segment.ledger}`" in report.why_not
         assert await values_of(world.log) == numbered(5)
 
 
