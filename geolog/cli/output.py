@@ -25,8 +25,11 @@ _LABELS = {
 }
 
 _TONES: dict[tuple[str, str], Tone] = {
-    **{("state", text): "good" for text in ("up", "writable")},
-    **{("state", text): "bad" for text in ("cut", "down", "paused", "replaced", "silent")},
+    **{("state", text): "good" for text in ("healthy", "up", "writable")},
+    **{
+        ("state", text): "bad"
+        for text in ("cut", "degraded", "down", "paused", "replaced", "silent", "unhealthy")
+    },
     **{(name, "yes"): "good" for name in ("good", "is_complete", "is_healthy", "is_settled")},
     **{(name, "no"): "bad" for name in ("good", "is_complete", "is_healthy", "is_settled")},
 }

@@ -15,7 +15,7 @@ from geolog.client.reading.bounds import AtSequence, LastRecords
 from geolog.client.streams.descriptions import SegmentDescription
 from geolog.client.writing.pipeline import Pipeline
 from geolog.client.writing.writer import Writer
-from sim.cluster.health import wait_healthy
+from sim.cluster.health import make_healthy
 from sim.cluster.local import LocalCluster
 from sim.demo.comparison import Comparison
 from sim.demo.flights import flights_archive, read_flights
@@ -171,12 +171,13 @@ class _Story:
         await self._cluster.restart(self._lost)
         answered_s = trio.current_time()
         async with self._connect(self._lost) as returned, self._open_writer(returned) as writer:
-            await wait_healthy(log)
+            mended = await make_healthy(log)
             self._screen.happened(
                 "good",
                 "rejoined",
-                f"{self._lost} up after {answered_s - started_s:.1f} s, healthy after "
-                f"{trio.current_time() - started_s:.1f} s; it writes the rest",
+                f"{self._lost} up after {answered_s - started_s:.1f} s; repaired "
+                f"{mended.copies_stored:,} copies, {mended.slots_moved} slots moved; healthy "
+                f"after {trio.current_time() - started_s:.1f} s; it writes the rest",
             )
             self._watches.append(Stopwatch("after it", self._floor_s(self._lost)))
             await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))

@@ -1,5 +1,7 @@
 """What the log tells of itself: streams, segments, nodes and health, as values to print."""
 
+import enum
+
 import attrs
 
 
@@ -111,52 +113,39 @@ class PlacementHealth:
     streams_count: int = 0
     """How many such streams there are in all."""
 
-    @property
-    def is_good(self) -> bool:
-        """Whether no fragment fails its policy, or names a disk that was given up."""
-        return not (self.fail or self.disks_given_up)
 
-    def told(self) -> str | None:
-        """What a person should know, with the next step; None if there is nothing to do."""
-        if not self.streams_count:
-            return None
-        found = [
-            f"{what} {count:,}"
-            for count, what in (
-                (self.fail, "fail"),
-                (self.soft, "soft"),
-                (self.disks_given_up, "with a disk that was given up"),
-                (self.promises_broken, "strict that do not survive what was promised"),
-            )
-            if count
-        ]
-        of = f"of {self.ledgers:,} ledgers that were drawn" if self.is_sample else "in all"
-        names = ", ".join(f"{name} ({count:,})" for name, count in self.streams.items())
-        if self.streams_count > len(self.streams):
-            names += f" and {self.streams_count - len(self.streams):,} more"
-        next_step = (
-            f"`geolog placement repair` mends {self.repairable:,}"
-            if self.repairable
-            else "`geolog placement show STREAM --problems` says what stands in the way"
-        )
-        return (
-            f"fragments that do not adhere as they should, {of}: {', '.join(found)}; in"
-            f" {names}; {next_step}"
-        )
+class HealthState(enum.Enum):
+    """How a cluster is."""
+
+    HEALTHY = "healthy"
+    """Every stream works, and keeps what it was promised through its next loss."""
+    DEGRADED = "degraded"
+    """Everything works; a promise would not outlive its next loss, or copies may be missing."""
+    UNHEALTHY = "unhealthy"
+    """Something does not work now."""
 
 
 @attrs.frozen(kw_only=True)
 class HealthReport:
     """Whether the cluster is as it should be, and if not, why."""
 
+    state: HealthState
     is_healthy: bool
+    """Whether the state is healthy."""
     reasons: list[str]
-    advice: list[str]
-    """What should be done some time, though all is well."""
+    """Why it is not, gravest first: node or stream, what it cannot take, why, what mends it."""
     regions_spare: int
-    """How many more regions can be lost with every stream still readable and writable."""
+    """How many more regions can be lost with an ack set left of each fragment, and room for
+    new ledgers."""
+    regions_spare_set_by: str
+    """What would not outlive the loss of one more."""
     nodes_live: int
     nodes_known: int
+    nodes_in_doubt: dict[str, int]
+    """Nodes that damage may have taken copies from, and of how many ledgers (of those judged).
+    """
+    repair_queue: int
+    """Ledgers that may lack copies, or hold damaged ones, as somebody found."""
     regions: dict[str, int]
     """Nodes that are up, by region."""
     streams: int

@@ -6,11 +6,14 @@ import trio
 
 from geolog.background import all_of
 from geolog.client.cluster_access import ClusterAccess
-from geolog.client.placement.placement_health import LEDGERS_JUDGED_MAX, judge_placement
+from geolog.client.placement.placement_health import LEDGERS_JUDGED_MAX, judge_ledgers
 from geolog.client.streams.descriptions import HealthReport, NodeDescription
 from geolog.client.streams.stream_catalog import StreamCatalog
-from geolog.client.upkeep.health import ClusterState, StreamState, judge
+from geolog.client.upkeep.doubt import Doubt, doubt_of
+from geolog.client.upkeep.health import ClusterState, judge
+from geolog.client.upkeep.rooms import StreamState
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.ledger.member_answers import MemberAnswers
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.replaced_nodes import ReplacedNode, list_replaced_nodes
@@ -63,18 +66,31 @@ async def judge_cluster(
 ) -> HealthReport:
     """Judge the cluster as it is now; of more ledgers than `ledgers_max` a sample is judged."""
     switches = await read_switches(access.metadata, access.cluster)
+    known = await list_known_nodes(access.metadata, access.cluster)
+    answering = await _answering_nodes(access)
+    queued = await access.repair_queue.ledgers()
     cluster = ClusterState(
-        known=await list_known_nodes(access.metadata, access.cluster),
-        live=await _answering_nodes(access),
+        known=known,
+        live=[record for record, _ in answering],
         unmoved=await _unmoved(access),
+        doubt_below={
+            record.instance: doubt.below for record, doubt in answering if doubt is not None
+        },
+        queued_count=len(queued),
         forbidden_regions=switches.forbidden_regions,
         metadata=access.metadata.session_state.value,
         metadata_spare=metadata_spare,
     )
     streams = await _stream_states(access)
-    promises = {one.name.partition("#")[0]: one.survive for one in streams}
-    placement = await judge_placement(access, promises, ledgers_max=ledgers_max)
-    return judge(cluster, streams, placement)
+    ledgers = await judge_ledgers(
+        access,
+        {one.name.partition("#")[0]: one.survive for one in streams},
+        up={record.instance for record in cluster.live},
+        doubt_below=cluster.doubt_below,
+        queued=frozenset(queued),
+        ledgers_max=ledgers_max,
+    )
+    return judge(cluster, streams, ledgers)
 
 
 async def _stream_states(access: ClusterAccess) -> list[StreamState]:
@@ -107,19 +123,22 @@ async def _state_of(
     return StreamState(what, stream.quorum, ledger, stream.placement, stream.survive)
 
 
-async def _answering_nodes(access: ClusterAccess) -> list[NodeRecord]:
-    """The live nodes that answer: a record outlives its node until the session expires."""
-    answering = []
+async def _answering_nodes(access: ClusterAccess) -> list[tuple[NodeRecord, Doubt | None]]:
+    """The live nodes that answer, and whether they are in doubt.
+
+    A record outlives its node until the session expires, and a node may hang.
+    """
+    members = MemberAnswers(access.pool, timeout_s=_KNOCK_S)
+    answering: list[tuple[NodeRecord, Doubt | None]] = []
 
     async def knock(record: NodeRecord) -> None:
-        with trio.move_on_after(_KNOCK_S):
-            try:
-                await access.pool.link(record.instance).wait_connection()
-            except GeologError:
-                return  # It counts as down.
-            answering.append(record)
+        try:
+            doubt = doubt_of(await members.status(record.instance))
+        except GeologError:
+            return  # It counts as down.
+        answering.append((record, doubt))
 
     async with trio.open_nursery() as nursery:
         for record in await access.pool.live_nodes():
             nursery.start_soon(knock, record)
-    return sorted(answering, key=lambda record: record.node_id)
+    return sorted(answering, key=lambda one: one[0].node_id)

@@ -1,51 +1,44 @@
-"""Judging a cluster: what is down, what that means for its streams, what more it can take."""
+"""Judging a cluster: what is wrong with nodes and streams, and which command mends it.
+
+Three states. *Healthy*: every stream works, and keeps what it was promised through its next
+loss. *Degraded*: everything works; a promise would not outlive its next loss, or copies may be
+missing. *Unhealthy*: something does not work now: a stream that cannot be written, taken over
+or read. Each reason names the node or stream, what it cannot take, why, and what mends it.
+"""
 
 import itertools
-import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from geolog.client.streams.descriptions import HealthReport, PlacementHealth
+from geolog.client.placement.placement_health import (
+    Flaws,
+    FragmentShape,
+    LedgersJudged,
+    StreamLedgers,
+    named,
+)
+from geolog.client.streams.descriptions import HealthReport, HealthState
+from geolog.client.upkeep.regions_spare import Holding, Room, regions_spare
+from geolog.client.upkeep.rooms import Rooms, StreamState
 from geolog.ledger.ledger_placement import adherence_as_recorded
 from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.replaced_nodes import ReplacedNode
-from geolog.protocol.ids import InstanceId
+from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
-from topology.errors import InvalidArgumentError, NotEnoughNodesError
-from topology.membership import Member, Membership, MembershipConfig, NodeState
-from topology.policy import PlacementRequest
+from topology.location import Location
 from topology.promise import promise_broken
 from topology.quorum import QuorumConfig
-from topology.ring_search import PlacementUndecidedError
-from topology.stream_policy import (
-    DEFAULT_LOCATION,
-    REGION_AWARE_TERMS,
-    PlacementPlace,
-    PlacementTerms,
-    PolicyKind,
-    policy_of,
-)
+from topology.stream_policy import PolicyKind
 from topology.survive import Loss
 from topology.window_rule import Adherence
 
-_RoomKey = tuple[PlacementTerms, QuorumConfig, frozenset[str]]
-"""What is placed, and which regions are lost."""
+STREAMS_TOLD_MAX = 10
+"""Streams that are named for one kind of trouble; of more the number is told."""
 
-_MEMBERSHIP = MembershipConfig(default_location=DEFAULT_LOCATION)
-
-
-@attrs.frozen
-class StreamState:
-    """What health needs to know of a stream: how it is placed, and its last ledger."""
-
-    name: str
-    quorum: QuorumConfig
-    last_ledger: LedgerRecord | None
-    placement: PlacementTerms = REGION_AWARE_TERMS
-    survive: str = ""
-    """What it was promised to survive; empty if it was given its quorums."""
+_REPAIR = "`geolog ledger repair --queue`"
+_MOVE = "`geolog placement repair`"
 
 
 @attrs.frozen(kw_only=True)
@@ -57,208 +50,365 @@ class ClusterState:
     """Those that answer."""
     unmoved: Sequence[ReplacedNode] = ()
     """Disks that were given up, and of which nothing says that their copies were moved."""
+    doubt_below: Mapping[InstanceId, LedgerId] = attrs.field(factory=dict)
+    """Nodes that may lack copies after damage, and of which ledgers: those below."""
+    queued_count: int = 0
+    """Ledgers in the repair queue."""
     forbidden_regions: frozenset[str] = frozenset()
     metadata: str = "connected"
     metadata_spare: int | None = None
     """Servers that the metadata store can lose with a majority left, None if that is not
     known. They are taken to stand in a region each, as they should."""
 
+    @property
+    def down(self) -> list[NodeRecord]:
+        """Nodes that joined, and do not answer."""
+        up = {record.instance for record in self.live}
+        return [record for record in self.known if record.instance not in up]
+
+
+@attrs.frozen
+class _Reason:
+    """Something that is wrong."""
+
+    state: HealthState
+    text: str
+
 
 def judge(
-    cluster: ClusterState,
-    streams: Sequence[StreamState],
-    placement: PlacementHealth,
+    cluster: ClusterState, streams: Sequence[StreamState], ledgers: LedgersJudged
 ) -> HealthReport:
-    """Say whether all is well, and how many more regions may be lost."""
-    rooms = _Rooms(cluster)
-    reasons = [*_node_reasons(cluster, placement)]
-    for stream in streams:
-        reasons += _complaints(stream, cluster.live, rooms)
-    placement_told = placement.told()
-    advice = [] if placement_told is None else [placement_told]
-    if not placement.is_good:
-        reasons, advice = reasons + advice, []
-    spare = _regions_spare(streams, cluster.live, rooms)
-    if cluster.metadata_spare is not None:
-        spare = min(spare, cluster.metadata_spare)
+    """Say how the cluster is, why, and how many more regions it may lose."""
+    rooms = Rooms(cluster.live, cluster.forbidden_regions)
+    reasons = [
+        *_node_reasons(cluster, ledgers),
+        *_queue_reasons(cluster, ledgers),
+        *_stream_reasons(cluster, streams, rooms),
+        *_ledger_reasons(ledgers.streams),
+    ]
+    spare = regions_spare(
+        {record.location.region for record in cluster.live},
+        _holdings(streams, ledgers, cluster.live),
+        [Room(one.name, _room_of(rooms, one)) for one in streams],
+        metadata_spare=cluster.metadata_spare,
+    )
+    by_gravity = sorted(reasons, key=lambda one: one.state is not HealthState.UNHEALTHY)
+    state = by_gravity[0].state if by_gravity else HealthState.HEALTHY
+    node_ids = {record.instance: record.node_id for record in cluster.known}
     regions = Counter(record.location.region for record in cluster.live)
     return HealthReport(
-        is_healthy=not reasons,
-        reasons=reasons,
-        advice=advice,
-        regions_spare=spare,
+        state=state,
+        is_healthy=state is HealthState.HEALTHY,
+        reasons=[one.text for one in by_gravity],
+        regions_spare=spare.count,
+        regions_spare_set_by=spare.set_by,
         nodes_live=len(cluster.live),
         nodes_known=len(cluster.known),
+        nodes_in_doubt={
+            node_ids.get(instance, instance): ledgers.doubtful[instance]
+            for instance in cluster.doubt_below
+        },
+        repair_queue=cluster.queued_count,
         regions=dict(sorted(regions.items())),
         streams=len(streams),
-        placement=placement,
+        placement=ledgers.health,
         metadata=cluster.metadata,
     )
 
 
-def _node_reasons(cluster: ClusterState, placement: PlacementHealth) -> list[str]:
+# --------------------------------------------------------------- nodes, and the repair queue
+
+
+def _node_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Reason]:
     """What is wrong with nodes."""
-    up = {record.instance for record in cluster.live}
-    reasons = [
-        f"node {record.node_id} ({record.location}) is down"
-        for record in cluster.known
-        if record.instance not in up
-    ]
     if not cluster.known:
-        reasons.append("no storage node has joined the cluster, or it has another name")
-    reasons += [
-        f"node {record.node_id} ({record.location}) takes no new entries: it is"
-        f" {record.state.value}"
-        for record in cluster.live
-        if not record.is_writable
-    ]
+        yield _unhealthy("no storage node has joined the cluster, or it has another name")
+    for down in cluster.down:
+        yield _degraded(
+            f"node {down.node_id} ({down.location}) is down: start it; if its disk is lost,"
+            f" `geolog node replace {down.node_id}`"
+        )
+    for record in cluster.live:
+        if not record.is_writable:
+            yield _degraded(
+                f"node {record.node_id} ({record.location}) takes no new entries, it is"
+                f" {record.state.value}: free disk space there (`geolog node describe"
+                f" {record.node_id}`)"
+            )
+    node_ids = {record.instance: record for record in cluster.live}
+    for instance in cluster.doubt_below:
+        node = node_ids[instance]
+        yield _degraded(
+            f"node {node.node_id} ({node.location}) is in doubt: damage to its journal may have"
+            f" taken copies of {_counted(ledgers.doubtful[instance], 'ledger')}: {_REPAIR}"
+            " brings them back and settles the doubt"
+        )
+    placement = ledgers.health
     if placement.is_sample or placement.disks_given_up:
         # Where all ledgers were judged, and none names such a disk, nothing is left of it.
-        reasons += [
-            f"the disk of node {gone.node_id} ({gone.location}) was given up, and its copies"
-            f" are not all moved: `geolog node replace {gone.node_id}` goes on"
-            for gone in cluster.unmoved
-        ]
-    return reasons
-
-
-class _Rooms:
-    """Whether new ledgers can be placed when regions are lost; asked once for all alike."""
-
-    def __init__(self, cluster: ClusterState) -> None:
-        self._live = cluster.live
-        self._place = PlacementPlace(forbidden_regions=cluster.forbidden_regions)
-        self._known: dict[_RoomKey, bool] = {}
-        self._undecided: set[_RoomKey] = set()
-
-    def has_room(self, stream: StreamState, lost: frozenset[str] = frozenset()) -> bool:
-        """Whether a new ledger of the stream can be placed on the nodes that are left."""
-        key = (stream.placement, stream.quorum, lost)
-        if key not in self._known:
-            self._known[key] = self._can_place(stream, lost)
-        return self._known[key]
-
-    def is_undecided(self, stream: StreamState) -> bool:
-        """Whether it is open if a new ledger could be placed better than was found, if any."""
-        self.has_room(stream)
-        return (stream.placement, stream.quorum, frozenset[str]()) in self._undecided
-
-    def _members_without(self, lost: frozenset[str]) -> Membership:
-        return Membership.of(
-            _MEMBERSHIP,
-            [
-                Member(node=record.instance, location=record.location, state=NodeState.WRITABLE)
-                for record in self._live
-                if record.is_writable and record.location.region not in lost
-            ],
-        )
-
-    def _can_place(self, stream: StreamState, lost: frozenset[str]) -> bool:
-        members = self._members_without(lost)
-        excluded = self._place.excluded(members)
-        if stream.placement.policy is PolicyKind.LOCAL_NODE:
-            return members.writable.count > len(excluded)  # It is where its writer comes.
-        quorum = stream.quorum
-        request = PlacementRequest(
-            ensemble_size=quorum.ensemble_size,
-            write_quorum=quorum.write_quorum,
-            ack_quorum=quorum.ack_quorum,
-            exclude=excluded,
-        )
-        policy = policy_of(stream.placement, quorum, self._place)
-        try:
-            placed = policy.new_ensemble(members, request, random.Random(0))
-        except PlacementUndecidedError:
-            self._undecided.add((stream.placement, quorum, lost))
-            return False  # Not proven: a person should look.
-        except (NotEnoughNodesError, InvalidArgumentError):
-            return False
-        if placed.is_undecided:
-            self._undecided.add((stream.placement, quorum, lost))
-        return True
-
-
-def _complaints(stream: StreamState, live: Sequence[NodeRecord], rooms: _Rooms) -> list[str]:
-    found = []
-    if not rooms.has_room(stream):
-        what = "no new ledger can be placed"
-        if rooms.is_undecided(stream):
-            what = "whether a new ledger can be placed is undecided: the search was cut off"
-        found.append(f"stream {stream.name}: {what} ({stream.quorum})")
-    ledger = stream.last_ledger
-    if ledger is not None and ledger.state is not LedgerState.CLOSED:
-        fragment = ledger.fragments[-1]
-        adherence = adherence_as_recorded(ledger, fragment)
-        if not _acks(ledger, fragment, live):
-            found.append(f"stream {stream.name}: ledger {ledger.ledger} has no ack set up")
-        elif adherence is not Adherence.STRICT:
-            means = _what_soft_means(ledger, adherence)
-            if rooms.is_undecided(stream):
-                means += (
-                    "; whether the nodes that are up make a strict one is undecided: the search"
-                    " for it was cut off"
-                )
-            found.append(f"stream {stream.name}: {means}")
-        elif broken := _broken(stream, ledger, fragment):
-            found.append(
-                f"stream {stream.name}: ledger {ledger.ledger} does not survive"
-                f" {stream.survive!r}, as was promised: {broken}"
+        for gone in cluster.unmoved:
+            yield _degraded(
+                f"the disk of node {gone.node_id} ({gone.location}) was given up, and its"
+                f" copies are not all moved: `geolog node replace {gone.node_id}` goes on"
             )
-    return found
 
 
-def _broken(stream: StreamState, ledger: LedgerRecord, fragment: Fragment) -> str | None:
-    """The loss that the stream was promised to survive, and this ensemble does not."""
-    if not stream.survive:
+def _queue_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Reason]:
+    """Ledgers of which somebody found, or may not rule out, that copies are missing."""
+    queued = {name: one.queued for name, one in ledgers.streams.items() if one.queued}
+    rest = cluster.queued_count
+    for name, found in sorted(queued.items())[:STREAMS_TOLD_MAX]:
+        yield _degraded(
+            f"{_stream(name)}: {_counted(len(found), 'ledger')} ({named(found)}) may lack"
+            f" copies or hold damaged ones (repair queue): {_REPAIR} mends them"
+        )
+        rest -= len(found)
+    if rest > 0:
+        yield _degraded(
+            f"{_counted(rest, 'more ledger' if queued else 'ledger')} may lack copies or hold"
+            f" damaged ones (repair queue): {_REPAIR} mends them"
+        )
+
+
+# --------------------------------------------------------------- streams, and their last ledger
+
+
+def _stream_reasons(
+    cluster: ClusterState, streams: Sequence[StreamState], rooms: Rooms
+) -> Iterator[_Reason]:
+    """What is wrong with each stream's next ledger, and with the open one."""
+    for found in (
+        [_no_room(stream, rooms, cluster) for stream in streams],
+        [_open_trouble(stream, cluster, rooms) for stream in streams],
+        [_no_room_after(stream, rooms, cluster) for stream in streams],
+    ):
+        yield from _first([one for one in found if one is not None])
+
+
+def _first(reasons: Sequence[_Reason]) -> Iterator[_Reason]:
+    """Some of what is wrong with streams alike, those that do not work first."""
+    ordered = sorted(reasons, key=lambda one: one.state is not HealthState.UNHEALTHY)
+    yield from ordered[:STREAMS_TOLD_MAX]
+    if left := ordered[STREAMS_TOLD_MAX:]:
+        yield _Reason(left[0].state, f"{_counted(len(left), 'more stream')} alike")
+
+
+def _no_room(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reason | None:
+    if rooms.has_room(stream):
         return None
-    places = tuple(member.location for member in fragment.ensemble)
-    return promise_broken(Loss.parse(stream.survive), ledger.quorum, places)
+    what = "no new ledger can be placed"
+    if rooms.is_undecided(stream):
+        what = "whether a new ledger can be placed is undecided: the search was cut off"
+    return _unhealthy(f"stream {stream.name}: {what} ({stream.quorum}): {_more_nodes(cluster)}")
+
+
+def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _Reason | None:
+    """What is wrong with the fragment that is written now."""
+    ledger = stream.last_ledger
+    if ledger is None or ledger.state is LedgerState.CLOSED:
+        return None
+    fragment = ledger.fragments[-1]
+    up = {record.instance for record in cluster.live}
+    away = ", ".join(one.node_id for one in fragment.ensemble if one.instance not in up)
+    about = f"stream {stream.name}: ledger {ledger.ledger}"
+    if not fragment.rule(ledger.quorum).acks_all(_mask(fragment, up)):
+        mends = f"start {away}" if away else _leaving(ledger, cluster, rooms, stream)
+        return _unhealthy(f"{about} has no ack set up: {mends}")
+    adherence = adherence_as_recorded(ledger, fragment)
+    means = ""
+    if adherence is not Adherence.STRICT and (stream.survive or rooms.has_better(stream)):
+        means = _what_soft_means(ledger, adherence)
+    elif stream.survive and (broken := _broken(stream, ledger.quorum, fragment, None)):
+        means = f"does not survive {stream.survive!r}, as was promised: {broken}"
+    if means:
+        if rooms.is_undecided(stream):
+            means += (
+                "; whether the nodes that are up make a strict one is undecided: the search for"
+                " it was cut off"
+            )
+        return _degraded(f"{about} {means}: {_leaving(ledger, cluster, rooms, stream)}")
+    if stream.survive and away and (broken := _broken(stream, ledger.quorum, fragment, up)):
+        return _degraded(
+            f"{about} would not survive {stream.survive!r}, as was promised: {broken}, while"
+            f" {away} is down: start what is down"
+        )
+    return None
+
+
+def _leaving(
+    ledger: LedgerRecord, cluster: ClusterState, rooms: Rooms, stream: StreamState
+) -> str:
+    """How a stream gets off an open ledger that is not as good as it should be."""
+    if not rooms.has_better(stream):
+        return f"{_more_nodes(cluster)}, then its writer moves to a better ledger"
+    return (
+        "its writer moves to a better ledger by itself; if none runs, `geolog ledger recover"
+        f" {ledger.ledger}`, then {_MOVE}"
+    )
+
+
+def _no_room_after(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reason | None:
+    """A promise also says that a new ledger can be placed after the loss."""
+    if not stream.survive or not rooms.has_room(stream):
+        return None
+    loss = Loss.parse(stream.survive)
+    if loss.kind != "region":
+        return None
+    regions = sorted({record.location.region for record in cluster.live})
+    for lost in itertools.combinations(regions, loss.domains):
+        if not rooms.has_room(stream, frozenset(lost)):
+            return _degraded(
+                f"stream {stream.name} cannot lose region {' and '.join(lost)}: no new ledger"
+                f" could be placed then ({stream.quorum}; promised {stream.survive!r}):"
+                f" {_more_nodes(cluster)}"
+            )
+    return None
+
+
+def _more_nodes(cluster: ClusterState) -> str:
+    """What makes room for ledgers."""
+    if down := cluster.down:
+        return f"start {named_nodes(down)}"
+    if cluster.forbidden_regions:
+        region = min(cluster.forbidden_regions)
+        return f"start more nodes, or `geolog region allow-placement {region}`"
+    return "start more nodes"
+
+
+def named_nodes(nodes: Sequence[NodeRecord]) -> str:
+    """Some nodes in words."""
+    shown = ", ".join(one.node_id for one in nodes[:STREAMS_TOLD_MAX])
+    more = len(nodes) - STREAMS_TOLD_MAX
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _broken(
+    stream: StreamState,
+    quorum: QuorumConfig,
+    fragment: Fragment,
+    up: Iterable[InstanceId] | None,
+) -> str | None:
+    """The loss that the stream was promised to survive, and this ensemble does not.
+
+    Members that are not `up` are lost already; None counts all.
+    """
+    there = None if up is None else set(up)
+    places: tuple[Location | None, ...] = tuple(
+        one.location if there is None or one.instance in there else None
+        for one in fragment.ensemble
+    )
+    return promise_broken(Loss.parse(stream.survive), quorum, places)
 
 
 def _what_soft_means(ledger: LedgerRecord, adherence: Adherence) -> str:
     if ledger.placement.policy is PolicyKind.REGION_AWARE:
-        return f"ledger {ledger.ledger} would not survive the loss of another region"
-    policy = ledger.placement.policy.value
-    return f"ledger {ledger.ledger} adheres to its policy {policy!r} as {adherence.value}"
+        return "would not survive the loss of another region"
+    return f"adheres to its policy {ledger.placement.policy.value!r} as {adherence.value}"
 
 
-def _regions_spare(
-    streams: Sequence[StreamState], live: Sequence[NodeRecord], rooms: _Rooms
-) -> int:
-    """The largest n such that any n of the regions that are up may go."""
-    regions = sorted({record.location.region for record in live})
-    for count in range(1, len(regions) + 1):
-        choices = itertools.combinations(regions, count)
-        if not all(_can_lose(frozenset(lost), streams, live, rooms) for lost in choices):
-            return count - 1
-    return len(regions)
+# --------------------------------------------------------------- fragments that are final
 
 
-def _can_lose(
-    lost: frozenset[str],
-    streams: Sequence[StreamState],
-    live: Sequence[NodeRecord],
-    rooms: _Rooms,
-) -> bool:
-    left = [record for record in live if record.location.region not in lost]
-    if not left:
-        return False
-    return all(
-        rooms.has_room(stream, lost)
-        and (
-            stream.last_ledger is None
-            or all(
-                _acks(stream.last_ledger, fragment, left)
-                for fragment in stream.last_ledger.fragments
-            )
-        )
+def _ledger_reasons(streams: Mapping[str, StreamLedgers]) -> Iterator[_Reason]:
+    """What is wrong with the ledgers of streams, but for open fragments."""
+    for found in (
+        _flawed(streams, lambda one: one.unreadable, _unreadable),
+        _flawed(streams, lambda one: one.failed, _failed),
+        _flawed(streams, lambda one: one.weak, _weak),
+        _flawed(streams, lambda one: one.hurt, _hurt),
+    ):
+        yield from _first(found)
+
+
+def _flawed(
+    streams: Mapping[str, StreamLedgers],
+    flaws_of: Callable[[StreamLedgers], Flaws],
+    say: Callable[[str, Flaws, StreamLedgers], _Reason],
+) -> list[_Reason]:
+    worst = sorted(
+        ((name, one) for name, one in streams.items() if flaws_of(one).count),
+        key=lambda each: (-flaws_of(each[1]).count, each[0]),
+    )
+    return [say(_stream(name), flaws_of(one), one) for name, one in worst]
+
+
+def _unreadable(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
+    return _unhealthy(
+        f"{stream}: entries of {_fragments(flaws)} have no copy at a node that is up: start"
+        f" {flaws.why}"
+    )
+
+
+def _failed(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
+    return _unhealthy(
+        f"{stream}: {_fragments(flaws)} fail the policy: {flaws.why}: {_MOVE}, or"
+        " `geolog placement show STREAM --problems` says what stands in the way"
+    )
+
+
+def _weak(stream: str, flaws: Flaws, one: StreamLedgers) -> _Reason:
+    mends = (
+        f"{_MOVE} mends {one.mendable:,}"
+        if one.mendable
+        else "start nodes in other regions, then " + _MOVE
+    )
+    return _degraded(
+        f"{stream} would not outlive its next loss: {_fragments(flaws)}: {flaws.why}; {mends}"
+    )
+
+
+def _hurt(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
+    return _degraded(
+        f"{stream} would not outlive its next loss: {_fragments(flaws)}: {flaws.why}; start"
+        " what is down"
+    )
+
+
+def _fragments(flaws: Flaws) -> str:
+    if flaws.count == 1:
+        return f"1 fragment, in ledger {flaws.ledger}"
+    return f"{flaws.count:,} fragments, as in ledger {flaws.ledger}"
+
+
+def _stream(name: str) -> str:
+    return f"stream {name}" if name else "ledgers of no stream"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _degraded(text: str) -> _Reason:
+    return _Reason(HealthState.DEGRADED, text)
+
+
+def _unhealthy(text: str) -> _Reason:
+    return _Reason(HealthState.UNHEALTHY, text)
+
+
+# --------------------------------------------------------------- what is held, and room
+
+
+def _holdings(
+    streams: Sequence[StreamState], ledgers: LedgersJudged, live: Sequence[NodeRecord]
+) -> list[Holding]:
+    """The fragments that there are, each stream's last ledger first."""
+    up = {record.instance for record in live}
+    shapes = {
+        FragmentShape.of(ledger.quorum, fragment, up): (stream.name, ledger.ledger)
         for stream in streams
-    )
+        if (ledger := stream.last_ledger) is not None
+        for fragment in ledger.fragments
+    }
+    for shape, first in ledgers.shapes.items():
+        shapes.setdefault(shape, first)
+    return [Holding(shape, *first) for shape, first in shapes.items()]
 
 
-def _acks(ledger: LedgerRecord, fragment: Fragment, live: Sequence[NodeRecord]) -> bool:
-    up: set[InstanceId] = {record.instance for record in live}
-    mask = sum(
-        1 << slot for slot, member in enumerate(fragment.ensemble) if member.instance in up
-    )
-    return fragment.rule(ledger.quorum).acks_all(mask)
+def _mask(fragment: Fragment, up: Iterable[InstanceId]) -> int:
+    there = set(up)
+    return sum(1 << slot for slot, one in enumerate(fragment.ensemble) if one.instance in there)
+
+
+def _room_of(rooms: Rooms, stream: StreamState) -> Callable[[frozenset[str]], bool]:
+    return lambda lost: rooms.has_room(stream, lost)

@@ -4,18 +4,28 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
+import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from geolog.client.streams.descriptions import HealthReport, PlacementHealth
-from geolog.client.upkeep.health import ClusterState, StreamState, judge
+from geolog.client.placement.placement_health import LedgersJudged, LedgerTally
+from geolog.client.streams.descriptions import HealthReport, HealthState
+from geolog.client.upkeep.health import ClusterState, judge
+from geolog.client.upkeep.rooms import StreamState
 from geolog.metadata.nodes import NodeRecord, NodeState
 from geolog.metadata.replaced_nodes import ReplacedNode
+from geolog.protocol.fragment_placement import NodesSeen
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.transport.seam import Address
 from topology.location import Location
+from topology.membership import Member as ClusterMember
+from topology.membership import Membership, MembershipConfig
+from topology.membership import NodeState as ClusterNodeState
 from topology.placement import arrange_regions
 from topology.quorum import Durability, QuorumConfig
+from topology.stream_policy import DEFAULT_LOCATION
 
 THREE = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
 
@@ -42,7 +52,53 @@ def open_ledger(members: list[NodeRecord], quorum: QuorumConfig = THREE) -> Ledg
         epoch=Epoch(1),
         quorum=quorum,
         fragments=(Fragment(EntryId(0), ensemble),),
+        stream="s/t#0",
     )
+
+
+def closed_ledger(
+    members: list[NodeRecord], quorum: QuorumConfig = THREE, ledger: int = 1
+) -> LedgerRecord:
+    return attrs.evolve(
+        open_ledger(members, quorum),
+        ledger=LedgerId(ledger),
+        state=LedgerState.CLOSED,
+        last_entry=EntryId(9),
+    )
+
+
+def tallied(
+    known: Sequence[NodeRecord],
+    live: Sequence[NodeRecord],
+    records: Sequence[LedgerRecord],
+    *,
+    survive: str = "",
+    gone: Sequence[NodeRecord] = (),
+    doubt_below: dict[InstanceId, LedgerId] | None = None,
+    queued: Sequence[LedgerId] = (),
+) -> LedgersJudged:
+    """What a look at these ledgers of stream s/t finds, while these nodes answer."""
+    members = [
+        ClusterMember(
+            node=one.instance,
+            location=one.location,
+            state=ClusterNodeState.WRITABLE if one in live else ClusterNodeState.DOWN,
+        )
+        for one in [*known, *gone]
+    ]
+    tally = LedgerTally(
+        NodesSeen(
+            Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), members),
+            frozenset(one.instance for one in gone),
+        ),
+        {"s/t": survive},
+        up={one.instance for one in live},
+        doubt_below=doubt_below,
+        queued=queued,
+    )
+    for record in records:
+        tally.add(record)
+    return tally.total()
 
 
 def judged(
@@ -50,13 +106,20 @@ def judged(
     live: list[NodeRecord],
     *streams: StreamState,
     metadata_spare: int | None = None,
-    placement: PlacementHealth | None = None,
+    ledgers: LedgersJudged | None = None,
     unmoved: Sequence[ReplacedNode] = (),
+    doubt_below: dict[InstanceId, LedgerId] | None = None,
+    queued_count: int = 0,
 ) -> HealthReport:
     cluster = ClusterState(
-        known=known, live=live, metadata_spare=metadata_spare, unmoved=unmoved
+        known=known,
+        live=live,
+        metadata_spare=metadata_spare,
+        unmoved=unmoved,
+        doubt_below=doubt_below or {},
+        queued_count=queued_count,
     )
-    return judge(cluster, streams, placement or PlacementHealth())
+    return judge(cluster, streams, ledgers or LedgersJudged())
 
 
 def test_a_cluster_without_a_node_is_not_healthy() -> None:
@@ -108,9 +171,9 @@ def test_a_soft_ledger_is_told() -> None:
 
 
 def test_an_open_ledger_that_does_not_keep_what_was_promised_is_told() -> None:
-    nodes = nodes_of("aaabbbcccdddeee")
+    nodes = nodes_of("aaaabbbbccccddddeeee")
     quorum = QuorumConfig(ensemble_size=10, write_quorum=10, ack_quorum=6, min_regions=3)
-    even = [nodes[at] for at in (0, 1, 3, 4, 6, 7, 9, 10, 12, 13)]
+    even = [nodes[at] for at in (0, 1, 4, 5, 8, 9, 12, 13, 16, 17)]
     odd = [*even[:-1], nodes[2]]
 
     kept = judged(
@@ -123,7 +186,8 @@ def test_an_open_ledger_that_does_not_keep_what_was_promised_is_told() -> None:
     assert kept.is_healthy
     assert broken.reasons == [
         "stream s/t: ledger 1 does not survive '2 regions', as was promised: without region a"
-        " and region b no ack set is left"
+        " and region b no ack set is left: its writer moves to a better ledger by itself; if"
+        " none runs, `geolog ledger recover 1`, then `geolog placement repair`"
     ]
 
 
@@ -241,52 +305,202 @@ def gone(node: NodeRecord) -> ReplacedNode:
     )
 
 
-def test_closed_fragments_that_can_be_made_better_are_advice_with_the_next_step() -> None:
+def test_closed_fragments_that_can_be_made_better_are_told_with_what_mends_them() -> None:
     nodes = nodes_of("aabbcc")
-    placement = PlacementHealth(
-        ledgers=7, strict=4, soft=3, repairable=3, streams={"s/t": 3}, streams_count=1
-    )
-    report = judged(nodes, nodes, placement=placement)
+    ledgers = tallied(nodes, nodes, [closed_ledger([nodes[0], nodes[1], nodes[2]])])
+    report = judged(nodes, nodes, ledgers=ledgers)
 
-    assert report.is_healthy
-    assert report.advice == [
-        "fragments that do not adhere as they should, in all: soft 3; in s/t (3); `geolog"
-        " placement repair` mends 3"
+    assert (report.state, report.is_healthy) == (HealthState.DEGRADED, False)
+    assert report.reasons == [
+        "stream s/t would not outlive its next loss: 1 fragment, in ledger 1: no ack set is"
+        " left without region a or without b; `geolog placement repair` mends 1"
     ]
+    assert report.regions_spare == 0
+    assert (
+        report.regions_spare_set_by
+        == "stream s/t: without region a ledger 1 has no ack set left"
+    )
+
+
+def test_an_idle_stream_of_which_a_closed_ledger_breaks_the_promise_is_told() -> None:
+    nodes = nodes_of("aabb")  # No region is there to make it better with.
+    records = [closed_ledger([nodes[0], nodes[1], nodes[2]])]
+    promised = tallied(nodes, nodes, records, survive="1 region")
+    unpromised = tallied(nodes, nodes, records)
+
+    assert "start nodes in other regions" in judged(nodes, nodes, ledgers=promised).reasons[0]
+    assert judged(nodes, nodes, ledgers=unpromised).is_healthy
+
+
+def test_what_a_node_that_is_down_takes_from_closed_ledgers_is_told_of_the_stream() -> None:
+    nodes = nodes_of("aabbcc")
+    records = [closed_ledger([nodes[0], nodes[2], nodes[4]])]
+    live = [nodes[0], nodes[1], nodes[3], nodes[4], nodes[5]]
+    ledgers = tallied(nodes, live, records, survive="1 region")
+    report = judged(nodes, live, ledgers=ledgers)
+
+    assert report.state is HealthState.DEGRADED
+    assert report.reasons[1] == (
+        "stream s/t would not outlive its next loss: 1 fragment, in ledger 1: without region a"
+        " no ack set is left, while b-2 is down; start what is down"
+    )
+
+
+def test_entries_without_a_copy_that_is_up_make_a_cluster_unhealthy() -> None:
+    nodes = nodes_of("aaabbbccc")
+    live = [nodes[1], nodes[2], nodes[4], nodes[5], nodes[7], nodes[8]]
+    ledgers = tallied(nodes, live, [closed_ledger([nodes[0], nodes[3], nodes[6]])])
+    report = judged(nodes, live, ledgers=ledgers)
+
+    assert report.state is HealthState.UNHEALTHY
+    assert (
+        "ledger 1 have no copy at a node that is up: start a-0, b-3, c-6" in report.reasons[0]
+    )
 
 
 def test_a_fragment_that_fails_its_policy_is_a_reason() -> None:
     nodes = nodes_of("aabbcc")
-    placement = PlacementHealth(ledgers=7, fail=1, streams={"s/t": 1}, streams_count=1)
-    report = judged(nodes, nodes, placement=placement)
+    ledgers = tallied(nodes[2:], nodes[2:], [closed_ledger(nodes[:3])], gone=nodes[:2])
+    report = judged(nodes[2:], nodes[2:], ledgers=ledgers)
 
-    assert not report.is_healthy
+    assert report.state is HealthState.UNHEALTHY
     assert "placement show STREAM --problems" in report.reasons[0]
 
 
 def test_fragments_that_are_soft_where_no_better_can_be_had_are_counted_alone() -> None:
     nodes = nodes_of("aabb")
-    report = judged(nodes, nodes, placement=PlacementHealth(ledgers=7, soft=7))
+    ledgers = tallied(nodes, nodes, [closed_ledger([nodes[0], nodes[1], nodes[2]])] * 7)
+    report = judged(nodes, nodes, ledgers=ledgers)
 
     assert report.is_healthy
     assert report.placement.soft == 7
 
 
+def test_a_promise_that_leaves_no_room_for_a_new_ledger_is_told() -> None:
+    nodes = nodes_of("aabbcc")
+    six = QuorumConfig(ensemble_size=6, write_quorum=6, ack_quorum=4, min_regions=2)
+    report = judged(nodes, nodes, StreamState("s/t", six, None, survive="1 region"))
+
+    assert report.state is HealthState.DEGRADED
+    assert report.reasons[0].startswith("stream s/t cannot lose region a: no new ledger could")
+
+
+def test_a_node_in_doubt_is_told_with_its_ledgers_and_what_mends_it() -> None:
+    nodes = nodes_of("aabbcc")
+    below = {nodes[0].instance: LedgerId(3)}
+    records = [closed_ledger([nodes[0], nodes[2], nodes[4]], ledger=one) for one in (1, 2, 3)]
+    ledgers = tallied(nodes, nodes, records, doubt_below=below)
+    report = judged(nodes, nodes, ledgers=ledgers, doubt_below=below)
+
+    assert (report.state, report.nodes_in_doubt) == (HealthState.DEGRADED, {"a-0": 2})
+    assert report.reasons == [
+        "node a-0 (/a/rack-1) is in doubt: damage to its journal may have taken copies of 2"
+        " ledgers: `geolog ledger repair --queue` brings them back and settles the doubt"
+    ]
+
+
+def test_ledgers_in_the_repair_queue_are_told_of_their_streams() -> None:
+    nodes = nodes_of("aabbcc")
+    queued = [LedgerId(2), LedgerId(9)]  # The second was not judged.
+    records = [closed_ledger([nodes[0], nodes[2], nodes[4]], ledger=one) for one in (1, 2)]
+    ledgers = tallied(nodes, nodes, records, queued=queued)
+    report = judged(nodes, nodes, ledgers=ledgers, queued_count=2)
+
+    assert (report.state, report.repair_queue) == (HealthState.DEGRADED, 2)
+    assert [one.partition(" may lack")[0] for one in report.reasons] == [
+        "stream s/t: 1 ledger (2)",
+        "1 more ledger",
+    ]
+    assert all("`geolog ledger repair --queue`" in one for one in report.reasons)
+
+
+def test_many_streams_alike_are_told_by_their_number() -> None:
+    streams = [StreamState(f"s/{number}", THREE, None) for number in range(13)]
+    nodes = nodes_of("ab")
+    report = judged(nodes, nodes, *streams)
+
+    assert len(report.reasons) == 11
+    assert report.reasons[-1] == "3 more streams alike"
+
+
 def test_a_disk_that_was_given_up_is_told_until_no_ledger_names_it() -> None:
     nodes = nodes_of("aabbcc")
-    found = PlacementHealth(
-        ledgers=2, soft=2, disks_given_up=2, streams={"s/t": 2}, streams_count=1
-    )
-    named = judged(nodes[1:], nodes[1:], placement=found, unmoved=[gone(nodes[0])])
-    sampled = judged(
-        nodes[1:],
-        nodes[1:],
-        placement=PlacementHealth(is_sample=True),
-        unmoved=[gone(nodes[0])],
-    )
+    records = [closed_ledger([nodes[0], nodes[2], nodes[4]], ledger=one) for one in (1, 2)]
+    found = tallied(nodes[1:], nodes[1:], records, gone=nodes[:1])
+    sampled = LedgersJudged()
+    sampled.health.is_sample = True
+    named = judged(nodes[1:], nodes[1:], ledgers=found, unmoved=[gone(nodes[0])])
+    unseen = judged(nodes[1:], nodes[1:], ledgers=sampled, unmoved=[gone(nodes[0])])
     over = judged(nodes[1:], nodes[1:], unmoved=[gone(nodes[0])])
 
     assert "`geolog node replace a-0` goes on" in named.reasons[0]
-    assert "with a disk that was given up 2" in named.reasons[1]
-    assert len(sampled.reasons) == 1
+    assert "`geolog placement repair` mends 2" in named.reasons[1]
+    assert len(unseen.reasons) == 1
     assert over.is_healthy
+
+
+# ---------------------------------------------------------------- the state, told naively
+
+
+def naive_keeps(
+    quorum: QuorumConfig, ring: Sequence[NodeRecord], left: Sequence[NodeRecord]
+) -> bool:
+    """Whether the members that are left are an ack set; write sets are whole ensembles."""
+    there = [one for one in ring if one in left]
+    regions = {one.location.region for one in there}
+    return len(there) >= quorum.ack_quorum and len(regions) >= quorum.min_regions
+
+
+def naive_state(
+    nodes: list[NodeRecord],
+    live: list[NodeRecord],
+    ring: list[NodeRecord],
+    quorum: QuorumConfig,
+) -> HealthState:
+    """Of a cluster with one stream, promised to survive a region, of one closed ledger."""
+
+    def has_room(left: list[NodeRecord]) -> bool:
+        return any(
+            naive_keeps(quorum, each, each)
+            for each in itertools.combinations(left, quorum.ensemble_size)
+        )
+
+    if not has_room(live) or not set(ring) & set(live):
+        return HealthState.UNHEALTHY
+    if len(live) < len(nodes):
+        return HealthState.DEGRADED
+    for lost in sorted({one.location.region for one in live}):
+        left = [one for one in live if one.location.region != lost]
+        gone_with_it = [one for one in ring if one.location.region == lost]
+        if (
+            not has_room(left)
+            or not naive_keeps(quorum, ring, left)
+            or naive_keeps(quorum, ring, gone_with_it)
+        ):
+            return HealthState.DEGRADED
+    return HealthState.HEALTHY
+
+
+@pytest.mark.parametrize("quorum", [one for one in QUORUMS if one.write_quorum > 1], ids=str)
+@given(data=st.data())
+def test_the_state_is_what_trying_every_loss_says(
+    quorum: QuorumConfig, data: st.DataObject
+) -> None:
+    if quorum.write_quorum < quorum.ensemble_size:
+        quorum = attrs.evolve(quorum, write_quorum=quorum.ensemble_size)
+    census = data.draw(st.text("abcd", min_size=quorum.ensemble_size, max_size=6))
+    nodes = nodes_of(census)
+    live = [one for one in nodes if data.draw(st.integers(0, 5))]
+    ring = data.draw(st.permutations(nodes))[: quorum.ensemble_size]
+    if not naive_keeps(quorum, ring, ring):
+        return  # No writer makes such an ensemble.
+    records = [closed_ledger(ring, quorum)]
+    ledgers = tallied(nodes, live, records, survive="1 region")
+    stream = StreamState("s/t", quorum, records[0], survive="1 region")
+
+    report = judged(nodes, live, stream, ledgers=ledgers)
+
+    assert report.state is naive_state(nodes, live, ring, quorum), report.reasons
+    if report.is_healthy:
+        assert report.regions_spare >= 1
+    assert report.is_healthy == (not report.reasons)
