@@ -18,6 +18,7 @@ from geolog.cli.invocation import (
     global_options,
     tell,
 )
+from geolog.cli.standardoutput import StandardOutput, named_stdout
 from topology.errors import GeologError
 
 
@@ -101,6 +102,7 @@ def main() -> None:
     if not __debug__:
         sys.exit("geolog: refuses to run under python -O: its assertions guard your data")
     _open_closed_streams()
+    sys.stdout = named_stdout(sys.stdout)
     show_warnings()
     if COMPLETE_VARIABLE in os.environ:
         sys.exit(_complete(os.environ[COMPLETE_VARIABLE]))
@@ -110,8 +112,8 @@ def main() -> None:
     except BrokenPipeError:
         _forget_stdout()
     except OSError as error:
-        _forget_stdout()
         code = code or _explain(error)
+        _forget_stdout()
     sys.exit(code)
 
 
@@ -158,6 +160,10 @@ def _explain(error: BaseException) -> int:
             return exit_of(ours)
         case SystemExit() as exit_:
             return exit_.code if isinstance(exit_.code, int) else Exit.ERROR
+        case OSError(strerror=str(reason), filename=StandardOutput.SHOWN):
+            _forget_stdout()
+            tell(f"geolog: stdout takes no more: {reason}. What was printed last is lost")
+            return Exit.ERROR
         case OSError(strerror=str(reason), filename=name):
             where = "" if name is None else f" {name}"
             tell(f"geolog: the operating system refused{where}: {reason}")

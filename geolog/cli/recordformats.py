@@ -17,6 +17,7 @@ import attrs
 from geolog.cli.nearest import nearest
 from geolog.cli.output import Plain
 from geolog.client.reading.record import Record
+from geolog.wire.limits import INT64_MAX
 from topology.errors import InvalidArgumentError, TooLargeError
 
 Format = Literal["lines", "jsonl", "length-prefixed"]
@@ -266,6 +267,10 @@ def _parse_json(line: bytes, line_number: int) -> Outgoing | None:
     transaction_id = document.get("transaction_id")
     if transaction_id is not None and type(transaction_id) is not int:
         raise InvalidArgumentError(f"{where}: transaction_id {transaction_id!r} is no integer")
+    if transaction_id is not None and not 0 <= transaction_id <= INT64_MAX:
+        raise InvalidArgumentError(
+            f"{where}: transaction_id {transaction_id} is not a number from 0 to {INT64_MAX}"
+        )
     return Outgoing(
         value=value,
         key=_bytes_of(document, "key", where),
@@ -286,10 +291,13 @@ def _bytes_of(document: Mapping[str, object], name: str, where: str) -> bytes | 
 
 
 def _headers(document: object, where: str) -> Mapping[str, bytes] | None:
-    if not document:
+    if document is None or document == {}:
         return None
     if not isinstance(document, dict):
-        raise InvalidArgumentError(f"{where}: headers {document!r} is no JSON object")
+        raise InvalidArgumentError(
+            f"{where}: headers {document!r} is not a JSON object: give"
+            ' {"name": "text", …}, or leave it out'
+        )
     return {name: _header(value, f"{where}: header {name}") for name, value in document.items()}
 
 

@@ -14,7 +14,7 @@ from geolog.client.connect import connect
 from geolog.client.log import Log, LogConfig
 from geolog.ledger.node_pool import PoolConfig
 from geolog.ledger.placement_config import PlacementConfig
-from geolog.metadata.reachability import in_short, unreached
+from geolog.metadata.reachability import reach_of
 from geolog.metadata.zookeeper import parse_servers
 from geolog.transport.gateway import gateway_of, transport_through
 from geolog.transport.seam import Address
@@ -89,14 +89,17 @@ async def too_slow(invocation: Invocation) -> UnavailableError:
     hosts, _ = parse_servers(config.zookeeper)
     servers = [Address.parse(host) for host in hosts.split(",")]
     transport = transport_through(gateway_of(config.gateway, config.region))
-    reasons = await unreached(servers, transport)
+    reach = await reach_of(servers, transport)
     waited = f"no answer within {format_seconds(config.timeout_s)} (--timeout)"
-    if len(reasons) == len(servers):
+    why = reach.why_away()
+    if why is not None and not reach.idle:
         return UnavailableError(
-            f"{waited}: no ZooKeeper server can be reached: {in_short(reasons)}. Is one running"
-            " there? `geolog config show --origin` tells who named it"
+            f"{waited}: {why}. Is one running there? `geolog config show --origin` tells who"
+            " named it"
         )
+    if why is not None:
+        return UnavailableError(f"{waited}: {why}")
     return UnavailableError(
-        f"{waited}, though ZooKeeper can be reached. Are storage nodes missing?"
+        f"{waited}, though ZooKeeper answers. Are storage nodes missing?"
         " `geolog node ls` tells which are up"
     )

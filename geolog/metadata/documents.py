@@ -28,19 +28,22 @@ def open_document(data: bytes, kind: type[T], *, path: str) -> T:
     try:
         envelope = json.loads(data)
         body = envelope["body"]
-        if f"{crc32c(_canonical(body)):08x}" != envelope["crc32c"]:
-            raise DamagedBytesError(f"metadata at {path} does not match its checksum")
-        return _converter.structure(body, kind)
+        is_whole = f"{crc32c(_canonical(body)):08x}" == envelope["crc32c"]
     except (
         ValueError,
         KeyError,
         TypeError,
         RecursionError,  # JSON that is nested without end.
-        cattrs.BaseValidationError,
     ) as error:
         raise DamagedBytesError(
-            f"metadata at {path} is not a {kind.__name__}: {error}"
+            f"{path} is not a JSON document with a body and its checksum"
         ) from error
+    if not is_whole:
+        raise DamagedBytesError(f"{path} does not match its checksum")
+    try:
+        return _converter.structure(body, kind)
+    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+        raise DamagedBytesError(f"{path} is whole, but lacks what it must say") from error
 
 
 def _canonical(body: object) -> bytes:

@@ -40,7 +40,7 @@ from geolog.metadata.kazoo_words import (
     unless_refused,
 )
 from geolog.metadata.nearest_servers import nearest_first
-from geolog.metadata.reachability import in_short, unreached
+from geolog.metadata.reachability import in_short, reach_of
 from geolog.metadata.rules import check_operations, check_path, ensure_path_by_creates
 from geolog.metadata.seam import (
     Create,
@@ -128,15 +128,25 @@ async def open_zookeeper(
             await metadata.wait_state_change(SessionState.LOST)
         if metadata.session_state is SessionState.LOST:
             wanted = [Address.parse(host) for host in hosts.split(",")]
-            reasons = await unreached(wanted, transport_through(gateway))
-            why = f": {in_short(reasons)}" if reasons else ""
-            raise UnavailableError(
-                f"no ZooKeeper answers at {hosts} within {config.connect_timeout_s:g} s{why}. "
-                "Is one running? `geolog serve zookeeper` starts one, `geolog demo` a cluster"
-            )
+            raise await _nobody_answered(hosts, wanted, config, gateway)
         if chroot:
             await metadata.enter(chroot)
         yield metadata
+
+
+async def _nobody_answered(
+    hosts: str, servers: list[Address], config: ZooKeeperClientConfig, gateway: Gateway | None
+) -> UnavailableError:
+    """Why there is no session: it looks which servers can be reached, and which serve."""
+    reach = await reach_of(servers, transport_through(gateway))
+    waited = f"no ZooKeeper answers at {hosts} within {config.connect_timeout_s:g} s"
+    if reach.idle and not reach.serving:
+        return UnavailableError(f"{waited}: {reach.why_away()}")
+    why = f": {in_short(reach.unreached)}" if reach.unreached else ""
+    return UnavailableError(
+        f"{waited}{why}. Is one running? `geolog serve zookeeper` starts one, `geolog demo` a"
+        " cluster"
+    )
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.addresses import free_addresses
 from tests.system.demo_process import (
     GEOLOG,
     WAIT_S_MAX,
@@ -17,6 +18,7 @@ from tests.system.demo_process import (
     read_rest,
     read_some,
     started,
+    wait_until,
 )
 
 
@@ -298,7 +300,32 @@ def test_a_stdout_that_takes_nothing_is_no_fault_of_geolog(stdout: str | None) -
 
     assert done.returncode == (0 if stdout is None else 1)
     assert b"Traceback" not in done.stderr
-    assert b"a fault of geolog" not in done.stderr
+    message = "stdout takes no more: No space left on device. What was printed last is lost"
+    assert done.stderr.decode() == ("" if stdout is None else f"geolog: {message}\n")
+
+
+def test_a_zookeeper_server_that_is_no_majority_is_told_as_a_lack_of_quorum(
+    tmp_path: Path,
+) -> None:
+    """One of three voters is up: it takes connections, and serves nobody."""
+    addresses = [str(one) for one in free_addresses(7)]
+    client, ports = addresses[0], [one.rpartition(":")[2] for one in addresses[1:]]
+    peers = ",".join(
+        f"{number}=127.0.0.1:{ports[2 * number - 2]}:{ports[2 * number - 1]}"
+        for number in (1, 2, 3)
+    )
+
+    def said() -> str:
+        asked = ("--zookeeper", client, "--timeout", "3s", "stream", "ls")
+        done = geolog(*asked)
+        assert done.returncode == 5
+        return done.stderr.decode()
+
+    with started(
+        *("serve", "zookeeper", "--data-dir", str(tmp_path), "--listen", client),
+        *("--id", "1", "--peers", peers),
+    ):
+        wait_until(lambda: f"ZooKeeper has no quorum: {client} answers" in said())
 
 
 def serve(demo: DemoProcess, data_dir: Path, *options: str) -> tuple[int, str]:

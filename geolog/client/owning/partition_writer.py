@@ -102,6 +102,8 @@ class PartitionWriter:
         self._in_flight_bytes = 0
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
+        self.unknown_count = 0
+        """Records that were sent, and not answered when it failed: they may be in the log."""
         self._is_fenced = False
         self._is_leaving = False
         self._progress = trio.Event()
@@ -299,6 +301,7 @@ class PartitionWriter:
             segment.writer.close()
         while self._sent:
             batch = self._sent.popleft()
+            self.unknown_count += batch.sealed.record_count
             unknown = OutcomeUnknownError(
                 f"whether sequence {batch.assigned.first_sequence} and on of"
                 f" {self.name} was appended is not known: {failure}"

@@ -12,7 +12,8 @@ class PartitionConfig:
 
     append_timeout_s: float = 60.0
     """How long entries may wait in all, over failovers; then their outcome is unknown and the
-    writer gives up. Longer than any region's restart is worth waiting for is wasted memory."""
+    writer gives up. Longer than any region's restart is worth waiting for is wasted memory. A
+    block that ends well waits no longer for what it appended."""
 
     member_patience_s: float = 1.0
     """How long a new ledger waits for members that do not answer, before it goes without."""

@@ -138,11 +138,23 @@ class StreamCatalog:
 
     async def check_same(self, known: StreamRecord) -> None:
         """NoSuchStreamError unless this very stream is still there, not another of its name."""
-        check_life(known, await self.read_latest(known.name))
+        try:
+            found, _ = await self._find(known.name)
+        except NoSuchStreamError:
+            raise NoSuchStreamError(f"stream {str(known.name)!r} was deleted") from None
+        check_life(known, found)
+        if found.is_incomplete:
+            raise NoSuchStreamError(
+                f"stream {str(known.name)!r} is being deleted: nothing more of it can be read"
+            )
 
     async def read_same(self, known: StreamRecord) -> StreamRecord:
         """The settings of this very stream. NoSuchStreamError, also if another has its name."""
-        found = await self.read(known.name)
+        try:
+            found = await self.read(known.name)
+        except NoSuchStreamError:
+            await self.check_same(known)  # It says what became of it.
+            raise
         check_life(known, found)
         return found
 
@@ -246,7 +258,7 @@ def _complete(found: StreamRecord) -> StreamRecord:
     """The record of a stream that can be used. NoSuchStreamError."""
     if found.is_incomplete:
         raise NoSuchStreamError(
-            f"stream {str(found.name)!r} is being made or deleted; if that was interrupted,"
-            f" delete it (geolog stream delete {found.name})"
+            f"stream {str(found.name)!r} is being made or deleted now: it cannot be used. If"
+            f" that was interrupted, `geolog stream delete {found.name}` ends it"
         )
     return found

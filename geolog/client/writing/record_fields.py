@@ -80,8 +80,10 @@ def _check_number(name: str, number: object) -> None:
 
 
 def _check_transaction_id(number: object) -> None:
-    if not isinstance(number, int) or not -(1 << 63) <= number < 1 << 63:
-        raise InvalidArgumentError(f"transaction id {number!r} is no integer of 64 bits")
+    if not isinstance(number, int) or not 0 <= number <= INT64_MAX:
+        raise InvalidArgumentError(
+            f"transaction_id is {number!r}; it must be a whole number from 0 to {INT64_MAX}"
+        )
 
 
 def _header_size(name: object, content: object) -> int:

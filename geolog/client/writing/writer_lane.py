@@ -72,6 +72,11 @@ class BatchTaker(Protocol):
         ...
 
     @property
+    def unknown_count(self) -> int:
+        """Records that were sent, and not answered when it failed."""
+        ...
+
+    @property
     def acknowledged(self) -> PartitionState:
         """The partition after all that is answered."""
         ...
@@ -287,8 +292,19 @@ class WriterLane:
             placed = filling.placed or placed
         if placed is not None:
             await placed.done.wait()
-        if self.taker.failure is not None:
-            raise self.taker.failure
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raise what stopped the lane, if so, with what is not known of all that was sent."""
+        failure, count = self.taker.failure, self.taker.unknown_count
+        if failure is None:
+            return
+        if not count:
+            raise failure
+        records = "1 record that was" if count == 1 else f"{count} records that were"
+        told = type(failure)(f"{failure}; {records} sent may be in the log")
+        told.outcome = "unknown"
+        raise told from failure
 
     async def run_linger(self) -> None:
         """Seal batches that do not fill up by themselves; never returns."""

@@ -93,6 +93,8 @@ def test_a_json_line_may_hold_all_that_a_record_has() -> None:
         (b'{"value":"a","transaction_id":"9"}', "line 1: transaction_id '9' is no integer"),
         (b'{"value":"a","headers":[]  ,"kay":"b"}', "unknown key 'kay'; the nearest .* 'key'"),
         (b'{"value":"a","headers":{"h":1}}', "line 1: header h: 1 is no text"),
+        (b'{"value":"a","headers":[]}', r"line 1: headers \[\] is not a JSON object"),
+        (b'{"value":"a","transaction_id":-1}', "line 1: transaction_id -1 is not a number"),
         (b'{"gap":"trimmed","from":"1-0-0","to":"1-5-0"}', "line 1 is a gap"),
     ],
 )

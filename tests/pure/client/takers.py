@@ -40,6 +40,7 @@ class Taker:
         self.epoch = Epoch(1)
         self.acknowledged = PartitionState()
         self.failure: GeologError | None = None
+        self.unknown_count = 0
         self.taken: list[Taken] = []
         self.writer: Writer | None = None
         self._answered_count = 0

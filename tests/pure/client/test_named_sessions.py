@@ -43,6 +43,7 @@ class Partition:
         self.in_flight_bytes = self.in_flight_count = 0
         self.is_idle = False
         self.failure: GeologError | None = None
+        self.unknown_count = 0
         self.acknowledged = PartitionState()
         self.seqs: list[int] = []
         self.sent: list[Sent] = []

@@ -211,7 +211,7 @@ async def test_a_pending_append_is_not_done_before_its_answer(
         ({"value": b"x", "headers": {b"h": b"1"}}, "bytes with bytes"),
         ({"value": b"x", "headers": {"\ud800": b"1"}}, "is not text"),
         ({"value": b"x", "transaction_id": 1 << 63}, "9223372036854775808"),
-        ({"value": b"x", "transaction_id": -(1 << 63) - 1}, "-9223372036854775809"),
+        ({"value": b"x", "transaction_id": -1}, "transaction_id is -1; .* from 0 to"),
         ({"value": b"x", "transaction_id": "7"}, "'7'"),
     ],
 )

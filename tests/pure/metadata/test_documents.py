@@ -82,7 +82,7 @@ def test_every_flipped_bit_is_found_or_changes_nothing(value: object) -> None:
 def test_every_shortened_document_is_found() -> None:
     data = seal_document(LEDGER)
     for length in range(len(data)):
-        with pytest.raises(DamagedBytesError, match="metadata at /ledgers/9"):
+        with pytest.raises(DamagedBytesError, match=r"^/ledgers/9 "):
             open_document(data[:length], LedgerRecord, path="/ledgers/9")
 
 
@@ -101,7 +101,7 @@ def test_every_shortened_document_is_found() -> None:
     ],
 )
 def test_a_body_of_another_shape_is_found_although_its_checksum_is_right(body: object) -> None:
-    with pytest.raises(DamagedBytesError, match="metadata at /x is not a QuorumConfig"):
+    with pytest.raises(DamagedBytesError, match=r"^/x is whole, but lacks what it must say$"):
         open_document(sealed(body), QuorumConfig, path="/x")
 
 
@@ -110,7 +110,7 @@ def test_a_body_of_another_shape_is_found_although_its_checksum_is_right(body: o
     [b"", b"[]", b"7", b"null", b'{"body":{}}', b'{"crc32c":"0"}', b"\xff\xfe", b"[" * 100_000],
 )
 def test_what_is_no_document_is_found(data: bytes) -> None:
-    with pytest.raises(DamagedBytesError, match="metadata at /x"):
+    with pytest.raises(DamagedBytesError, match=r"^/x "):
         open_document(data, QuorumConfig, path="/x")
 
 

@@ -81,7 +81,7 @@ def test_a_policy_that_this_code_does_not_know_is_no_record() -> None:
     body = json.dumps(json.loads(text)["body"], sort_keys=True, separators=(",", ":"))
     unknown = f'{{"body":{body},"crc32c":"{crc32c(body.encode()):08x}"}}'.encode()
 
-    with pytest.raises(DamagedBytesError, match="/l is not a LedgerRecord"):
+    with pytest.raises(DamagedBytesError, match="/l is whole, but lacks what it must say"):
         open_document(unknown, LedgerRecord, path="/l")
 
 

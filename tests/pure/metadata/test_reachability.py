@@ -1,60 +1,111 @@
-"""Whoever waited in vain is told what cannot be reached, and what to do next."""
+"""A wait in vain is told by what cannot be reached or serves nobody, and what to do next."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import attrs
 import trio
 import trio.testing
 
-from geolog.metadata.reachability import in_short, unreached
+from geolog.metadata.reachability import Reach, in_short, reach_of
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
 from sim.memory_transport import MemoryNetwork
 
-UP, DOWN, SILENT = (Address("server", port) for port in (1, 2, 3))
+UP, DOWN, SILENT, IDLE, MUTE = (Address("server", port) for port in (1, 2, 3, 4, 5))
+
+ANSWERS = {
+    UP: b"Zookeeper version: 3.9.2\nMode: follower\n",
+    IDLE: b"This ZooKeeper instance is not currently serving requests\n",
+    MUTE: b"",
+}
 
 
 @attrs.frozen
 class Servers:
-    """A network with one server that answers, one that refuses, and one that is silent."""
+    """A network of servers: some answer, one refuses, one is silent."""
 
     network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
 
     async def connect(self, address: Address) -> ByteStream:
-        """Reach the one that is up."""
+        """Reach one that is up."""
         if address == DOWN:
             raise ConnectionFailedError(f"cannot connect to {address}: refused")
         if address == SILENT:
             await trio.sleep_forever()
-        transport = self.network.transport("server")
-        listener = await transport.listen(Address("server", 0))
-        return await transport.connect(listener.address)
+        return await self.network.transport("client").connect(address)
 
     async def listen(self, address: Address) -> Listener:
         """As any host of the network may."""
         return await self.network.transport("server").listen(address)
 
+    async def serve(self, listener: Listener) -> None:
+        """Answer one question after the other."""
+        while True:
+            stream = await listener.accept()
+            assert await stream.receive_into(bytearray(9)) == len(b"srvr")
+            await stream.send([ANSWERS[listener.address]])
+            stream.close()
 
-async def reasons_of(servers: Sequence[Address]) -> list[str]:
-    return await unreached(servers, Servers())
+
+@asynccontextmanager
+async def running_servers() -> AsyncIterator[Servers]:
+    servers = Servers()
+    async with trio.open_nursery() as nursery:
+        for address in ANSWERS:
+            nursery.start_soon(servers.serve, await servers.listen(address))
+        yield servers
+        nursery.cancel_scope.cancel()
+
+
+async def reach(*asked: Address) -> Reach:
+    async with running_servers() as servers:
+        return await reach_of(asked, servers)
 
 
 async def test_each_server_is_asked_at_once_and_told_in_its_order(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    assert await reasons_of([SILENT, UP, DOWN, SILENT]) == [
+    found = await reach(SILENT, UP, DOWN, MUTE, IDLE, SILENT)
+
+    assert found.unreached == (
         "server:3 does not answer",
         "cannot connect to server:2: refused",
+        "server:5 ends connections without an answer",
         "server:3 does not answer",
-    ]
+    )
+    assert (found.idle, found.serving) == ((IDLE,), (UP,))
     assert trio.current_time() <= 1.0
 
 
-async def test_servers_that_answer_are_not_told(autojump_clock: trio.testing.MockClock) -> None:
-    assert await reasons_of([UP, UP]) == []
+async def test_where_one_serves_nothing_is_wrong_with_the_store(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    assert (await reach(DOWN, UP, IDLE)).why_away() is None
+
+
+async def test_servers_that_answer_and_serve_nobody_have_no_quorum(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    assert (await reach(DOWN, IDLE, DOWN)).why_away() == (
+        "ZooKeeper has no quorum: server:4 answers, and serves nobody; cannot connect to"
+        " server:2: refused (and 1 more of its servers). Of its 3 servers 2 must be up, and"
+        " reach each other"
+    )
+    assert str((await reach(IDLE, IDLE)).why_away()).startswith(
+        "ZooKeeper has no quorum: server:4 and server:4 answer, and serve nobody. Of its 2"
+    )
+
+
+async def test_where_none_can_be_reached_the_first_reason_is_told(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    assert (await reach(DOWN, SILENT)).why_away() == (
+        "no ZooKeeper server can be reached: cannot connect to server:2: refused"
+        " (and 1 more of its servers)"
+    )
 
 
 def test_of_many_reasons_the_first_is_told_and_how_many_more_there_are() -> None:
-    assert in_short(["one: refused"]) == "one: refused"
-    assert in_short(["one: refused", "two: refused", "three: refused"]) == (
-        "one: refused (and 2 more of its servers)"
-    )
+    reasons: Sequence[str] = ["one: refused", "two: refused", "three: refused"]
+    assert in_short(reasons[:1]) == "one: refused"
+    assert in_short(reasons) == "one: refused (and 2 more of its servers)"

@@ -162,8 +162,11 @@ async def test_a_cookie_cut_at_any_length_stops_the_node(
 
     for length in range(len(cookie)):
         disk_of(world).overwrite(COOKIE_NAME, cookie[:length])
-        with pytest.raises(DamagedCookieError, match="geolog node replace"):
+        with pytest.raises(DamagedCookieError, match="geolog node replace") as refused:
             await start(world)
+        assert str(refused.value).endswith(
+            "is not a JSON document with a body and its checksum)"
+        )
 
 
 async def test_a_journal_without_a_cookie_is_refused(

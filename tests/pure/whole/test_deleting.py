@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from tests.pure.whole.clusters import World, ended_by, numbered, open_world
+from tests.pure.whole.clusters import STREAM, World, ended_by, numbered, open_world
 
 MANY = "shop/many"
 
@@ -138,3 +138,19 @@ async def test_two_who_delete_a_stream_do_not_hinder_each_other(
 
         assert MANY not in await world.log.list_streams()
         await make(world, partitions=2)
+
+
+async def test_a_follower_of_a_stream_that_is_deleted_is_told_that_and_not_to_delete_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"one")
+        with ended_by(geolog.NoSuchStreamError) as ended:
+            async with world.log.open_reader(STREAM, follow=True) as reader:
+                assert (await anext(reader)).value == b"one"
+                await world.log.delete_stream(STREAM)
+                await anext(reader)
+
+    assert "deleted" in str(ended.error)
+    assert "geolog stream delete" not in str(ended.error)

@@ -15,6 +15,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerState
 from tests.pure.whole.clusters import (
+    REGIONS,
     STREAM,
     World,
     append_each,
@@ -468,3 +469,27 @@ async def test_a_writer_that_finds_a_region_silent_places_its_first_ledger_elsew
                 async with log.open_writer("shop/pairs") as writer:
                     receipt = await writer.append(b"through")
     assert receipt.sequence == 0
+
+
+async def test_leaving_a_writer_with_all_servers_gone_ends_and_says_what_is_not_known(
+    autojump_clock: MockClock,
+) -> None:
+    config = LogConfig(partition=PartitionConfig(append_timeout_s=10.0, close_timeout_s=5.0))
+    async with open_world(config=config) as world:
+        with ended_by(geolog.UnavailableError) as ended:
+            async with world.log.open_writer(STREAM) as writer:
+                await writer.append(b"zero")
+                for region in REGIONS:
+                    await world.cluster.kill_region(region)
+                world.session.cut_off()
+                gone_s = trio.current_time()
+                pending = [writer.append_nowait(value) for value in numbered(3)]
+        left_s = trio.current_time() - gone_s
+
+    assert left_s <= 10.0 + 5.0 + 2.0
+    assert ended.error is not None
+    assert "3 records that were sent may be in the log" in str(ended.error)
+    assert ended.error.outcome == "unknown"
+    for one in pending:
+        with pytest.raises(geolog.OutcomeUnknownError):
+            one.receipt_nowait()
