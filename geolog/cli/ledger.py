@@ -2,6 +2,7 @@
 
 import base64
 import math
+import sys
 from collections.abc import Sequence
 
 import attrs
@@ -298,12 +299,12 @@ async def _repair(
     is_deep: bool,  # noqa: FBT001 - trio.run passes by position.
 ) -> QueueRepaired:
     patience = Patience(invocation)
-    with patience.scope, CopyProgressBar() as bar:
+    with patience.scope, CopyProgressBar("ledgers", sys.stderr) as bar:
         done: list[RepairReport] = []
 
         def on_progress(progress: CopyProgress) -> None:
             patience.progressed()
-            bar.at(progress.bytes_stored, len(done), len(ledgers) or None)
+            bar.copied(progress.bytes_stored, len(done), len(ledgers) or None)
 
         async with open_log(invocation) as log:
             if not ledgers:

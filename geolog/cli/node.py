@@ -1,6 +1,7 @@
 """`geolog node`: the storage nodes."""
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -126,7 +127,7 @@ class _Watch:
     def on_progress(self, told: ReplaceTold) -> None:
         if not self.is_waiting:
             self.patience.progressed()
-        self.bar.at(told.copied.bytes_stored, told.ledgers_done, told.ledgers_count)
+        self.bar.copied(told.copied.bytes_stored, told.ledgers_done, told.ledgers_count)
 
 
 @command.command(
@@ -166,7 +167,7 @@ async def _replace(
 ) -> ReplaceReport:
     patience = Patience(invocation)
     waited_for: str | None = None
-    with patience.scope, CopyProgressBar() as bar:
+    with patience.scope, CopyProgressBar("ledgers", sys.stderr) as bar:
         watch = _Watch(bar, patience, is_waiting)
         if is_waiting:
             patience.suspend()

@@ -241,17 +241,20 @@ def repair_(
 
 async def _repair(invocation: Invocation, options: _RepairOptions) -> PlacementRepairReport:
     patience, output = Patience(invocation), invocation.config.output
+    # On one terminal with it a bar would be drawn over the document's only line.
+    is_silent = output == "json" and sys.stdout.isatty()
     with (
         patience.scope,
-        CopyProgressBar() as bar,
+        CopyProgressBar("segments", sys.stderr, is_silent=is_silent) as bar,
         LongDocument("moves", output) as document,
     ):
 
         def on_progress(told: RepairTold) -> None:
             patience.progressed()
-            bar.at(told.copied.bytes_stored, told.segments_done, told.segments_count)
+            bar.copied(told.copied.bytes_stored, told.segments_done, told.segments_count)
 
         def on_move(move: FragmentMove) -> None:
+            bar.clear()
             document.item(move)
             if output == "table":
                 _print_lines([move_line(move)])

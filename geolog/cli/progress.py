@@ -2,7 +2,7 @@
 
 import shutil
 from types import TracebackType
-from typing import TextIO
+from typing import Self, TextIO
 
 import trio
 
@@ -25,7 +25,7 @@ class Progress:
         self._is_shown = False
         self._is_forced = is_forced
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         self._started_s = self._shown_s = trio.current_time()
         return self
 
@@ -35,37 +35,59 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._is_shown:
-            self._stream.write("\n" if self._is_forced else "\r\x1b[K")
-            self._stream.flush()
+        if self._is_shown and self._is_forced:
+            self._write("\n")
+        else:
+            self.clear()
 
     def at(self, done: int, total: int | None = None, *, share: float | None = None) -> None:
         """So much is done: of `total`, or that `share` of all, where one is known."""
+        if self._is_due():
+            share = done / total if total else share
+            elapsed_s = self._shown_s - self._started_s
+            self._draw(progress_line(done, self._noun, share, elapsed_s))
+
+    def clear(self) -> None:
+        """Take the line away until there is more progress, so that others may print."""
+        if self._is_shown:
+            self._write("\r\x1b[K")
+
+    def _is_due(self) -> bool:
+        """Whether to draw the line now."""
         if not self._is_watched:
-            return
+            return False
         now_s = trio.current_time()
-        if now_s - self._shown_s < _SHOWN_EVERY_S:
-            return
-        if not self._is_forced and now_s - self._started_s < _SHOWN_AFTER_S:
-            return
-        self._shown_s = now_s
+        is_due = now_s - self._shown_s >= _SHOWN_EVERY_S and (
+            self._is_forced or now_s - self._started_s >= _SHOWN_AFTER_S
+        )
+        if is_due:
+            self._shown_s = now_s
+        return is_due
+
+    def _draw(self, line: str) -> None:
         self._is_shown = True
-        if total:
-            share = done / total
-        line = progress_line(done, self._noun, share, now_s - self._started_s)
         # One that went on below could not be drawn over.
-        self._stream.write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
+        self._write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
         self._stream.flush()
 
 
 def progress_line(done: int, noun: str, share: float | None, elapsed_s: float) -> str:
     """What is done, how fast, and of a known whole a bar and the time that is left."""
-    rate = f"{done:,} {noun}, {done / max(elapsed_s, 1e-9):,.0f}/s"
+    return line_with_bar(
+        f"{done:,} {noun}, {done / max(elapsed_s, 1e-9):,.0f}/s", share, elapsed_s
+    )
+
+
+def line_with_bar(told: str, share: float | None, elapsed_s: float) -> str:
+    """What is told, and of a known whole a bar and the time that is left."""
     if share is None:
-        return rate
+        return told
     filled = min(_BAR_CELLS, int(_BAR_CELLS * share))
     bar = f"[{'█' * filled}{'░' * (_BAR_CELLS - filled)}] {int(100 * share):3}%"
     if not 0 < share < 1:
-        return f"{bar} {rate}"
+        return f"{bar} {told}"
     left_s = round(elapsed_s * (1 - share) / share)
-    return f"{bar} {rate}, {left_s // 60}:{left_s % 60:02} left"
+    return f"{bar} {told}, {left_s // 60}:{left_s % 60:02} left"
