@@ -373,8 +373,15 @@ class PartitionWriter:
     async def leave(self) -> None:
         """Close the open ledger for good and leave, so that the next owner need not recover.
 
-        What metadata does not answer is asked again; the caller bounds that.
+        What metadata does not answer is asked again; the caller bounds that. That the owner has
+        left is said in any case, later if need be: readers would wait for it for ever.
         """
+        try:
+            await self._close_and_release()
+        finally:
+            self._owners.release_nowait(self._segments.owner)
+
+    async def _close_and_release(self) -> None:
         self._is_leaving = True  # What is open is closed before it says so.
         if self.is_idle and not self.is_failed:
             await self._end_with_snapshot()

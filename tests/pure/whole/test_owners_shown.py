@@ -346,6 +346,28 @@ async def test_a_failed_owner_does_not_keep_readers_waiting_though_its_block_is_
                 await writer.append(b"refused")
 
 
+async def test_an_owner_whose_block_ends_while_metadata_is_away_says_later_that_it_left(
+    autojump_clock: MockClock,
+) -> None:
+    """The session lives on, and the program goes on to do something else."""
+    config = LogConfig(partition=PartitionConfig(close_timeout_s=2.0))
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_world() as world,
+        world.cluster.open_client(
+            "us-east", host="owner", config=config, on_session=sessions.append
+        ) as log,
+    ):
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"first")
+            sessions[0].cut_off()
+        assert await is_owned(world.log)
+        sessions[0].restore()
+        await trio.sleep(10)
+
+        assert not await is_owned(world.log)
+
+
 async def test_an_owner_is_shown_while_it_still_recovers_what_was_left(
     autojump_clock: MockClock,
 ) -> None:
