@@ -11,11 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from random import Random
 
 import attrs
 
-from sim.world.drawing import draw_options
+from sim.world.drawing import options_of_seed
 from sim.world.faults import FAULTS
 from sim.world.options import Options
 from sim.world.run import run_seed
@@ -51,7 +50,7 @@ def _hashes(seeds: Iterable[int]) -> Iterator[tuple[int, str]]:
 
 def _short(seed: int) -> Options:
     """What the seed draws, with so many seconds of faults."""
-    options = draw_options(Random(f"{seed}/options"), tuple(FAULTS))
+    options = options_of_seed(seed, tuple(FAULTS))
     return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=_CHAOS_S))
 
 

@@ -248,6 +248,11 @@ class MemoryMetadata:
         """From now on all answers come."""
         self._answers_to_lose_count = 0
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing reaches the store now, noticed or not."""
+        return self._is_cut
+
     # What the store tells.
 
     def show(self, tree: Tree, changes: list[Change]) -> None:

@@ -32,6 +32,7 @@ from sim.laws.law_15_nothing_made_up import NothingMadeUp
 from sim.laws.law_21_best_choice import BestChoice
 from sim.laws.law_21_fragments_adhere import FragmentsAdhere
 from sim.laws.law_22_bounds_hold import BoundsHold
+from sim.laws.law_26_live_owner_stays import LiveOwnerStays
 from sim.laws.seen import Looking, StateLaw
 from sim.laws.sometimes import Sometimes
 from sim.laws.wire import Wire, WireLaw
@@ -65,6 +66,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("21", FragmentsAdhere()),
         ("21", BestChoice()),
         ("22", BoundsHold()),
+        ("26", LiveOwnerStays()),
     ]
 
 

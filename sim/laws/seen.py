@@ -10,6 +10,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import (
+    OwnerRecord,
     PartitionName,
     SegmentRecord,
     StreamName,
@@ -44,6 +45,8 @@ class Look:
     """Of each partition of the one stream: its segments, by number."""
     trims: dict[int, TrimRecord]
     """Where each partition begins."""
+    owners: dict[int, OwnerRecord]
+    """Who owns each partition."""
     stores: dict[InstanceId, tuple[Store, ...]]
     """The data directories of all nodes that answer, paused ones included."""
     told: Sequence[Append]
@@ -84,7 +87,7 @@ class StateLaw(Protocol):
         ...
 
 
-_Record = TypeVar("_Record", LedgerRecord, SegmentRecord, StreamRecord, TrimRecord)
+_Record = TypeVar("_Record", LedgerRecord, OwnerRecord, SegmentRecord, StreamRecord, TrimRecord)
 
 
 @attrs.define(eq=False)
@@ -109,6 +112,7 @@ class Looking:
             {record.ledger: record for record in ledgers},
             {name.number: self._list_of(name) for name in partitions},
             {name.number: self._trim_of(name) for name in partitions},
+            {name.number: self._owner_of(name) for name in partitions},
             self._stores(),
             told,
             said,
@@ -132,6 +136,10 @@ class Looking:
     def _trim_of(self, name: PartitionName) -> TrimRecord:
         path = _PATHS.trim(name)
         return self._open(path, self.world.store.tree.nodes[path].data, TrimRecord)
+
+    def _owner_of(self, name: PartitionName) -> OwnerRecord:
+        path = _PATHS.owner(name)
+        return self._open(path, self.world.store.tree.nodes[path].data, OwnerRecord)
 
     def _records(self, root: str, kind: type[_Record]) -> list[_Record]:
         """All documents in the buckets of a place."""

@@ -54,6 +54,7 @@ SOMETIMES = {
     "deleted": "a stream is deleted",
     "deleted-refused": "a writer of it hears so",
     "deleted-while-read": "a reader of it hears so, in the middle of a walk",
+    "failed-writer-kept": "an application keeps the block of a writer open that has failed",
     "writer-forgotten": "a named writer is forgotten, and sends what is trimmed once more",
 }
 """By name: what is meant."""

@@ -32,6 +32,7 @@ from regions.storage.replay import Replay
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
 from sim.planted.directory_bugs import DIRECTORY_BUGS
+from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
@@ -229,6 +230,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     **PROMISE_BUGS,
     **DIRECTORY_BUGS,
+    **OWNER_BUGS,
     **STREAM_BUGS,
     **UPKEEP_BUGS,
     **WRITER_BUGS,

@@ -20,6 +20,7 @@ from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
 from sim.world.last_draws import draw_last, draw_last_strikes
 from sim.world.options import Options
+from sim.world.owner_draws import with_failed_writers_kept, with_sessions_lost_early
 from sim.world.run import SimReport, run_seed
 from sim.world.special_worlds import with_placement_tended
 from sim.world.stream_knobs import draw_stream_knobs
@@ -73,12 +74,16 @@ class Hunted:
 
 
 def options_of_hunt(
-    seed: int, *, is_of_streams: bool = False, is_of_placement: bool = False
+    seed: int,
+    *,
+    is_of_streams: bool = False,
+    is_of_placement: bool = False,
+    is_of_owners: bool = False,
 ) -> Options:
     """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
 
     The stream is a plain one that nobody looks after, unless the hunt is for a bug of what is
-    done to streams, or to placement.
+    done to streams, or to placement. Owners are left alone unless it is for a bug of theirs.
     """
     rng = Random(f"{seed}/options")
     options = draw_harsh_options(rng, tuple(FAULTS))
@@ -87,6 +92,9 @@ def options_of_hunt(
         options = attrs.evolve(options, stream=stream)
     if is_of_placement:
         return _for_a_hunt(with_placement_tended(draw_last(options, rng), rng))
+    if is_of_owners:
+        made_for_owners = rng.choice((with_failed_writers_kept, with_sessions_lost_early))
+        return _for_a_hunt(made_for_owners(draw_last(options, rng)))
     return _for_a_hunt(draw_last_strikes(draw_last(options, rng), rng))
 
 
@@ -122,7 +130,10 @@ def hunt(name: str, seeds: Iterable[int]) -> Found | None:
 def _options_for(name: str, seed: int) -> Options:
     bug = PLANTED_BUGS[name]
     return options_of_hunt(
-        seed, is_of_streams=bug.is_of_streams, is_of_placement=bug.is_of_placement
+        seed,
+        is_of_streams=bug.is_of_streams,
+        is_of_placement=bug.is_of_placement,
+        is_of_owners=bug.is_of_owners,
     )
 
 

@@ -59,18 +59,33 @@ class Appending:
                     known = least, calls.history.partitions[1]
                     tenure = Tenure(calls, self.records, process, writer, known, partition)
                     await tenure.repeat_last()
-                    while count > 0 and not (calls.quiet.is_set() and count > 1):
-                        await tenure.repeat_now_and_then()
-                        run = min(count, calls.rng.randint(1, calls.knobs.pipelined_max))
-                        await tenure.append_run(run)
-                        count -= run
-                        await trio.sleep(calls.rng.random() * calls.knobs.pause_s_max)
+                    try:
+                        await self._append_runs(tenure, count)
+                    except geolog.GeologError:
+                        await self._keep_failed()
+                        raise
         except geolog.SealedError as error:
             self._on_sealed(process, error)
             return True
         except (geolog.GeologError, trio.TooSlowError):
             return False
         return True
+
+    async def _append_runs(self, tenure: Tenure, count: int) -> None:
+        calls = self.calls
+        while count > 0 and not (calls.quiet.is_set() and count > 1):
+            await tenure.repeat_now_and_then()
+            run = min(count, calls.rng.randint(1, calls.knobs.pipelined_max))
+            await tenure.append_run(run)
+            count -= run
+            await trio.sleep(calls.rng.random() * calls.knobs.pause_s_max)
+
+    async def _keep_failed(self) -> None:
+        """Keep the block of a writer open that has failed: there is other work to do in it."""
+        if self.calls.knobs.failed_kept_s:
+            self.calls.history.happened.add("failed-writer-kept")
+            with trio.move_on_after(self.calls.knobs.failed_kept_s):
+                await self.calls.let_go.wait()
 
     def _one_partition(self) -> int | None:
         """The partition that is to be written alone; None for the whole stream."""

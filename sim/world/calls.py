@@ -29,6 +29,8 @@ class Calls:
     repeats_rng: Random
     """When writers send again what was answered."""
     quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
+    let_go: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when applications leave the blocks of writers that have failed."""
     count: int = attrs.field(default=0, init=False)
 
     def begin(self, process: Process, what: str) -> int:

@@ -10,6 +10,7 @@ import attrs
 
 from sim.world.last_draws import STRUCK_LAST, draw_last, draw_last_strikes
 from sim.world.options import Hazards, Knobs, Links, Options, Shape
+from sim.world.owner_draws import draw_owners
 from sim.world.placement_knobs import draw_placement
 from sim.world.special_worlds import (
     RARE,
@@ -65,6 +66,12 @@ _TAKEOVER_FAULTS = (
     "zombie-writer",
 )
 """What makes owners follow each other, and breaks things just then."""
+
+
+def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
+    """What a seed draws; what was thought of later, from a random source of its own."""
+    drawn = draw_options(Random(f"{seed}/options"), fault_kinds)
+    return draw_owners(drawn, Random(f"{seed}/owners"))
 
 
 def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:

@@ -5,6 +5,7 @@ from random import Random
 import attrs
 
 from sim.world.options import Options
+from sim.world.owner_draws import LOST_EARLY
 
 _CREATED = "ambush-create"
 _SLOW_CLIENT = "ambush-answers"
@@ -14,8 +15,8 @@ _OTHER_BYTES_SHARE = 0.3
 _REPEATING_SHARE = 0.5
 _REPEATS_SHARE = 0.3
 
-STRUCK_LAST = frozenset({_CREATED})
-"""Faults that are drawn here, and nowhere else."""
+STRUCK_LAST = frozenset({_CREATED, LOST_EARLY})
+"""Faults that are drawn here, or with owners, and nowhere else."""
 
 
 def draw_last(drawn: Options, rng: Random) -> Options:

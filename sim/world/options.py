@@ -63,6 +63,10 @@ class Knobs:
     """Share of what named writers send once more that comes with other bytes than before."""
     headers_share: float = 0.0
     """Share of records that have headers."""
+    append_timeout_s: float = 60.0
+    """How long an append waits before its writer gives up for good."""
+    failed_kept_s: float = 0.0
+    """How long an application keeps the block of a writer open that has failed, at most."""
     repeats_share: float = 0.0
     """Share of runs before which a named writer sends once more what was answered last."""
 

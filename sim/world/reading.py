@@ -11,6 +11,7 @@ from sim.world.calls import STREAM, Calls
 from sim.world.history import Found, Missing, Read
 from sim.world.process import Process
 
+_RETRY_S = 0.25
 _FOLLOWED_S_MAX = 5.0
 _RECORDS_BACK_MAX = 20
 _DAWDLING_SHARE = 0.1
@@ -37,6 +38,19 @@ class Reading:
                 is_of_all = calls.rng.random() < 0.5
                 await self._noting(process, log, self._begin(process, is_of_all=is_of_all))
             await trio.sleep(calls.rng.random())
+
+    async def read_once(self, process: Process, log: geolog.Log) -> None:
+        """Read all that is there; try again until that is done."""
+        while True:
+            read = self._begin(process, is_of_all=True)
+            try:
+                await self.read_to_end(log, read)
+            except geolog.GeologError as error:
+                self._on_failed(process, read, error)
+            else:
+                self.calls.done(process, f"read {read.count}")
+                return
+            await trio.sleep(_RETRY_S)
 
     def _begin(
         self,

@@ -1,7 +1,6 @@
 """One seed, one history: a world is drawn, faults strike and stop, the laws judge it."""
 
 from collections.abc import Callable
-from random import Random
 
 import attrs
 import trio
@@ -14,7 +13,7 @@ from sim.laws.seen import Looking
 from sim.memory_disk import DISK_BYTES
 from sim.scheduling import EndlessMomentError, run_seeded
 from sim.world.calls import Calls
-from sim.world.drawing import draw_options
+from sim.world.drawing import options_of_seed
 from sim.world.endings import words_of_crash
 from sim.world.faults import FAULTS, strike_for_ever
 from sim.world.history import History
@@ -76,7 +75,7 @@ def run_seed(
     `replay` is the command that shows it again; not needed where the options are its own.
     """
     if options is None:
-        options = draw_options(Random(f"{seed}/options"), tuple(FAULTS))
+        options = options_of_seed(seed, tuple(FAULTS))
         replay = replay or f"geolog sim replay --seed {seed}"
     trace = Trace(write_line)
     run = _Run(seed, options, trace, replay or f"seed {seed}, with the options it was given")
@@ -160,6 +159,9 @@ class _Run:
         self._heal(world)
         workload.calls.quiet.set()
         await self._await_operators(world)
+        if self.options.knobs.failed_kept_s:
+            await self._read_without_an_owner(world, workload)
+        workload.calls.let_go.set()
         await self._converge(world, workload)
         await _wait_nodes(world)
         if self.options.knobs.is_upkeep_hasty:
@@ -208,10 +210,29 @@ class _Run:
             return
         self.breaches.add("24", f"a lost disk was not replaced within {_OPERATORS_S:g} s")
 
+    async def _read_without_an_owner(self, world: World, workload: Workload) -> None:
+        """Law 24: recoveries end, though the last owner has failed and none comes after it."""
+        has_read = trio.Event()
+
+        async def read(process: Process, log: geolog.Log) -> None:
+            await workload.reading.read_once(process, log)
+            has_read.set()
+
+        process = world.start_client("late-reader", self.options.shape.regions[-1], read)
+        grace_s = self._grace_s(world)
+        with trio.move_on_after(grace_s):
+            await has_read.wait()
+            await process.ended.wait()
+            return
+        self.breaches.add("24", f"no read came to its end within {grace_s:g} s of calm")
+
+    def _grace_s(self, world: World) -> float:
+        metadata_s = _METADATA_STEPS * world.seams.metadata_round_trip_s_max
+        return 2 * self.options.knobs.session_timeout_s + 5.0 + metadata_s
+
     async def _converge(self, world: World, workload: Workload) -> None:
         """Law 24: a new owner can append, and whoever waits is answered."""
-        grace_s = 2 * self.options.knobs.session_timeout_s + 5.0
-        grace_s += _METADATA_STEPS * world.seams.metadata_round_trip_s_max
+        grace_s = self._grace_s(world)
         appended = trio.Event()
 
         async def prove(process: Process, log: geolog.Log) -> None:

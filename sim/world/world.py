@@ -88,6 +88,7 @@ class World:
         self._identity_rng = self.chance(seed, "identities")
         self._log_config = LogConfig(
             partition=PartitionConfig(
+                append_timeout_s=options.knobs.append_timeout_s,
                 retention_every_s=options.stream.retention_every_s,
                 better_ledger_s=options.knobs.member_away_s,
             )

@@ -25,6 +25,8 @@ _SEEDS_MAX = 40
         ("copies-believed", 1_000_001),
         ("tail-not-synced-again", 3),
         ("replacement-anywhere", 11),
+        ("failed-owner-stays", 2),
+        ("live-owner-deposed", 4),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

@@ -8,6 +8,7 @@ import trio
 
 import geolog
 from geolog.metadata.documents import seal_document
+from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import DLSN, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
@@ -212,6 +213,44 @@ async def _make_a_ledger_up(stage: Stage) -> None:
     store.ledgers.keep(made_up, first_file_id=1)
 
 
+async def _recover_from_a_live_owner(stage: Stage) -> None:
+    await _hold(stage)
+    stage.laws.look()
+    await trio.sleep(20.0)
+    await _look_take_and_look(stage)
+
+
+async def _recover_from_an_owner_that_is_back_for_a_moment(stage: Stage) -> None:
+    session = await _hold(stage)
+    session.expire()
+    stage.laws.look()
+    await trio.sleep(3.0)
+    await _look_take_and_look(stage)
+
+
+async def _hold(stage: Stage) -> MemoryMetadata:
+    """Have a process own the stream, as long as the world lasts."""
+
+    async def main(_process: Process, log: geolog.Log) -> None:
+        async with log.open_writer(STREAM):
+            await trio.sleep_forever()
+
+    process = stage.world.start_client("holds", "us-east", main, is_restarted=False)
+    await trio.sleep(5.0)
+    assert process.session is not None
+    return process.session
+
+
+async def _look_take_and_look(stage: Stage) -> None:
+    stage.laws.look()
+    tree = stage.world.store.tree
+    open_one = max(stage.now.ledgers.values(), key=lambda one: one.segment)
+    path = ClusterPaths(CLUSTER).ledger(open_one.ledger)
+    data = seal_document(open_one.taken_over())
+    node = attrs.evolve(tree.nodes[path], data=data)
+    stage.world.store.tree = attrs.evolve(tree, nodes={**tree.nodes, path: node})
+
+
 async def _take_over(world: World) -> None:
     async def main(_process: Process, log: geolog.Log) -> None:
         async with log.open_writer(STREAM) as writer:
@@ -246,6 +285,8 @@ async def _take_over(world: World) -> None:
         (_gather_in_one_region, ["2", "21"]),
         (_take_too_many_reads, ["22"]),
         (_send_more_than_there_is_room_for, ["22"]),
+        (_recover_from_a_live_owner, ["26"]),
+        (_recover_from_an_owner_that_is_back_for_a_moment, []),
     ],
 )
 def test_a_world_that_breaks_a_law_is_told_so(

@@ -1,0 +1,88 @@
+"""Defects of owners, and of readers that look for them, in the place of good methods."""
+
+from geolog.client.owning.partition_writer import PartitionWriter
+from geolog.protocol.ids import Epoch
+from geolog.protocol.owner_absence import OwnerAbsences, OwnerSeen
+from geolog.protocol.owner_presence import Ask, OwnerPresence
+from geolog.protocol.stream_state import PartitionName
+from sim.planted.planted_bug import PlantedBug
+from topology.errors import GeologError
+
+# A planted bug reaches into the private state of what it spoils.
+# ruff: noqa: SLF001
+
+_start = PartitionWriter.start
+_fail = PartitionWriter._fail
+_on_taken = OwnerPresence.on_taken
+_due = OwnerPresence.due
+
+_NOT_LOOKED_AT = -1
+
+
+def take_without_a_look(presence: OwnerPresence, owner: str, _session: int) -> None:
+    """Look when the writer has started, and not before."""
+    _on_taken(presence, owner, _NOT_LOOKED_AT)
+
+
+def due_once_looked_at(presence: OwnerPresence, session: int, now_s: float) -> list[Ask]:
+    """Show the owners of writers that have started."""
+    hidden = [one for one in presence._presences.values() if one.shown_in == _NOT_LOOKED_AT]
+    for one in hidden:
+        one.shown_in = session
+    asks = _due(presence, session, now_s)
+    for one in hidden:
+        one.shown_in = _NOT_LOOKED_AT
+    return asks
+
+
+async def start_and_look(writer: PartitionWriter) -> None:
+    """Take the session of the first look for the one in which the owner was shown."""
+    await _start(writer)
+    owners = writer._owners
+    owners._core._presences[writer.owner.session].shown_in = owners._metadata.session_id
+
+
+def fail_and_stay(writer: PartitionWriter, failure: GeologError) -> None:
+    """Fail, and go on to say that the owner lives."""
+    is_leaving, writer._is_leaving = writer._is_leaving, True
+    _fail(writer, failure)
+    writer._is_leaving = is_leaving
+
+
+def take_for_dead(
+    _absences: OwnerAbsences[PartitionName],
+    _partition: PartitionName,
+    _epoch: Epoch,
+    _seen: OwnerSeen,
+    *,
+    now_s: float,  # noqa: ARG001 - the shape.
+    session_timeout_s: float,  # noqa: ARG001 - the shape.
+) -> bool:
+    """Recover, whoever is there."""
+    return True
+
+
+OWNER_BUGS: dict[str, PlantedBug] = {
+    "hidden-owner": PlantedBug(
+        66,
+        "an owner whose session was lost before the first look is not shown in the next",
+        [
+            (OwnerPresence, "on_taken", take_without_a_look),
+            (OwnerPresence, "due", due_once_looked_at),
+            (PartitionWriter, "start", start_and_look),
+        ],
+        is_of_owners=True,
+    ),
+    "failed-owner-stays": PlantedBug(
+        67,
+        "an owner that has failed goes on to say that it lives",
+        [(PartitionWriter, "_fail", fail_and_stay)],
+        is_of_owners=True,
+    ),
+    "live-owner-deposed": PlantedBug(
+        68,
+        "a reader recovers an open ledger without a look for its owner",
+        [(OwnerAbsences, "on_look", take_for_dead)],
+    ),
+}
+"""By name."""
