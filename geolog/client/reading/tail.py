@@ -18,6 +18,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool
+from geolog.metadata.seam import Freshness
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.owner_absence import OwnerAbsences
@@ -194,14 +195,23 @@ class TailFinder:
         return True
 
     async def _is_owner_waited_for(self, name: PartitionName) -> bool:
-        epoch, seen = await self._partitions.look_for_owner(name)
-        return not self._absences.on_look(
-            name,
-            epoch,
-            seen,
-            now_s=trio.current_time(),
-            session_timeout_s=self._partitions.session_timeout_s,
-        )
+        """Whether the owner is there, or may be back.
+
+        That it is not is asked once more, of more than one metadata server: what is recovered
+        is fenced for good, and a leader that was deposed may not have heard of the owner.
+        """
+        for freshness in (Freshness.LATEST, Freshness.CERTAIN):
+            epoch, seen = await self._partitions.look_for_owner(name, freshness=freshness)
+            is_gone = self._absences.on_look(
+                name,
+                epoch,
+                seen,
+                now_s=trio.current_time(),
+                session_timeout_s=self._partitions.session_timeout_s,
+            )
+            if not is_gone:
+                return True
+        return False
 
     def _is_recovery_fresh(self, found: LedgerRecord) -> bool:
         """Whether whoever recovers the ledger may still be at it. It is fenced for good."""

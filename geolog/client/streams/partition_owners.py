@@ -114,13 +114,15 @@ class PartitionOwners:
         found = await self._metadata.find(owner.session, freshness=Freshness.LATEST)
         return found is not None
 
-    async def look_for_owner(self, name: PartitionName) -> tuple[Epoch, OwnerSeen]:
+    async def look_for_owner(
+        self, name: PartitionName, *, freshness: Freshness = Freshness.LATEST
+    ) -> tuple[Epoch, OwnerSeen]:
         """The epoch of the owner of now, and whether it is there. NoSuchStreamError."""
-        owner = (await self.owner_latest(name)).record
+        owner = (await self.owner(name, freshness=freshness)).record
         if not owner.session:
             return owner.epoch, OwnerSeen.LEFT
-        is_alive = await self.is_owner_alive(owner)
-        return owner.epoch, OwnerSeen.ALIVE if is_alive else OwnerSeen.MISSING
+        found = await self._metadata.find(owner.session)  # As new as the owner's record.
+        return owner.epoch, OwnerSeen.MISSING if found is None else OwnerSeen.ALIVE
 
     async def take_ownership(self, name: PartitionName, who: str) -> VersionedOwner:
         """Become the owner: the next epoch, by compare-and-set, with a session of its own.

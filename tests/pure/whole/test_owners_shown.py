@@ -273,6 +273,16 @@ async def test_a_reader_gives_an_owner_time_to_come_back(autojump_clock: MockClo
         await writer.append(b"last")
 
 
+async def test_a_reader_does_not_depose_an_owner_that_a_deposed_leader_has_not_heard_of(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, open_far_writer(world) as (writer, session):
+        await writer.append(b"first")
+        session.expire()
+        await read_while_written(world, writer, on_session=MemoryMetadata.lag_deposed)
+        await writer.append(b"last")
+
+
 @asynccontextmanager
 async def open_far_writer(
     world: World, *, lost_early: bool = False
@@ -281,7 +291,9 @@ async def open_far_writer(
 
     lost_early: the session of its process is over before it is told that it may write.
     """
-    world.cluster.network.latency_s = lambda one, other: 0.06 if "reads" in (one, other) else 0
+    world.cluster.network.latency_s = lambda one, other: (
+        0.06 if "reads" in (one, other) else 0.01
+    )
     sessions: list[MemoryMetadata] = []
     async with (
         world.cluster.open_client("us-east", host="owner", on_session=sessions.append) as log,
@@ -305,8 +317,12 @@ async def expire_when_open(world: World, session: MemoryMetadata) -> None:
         await made.wait()
 
 
-async def read_while_written(world: World, writer: geolog.Writer) -> None:
-    """Read to the end while the writer writes."""
+async def read_while_written(
+    world: World,
+    writer: geolog.Writer,
+    on_session: Callable[[MemoryMetadata], None] | None = None,
+) -> None:
+    """Read to the end while the writer writes, again and again for longer than a grace."""
 
     async def write() -> None:
         while True:
@@ -314,9 +330,14 @@ async def read_while_written(world: World, writer: geolog.Writer) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write)
-        async with world.cluster.open_client("eu-west", host="reads") as log:
-            with trio.fail_after(60):
-                assert await values_of(log)
+        async with world.cluster.open_client(
+            "eu-west", host="reads", on_session=on_session
+        ) as log:
+            ends_s = trio.current_time() + 5.0
+            while trio.current_time() < ends_s:
+                with trio.fail_after(30):
+                    assert await values_of(log)
+                await trio.sleep(0.5)
         nursery.cancel_scope.cancel()
 
 
