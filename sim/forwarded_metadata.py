@@ -12,6 +12,7 @@ from geolog.metadata.seam import (
     Create,
     Delete,
     Freshness,
+    HeardTime,
     Metadata,
     Operation,
     Put,
@@ -58,6 +59,11 @@ class ForwardedMetadata(ABC, Generic[M]):
     def session_timeout_s(self) -> float:
         """The time-out that was agreed for the session."""
         return self.behind.session_timeout_s
+
+    @property
+    def time_heard(self) -> HeardTime | None:
+        """What the store's clock said of the latest Put."""
+        return self.behind.time_heard
 
     async def wait_state_change(self, seen: SessionState) -> SessionState:
         """Wait for another state than `seen`."""

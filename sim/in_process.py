@@ -15,7 +15,12 @@ import trio
 
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
-from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
+from geolog.metadata.memory import (
+    START_OF_TIME_US,
+    MemoryMetadata,
+    MemoryStore,
+    open_memory_store,
+)
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig
 from regions.storage.node import open_storage_node
@@ -24,7 +29,6 @@ from sim.memory_transport import MemoryNetwork
 
 _PORT = 4000
 _SYNC_S = 0.002
-_START_OF_TIME_US = 1_700_000_000_000_000
 
 
 @attrs.define(eq=False)
@@ -80,7 +84,7 @@ class InProcessCluster:
 
     def now_us(self) -> int:
         """Wall-clock time, as far as there is any."""
-        return _START_OF_TIME_US + int(trio.current_time() * 1_000_000)
+        return START_OF_TIME_US + int(trio.current_time() * 1_000_000)
 
     async def start(self, node_id: str) -> None:
         """Start a node, and wait until it answers."""
@@ -161,9 +165,14 @@ class InProcessCluster:
         host: str | None = None,
         config: LogConfig | None = None,
         on_session: Callable[[MemoryMetadata], None] | None = None,
+        off_us: Callable[[], int] = lambda: 0,
     ) -> AsyncIterator[Log]:
-        """A client on a host of its own, standing in a region."""
+        """A client on a host of its own, standing in a region.
+
+        `off_us`: how far that host's wall clock is ahead.
+        """
         host = host or f"client-in-{region}"
+        true_us = self.now_us
         async with (
             self.store.open_session(self._session_timeout_s) as metadata,
             open_log(
@@ -173,7 +182,7 @@ class InProcessCluster:
                 region=region,
                 who=host,
                 rng=random.Random(self._rng.getrandbits(64)),
-                now_us=self.now_us,
+                now_us=lambda: true_us() + off_us(),
                 config=config,
             ) as log,
         ):

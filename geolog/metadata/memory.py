@@ -24,6 +24,7 @@ from geolog.metadata.seam import (
     Create,
     Delete,
     Freshness,
+    HeardTime,
     Operation,
     Put,
     SessionLostError,
@@ -37,6 +38,9 @@ from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 10.0
+
+START_OF_TIME_US = 1_700_000_000_000_000
+"""What the store's clock says when trio's begins at 0."""
 
 
 @attrs.frozen
@@ -61,6 +65,8 @@ class MemoryStore:
 
     round_trip_s: Callable[[], float] = _no_time
     """Draws how long the next request and its answer travel."""
+    clock_offset_us: int = 0
+    """How far the store's clock is ahead of what it should say."""
 
     tree: Tree = attrs.field(factory=Tree, init=False)
     _holders: "list[MemoryMetadata]" = attrs.field(factory=list, init=False)
@@ -106,10 +112,13 @@ class MemoryStore:
 
     def write(self, operations: list[Operation], session: SessionId) -> list[Answer]:
         """Carry out a request of a session, and show it to all views."""
-        now_us = int(trio.current_time() * 1e6)
-        self.tree, answers, changes = self.tree.apply(operations, session, now_us=now_us)
+        self.tree, answers, changes = self.tree.apply(operations, session, now_us=self.now_us())
         self._show(changes)
         return answers
+
+    def now_us(self) -> int:
+        """What the store's clock says."""
+        return START_OF_TIME_US + self.clock_offset_us + int(trio.current_time() * 1e6)
 
     def forget(self, metadata: "MemoryMetadata") -> None:
         """Drop a holder that is gone and whose session is over."""
@@ -160,6 +169,7 @@ class MemoryMetadata:
     session_id: SessionId = attrs.field(init=False)
     session_state: SessionState = attrs.field(default=SessionState.CONNECTED, init=False)
     view: View = attrs.field(init=False)
+    time_heard: HeardTime | None = attrs.field(default=None, init=False)
     _connection: int = attrs.field(default=0, init=False)
     """Rises when the holder notices that its connection broke."""
     _is_cut: bool = attrs.field(default=False, init=False)
@@ -399,9 +409,12 @@ class MemoryMetadata:
 
     async def _write(self, operations: list[Operation]) -> list[Answer]:
         try:
-            return await self._ask(lambda: self._carry_out(operations))
+            answers, store_us = await self._ask(lambda: self._carry_out(operations))
         except _NoAnswerError as error:
             raise OutcomeUnknownError(f"{error}: the write may have been done") from None
+        if any(isinstance(one, Put) for one in operations):
+            self.time_heard = HeardTime(store_us, trio.current_time())
+        return answers
 
     async def _ask(self, act: Callable[[], T]) -> T:
         is_sent = False
@@ -472,7 +485,8 @@ class MemoryMetadata:
         """Whether a server with this tree takes the session: each tells what it has seen."""
         return tree.changes_count >= self._changes_seen_count
 
-    def _carry_out(self, operations: list[Operation]) -> list[Answer]:
+    def _carry_out(self, operations: list[Operation]) -> tuple[list[Answer], int]:
+        """The answers, and when the store gave them, by its clock."""
         try:
             answers = self._store.write(operations, self.session_id)
         finally:
@@ -484,7 +498,7 @@ class MemoryMetadata:
             self._answers_to_lose_count -= 1
             raise _NoAnswerError("the answer of the metadata store was lost")
         self._note_seen()
-        return answers
+        return answers, self._store.now_us()
 
     def _lose(self) -> None:
         self._connection += 1

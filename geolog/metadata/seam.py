@@ -95,7 +95,7 @@ class Stored:
     """
     children_count: int = 0
     created_us: int = attrs.field(default=0, eq=False)
-    """When it was made: microseconds since an epoch of the metadata store's own clock."""
+    """When it was made: Unix time in microseconds, by the metadata store's own clock."""
     modified_us: int = attrs.field(default=0, eq=False)
     """When its content was last replaced, or it was made, by the same clock."""
 
@@ -103,6 +103,18 @@ class Stored:
     def is_ephemeral(self) -> bool:
         """Whether it goes with a session."""
         return self.session_id != 0
+
+
+@attrs.frozen
+class HeardTime:
+    """What the metadata store's clock said, and when this process heard it, monotonically."""
+
+    store_us: int
+    heard_s: float
+
+    def now_us(self, now_s: float) -> int:
+        """What that clock says now, or a little less: the answer took a while to come."""
+        return self.store_us + round((now_s - self.heard_s) * 1e6)
 
 
 @attrs.frozen
@@ -159,6 +171,11 @@ class Metadata(Protocol):
     @property
     def session_timeout_s(self) -> float:
         """The time-out that was agreed for the session."""
+        ...
+
+    @property
+    def time_heard(self) -> HeardTime | None:
+        """What the store's clock said of this process's latest Put; None before the first."""
         ...
 
     async def get(

@@ -24,6 +24,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 from kazoo import exceptions as kazoo_errors
+from kazoo.protocol.states import ZnodeStat
 
 from geolog.background import open_background
 from geolog.metadata.kazoo_session import (
@@ -46,6 +47,7 @@ from geolog.metadata.seam import (
     Create,
     Delete,
     Freshness,
+    HeardTime,
     NoNodeError,
     Operation,
     Put,
@@ -205,6 +207,7 @@ class ZooKeeperMetadata:
     _chroot: str = attrs.field(default="", init=False)
     session_state: SessionState = attrs.field(default=SessionState.LOST, init=False)
     session_id: int = attrs.field(default=0, init=False)
+    time_heard: HeardTime | None = attrs.field(default=None, init=False)
     _session: KazooSession | None = attrs.field(default=None, init=False)
     _moved: trio.Event = attrs.field(factory=trio.Event, init=False)
     _sessions_lost_count: int = attrs.field(default=0, init=False)
@@ -478,6 +481,8 @@ class ZooKeeperMetadata:
                 assert isinstance(answer, str)
                 return answer.removeprefix(self._chroot)
             case Put(version=version):
+                assert isinstance(answer, ZnodeStat)
+                self.time_heard = HeardTime(answer.mtime * 1000, trio.current_time())
                 return version + 1
             case _:
                 return None

@@ -23,7 +23,7 @@ from geolog.client.owning.partition_retention import PartitionRetention
 from geolog.client.reading.bounds import EARLIEST, LATEST, AtSequence, Bound
 from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.metadata.zookeeper import open_zookeeper
-from geolog.protocol.retention import RetentionPolicy
+from geolog.protocol.retention import Clocks, RetentionPolicy
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.tcp import TcpTransport
 from sim.bench.counted_metadata import CountedMetadata
@@ -36,6 +36,9 @@ from sim.cluster.plan import ClusterPlan
 _NEEDED_BYTES = 3 << 30
 _HEAP = {"GEOLOG_SERVE_ZOOKEEPER_HEAP_BYTES_MAX": "1GiB"}
 """Two nodes a segment do not fit what a demo's server has."""
+
+_LONG_US = 10 * 365 * 86400 * 1_000_000
+"""Longer than the segments of a run last."""
 
 _STREAM = "bench/long"
 _SEGMENT_BYTES_MIN = 64 << 10
@@ -140,7 +143,9 @@ class SegmentsBench:
 
     async def _retain(self, watched: PartitionRetention) -> None:
         access = self.log.access
-        first = await watched.first_kept(now_us=access.now_us())
+        # All was stored just now, and is to be as old as its append times say.
+        now = Clocks(local_us=access.now_us(), metadata_us=access.now_us() + _LONG_US)
+        first = await watched.first_kept(now)
         if first is not None:
             await access.partitions.move_trim(watched.name, first, now_us=access.now_us())
             await access.partitions.drop_trimmed(watched.name)

@@ -2,6 +2,7 @@
 
 import trio
 
+from geolog.client.owning.append_times import AppendTimes
 from geolog.client.owning.batch_admission import BatchAdmission
 from geolog.client.owning.batch_in_flight import BatchTerms
 from geolog.client.owning.stream_upkeep import StreamUpkeep
@@ -12,7 +13,7 @@ from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer_lane import WriterLane
 from geolog.client.writing.writer_pending import Receipt
 from geolog.protocol.partition_state import PartitionState
-from geolog.protocol.retention import RetentionPolicy
+from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from sim.planted.planted_bug import PlantedBug
 
@@ -71,21 +72,22 @@ async def seal_and_close_nothing(upkeep: StreamUpkeep, name: PartitionName) -> N
 
 
 def count_open_segment(
-    policy: RetentionPolicy, segment: SegmentRecord, *, last: SegmentRecord, now_us: int
+    policy: RetentionPolicy, segment: StoredSegment, *, last: SegmentRecord, now: Clocks
 ) -> bool:
     """Believe that the open segment alone is as many bytes as are to be kept."""
-    if policy.retention_bytes is not None and segment.is_completed and not last.is_completed:
+    is_completed = segment.record.is_completed
+    if policy.retention_bytes is not None and is_completed and not last.is_completed:
         return True
-    return _goes(policy, segment, last=last, now_us=now_us)
+    return _goes(policy, segment, last=last, now=now)
 
 
 def is_old_by_first_record(
-    policy: RetentionPolicy, segment: SegmentRecord, now_us: int
+    policy: RetentionPolicy, segment: StoredSegment, now: Clocks
 ) -> bool:
     """Let a segment go as soon as its first record is old enough."""
     if policy.retention_s is None:
         return False
-    return segment.activated_us < now_us - policy.retention_s * 1e6
+    return segment.record.activated_us < now.local_us - policy.retention_s * 1e6
 
 
 def partition_of_older_count(key: bytes, partitions: int) -> int:
@@ -115,6 +117,19 @@ async def flush_without_waiting(lane: WriterLane) -> None:
     """Send what was gathered, and call that durable."""
     lane.seal()
     await trio.lowlevel.checkpoint()
+
+
+def believe_local_clock(times: AppendTimes) -> int:
+    """Stamp what is appended with whatever the clock of the host says."""
+    return times._local_us()
+
+
+def is_old_by_local_clock(policy: RetentionPolicy, segment: StoredSegment, now: Clocks) -> bool:
+    """Let a segment go by its append times and the clock of the host alone."""
+    last_us = segment.record.last_append_time_us
+    if policy.retention_s is None or last_us is None:
+        return False
+    return last_us < now.local_us - policy.retention_s * 1e6
 
 
 STREAM_BUGS: dict[str, PlantedBug] = {
@@ -173,6 +188,18 @@ STREAM_BUGS: dict[str, PlantedBug] = {
             (WriterLane, "check", check_no_transaction_id),
             (BatchAdmission, "admit", admit_any_transaction),
         ],
+        is_of_streams=True,
+    ),
+    "append-time-unclamped": PlantedBug(
+        74,
+        "append times are what the clock of the owner's host says, however far ahead",
+        [(AppendTimes, "now_us", believe_local_clock)],
+        is_of_streams=True,
+    ),
+    "retention-by-local-clock": PlantedBug(
+        75,
+        "retention by time goes by the clock of one host alone",
+        [(RetentionPolicy, "_is_old", is_old_by_local_clock)],
         is_of_streams=True,
     ),
     "flush-waits-for-nothing": PlantedBug(

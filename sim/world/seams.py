@@ -6,7 +6,7 @@ from random import Random
 
 import trio
 
-from geolog.metadata.memory import MemoryStore
+from geolog.metadata.memory import START_OF_TIME_US, MemoryStore
 from regions.storage.disk import Disk
 from sim.failing_disk import FailingDisk, Failure
 from sim.world.disk import WorldDisk
@@ -19,7 +19,6 @@ from sim.world.trace import Trace
 
 CLUSTER = "default"
 
-_START_OF_TIME_US = 1_700_000_000_000_000
 _SLOW_SYNC_CHANCE = 0.02
 _METADATA_SPREAD = 2.0
 _SYNC_S_MAX = 1.5
@@ -57,7 +56,7 @@ class Seams:
 
     def now_us(self, host: str) -> int:
         """The wall-clock time that a host believes in."""
-        true_us = _START_OF_TIME_US + int(trio.current_time() * 1_000_000)
+        true_us = START_OF_TIME_US + int(trio.current_time() * 1_000_000)
         return true_us + self.clock_offsets_us.get(host, 0)
 
     @asynccontextmanager

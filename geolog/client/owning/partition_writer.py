@@ -26,6 +26,7 @@ from functools import partial
 
 import trio
 
+from geolog.client.owning.append_times import AppendTimes
 from geolog.client.owning.batch_admission import BatchAdmission
 from geolog.client.owning.batch_in_flight import NO_TERMS, BatchInFlight, BatchTerms
 from geolog.client.owning.ledger_source import LedgerSource
@@ -89,7 +90,10 @@ class PartitionWriter:
         self._owners = owners
         self._source = source
         self._config = config
-        self._now_us = now_us
+        self._times = AppendTimes(
+            name, taken.owner.record, partitions=partitions, now_us=now_us, nursery=nursery
+        )
+        self._times.warn_if_ahead(taken.state.append_time_us)
         self._on_progress = on_progress
         self._nursery = nursery
         self._first_sequence = taken.first_sequence
@@ -157,7 +161,7 @@ class PartitionWriter:
         self._admission.admit(
             terms, sequence_next=self._sequencer.sequence_next, sent=self._sent_state
         )
-        assigned = self._sequencer.assign(sealed.record_count, now_us=self._now_us())
+        assigned = self._sequencer.assign(sealed.record_count, now_us=self.now_us())
         batch = BatchInFlight(sealed, assigned, trio.current_time(), terms)
         self._in_flight_bytes += batch.size_bytes
         self._waiting.append(batch)
@@ -201,7 +205,7 @@ class PartitionWriter:
 
     def _send_snapshot(self, segment: OpenSegment) -> None:
         """Write down the state after all that was sent."""
-        state, now_us = self._sent_state, self._now_us()
+        state, now_us = self._sent_state, self.now_us()
         if segment.writer.entry_next == 0:
             idle_us = round(self._stream.writer_retention_s * 1e6)
             state.forget_idle(now_us - idle_us, trimmed_before=self._first_sequence)
@@ -328,8 +332,8 @@ class PartitionWriter:
         return bool(self._sent)
 
     def now_us(self) -> int:
-        """Wall-clock time."""
-        return self._now_us()
+        """Wall-clock time, not far ahead of the metadata store's."""
+        return self._times.now_us()
 
     def check_deadline(self) -> None:
         """UnavailableError when the oldest batch has waited for too long."""

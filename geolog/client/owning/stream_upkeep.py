@@ -15,7 +15,7 @@ from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.client.streams.stream_catalog import StreamCatalog, check_life
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.protocol.ids import Sequence as LogSequence
-from geolog.protocol.retention import RetentionPolicy
+from geolog.protocol.retention import Clocks, RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 from topology.errors import GeologError, NoSuchStreamError, SealedError
 
@@ -72,7 +72,10 @@ class StreamUpkeep:
 
     async def retain(self, retention: PartitionRetention) -> None:
         """Cut off what is to go of a partition."""
-        first = await retention.first_kept(now_us=self.now_us())
+        heard = self.partitions.time_heard
+        metadata_us = None if heard is None else heard.now_us(trio.current_time())
+        now = Clocks(local_us=self.now_us(), metadata_us=metadata_us)
+        first = await retention.first_kept(now)
         if first is not None:
             await self.truncate(retention.name, first)
 

@@ -16,6 +16,7 @@ from geolog.metadata.seam import (
     BadVersionError,
     Check,
     Create,
+    HeardTime,
     Metadata,
     NodeExistsError,
     NoNodeError,
@@ -55,6 +56,11 @@ class PartitionMetadata(PartitionOwners, SegmentRecords):
     def session_timeout_s(self) -> float:
         """How long a session lives of which the metadata store hears nothing."""
         return self._metadata.session_timeout_s
+
+    @property
+    def time_heard(self) -> HeardTime | None:
+        """What the metadata store's clock said last; never None to an owner."""
+        return self._metadata.time_heard
 
     async def complete_segment(
         self, name: PartitionName, owner: VersionedOwner, segment: VersionedSegment

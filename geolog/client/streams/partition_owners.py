@@ -204,6 +204,12 @@ class PartitionOwners:
             return False
         return True
 
+    async def ask_time(self, owner: OwnerRecord) -> None:
+        """Write where that owner shows that it lives: the answer says the store's time."""
+        stored = await self._metadata.find(owner.session)
+        if stored is not None:
+            await self._metadata.put(owner.session, stored.data, stored.version)
+
     async def release_ownership(self, name: PartitionName, owner: VersionedOwner) -> None:
         """Leave, and say so: nobody needs to wait for the session to expire, or for the owner.
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 import trio
 
 from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.client.streams.segment_records import VersionedSegment
 from geolog.metadata.paths import BUCKET_COUNT_MAX
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 
@@ -36,7 +37,7 @@ class SegmentList:
         self._partitions = partitions
         self._buckets: list[int] = []
         self._numbers: OrderedDict[int, list[int]] = OrderedDict()
-        self._records: OrderedDict[int, SegmentRecord] = OrderedDict()
+        self._records: OrderedDict[int, VersionedSegment] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"SegmentList({self._name}, {len(self._buckets)} buckets)"
@@ -74,10 +75,25 @@ class SegmentList:
 
     async def at(self, number: int) -> SegmentRecord | None:
         """The record of a segment; None if it is not listed, or gone since."""
+        found = await self.stored_at(number)
+        return None if found is None else found.record
+
+    async def stored_at(self, number: int) -> VersionedSegment | None:
+        """The same, as it is stored."""
         return (await self._at([number]))[0]
 
     async def last_where(self, holds: Callable[[SegmentRecord], bool]) -> SegmentRecord | None:
         """The last segment of which `holds` is true, if it is true of a prefix; else None."""
+        found = await self.last_stored_where(lambda one: holds(one.record))
+        return None if found is None else found.record
+
+    async def last_stored_where(
+        self, holds: Callable[[VersionedSegment], bool]
+    ) -> VersionedSegment | None:
+        """The same, of segments as they are stored.
+
+        Where `holds` is not true of a prefix alone, it is true of the segment that is found.
+        """
         buckets = self._buckets
         if buckets and not await self._numbers_in(buckets[-1]):
             buckets = buckets[:-1]  # It was made for the next segment.
@@ -90,9 +106,9 @@ class SegmentList:
     async def _last_of(
         self,
         listed: Sequence[int],
-        records_of: Callable[[Sequence[int]], Awaitable[list[SegmentRecord | None]]],
-        holds: Callable[[SegmentRecord], bool],
-    ) -> tuple[SegmentRecord | None, int | None]:
+        records_of: Callable[[Sequence[int]], Awaitable[list[VersionedSegment | None]]],
+        holds: Callable[[VersionedSegment], bool],
+    ) -> tuple[VersionedSegment | None, int | None]:
         """The last record that holds, and the last place that holds or was trimmed since.
 
         What is gone went from the front, with all before it.
@@ -108,7 +124,7 @@ class SegmentList:
                 found, low = record or found, place + 1
         return found, low - 1 if low else None
 
-    async def _firsts_of(self, buckets: Sequence[int]) -> list[SegmentRecord | None]:
+    async def _firsts_of(self, buckets: Sequence[int]) -> list[VersionedSegment | None]:
         """The first record in each of these buckets."""
         listed = await self._partitions.segment_numbers_in(self._name, buckets)
         for bucket, numbers in zip(buckets, listed, strict=True):
@@ -123,14 +139,14 @@ class SegmentList:
             _keep(self._numbers, bucket, numbers, _BUCKETS_MAX)
         return numbers
 
-    async def _at(self, numbers: Sequence[int]) -> list[SegmentRecord | None]:
+    async def _at(self, numbers: Sequence[int]) -> list[VersionedSegment | None]:
         """The records of these segments; None for one that is gone."""
         found = {one: self._records[one] for one in numbers if one in self._records}
         missing = [one for one in numbers if one not in found]
         for listed in await self._partitions.segments_at(self._name, missing):
-            found[listed.record.segment] = listed.record
-        for number, record in found.items():
-            _keep(self._records, number, record, _RECORDS_MAX)
+            found[listed.record.segment] = listed
+        for number, one in found.items():
+            _keep(self._records, number, one, _RECORDS_MAX)
         return [found.get(one) for one in numbers]
 
 

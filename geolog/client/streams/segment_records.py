@@ -38,6 +38,8 @@ class VersionedSegment:
 
     record: SegmentRecord
     version: int
+    stored_us: int = attrs.field(default=0, eq=False)
+    """When it was written, by the metadata store's clock; of one that was read."""
 
 
 class SegmentRecords:
@@ -99,7 +101,9 @@ class SegmentRecords:
         """Segments by their numbers, in that order; those that are gone are left out."""
         paths = [self._paths.segment(name, number) for number in numbers]
         return [
-            VersionedSegment(open_document(one.data, SegmentRecord, path=path), one.version)
+            VersionedSegment(
+                open_document(one.data, SegmentRecord, path=path), one.version, one.modified_us
+            )
             for path, one in zip(paths, await find_all(self._metadata, paths), strict=True)
             if one is not None
         ]

@@ -11,11 +11,11 @@ from geolog.client.owning.partition_retention import PartitionRetention
 from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
+from geolog.metadata.memory import START_OF_TIME_US, MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import NoNodeError
 from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
-from geolog.protocol.retention import RetentionPolicy
+from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
 from geolog.protocol.stream_state import (
     OwnerRecord,
     PartitionName,
@@ -23,6 +23,7 @@ from geolog.protocol.stream_state import (
     StreamName,
 )
 
+SECOND_US = 1_000_000
 NAME = PartitionName(StreamName("a", "b"))
 PATHS = ClusterPaths("test")
 
@@ -63,15 +64,18 @@ async def store(metadata: MemoryMetadata, record: SegmentRecord) -> None:
 
 
 def naive_first_kept(
-    policy: RetentionPolicy, listed: list[SegmentRecord], *, now_us: int
+    policy: RetentionPolicy,
+    listed: list[SegmentRecord],
+    stored_us: dict[int, int],
+    now: Clocks,
 ) -> int | None:
-    """By a look at every segment."""
-    ends = [
-        one.last_sequence + 1
-        for one in listed
-        if one.last_sequence is not None and policy.goes(one, last=listed[-1], now_us=now_us)
-    ]
-    return max(ends, default=None)
+    """By a look at one segment after the other."""
+    end = None
+    for one in listed:
+        segment = StoredSegment(one, stored_us[one.segment])
+        if one.last_sequence is not None and policy.goes(segment, last=listed[-1], now=now):
+            end = one.last_sequence + 1
+    return end
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -95,6 +99,7 @@ async def test_it_says_what_a_look_at_all_segments_says_and_reads_few(
         gone_count = 0
         for turn in range(8):
             for _ in range(rng.choice((0, 1, 5, 300))):
+                await trio.sleep(1)
                 if listed and not listed[-1].is_completed:
                     listed[-1] = completed(listed[-1], rng.randrange(30))
                     await store(metadata, listed[-1])
@@ -102,14 +107,22 @@ async def test_it_says_what_a_look_at_all_segments_says_and_reads_few(
                 if rng.random() < 0.5:
                     listed[-1] = completed(listed[-1], rng.randrange(30))
                 await store(metadata, listed[-1])
-            now_us = len(listed) * 1_000_000 + turn
+            now = Clocks(
+                local_us=len(listed) * SECOND_US + turn,
+                metadata_us=START_OF_TIME_US + int(trio.current_time() * SECOND_US),
+            )
+            nodes = tree.tree.nodes
+            left = {
+                one.segment: nodes[PATHS.segment(NAME, one.segment)].modified_us
+                for one in listed[gone_count:]
+            }
             since_s = trio.current_time()
             tree.round_trip_s = lambda: 1.0
-            first = await retention.first_kept(now_us=now_us)
+            first = await retention.first_kept(now)
             tree.round_trip_s = lambda: 0.0
             took_s = trio.current_time() - since_s
 
-            assert first == naive_first_kept(policy, listed[gone_count:], now_us=now_us)
+            assert first == naive_first_kept(policy, listed[gone_count:], left, now)
             assert took_s <= (6 if first is None else 12), "too much was read"
             if first is not None and rng.random() < 0.5:
                 gone_count = next(
@@ -118,4 +131,39 @@ async def test_it_says_what_a_look_at_all_segments_says_and_reads_few(
                 for gone in listed[:gone_count]:
                     with suppress(NoNodeError):
                         await metadata.delete(PATHS.segment(NAME, gone.segment))
-                assert await retention.first_kept(now_us=now_us) is None
+                assert await retention.first_kept(now) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_where_the_metadata_clock_goes_back_what_goes_ends_with_what_is_old_to_it(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    """All before it was completed before: what says otherwise of it was a wrong clock."""
+    rng = random.Random(seed)
+    policy = RetentionPolicy(retention_s=100.0)
+    async with (
+        open_memory_store() as tree,
+        tree.open_session() as metadata,
+    ):
+        partitions = PartitionMetadata(metadata, PATHS, LedgerMetadata(metadata, PATHS))
+        retention = PartitionRetention(NAME, policy, partitions)
+        await metadata.ensure_path(PATHS.segments(NAME))
+        listed: list[SegmentRecord] = []
+        for _ in range(300):
+            tree.clock_offset_us = rng.choice((0, 0, 0, 50 * SECOND_US, -50 * SECOND_US))
+            await trio.sleep(1)
+            listed.append(completed(listed_after(listed), 1))
+            await store(metadata, listed[-1])
+        now = Clocks(
+            local_us=1000 * SECOND_US,
+            metadata_us=START_OF_TIME_US + int(trio.current_time() * SECOND_US),
+        )
+
+        first = await retention.first_kept(now)
+
+        assert first is not None
+        newest = listed[first // 10 - 2]
+        stored_us = tree.tree.nodes[PATHS.segment(NAME, newest.segment)].modified_us
+        assert newest.last_sequence == first - 1
+        assert policy.goes(StoredSegment(newest, stored_us), last=listed[-1], now=now)
+        assert first > 1000
