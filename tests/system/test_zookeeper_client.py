@@ -117,6 +117,20 @@ async def test_everything_lies_under_the_chroot(tmp_path: Path) -> None:
             assert await outside.get("/geo/log/a") == Stored(b"x", 0, children_count=1)
 
 
+async def test_the_answer_to_a_put_tells_the_time_of_the_servers(tmp_path: Path) -> None:
+    async with (
+        open_server(tmp_path / "data") as address,
+        open_zookeeper(str(address)) as metadata,
+    ):
+        await metadata.create("/a")
+
+        await metadata.put("/a", b"x", 0)
+
+        heard = metadata.time_heard
+        assert heard is not None
+        assert heard.store_us == (await metadata.get("/a")).modified_us
+
+
 async def test_a_client_leaves_no_thread_and_no_session_behind(tmp_path: Path) -> None:
     async with open_server(tmp_path / "data") as address, open_zookeeper(f"{address}") as stays:
         threads = set(threading.enumerate())
