@@ -51,7 +51,7 @@ from geolog.ledger.node_pool import NodePool, PoolConfig
 from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Metadata
+from geolog.metadata.seam import Freshness, Metadata
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
@@ -133,7 +133,13 @@ class Log:
         self._ledgers = LedgerMetadata(metadata, ClusterPaths(cluster), repairs)
         self._catalog = StreamCatalog(metadata, ClusterPaths(cluster))
         self._partitions = PartitionMetadata(metadata, ClusterPaths(cluster), self._ledgers)
-        self._reader = LedgerReader(pool, region=region, rng=rng, config=config.ledger_read)
+        self._reader = LedgerReader(
+            pool,
+            region=region,
+            rng=rng,
+            config=config.ledger_read,
+            record_now=self._ledgers.record_certain,
+        )
         self._tail = TailFinder(
             partitions=self._partitions,
             ledgers=self._ledgers,
@@ -450,9 +456,11 @@ class Log:
                     await verifier.verify_ledger(extent)
         return verifier.report
 
-    async def _ledger_now(self, known: LedgerRecord) -> LedgerRecord | None:
+    async def _ledger_now(
+        self, known: LedgerRecord, freshness: Freshness
+    ) -> LedgerRecord | None:
         try:
-            return (await self._ledgers.read_latest(known.ledger)).record
+            return (await self._ledgers.read(known.ledger, freshness=freshness)).record
         except NoSuchLedgerError:
             return None
 
@@ -465,6 +473,7 @@ class Log:
             reader=self._reader,
             tail=self._tail,
             config=self._config.reader,
+            rng=self._rng,
         )
 
     @asynccontextmanager

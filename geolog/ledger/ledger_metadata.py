@@ -89,6 +89,10 @@ class LedgerMetadata:
         """The same, though the metadata store's leader may be deposed: for what is final."""
         return await self.read(ledger, freshness=Freshness.CERTAIN)
 
+    async def record_certain(self, ledger: LedgerId) -> LedgerRecord:
+        """The same, without the version."""
+        return (await self.read_certain(ledger)).record
+
     async def allocate(
         self,
         quorum: QuorumConfig,

@@ -2,12 +2,13 @@
 
 At or below the LAC, or the end of a CLOSED ledger, there is no negative answer: an entry is
 read, or it is unavailable for now, or all its replicas, proven intact, say that it is not
-there: lost.
+there. Then it has moved, or it is lost: which of the two says the ledger's record, read for
+certain after they were asked. As long as metadata does not answer the entry is unavailable.
 """
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import attrs
 import trio
@@ -24,6 +25,17 @@ from geolog.wire.entry import Entry, EntryHeader, decode_entry
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
 from topology.read_order import ReadOrder
+
+RecordNow = Callable[[LedgerId], Awaitable[LedgerRecord]]
+"""A ledger's record, read for certain. NoSuchLedgerError, UnavailableError."""
+
+
+class EntriesMovedError(UnavailableError):
+    """Entries are elsewhere than the record says that they are read by: read by `ledger`."""
+
+    def __init__(self, ledger: LedgerRecord) -> None:
+        super().__init__(f"entries of ledger {ledger.ledger} have moved to other nodes")
+        self.ledger = ledger
 
 
 @attrs.frozen(kw_only=True)
@@ -71,13 +83,14 @@ class TailView:
     `lac`: the highest that any member knows. `end`: no entry from here on was ever acknowledged
     (of its write set a blocking set says ABSENT); None when too few members answered, or when
     it lies behind what was asked. `held_to`: up to here there is surely no end, as all was
-    asked and some member has the last.
+    asked and some member has the last. `is_taken`: some member knows more than the record says,
+    a fence or a higher epoch, so the ledger is being taken over, or was.
     """
 
     lac: EntryId
     end: EntryId | None
     held_to: EntryId
-    is_fenced: bool
+    is_taken: bool
     silent_count: int
 
 
@@ -91,9 +104,11 @@ class LedgerReader:
         region: str | None,
         rng: random.Random,
         config: LedgerReadConfig,
+        record_now: RecordNow,
     ) -> None:
         self.pool = pool
         self.config = config
+        self._record_now = record_now
         self._rng = rng
         placement = pool.config.placement
         self._order = ReplicaOrder(
@@ -114,7 +129,8 @@ class LedgerReader:
         """Some entries from `first` on, at least one, none above `last`; the caller bounds it.
 
         All of `first` to `last` must be acknowledged. DataLostError when `first` is provably on
-        no replica; waits and tries again while it is merely unavailable.
+        no replica, EntriesMovedError or NoSuchLedgerError when the record is not the ledger's
+        any more; waits and tries again while the entry is merely unavailable.
         """
         assert first <= last
         while True:
@@ -124,6 +140,14 @@ class LedgerReader:
             if fetched:
                 return fetched
             await trio.sleep(self.config.retry_delay_s * self._rng.uniform(0.5, 1.5))
+
+    async def read_one(self, record: LedgerRecord, entry: EntryId) -> FetchedEntry:
+        """The same of one entry, wherever the ledger has moved since its record was read."""
+        while True:
+            try:
+                return (await self.read(record, entry, entry))[0]
+            except EntriesMovedError as moved:
+                record = moved.ledger
 
     async def _read_once(
         self, record: LedgerRecord, first: EntryId, last: EntryId
@@ -149,11 +173,29 @@ class LedgerReader:
             if patience.cancelled_caught:
                 self.note_failed(member)
         if absent == len(slots):
-            raise DataLostError(
-                f"entry {first} of ledger {record.ledger} was acknowledged, and none of its"
-                f" {absent} replicas has it: restore a node's disk, or report data loss"
-            )
+            await self._check_not_lost(record, first, absent)
         return []
+
+    async def _check_not_lost(
+        self, record: LedgerRecord, entry: EntryId, absent_count: int
+    ) -> None:
+        """After all replicas have said that they lack an entry: they are others, or it is lost.
+
+        The record was read before they were asked, and says the same after that, if it is lost:
+        so they were its replicas meanwhile. That metadata does not answer says nothing.
+        """
+        try:
+            latest = await self._record_now(record.ledger)
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            return
+        if latest.fragments != record.fragments:
+            raise EntriesMovedError(latest)
+        raise DataLostError(
+            f"entry {entry} of ledger {record.ledger} was acknowledged, and none of its"
+            f" {absent_count} replicas has it: restore a node's disk, or report data loss"
+        )
 
     async def _read_spread(
         self, record: LedgerRecord, first: EntryId, last: EntryId
@@ -392,7 +434,10 @@ class LedgerReader:
             lac=lac,
             end=end,
             held_to=EntryId(first + count - 1) if end is None and is_last_held else above,
-            is_fenced=any(answer.is_fenced for answer in answers.values()),
+            is_taken=any(
+                answer.is_fenced or answer.epoch_highest > record.epoch
+                for answer in answers.values()
+            ),
             silent_count=len(fragment.ensemble) - len(answers),
         )
 

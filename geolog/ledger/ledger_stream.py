@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from geolog.ledger.connection import Question
-from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
+from geolog.ledger.ledger_reader import EntriesMovedError, FetchedEntry, LedgerReader
 from geolog.ledger.node_pool import LinkUse
 from geolog.protocol.ids import NO_EPOCH, EntryId, InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, Member
@@ -70,14 +70,18 @@ class LedgerStream:
         self._under_way.close()
 
     async def read(self) -> list[FetchedEntry]:
-        """The next entries, at least one. The caller bounds the wait.
+        """The next entries, at least one, wherever they have moved. The caller bounds the wait.
 
-        Raises what `LedgerReader.read` raises; the stream can be read again after that.
+        Otherwise raises what `LedgerReader.read` raises; the stream can be read again then.
         """
         assert self._next <= self.last, "it was read to its end"
         fetched = await self._read_streamed()
-        if not fetched:
-            fetched = await self._reader.read(self.record, self._next, self.last)
+        while not fetched:
+            try:
+                fetched = await self._reader.read(self.record, self._next, self.last)
+            except EntriesMovedError as moved:
+                self.record = moved.ledger
+                self._lacking.clear()
         self._next = EntryId(fetched[-1].entry + 1)
         return fetched
 

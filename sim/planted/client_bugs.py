@@ -333,6 +333,9 @@ async def tail_at_have(reader: LedgerReader, record: LedgerRecord, above: EntryI
         lac=lac,
         end=end,
         held_to=above if end is not None else EntryId(first + count - 1),
-        is_fenced=any(answer.is_fenced for answer in answers.values()),
+        is_taken=any(
+            answer.is_fenced or answer.epoch_highest > record.epoch
+            for answer in answers.values()
+        ),
         silent_count=len(fragment.ensemble) - len(answers),
     )

@@ -92,7 +92,11 @@ class Succession:
         last = listed.record
         closed = None if last.is_completed else await self._close(last)
         reader = LedgerReader(
-            self.pool, region=self.region, rng=self.rng, config=LedgerReadConfig()
+            self.pool,
+            region=self.region,
+            rng=self.rng,
+            config=LedgerReadConfig(),
+            record_now=self.ledgers.record_certain,
         )
         state = await recovered_state(
             name,

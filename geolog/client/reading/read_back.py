@@ -89,7 +89,7 @@ class BatchReadBack:
                     ledger = (await self._ledgers.read_latest(listed.record.ledger)).record
                 except NoSuchLedgerError:
                     break  # It went with its segment, this moment.
-                (fetched, *_) = await self._reader.read(ledger, entry, entry)
+                fetched = await self._reader.read_one(ledger, entry)
                 slot = 0
                 for index, line in enumerate(fetched.decoded.header.lines):
                     if slot == batch.slot:

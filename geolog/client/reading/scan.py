@@ -1,5 +1,7 @@
 """A partition's segments and ledgers as one reader knows them, looked up with patience."""
 
+import math
+import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -14,18 +16,21 @@ from geolog.ledger.ledger_metadata import (
     VersionedLedger,
 )
 from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
+from geolog.protocol.asking_pace import AskingPace
 from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import (
     DamagedBytesError,
-    DataLostError,
     GeologError,
     NoSuchStreamError,
     UnavailableError,
 )
 
 T = TypeVar("T")
+
+_WHERE_S = 3.0
+"""How long metadata is waited for while entries do not come, which may do so any moment."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +55,9 @@ class ReaderConfig:
     retry_delay_s: float = 0.2
     """Pause before metadata that did not answer is asked again."""
 
+    retry_delay_s_max: float = 5.0
+    """A reader that follows doubles that pause up to this; the return of metadata ends it."""
+
 
 class PartitionScan:
     """What a reader knows of one partition; `PartitionWalk` walks over the entries."""
@@ -64,6 +72,7 @@ class PartitionScan:
         tail: TailFinder,
         check_life: Callable[[], Awaitable[None]],
         config: ReaderConfig,
+        rng: random.Random,
     ) -> None:
         self.name = name
         self.reader = reader
@@ -73,6 +82,10 @@ class PartitionScan:
         self._ledgers = ledgers
         self._tail = tail
         self._check_life = check_life
+        self.pace = AskingPace(
+            pause_s_first=config.retry_delay_s, pause_s_max=config.retry_delay_s_max, rng=rng
+        )
+        """When a follower asks metadata again."""
 
     async def end(self) -> PartitionEnd:
         """The end of the stream now. UnavailableError when it cannot be found in time."""
@@ -130,12 +143,29 @@ class PartitionScan:
         )
         return found.first_sequence
 
-    async def is_sealed(self) -> bool:
-        """Whether nothing is appended any more. NoSuchStreamError if it is being deleted."""
+    async def is_sealed_before(self, number: int) -> bool:
+        """Whether no segment of this number ever comes. NoSuchStreamError if it is deleted.
+
+        The list that was read before may lack the last segment, though the partition is sealed
+        by now: the owner's record says how many there are.
+        """
         owner = (await self._partitions.owner_latest(self.name)).record
         if owner.is_deleted:
             raise NoSuchStreamError(f"stream {str(self.name.stream)!r} was deleted")
-        return owner.is_sealed
+        return owner.is_sealed and owner.segment_highest < number
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether metadata may answer a follower now, and it is time to ask."""
+        return self._partitions.is_reachable and trio.current_time() >= self.pace.due_s
+
+    async def wait_to_ask(self) -> None:
+        """Wait until it is time to ask metadata again, which comes sooner when it is back."""
+        while not self.can_ask:
+            due_s = self.pace.due_s if self._partitions.is_reachable else math.inf
+            with trio.move_on_at(due_s):
+                await self._partitions.wait_back()
+                self.pace.on_back(now_s=trio.current_time())
 
     async def refresh(self) -> None:
         """Read the list of segments again, with patience."""
@@ -168,17 +198,16 @@ class PartitionScan:
     async def fetch(self, ledger: LedgerRecord, entry: EntryId) -> FetchedEntry:
         """One entry, wherever the ledger has moved."""
         with trio.move_on_after(self.config.stall_timeout_s):
-            while True:
-                try:
-                    return (await self.reader.read(ledger, entry, entry))[0]
-                except DataLostError:
-                    moved = await self.moved(ledger)
-                    if moved is None:
-                        raise
-                    ledger = moved
-        raise UnavailableError(
-            f"entry {entry} of ledger {ledger.ledger} ({self.name}) is unavailable: none of"
-            f" its replicas answered within {self.config.stall_timeout_s} s"
+            return await self.reader.read_one(ledger, entry)
+        raise self.unavailable(ledger, entry)
+
+    def unavailable(self, ledger: LedgerRecord, entry: EntryId) -> UnavailableError:
+        """That an entry did not come in time, and what is known of why."""
+        why = f"no replica gave it within {self.config.stall_timeout_s:g} s"
+        if not self._partitions.is_reachable:
+            why += ", and metadata, which says where its replicas are now, does not answer"
+        return UnavailableError(
+            f"entry {entry} of ledger {ledger.ledger} ({self.name}) is unavailable: {why}"
         )
 
     async def ledger_of(
@@ -235,14 +264,12 @@ class PartitionScan:
         """NoSuchStreamError if the stream is gone or is being deleted, or is another now."""
         await self._check_life()
 
-    async def moved(self, ledger: LedgerRecord) -> LedgerRecord | None:
-        """The ledger as it is now, if its entries are elsewhere than was known; else None."""
-        with trio.move_on_after(self.config.stall_timeout_s):
+    async def where_now(self, ledger: LedgerRecord) -> LedgerRecord | None:
+        """The ledger as it is now; None if metadata does not say soon. NoSuchLedgerError."""
+        with trio.move_on_after(_WHERE_S):
             try:
-                found = (await self._ledgers.read_latest(ledger.ledger)).record
+                return (await self._ledgers.read_latest(ledger.ledger)).record
             except GeologError as error:
                 if not error.retriable:
                     raise
-                return None
-            return found if found.fragments != ledger.fragments else None
         return None

@@ -5,6 +5,11 @@ ABSENT. Entries between the LAC and that end may have been answered OK and may s
 they are waited for, until the LAC or a close covers them. When the owner has left, or has been
 missing for a grace (`OwnerAbsences`), nobody will move the LAC: the ledger is recovered first.
 The caller bounds the wait, and a read fails rather than end short.
+
+What metadata says of the last segment may be old, even after a sync: its leader may be deposed.
+So an end counts only if metadata says for certain, after all else was asked, that no segment
+follows. Of an open ledger its own record says so, since it is closed in the step that lists the
+next segment; otherwise the owner's record says it. That is one write in metadata for each end.
 """
 
 import math
@@ -15,7 +20,7 @@ import trio
 
 from geolog.client.streams.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
-from geolog.ledger.ledger_reader import LedgerReader
+from geolog.ledger.ledger_reader import LedgerReader, TailView
 from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.node_pool import NodePool
 from geolog.metadata.seam import Freshness
@@ -68,58 +73,38 @@ class TailFinder:
         """
         while True:
             listed = await self._partitions.last_segment(name)
-            if listed is None:
-                await self._partitions.check_exists(name)
-                return PartitionEnd(0, 0, 0, 0)
-            last = listed.record
-            if not last.is_completed:
-                found = await self._end_of_listed(name, last)
-                if found is None:
-                    continue  # It was closed meanwhile: there may be a successor.
+            last = None if listed is None else listed.record
+            try:
+                found = await self._end_after(name, last)
+            except NoSuchLedgerError:
+                if await self._is_last(name, last):
+                    raise  # It is listed, and there is no such ledger: metadata is damaged.
+                found = None  # It was completed, and trimmed since.
+            if found is not None:
                 return found
-            assert last.last_entry is not None
-            assert last.last_sequence is not None
-            assert last.last_append_time_us is not None
-            return PartitionEnd(
-                last.segment,
-                last.last_entry + 1,
-                last.last_sequence + 1,
-                last.last_append_time_us,
-            )
+            await trio.sleep(_LAC_POLL_S)  # The list has grown, or it was an old one.
 
-    async def _end_of_listed(
-        self, name: PartitionName, segment: SegmentRecord
+    async def _end_after(
+        self, name: PartitionName, last: SegmentRecord | None
     ) -> PartitionEnd | None:
-        """The end, if it lies in this segment, which may have been completed and trimmed since.
-
-        NoSuchLedgerError when the list still ends with it: that cannot be.
-        """
-        try:
-            return await self._end_of_open(name, segment)
-        except NoSuchLedgerError:
-            if await self._is_last(name, segment):
-                raise
-            return None
-
-    async def _is_last(self, name: PartitionName, segment: SegmentRecord) -> bool:
-        # By its number alone it might be a segment of a stream that was made again.
-        listed = await self._partitions.last_segment(name)
-        return listed is not None and listed.record.ledger == segment.ledger
-
-    async def _end_of_open(
-        self, name: PartitionName, segment: SegmentRecord
-    ) -> PartitionEnd | None:
-        # As new as the list, which was caught up with: if it was OPEN then, the end was here.
-        ledger = (await self._ledgers.read(segment.ledger)).record
+        """The end, if this is the last segment, or None stands for there being none."""
+        if last is None:
+            return PartitionEnd(0, 0, 0, 0) if await self._is_last(name, None) else None
+        if last.is_completed:
+            return _end_of_completed(last) if await self._is_last(name, last) else None
+        ledger = (await self._ledgers.read(last.ledger)).record
         if ledger.state is not LedgerState.CLOSED:
             end = await self._end_entry(name, ledger)
-            if end is None:
-                return None
-            return await self._end_at(segment, ledger, end)
-        if not await self._is_last(name, segment):
+            return None if end is None else await self._end_at(last, ledger, end)
+        if not await self._is_last(name, last):
             return None
         assert ledger.last_entry is not None
-        return await self._end_at(segment, ledger, EntryId(ledger.last_entry + 1))
+        return await self._end_at(last, ledger, EntryId(ledger.last_entry + 1))
+
+    async def _is_last(self, name: PartitionName, segment: SegmentRecord | None) -> bool:
+        """Whether no segment was ever listed behind this one; NoSuchStreamError."""
+        number = 0 if segment is None else segment.segment
+        return await self._partitions.segment_highest_certain(name) == number
 
     async def _end_at(
         self, segment: SegmentRecord, ledger: LedgerRecord, end: EntryId
@@ -129,8 +114,7 @@ class TailFinder:
                 segment.segment, 0, segment.first_sequence, segment.append_time_us_before
             )
         last = EntryId(end - 1)
-        (fetched, *_) = await self._reader.read(ledger, last, last)
-        header = fetched.decoded.header
+        header = (await self._reader.read_one(ledger, last)).decoded.header
         return PartitionEnd(segment.segment, end, header.next_sequence, header.append_time_us)
 
     async def _end_entry(self, name: PartitionName, ledger: LedgerRecord) -> EntryId | None:
@@ -138,6 +122,7 @@ class TailFinder:
 
         That is so when it was closed, or its members are not those that were asked.
         """
+        is_doubted = False  # Since a member knows more of the ledger than its record says.
         end: EntryId | None = None
         lac = held_to = NO_ENTRY
         next_look_s = math.inf
@@ -145,12 +130,15 @@ class TailFinder:
             view = await self._reader.probe_tail(ledger, max(lac, held_to))
             # Counted from the first answer: over distance that takes longer than the pause.
             next_look_s = min(next_look_s, trio.current_time() + _STATE_POLL_S)
-            if view.is_fenced or trio.current_time() >= next_look_s:
-                if await self._is_ended(name, ledger):
+            if view.is_taken or trio.current_time() >= next_look_s:
+                is_new_doubt = view.is_taken and not is_doubted
+                is_doubted = is_doubted or is_new_doubt
+                freshness = Freshness.CERTAIN if is_new_doubt else Freshness.LATEST
+                if await self._is_ended(name, ledger, freshness):
                     return None
                 next_look_s = trio.current_time() + _STATE_POLL_S
             if end is None and view.end is not None:
-                if await self._has_moved(ledger):
+                if not await self._stands(ledger, view):
                     return None
                 end = view.end
             lac = max(lac, view.lac)
@@ -161,18 +149,27 @@ class TailFinder:
                 await trio.sleep(_LAC_POLL_S)
             held_to = max(held_to, view.held_to)
 
-    async def _has_moved(self, ledger: LedgerRecord) -> bool:
-        """Whether a member was replaced since: of its successor's entries it says ABSENT."""
-        found = (await self._ledgers.read_latest(ledger.ledger)).record
-        return found.fragments != ledger.fragments
+    async def _stands(self, ledger: LedgerRecord, view: TailView) -> bool:
+        """Whether the end that members have just told of is that of the partition.
 
-    async def _is_ended(self, name: PartitionName, ledger: LedgerRecord) -> bool:
+        It is not if one was replaced: of its successor's entries it says ABSENT. Nor if the
+        ledger is closed: entries may be in the next one. Nor if a member is fenced, and nobody
+        has taken the ledger: metadata, or that member, is not what it was.
+        """
+        found = await self._ledgers.record_certain(ledger.ledger)
+        if found.state is LedgerState.CLOSED or found.fragments != ledger.fragments:
+            return False
+        return not (view.is_taken and found.state is LedgerState.OPEN)
+
+    async def _is_ended(
+        self, name: PartitionName, ledger: LedgerRecord, freshness: Freshness
+    ) -> bool:
         """Whether the ledger is CLOSED now; closes it when nobody else is there to do so.
 
         It also is over for those who ask its members when these are others by now: they may
         wait for ever for a LAC that only the new members hear of.
         """
-        found = (await self._ledgers.read_latest(ledger.ledger)).record
+        found = (await self._ledgers.read(ledger.ledger, freshness=freshness)).record
         if found.state is LedgerState.CLOSED:
             self._recoveries.pop(found.ledger, None)
             return True
@@ -221,3 +218,15 @@ class TailFinder:
             since_s = now_s  # Another has begun.
         self._recoveries[found.ledger] = (found.epoch, since_s)
         return now_s - since_s < _RECOVERY_PATIENCE_S
+
+
+def _end_of_completed(segment: SegmentRecord) -> PartitionEnd:
+    assert segment.last_entry is not None
+    assert segment.last_sequence is not None
+    assert segment.last_append_time_us is not None
+    return PartitionEnd(
+        segment.segment,
+        segment.last_entry + 1,
+        segment.last_sequence + 1,
+        segment.last_append_time_us,
+    )

@@ -15,6 +15,7 @@ from crc32c import crc32c
 from geolog.client.reading.extents import Extent
 from geolog.ledger.ledger_reader import LedgerReader
 from geolog.metadata.repair_queue import RepairReason
+from geolog.metadata.seam import Freshness
 from geolog.protocol.copying import final_extents
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
@@ -31,7 +32,7 @@ _BATCH_ENTRIES = 64
 Enqueue = Callable[[LedgerId, RepairReason], Awaitable[None]]
 """Puts a ledger into the repair queue."""
 
-LatestLedger = Callable[[LedgerRecord], Awaitable[LedgerRecord | None]]
+LatestLedger = Callable[[LedgerRecord, Freshness], Awaitable[LedgerRecord | None]]
 """The ledger as it is now; None when it is gone. UnavailableError."""
 
 
@@ -152,7 +153,9 @@ class StreamVerifier:
                         self._collect, record, slot, first, count, copies, silent
                     )
             if any(_lacks_copies(rule, entry, found) for entry, found in copies.items()):
-                latest = await self._latest(record)
+                are_safe = all(_is_safe(rule, entry, found) for entry, found in copies.items())
+                freshness = Freshness.LATEST if are_safe else Freshness.CERTAIN
+                latest = await self._latest(record, freshness)
                 if latest is None:
                     self._sequence_next = None
                     break
@@ -221,7 +224,7 @@ class StreamVerifier:
         if damaged:
             report.damaged += len(damaged)
             report.tell(f"{where}: {_copies(len(damaged))} damaged at {_at(fragment, damaged)}")
-        if not rule.is_ack(entry, sum(1 << copy.slot for copy in good)):
+        if not _is_safe(rule, entry, of_write_set):
             report.without_ack_set += 1
             why = _why_no_more(rule, fragment, entry, of_write_set)
             report.tell(f"{where}: {_copies(len(good))} good, which is no ack set: {why}")
@@ -295,6 +298,11 @@ def _of_write_set(rule: AckRule, entry: EntryId, found: list[_Copy]) -> list[_Co
 def _lacks_copies(rule: AckRule, entry: EntryId, found: list[_Copy]) -> bool:
     good = [copy for copy in _of_write_set(rule, entry, found) if copy.header is not None]
     return len(good) < rule.config.write_quorum
+
+
+def _is_safe(rule: AckRule, entry: EntryId, found: list[_Copy]) -> bool:
+    good = [copy for copy in _of_write_set(rule, entry, found) if copy.header is not None]
+    return rule.is_ack(entry, sum(1 << copy.slot for copy in good))
 
 
 def _copy_of(slot: int, answer: Answer, body: bytes | memoryview) -> _Copy:

@@ -4,8 +4,9 @@ Whatever a replica gives is checked against what must come next: the entry's own
 segment, entry and first sequence, so a copy that belongs elsewhere is found.
 
 A ledger's record may change while it is read: its writer gives a place to another node, a
-copier moves what is closed. Who reads by an old record may ask nodes that have nothing; so
-before entries count as lost, and now and then while they do not come, the record is read again.
+copier moves what is closed. A reader that goes by an old record may ask nodes that have
+nothing. So the record is read again before entries count as lost (`LedgerReader`), and now and
+then while they do not come.
 
 What is trimmed while it is read may be gone at any moment: then the walk goes on where the
 partition begins, and says what it leaves out.
@@ -30,7 +31,6 @@ from topology.errors import (
     DamagedBytesError,
     DataLostError,
     GeologError,
-    UnavailableError,
 )
 
 _MOVED_LOOK_S = 3.0
@@ -145,20 +145,14 @@ class PartitionWalk:
         """The next entries up to `_readable`, at least one."""
         with trio.move_on_after(self._config.stall_timeout_s):
             while True:
-                try:
-                    with trio.move_on_after(_MOVED_LOOK_S):
-                        return await self._open_stream().read()
-                except DataLostError:
-                    if not await self._has_moved():
-                        raise
-                else:
-                    await self._has_moved()
+                stream = self._open_stream()
+                with trio.move_on_after(_MOVED_LOOK_S):
+                    entries = await stream.read()
+                    self._ledger = stream.record
+                    return entries
+                await self._look_where_it_is()
         assert self._ledger is not None
-        raise UnavailableError(
-            f"entry {self._entry} of ledger {self._ledger.ledger} ({self._scan.name}) is"
-            f" unavailable: none of its replicas answered within {self._config.stall_timeout_s}"
-            " s"
-        )
+        raise self._scan.unavailable(self._ledger, self._entry)
 
     def _open_stream(self) -> LedgerStream:
         assert self._ledger is not None
@@ -175,14 +169,13 @@ class PartitionWalk:
             self._stream.close()
             self._stream = None
 
-    async def _has_moved(self) -> bool:
-        """Whether the ledger's entries are elsewhere than was known; they are sought there."""
+    async def _look_where_it_is(self) -> None:
+        """Seek the ledger's entries where they are now, if metadata says where that is."""
         assert self._ledger is not None
-        moved = await self._scan.moved(self._ledger)
-        if moved is not None:
+        latest = await self._scan.where_now(self._ledger)
+        if latest is not None and latest.fragments != self._ledger.fragments:
             self._close_stream()
-            self._ledger = moved
-        return moved is not None
+            self._ledger = latest
 
     def _checked(self, segment: SegmentRecord, entries: list[FetchedEntry]) -> Chunk:
         for fetched in entries:
@@ -223,19 +216,20 @@ class PartitionWalk:
                 self._readable = max(self._readable, lac or self._readable)
             elif followed is None or followed.is_fenced:
                 await trio.sleep(self._config.follow_poll_s)  # It answers at once.
-        if self._ledger_changed.is_set():
+        if self._ledger_changed.is_set() and self._scan.can_ask:
             await self._read_ledger_again(segment)
         return []
 
     async def _wait_at_tail(self, ledger: LedgerRecord) -> Followed | None:
-        """What the nearest member says; None if it failed, or the ledger's record changed."""
-        if self._ledger_changed.is_set():
+        """What the nearest member says; None if it failed, or to read the record again."""
+        if self._ledger_changed.is_set() and self._scan.can_ask:
             return None
         followed: Followed | None = None
         async with trio.open_nursery() as nursery:
 
             async def end_with_change() -> None:
                 await self._ledger_changed.wait()
+                await self._scan.wait_to_ask()
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(end_with_change)
@@ -255,10 +249,12 @@ class PartitionWalk:
                     found = await self._scan.ledger_now(segment, self._ledger_changed)
                 self._ledger = found
                 self._close_stream()
+                self._scan.pace.on_answered()
                 return
         except GeologError as error:
             if not error.retriable:
                 raise
+        self._scan.pace.on_failed(now_s=trio.current_time())
         self._ledger_changed.set()  # It is still not known.
 
     # Segments that are gone, or not there yet.
@@ -290,18 +286,20 @@ class PartitionWalk:
             changed = trio.Event()
             try:
                 await self._scan.segments.refresh(changed=changed)
+                self._scan.pace.on_answered()
                 number = await self._scan.segments.next_from(self._segment)
                 if number is not None:
                     return await self._go_to(number)
                 if is_following:
                     await self._scan.check_stream()
-                    if await self._scan.is_sealed():
+                    if await self._scan.is_sealed_before(self._segment):
                         self._is_sealed = True
                         return None
             except GeologError as error:
                 if not (is_following and error.retriable):
                     raise
-                await trio.sleep(self._config.retry_delay_s)
+                self._scan.pace.on_failed(now_s=trio.current_time())
+                await self._scan.wait_to_ask()
                 continue
             if not is_following:
                 await self._scan.check_stream()

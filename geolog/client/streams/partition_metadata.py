@@ -52,6 +52,14 @@ class PartitionMetadata(PartitionOwners, SegmentRecords):
         """Whether the metadata store can be asked, as far as this process knows."""
         return self._metadata.session_state is SessionState.CONNECTED
 
+    async def wait_back(self) -> None:
+        """Wait until the metadata store can be reached again, after it could not."""
+        state = self._metadata.session_state
+        while True:
+            state = await self._metadata.wait_state_change(state)
+            if state is SessionState.CONNECTED:
+                return
+
     @property
     def session_timeout_s(self) -> float:
         """How long a session lives of which the metadata store hears nothing."""

@@ -86,9 +86,15 @@ class PartitionOwners:
         """The same, with all that was written before this call."""
         return await self.owner(name, freshness=Freshness.LATEST)
 
-    async def owner_certain(self, name: PartitionName) -> VersionedOwner:
-        """The same, though the metadata store's leader may be deposed: for what is final."""
-        return await self.owner(name, freshness=Freshness.CERTAIN)
+    async def segment_highest_certain(self, name: PartitionName) -> int:
+        """The number of the last segment that was ever listed, for certain; 0 if there is none.
+
+        NoSuchStreamError, also while the stream is being deleted.
+        """
+        found = (await self.owner(name, freshness=Freshness.CERTAIN)).record
+        if found.is_deleted:
+            raise no_owner(name, found)
+        return found.segment_highest
 
     async def check_exists(self, name: PartitionName) -> None:
         """NoSuchStreamError if its stream is gone, or is being deleted."""

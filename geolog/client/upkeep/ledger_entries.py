@@ -6,6 +6,7 @@ import attrs
 
 from geolog.client.cluster_access import ClusterAccess
 from geolog.ledger.ledger_reader import FetchedEntry
+from geolog.ledger.ledger_stream import LedgerStream
 from geolog.protocol.ids import DLSN, EntryId
 from geolog.protocol.ledger_state import LedgerRecord
 from topology.errors import InvalidArgumentError, UnavailableError
@@ -71,10 +72,12 @@ async def read_entries(
         raise InvalidArgumentError(
             f"ledger {record.ledger} has no entry {asked} to read: {has}"
         )
-    while first <= last:
-        for fetched in await access.reader.read(record, first, last):
-            take(fetched)
-            first = EntryId(fetched.entry + 1)
+    if first > last:
+        return
+    with LedgerStream(access.reader, record, first, last) as stream:
+        while stream.entry_next <= last:
+            for fetched in await stream.read():
+                take(fetched)
 
 
 def details_of(fetched: FetchedEntry) -> EntryDetails:

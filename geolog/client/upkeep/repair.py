@@ -77,8 +77,10 @@ class LedgerRepairer:
         read = await self._access.ledgers.read_latest(ledger)
         report = await self._repair_as(read.record, is_deep=is_deep)
         for _ in range(_ATTEMPTS_MAX - 1):
-            before, read = read, await self._access.ledgers.read_latest(ledger)
-            if report.is_complete or read == before:
+            if report.is_complete:
+                break
+            before, read = read, await self._access.ledgers.read_certain(ledger)
+            if read == before:
                 break  # Nobody was in the way: another attempt now would end like this one.
             earlier, report = report, await self._repair_as(read.record, is_deep=is_deep)
             report.copies_stored += earlier.copies_stored

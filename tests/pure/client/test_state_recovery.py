@@ -109,7 +109,11 @@ async def read_back(nodes: FakeNodes, log: Log, progress: RecoveryProgress) -> P
         activated_us=0,
     )
     reader = LedgerReader(
-        nodes.pool, region=None, rng=random.Random(1), config=LedgerReadConfig()
+        nodes.pool,
+        region=None,
+        rng=random.Random(1),
+        config=LedgerReadConfig(),
+        record_now=nodes.record_now,
     )
     return await recovered_state(
         NAME,

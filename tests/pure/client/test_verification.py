@@ -10,6 +10,7 @@ from geolog.client.reading.extents import Extent
 from geolog.client.reading.verification import LatestLedger, StreamVerifier, VerifyReport
 from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.metadata.repair_queue import RepairReason
+from geolog.metadata.seam import Freshness
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId, Sequence
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.protocol.messages import Answer, EntryAnswer, Message, Probe, Read, ReadAnswer
@@ -31,7 +32,11 @@ async def verified(
 ) -> VerifyReport:
     """Verify entries 0 and on of the ledger, whose first sequence is 0."""
     reader = LedgerReader(
-        nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig()
+        nodes.pool,
+        region="near",
+        rng=random.Random(1),
+        config=LedgerReadConfig(),
+        record_now=nodes.record_now,
     )
     queue = [] if queued is None else queued
 
@@ -60,11 +65,11 @@ async def verified(
     return verifier.report
 
 
-async def unchanged(known: LedgerRecord) -> LedgerRecord | None:
+async def unchanged(known: LedgerRecord, _freshness: Freshness) -> LedgerRecord | None:
     return known
 
 
-async def gone(_known: LedgerRecord) -> LedgerRecord | None:
+async def gone(_known: LedgerRecord, _freshness: Freshness) -> LedgerRecord | None:
     return None
 
 
@@ -88,7 +93,7 @@ async def test_copies_that_moved_meanwhile_are_sought_where_they_are(
             fragments=(attrs.evolve(fragment, ensemble=(*fragment.ensemble[:-1], AWAY)),),
         )
 
-        async def latest(_known: LedgerRecord) -> LedgerRecord | None:
+        async def latest(_known: LedgerRecord, _freshness: Freshness) -> LedgerRecord | None:
             return there
 
         report = await verified(nodes, 10, record=elsewhere, full_copies=True, latest=latest)

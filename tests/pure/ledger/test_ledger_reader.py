@@ -8,8 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.protocol.ids import EntryId
+from geolog.ledger.ledger_reader import (
+    EntriesMovedError,
+    LedgerReadConfig,
+    LedgerReader,
+    RecordNow,
+)
+from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import (
     Answer,
     EntryAnswer,
@@ -20,12 +26,18 @@ from geolog.protocol.messages import (
     ReadAnswer,
 )
 from tests.pure.ledger.fake_nodes import FakeNodes, Lie, entry_of, open_fake_nodes
-from topology.errors import DataLostError
+from topology.errors import DataLostError, UnavailableError
 
 
-def a_reader(nodes: FakeNodes, **config: int) -> LedgerReader:
+def a_reader(
+    nodes: FakeNodes, record_now: RecordNow | None = None, **config: int
+) -> LedgerReader:
     return LedgerReader(
-        nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig(**config)
+        nodes.pool,
+        region="near",
+        rng=random.Random(1),
+        config=LedgerReadConfig(**config),
+        record_now=record_now or nodes.record_now,
     )
 
 
@@ -109,6 +121,47 @@ async def test_an_entry_that_no_replica_has_is_lost(autojump_clock: MockClock) -
             await a_reader(nodes).read(nodes.ledger(), EntryId(3), EntryId(3))
 
 
+async def test_an_entry_that_no_replica_has_is_elsewhere_if_the_record_has_changed_since(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes(count=4) as nodes:
+        nodes.store(4, at=(3,))
+        (fragment,) = nodes.ledger().fragments
+        members = (nodes.nodes[3].member, *fragment.ensemble[1:])
+        moved = attrs.evolve(nodes.ledger(), fragments=(Fragment(EntryId(0), members),))
+
+        async def record_now(_ledger: LedgerId) -> LedgerRecord:
+            return moved
+
+        reader = a_reader(nodes, record_now)
+        with pytest.raises(EntriesMovedError) as told:
+            await reader.read(nodes.ledger(), EntryId(3), EntryId(3))
+        assert told.value.ledger == moved
+        assert (await reader.read_one(nodes.ledger(), EntryId(3))).entry == 3
+
+
+async def test_an_entry_that_no_replica_has_is_not_lost_before_metadata_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    is_away = True
+
+    async def record_now(_ledger: LedgerId) -> LedgerRecord:
+        if is_away:
+            raise UnavailableError("metadata is away")
+        return nodes.ledger()
+
+    async with open_fake_nodes() as nodes:
+        nodes.store(3)
+        reader = a_reader(nodes, record_now)
+        with trio.move_on_after(60) as patience:
+            await reader.read(nodes.ledger(), EntryId(3), EntryId(3))
+        assert patience.cancelled_caught
+
+        is_away = False
+        with pytest.raises(DataLostError, match="entry 3 of ledger 7"):
+            await reader.read(nodes.ledger(), EntryId(3), EntryId(3))
+
+
 @pytest.mark.parametrize("name", ["damaged", "not sure", "other bytes", "silence"])
 async def test_absent_at_all_replicas_but_one_is_not_lost_but_waited_for(
     name: str, autojump_clock: MockClock
@@ -153,7 +206,7 @@ async def test_the_end_lies_where_a_blocking_set_has_nothing(autojump_clock: Moc
 
         assert view.end == 6
         assert view.lac == -1
-        assert not view.is_fenced
+        assert not view.is_taken
 
 
 async def test_with_too_many_silent_the_end_is_not_known(autojump_clock: MockClock) -> None:

@@ -22,7 +22,11 @@ ENTRY_BYTES = entry_of(0).length_bytes
 
 def a_stream(nodes: FakeNodes, first: int, last: int, **config: int) -> LedgerStream:
     reader = LedgerReader(
-        nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig(**config)
+        nodes.pool,
+        region="near",
+        rng=random.Random(1),
+        config=LedgerReadConfig(**config),
+        record_now=nodes.record_now,
     )
     return LedgerStream(reader, nodes.ledger(), EntryId(first), EntryId(last))
 
@@ -196,7 +200,11 @@ async def test_a_follower_is_given_what_is_acknowledged_and_no_more(
         nodes.store(10)
         nodes.nodes[0].lac = EntryId(6)
         reader = LedgerReader(
-            nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig()
+            nodes.pool,
+            region="near",
+            rng=random.Random(1),
+            config=LedgerReadConfig(),
+            record_now=nodes.record_now,
         )
         followed = await reader.follow(nodes.ledger(), EntryId(4), wait_s=0.5)
 
@@ -214,7 +222,11 @@ async def test_a_follower_goes_to_another_member_when_its_own_fails(
             node.lac = EntryId(9)
         nodes.network.kill(nodes.nodes[0].address.host)
         reader = LedgerReader(
-            nodes.pool, region="near", rng=random.Random(1), config=LedgerReadConfig()
+            nodes.pool,
+            region="near",
+            rng=random.Random(1),
+            config=LedgerReadConfig(),
+            record_now=nodes.record_now,
         )
         assert await reader.follow(nodes.ledger(), EntryId(4), wait_s=0.5) is None
         followed = await reader.follow(nodes.ledger(), EntryId(4), wait_s=0.5)

@@ -12,8 +12,9 @@ import geolog
 from geolog.client.log import LogConfig
 from geolog.client.reading.tail import TailFinder
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.seam import Freshness
-from geolog.protocol.ids import LedgerId
+from geolog.protocol.ids import EntryId, LedgerId
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, append_each, numbered, partition_of
 
@@ -129,3 +130,69 @@ async def test_a_reader_finds_entries_whose_members_were_replaced_since_it_began
                     values += [(await anext(reader)).value for _ in range(3)]
 
         assert values == numbered(8)
+
+
+async def test_a_follower_without_metadata_is_not_told_that_moved_entries_are_lost(
+    autojump_clock: MockClock,
+) -> None:
+    """All members that it knows truly lack an entry, which is on the members of now."""
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster({"us": 1, "eu": 2, "ap": 2}) as cluster,
+        cluster.open_client("us", host="writer") as log,
+        cluster.open_client("us", host="reader", on_session=sessions.append) as reading,
+    ):
+        await log.create_stream(
+            STREAM, ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2
+        )
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"0")
+            (segment,) = await log.list_segments(STREAM)
+            (near,) = [one for one in segment.ensemble if one.startswith("us")]
+            others = [one for one in segment.ensemble if one != near]
+            async with reading.open_reader(STREAM, follow=True) as reader:
+                assert (await anext(reader)).value == b"0"
+                sessions[0].cut_off()
+                for node in others:
+                    await cluster.kill(node)
+                await writer.append(b"1")
+                cluster.network.reset("writer", near)
+                cluster.network.cut("writer", near)
+                await writer.append(b"2")
+                cluster.network.mend("writer", near)
+                for node in others:
+                    await cluster.start(node)
+
+                assert (await anext(reader)).value == b"1"
+                with trio.move_on_after(20) as patience:
+                    await anext(reader)
+                assert patience.cancelled_caught
+                sessions[0].restore()
+                with trio.fail_after(10):
+                    assert (await anext(reader)).value == b"2"
+
+
+async def test_the_last_entry_is_read_where_it_has_moved_since_the_end_was_found(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_place() as place:
+        await append_each(place.writer, numbered(5))
+        access = place.log.access
+        (segment,) = await place.log.list_segments(STREAM)
+        old = (await access.ledgers.read(LedgerId(segment.ledger))).record
+        await place.replace_all_members(5)
+        for victim in segment.ensemble:  # They are back, and have nothing of what came since.
+            await place.cluster.start(victim)
+        finder = TailFinder(
+            partitions=access.partitions,
+            ledgers=access.ledgers,
+            reader=access.reader,
+            pool=access.pool,
+            rng=access.rng,
+            recovery=access.recovery,
+        )
+        (listed,) = await access.partitions.segments(await partition_of(place.log))
+
+        found = await finder._end_at(listed.record, old, EntryId(20))  # noqa: SLF001
+
+        assert found.sequence == 20

@@ -559,6 +559,49 @@ async def test_a_reader_whose_metadata_server_lags_ends_no_shorter(
                 assert await values_of(other) == numbered(6)
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "open"])
+async def test_a_read_ends_no_shorter_where_a_sync_is_answered_by_a_deposed_leader(
+    autojump_clock: MockClock,
+    is_closed: bool,  # noqa: FBT001 - how the segment is left that seems to be the last
+) -> None:
+    async with open_world(segment_bytes=64 << 10) as world:
+        sessions: list[MemoryMetadata] = []
+        async with world.cluster.open_client(
+            "eu-west", host="lags", on_session=sessions.append
+        ) as other:
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, numbered(3))
+                if not is_closed:
+                    assert await values_of(other) == numbered(3)
+                    sessions[0].lag_deposed()
+                    large = [random.Random(one).randbytes(20 << 10) for one in range(12)]
+                    await append_each(writer, large)
+                    assert len(await world.log.list_segments(STREAM)) > 1
+                    assert await values_of(other) == [*numbered(3), *large]
+                    return
+            assert await values_of(other) == numbered(3)
+            sessions[0].lag_deposed()
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, numbered(3, start=3))
+                assert await values_of(other) == numbered(6)
+
+
+async def test_a_stream_is_not_empty_for_a_reader_whose_metadata_leader_is_deposed(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        sessions: list[MemoryMetadata] = []
+        async with world.cluster.open_client(
+            "eu-west", host="lags", on_session=sessions.append
+        ) as other:
+            assert await values_of(other) == []
+            sessions[0].lag_deposed()
+            async with world.log.open_writer(STREAM) as writer:
+                await append_each(writer, numbered(3))
+
+                assert await values_of(other) == numbered(3)
+
+
 async def test_a_position_of_an_epoch_that_never_was_is_refused(
     autojump_clock: MockClock,
 ) -> None:
