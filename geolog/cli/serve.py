@@ -1,5 +1,6 @@
 """`geolog serve`: one server, until a signal or the end of its supervisor ends it."""
 
+import math
 import os
 import random
 import sys
@@ -166,7 +167,7 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
             async with (
                 open_zookeeper(
                     zookeeper_servers,
-                    connect_timeout_s=invocation.config.timeout_s,
+                    connect_timeout_s=math.inf,  # It says what it waits for.
                     gateway=gateway,
                 ) as metadata,
                 open_storage_node(

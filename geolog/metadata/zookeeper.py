@@ -16,6 +16,7 @@ write that changes nothing, over the same session: it counts only if both are an
 each read of a new session, until one of them, or a write, was answered.
 """
 
+import logging
 import math
 import random
 from collections.abc import AsyncIterator
@@ -66,6 +67,11 @@ from topology.errors import (
 
 _SERVERS_EXAMPLE = "10.0.0.1:2181,10.0.0.2:2181/geolog"
 
+_log = logging.getLogger(__name__)
+
+_NOTICE_S = 10.0
+"""How often a process that waits for its first session for ever says so."""
+
 _RENEWAL_PAUSE_S = 0.2
 """Between a lost session and the next, so that a client that fails at once does not spin."""
 
@@ -81,7 +87,8 @@ class ZooKeeperClientConfig:
     """How long a request waits for its answer; then the outcome of a write is unknown."""
 
     connect_timeout_s: float = 10.0
-    """How long the first connection may take. Later ones are tried for ever."""
+    """How long the first connection may take, at most for ever (inf): then the log says every
+    ten seconds what it waits for. Later ones are tried for ever."""
 
     requests_max: int = 256
     """Requests that may wait for an answer; more wait for a place. It bounds kazoo's memory."""
@@ -126,22 +133,39 @@ async def open_zookeeper(
     hosts, chroot = parse_servers(servers)
     metadata = ZooKeeperMetadata(hosts, config, gateway)
     async with _sessions_of(metadata):
-        with trio.move_on_after(config.connect_timeout_s):
-            await metadata.wait_state_change(SessionState.LOST)
-        if metadata.session_state is SessionState.LOST:
-            wanted = [Address.parse(host) for host in hosts.split(",")]
-            raise await _nobody_answered(hosts, wanted, config, gateway)
+        await _wait_connected_first(metadata, hosts, config, gateway)
         if chroot:
             await metadata.enter(chroot)
         yield metadata
 
 
+async def _wait_connected_first(
+    metadata: "ZooKeeperMetadata",
+    hosts: str,
+    config: ZooKeeperClientConfig,
+    gateway: Gateway | None,
+) -> None:
+    """Wait for the first session. UnavailableError if that takes too long."""
+    began_s = trio.current_time()
+    while metadata.session_state is SessionState.LOST:
+        waited_s = trio.current_time() - began_s
+        if waited_s >= config.connect_timeout_s:
+            raise await _nobody_answered(hosts, config.connect_timeout_s, gateway)
+        with trio.move_on_after(min(_NOTICE_S, config.connect_timeout_s - waited_s)):
+            await metadata.wait_state_change(SessionState.LOST)
+            return
+        if config.connect_timeout_s == math.inf:
+            waited_s = trio.current_time() - began_s
+            _log.warning("%s", await _nobody_answered(hosts, waited_s, gateway))
+
+
 async def _nobody_answered(
-    hosts: str, servers: list[Address], config: ZooKeeperClientConfig, gateway: Gateway | None
+    hosts: str, waited_s: float, gateway: Gateway | None
 ) -> UnavailableError:
     """Why there is no session: it looks which servers can be reached, and which serve."""
+    servers = [Address.parse(host) for host in hosts.split(",")]
     reach = await reach_of(servers, transport_through(gateway))
-    waited = f"no ZooKeeper answers at {hosts} within {config.connect_timeout_s:g} s"
+    waited = f"no ZooKeeper answers at {hosts} within {waited_s:.3g} s"
     if reach.idle and not reach.serving:
         return UnavailableError(f"{waited}: {reach.why_away()}")
     why = f": {in_short(reach.unreached)}" if reach.unreached else ""

@@ -7,6 +7,9 @@ on a disk that was moved. Their answers would count as one, so only one of them 
 """
 
 import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import attrs
 import trio
@@ -26,9 +29,14 @@ from geolog.metadata.seam import (
     Put,
     SessionLostError,
 )
-from topology.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from topology.errors import ConflictError, GeologError, OutcomeUnknownError, UnavailableError
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+_NOTICE_S = 10.0
+"""How often it is said that metadata is waited for."""
 
 _RETRY_S = 0.5
 """Pause before metadata that did not answer is asked again."""
@@ -85,8 +93,26 @@ async def _find_elsewhere(
     return other if other.address != record.address else None
 
 
+async def insist(what: str, ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask metadata until it answers, for as long as it takes; say now and then what waits.
+
+    Raises what no trying again would mend.
+    """
+    told_s = -math.inf
+    while True:
+        try:
+            return await ask()
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            if trio.current_time() - told_s >= _NOTICE_S:
+                told_s = trio.current_time()
+                _log.warning("%s, and is tried again: %s", what, error)
+        await trio.sleep(_RETRY_S)
+
+
 class Membership:
-    """Keeps the live record. `run` does the work, after the first `register`."""
+    """Keeps the live record. `run` does the work, after `register_for_certain`."""
 
     def __init__(self, metadata: Metadata, cluster: str, record: NodeRecord) -> None:
         self._metadata = metadata
@@ -107,6 +133,21 @@ class Membership:
         if abs(free_bytes - told_bytes) >= max(1, told_bytes * _FREE_STEP_SHARE):
             self._record = attrs.evolve(self._record, free_bytes=free_bytes)
             self._stale.set()
+
+    async def register_for_certain(self) -> None:
+        """Make the live record, and see it stand in the session that lasts.
+
+        As long as metadata does not answer it is asked again: a node that starts beside a
+        ZooKeeper which starts too waits for its quorum.
+        """
+
+        async def attempt() -> bool:
+            await self.register()
+            found = await self._metadata.find(self._path)
+            return found is not None and found.session_id == self._metadata.session_id
+
+        while not await insist("this node cannot be registered yet", attempt):
+            pass  # The session in which it was made is over.
 
     async def register(self) -> None:
         """Make the live record, in place of one that an older session left.
@@ -162,7 +203,7 @@ class Membership:
             try:
                 await self._register_if_stale()
             except _NO_ANSWER_ERRORS as error:
-                _log.warning("cannot say in metadata that this node is up: %s", error)
+                _log.warning("cannot see in metadata whether this node is shown up: %s", error)
                 await trio.sleep(_RETRY_S)
             else:
                 await self._stale.wait()
@@ -171,7 +212,9 @@ class Membership:
         # A watch of the record is set too when the session ends: then it is gone, or will be.
         self._stale = trio.Event()
         found = await self._metadata.find(self._path, changed=self._stale)
-        if found is None or found.data != seal_document(self._record):
+        session = self._metadata.session_id
+        found_now = found if found is not None and found.session_id == session else None
+        if found_now is None or found_now.data != seal_document(self._record):
             await self.register()
             await self._metadata.find(self._path, changed=self._stale)
 

@@ -1,9 +1,10 @@
 """The storage node: identity, data directories, clients and metadata put together.
 
 Order of a start: listen, prove who this is and that no directory or journal is missing, replay
-the journals, note in metadata how far they are and that the node is up, answer. Order of an
-end: clients, then the journals, which are sealed, then the live record. When a disk fails there
-is no order: nothing is answered any more, and the error ends the process.
+the journals, note in metadata how far they are and that the node is up, answer; each of these
+waits for metadata as long as it is away. Order of an end: clients, then the journals, which are
+sealed, then the live record. When a disk fails there is no order: nothing is answered any more,
+and the error ends the process.
 """
 
 import json
@@ -11,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -35,7 +37,12 @@ from regions.storage.doubt import bound_doubt
 from regions.storage.garbage import GarbageCollector
 from regions.storage.identity import Claim, ProvenDirectory, prove_identity
 from regions.storage.journal_end import JournalEndNote, JournalEnds
-from regions.storage.membership import Membership, NodeReplacedError, NodeUpElsewhereError
+from regions.storage.membership import (
+    Membership,
+    NodeReplacedError,
+    NodeUpElsewhereError,
+    insist,
+)
 from regions.storage.outbox import Budget
 from regions.storage.read_lane import Places
 from regions.storage.service import StorageService
@@ -212,23 +219,26 @@ async def open_storage_node(
     listener = await transport.listen(config.listen)
     try:
         address = config.advertise or listener.address
-        directories = await prove_identity(
-            disks,
-            metadata,
-            Claim(
-                config.cluster,
-                config.node_id or str(address),
-                address,
-                Location.parse(config.location),
-            ),
-            random_bytes=random_bytes,
+        claim = Claim(
+            config.cluster,
+            config.node_id or str(address),
+            address,
+            Location.parse(config.location),
+        )
+        directories = await insist(
+            "it cannot be seen whose disk this is",
+            partial(prove_identity, disks, metadata, claim, random_bytes=random_bytes),
         )
         cookie = directories[0].cookie
         end_note = JournalEndNote(metadata, config.cluster, cookie.instance)
-        noted = await end_note.find()
+        noted = await insist("it cannot be seen how far the journal was", end_note.find)
         stores = await _open_stores(config, directories, noted, random_bytes)
-        await bound_doubt(stores, metadata, config.cluster)
-        await end_note.note([store.journal.end for store in stores])
+        await insist(
+            "it cannot be seen which ledgers there were",
+            partial(bound_doubt, stores, metadata, config.cluster),
+        )
+        ends = [store.journal.end for store in stores]
+        await insist("it cannot be said how far the journal is", partial(end_note.note, ends))
         service = StorageService(cookie.instance, stores, config)
         garbage = GarbageCollector(
             metadata,
@@ -244,7 +254,7 @@ async def open_storage_node(
         membership = Membership(metadata, config.cluster, record)
         await node.look_at_free_space()
         membership.set_free_bytes(node.free_bytes)
-        await membership.register()
+        await membership.register_for_certain()
         repairs = RepairQueue(metadata, ClusterPaths(config.cluster), now_us=now_us)
         try:
             async with (
