@@ -101,3 +101,17 @@ async def is_owned(log: geolog.Log) -> bool:
 def numbered(count: int, start: int = 0) -> list[bytes]:
     """So many values that differ."""
     return [b"record %d" % number for number in range(start, start + count)]
+
+
+async def die_before_the_lac_is_told(world: World) -> None:
+    """Append three records as a process that is gone before the others know them durable."""
+    sessions: list[MemoryMetadata] = []
+    async with (
+        world.cluster.open_client("eu-west", host="dies", on_session=sessions.append) as log,
+        log.open_writer(STREAM) as writer,
+    ):
+        await append_each(writer, numbered(3))
+        for node_id in world.cluster.nodes:
+            world.cluster.network.cut("dies", node_id)
+        sessions[0].cut_off()
+        raise ZeroDivisionError

@@ -26,6 +26,7 @@ from sim.bench.counted_metadata import CountedMetadata
 from tests.pure.whole.clusters import (
     STREAM,
     World,
+    die_before_the_lac_is_told,
     ended_by,
     is_owned,
     numbered,
@@ -339,6 +340,34 @@ async def read_while_written(
                     assert await values_of(log)
                 await trio.sleep(0.5)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("patience_s", [0.5, 30.0])
+async def test_readers_wait_for_a_dead_owner_one_session_time_out_at_most(
+    patience_s: float, autojump_clock: MockClock
+) -> None:
+    """Counted from when its node went, however patient each read is."""
+    async with open_world() as world:
+        with ended_by(ZeroDivisionError):
+            await die_before_the_lac_is_told(world)
+        gone_s = await when_owner_is_gone(world)
+        async with world.cluster.open_client("eu-west", host="reads") as log:
+            read: list[bytes] = []
+            while not read:
+                with trio.move_on_after(patience_s):
+                    read = await values_of(log)
+
+        assert read[:3] == numbered(3)
+        assert trio.current_time() - gone_s < world.session.session_timeout_s
+
+
+async def when_owner_is_gone(world: World) -> float:
+    name = (await StreamCatalog(world.session, PATHS).read(NAME.stream)).partition(0)
+    while True:
+        changed = trio.Event()
+        if not await world.session.children(PATHS.sessions(name), changed=changed):
+            return trio.current_time()
+        await changed.wait()
 
 
 async def test_a_failed_owner_does_not_keep_readers_waiting_though_its_block_is_open(

@@ -25,8 +25,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
 )
 from tests.pure.whole.clusters import (
-    World,
-    append_each,
+    die_before_the_lac_is_told,
     numbered,
     open_world,
     partition_of,
@@ -153,19 +152,6 @@ async def test_who_gives_up_taking_over_does_not_stand_in_the_way_of_readers(
         async with world.cluster.open_client("eu-west", host="reads") as log:
             with trio.fail_after(20):
                 assert await values_of(log) == numbered(3)
-
-
-async def die_before_the_lac_is_told(world: World) -> None:
-    sessions: list[MemoryMetadata] = []
-    async with (
-        world.cluster.open_client("eu-west", host="dies", on_session=sessions.append) as log,
-        log.open_writer(STREAM) as writer,
-    ):
-        await append_each(writer, numbered(3))
-        for node_id in world.cluster.nodes:
-            world.cluster.network.cut("dies", node_id)
-        sessions[0].cut_off()
-        raise ZeroDivisionError
 
 
 async def test_an_owner_fenced_before_it_hears_of_its_activation_is_told_so(
