@@ -1,46 +1,17 @@
 """Messages into frames."""
 
 import struct
-from typing import assert_never
 
 from crc32c import crc32c
 
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
-from geolog.protocol.messages import (
-    Add,
-    AddRefused,
-    AddsReceived,
-    AddsSynced,
-    Answer,
-    DoubtSettled,
-    Fence,
-    Fenced,
-    Follow,
-    Hello,
-    HelloAnswer,
-    LedgerOpened,
-    Message,
-    OpenLedger,
-    Probe,
-    ProbeAnswer,
-    PushLac,
-    Read,
-    ReadAnswer,
-    Refused,
-    SettleDoubt,
-    Status,
-    StatusRequest,
-)
+from geolog.protocol.messages import Add, Answer, Message, ProbeAnswer, ReadAnswer, Status
 from geolog.wire import layouts
-from geolog.wire.fields import instance_bytes, pack_text
+from geolog.wire.fields import check_count, instance_bytes
 from geolog.wire.frame import encode_frame_front
 from geolog.wire.layouts import FrameType
-from geolog.wire.limits import (
-    DOCUMENT_BYTES_MAX,
-    ENTRIES_PER_ANSWER_MAX,
-    ENTRY_BYTES_MAX,
-    TEXT_BYTES_MAX,
-)
+from geolog.wire.limits import DOCUMENT_BYTES_MAX, ENTRY_BYTES_MAX
+from geolog.wire.message_table import ENCODERS
 from topology.errors import InvalidArgumentError, TooLargeError
 
 Buffers = list[bytes | memoryview]
@@ -125,98 +96,13 @@ def _encode(message: Message) -> Buffers:
                 FrameType.STATUS, layouts.REQUEST.pack(request), document.encode()
             )
         case _:
-            type_, fields = _bare_fields(message)
-            return [encode_frame_front(type_, fields)]
-
-
-_Bare = (
-    Hello
-    | HelloAnswer
-    | Refused
-    | AddsSynced
-    | AddsReceived
-    | AddRefused
-    | OpenLedger
-    | LedgerOpened
-    | Fence
-    | Fenced
-    | Read
-    | Follow
-    | Probe
-    | PushLac
-    | SettleDoubt
-    | DoubtSettled
-    | StatusRequest
-)
-
-
-def _bare_fields(message: _Bare) -> tuple[FrameType, bytes]:
-    """Type and fields of a message that has no body."""
-    match message:
-        case AddsSynced(through):
-            return FrameType.ADDS_SYNCED, layouts.ADDS_SYNCED.pack(through)
-        case AddsReceived(through):
-            return FrameType.ADDS_RECEIVED, layouts.ADDS_RECEIVED.pack(through)
-        case AddRefused(ordinal, reason, epoch):
-            return FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(ordinal, reason, epoch)
-        case Read(request, ledger, first, count, length, answers, epoch, instance):
-            _check_count(count)
-            return FrameType.READ, layouts.READ.pack(
-                request, ledger, first, count, length, answers, epoch, instance_bytes(instance)
-            )
-        case Follow(request, ledger, first, count, length, wait_ms, instance):
-            _check_count(count)
-            return FrameType.FOLLOW, layouts.FOLLOW.pack(
-                request, ledger, first, count, length, wait_ms, instance_bytes(instance)
-            )
-        case Probe(request, ledger, first, count, instance):
-            _check_count(count)
-            return FrameType.PROBE, layouts.PROBE.pack(
-                request, ledger, first, count, instance_bytes(instance)
-            )
-        case OpenLedger(request, ledger, epoch, instance):
-            return FrameType.OPEN_LEDGER, layouts.OPEN_LEDGER.pack(
-                request, ledger, epoch, instance_bytes(instance)
-            )
-        case LedgerOpened(request):
-            return FrameType.LEDGER_OPENED, layouts.REQUEST.pack(request)
-        case Fence(request, ledger, epoch, instance):
-            return FrameType.FENCE, layouts.FENCE.pack(
-                request, ledger, epoch, instance_bytes(instance)
-            )
-        case Fenced(request, lac, entry_highest):
-            return FrameType.FENCED, layouts.FENCED.pack(request, lac, entry_highest)
-        case PushLac(ledger, epoch, lac, instance):
-            return FrameType.PUSH_LAC, layouts.PUSH_LAC.pack(
-                ledger, epoch, lac, instance_bytes(instance)
-            )
-        case Hello(request, version, cluster):
-            return FrameType.HELLO, layouts.HELLO.pack(request, version) + pack_text(cluster)
-        case HelloAnswer(request, version, instance, location, length):
-            fixed = layouts.HELLO_ANSWER.pack(
-                request, version, instance_bytes(instance), length
-            )
-            return FrameType.HELLO_ANSWER, fixed + pack_text(location)
-        case Refused(request, reason, epoch, text):
-            cut = text.encode(errors="replace")[:TEXT_BYTES_MAX].decode(errors="ignore")
-            return FrameType.REFUSED, layouts.REFUSED.pack(request, reason, epoch) + pack_text(
-                cut
-            )
-        case SettleDoubt(request, below, start_number, instance):
-            return FrameType.SETTLE_DOUBT, layouts.SETTLE_DOUBT.pack(
-                request, below, start_number, instance_bytes(instance)
-            )
-        case DoubtSettled(request):
-            return FrameType.DOUBT_SETTLED, layouts.REQUEST.pack(request)
-        case StatusRequest(request):
-            return FrameType.STATUS_REQUEST, layouts.REQUEST.pack(request)
-        case _:
-            assert_never(message)
+            type_, encode_fields = ENCODERS[type(message)]
+            return [encode_frame_front(type_, encode_fields(message))]
 
 
 def _encode_read_answer(message: ReadAnswer) -> Buffers:
     count = len(message.entries)
-    _check_count(count)
+    check_count(count, InvalidArgumentError)
     if any((one.answer is Answer.HAVE) != (len(one.body) > 0) for one in message.entries):
         raise InvalidArgumentError(f"{message} holds other entries than it says")
     fixed = layouts.READ_ANSWER.pack(
@@ -245,10 +131,3 @@ def _with_body(type_: FrameType, fields: bytes, body: bytes) -> Buffers:
             f"a body of {len(body)} bytes is over the limit of {DOCUMENT_BYTES_MAX}"
         )
     return [encode_frame_front(type_, fields, len(body), crc32c(body)), body]
-
-
-def _check_count(count: int) -> None:
-    if count > ENTRIES_PER_ANSWER_MAX:
-        raise InvalidArgumentError(
-            f"{count} entries are more than one answer holds: {ENTRIES_PER_ANSWER_MAX}"
-        )

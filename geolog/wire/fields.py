@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from geolog.protocol.ids import InstanceId
-from geolog.wire.limits import INT64_MAX, TEXT_BYTES_MAX
-from topology.errors import DamagedBytesError, InvalidArgumentError, TooLargeError
+from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX, INT64_MAX, TEXT_BYTES_MAX
+from topology.errors import DamagedBytesError, GeologError, InvalidArgumentError, TooLargeError
 
 _TEXT_LENGTH = struct.Struct("<H")
 _INSTANCE_TEXT = re.compile("[0-9a-f]{32}")
@@ -27,6 +27,13 @@ def check_numbers(*numbers: int) -> None:
     """Each number must fit a signed 64-bit column: the formats store it unsigned."""
     if max(numbers) > INT64_MAX:
         raise DamagedBytesError(f"a number of {numbers} is over {INT64_MAX}")
+
+
+def check_count(count: int, error: type[GeologError]) -> int:
+    """Give the count of entries back if one answer can hold so many; `error` if not."""
+    if count > ENTRIES_PER_ANSWER_MAX:
+        raise error(f"{count} entries are more than one answer holds: {ENTRIES_PER_ANSWER_MAX}")
+    return count
 
 
 def check_positions(*positions: int) -> None:
@@ -66,6 +73,12 @@ def pack_text(text: str) -> bytes:
             f"a text of {len(encoded)} bytes is over the limit of {TEXT_BYTES_MAX}"
         )
     return _TEXT_LENGTH.pack(len(encoded)) + encoded
+
+
+def pack_cut_text(text: str) -> bytes:
+    """Lay out a text, cut to fit."""
+    cut = text.encode(errors="replace")[:TEXT_BYTES_MAX]
+    return pack_text(cut.decode(errors="ignore"))
 
 
 def trailing_text(layout: struct.Struct, fields: memoryview) -> str:
