@@ -24,6 +24,7 @@ from sim.laws.law_07_full_node_fences import FullNodeFences
 from sim.laws.law_08_addressee import Addressee
 from sim.laws.law_08_identity import Identity
 from sim.laws.law_09_list_in_order import ListInOrder
+from sim.laws.law_09_times_are_near import TimesAreNear
 from sim.laws.law_10_owners_in_order import OwnersInOrder
 from sim.laws.law_12_lac_on_disk import LacOnDisk
 from sim.laws.law_12_lac_rises import LacRises
@@ -61,6 +62,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("3", SetsIntersect()),
         ("6", FencedTakesNothing()),
         ("9", ListInOrder()),
+        ("9", TimesAreNear()),
         ("10", OwnersInOrder()),
         ("15", NothingMadeUp()),
         ("21", FragmentsAdhere()),

@@ -1,8 +1,7 @@
 """Law 1: a partition begins no later than a truncation asked for, or its retention allows.
 
-Retention goes by the wall clocks of writers, which a fault may have moved: a record may seem
-that much older. What it may cut is judged by what is left of the list, which has only grown
-since.
+What retention may cut is judged by what is left of the list, which has only grown since. Wall
+clocks that a fault has moved, however far, excuse nothing.
 """
 
 from collections.abc import Iterator
@@ -11,9 +10,6 @@ import attrs
 import trio
 
 from sim.laws.seen import Look
-
-_OFF_S = {"clock-jump": 3600.0, "clock-skew": 5.0}
-"""How far a clock may be off where these faults strike."""
 
 
 @attrs.define
@@ -59,11 +55,9 @@ def _is_room_kept(now: Look, partition: int, first: int) -> bool:
 
 def _is_old(now: Look, partition: int, first: int) -> bool:
     """Whether all that is gone, as far as it is known, was sent long enough ago."""
-    options = now.world.options
-    retention_s = options.stream.retention_s
+    retention_s = now.world.options.stream.retention_s
     if retention_s is None:
         return False
-    off_s = sum(_OFF_S.get(kind, 0.0) for kind, _ in options.hazards.strikes_per_s)
     sent_s = max(
         (
             append.sent_s
@@ -72,4 +66,4 @@ def _is_old(now: Look, partition: int, first: int) -> bool:
         ),
         default=0.0,
     )
-    return sent_s <= trio.current_time() - retention_s + 2 * off_s
+    return sent_s <= trio.current_time() - retention_s

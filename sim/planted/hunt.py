@@ -15,6 +15,7 @@ from statistics import median
 import attrs
 
 from sim.planted.bugs import PLANTED_BUGS, planted
+from sim.world.clock_draws import with_far_clocks
 from sim.world.drawing import draw_harsh_options
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
@@ -79,11 +80,13 @@ def options_of_hunt(
     is_of_streams: bool = False,
     is_of_placement: bool = False,
     is_of_owners: bool = False,
+    is_of_clocks: bool = False,
 ) -> Options:
     """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
 
     The stream is a plain one that nobody looks after, unless the hunt is for a bug of what is
-    done to streams, or to placement. Owners are left alone unless it is for a bug of theirs.
+    done to streams, or to placement. Owners and clocks are left alone unless it is for a bug of
+    theirs.
     """
     rng = Random(f"{seed}/options")
     options = draw_harsh_options(rng, tuple(FAULTS))
@@ -95,6 +98,8 @@ def options_of_hunt(
     if is_of_owners:
         made_for_owners = rng.choice((with_failed_writers_kept, with_sessions_lost_early))
         return _for_a_hunt(made_for_owners(draw_last(options, rng)))
+    if is_of_clocks:
+        return _for_a_hunt(with_far_clocks(draw_last(options, rng)))
     return _for_a_hunt(draw_last_strikes(draw_last(options, rng), rng))
 
 
@@ -134,6 +139,7 @@ def _options_for(name: str, seed: int) -> Options:
         is_of_streams=bug.is_of_streams,
         is_of_placement=bug.is_of_placement,
         is_of_owners=bug.is_of_owners,
+        is_of_clocks=bug.is_of_clocks,
     )
 
 

@@ -19,5 +19,7 @@ class PlantedBug:
     """Whether it shows only where more is done to the stream than to write and read it."""
     is_of_placement: bool = False
     """Whether it shows only where operators look after placement."""
+    is_of_clocks: bool = False
+    """Whether it shows only where wall clocks are far off."""
     is_of_owners: bool = False
     """Whether it shows only where owners fail, or their sessions are lost early."""

@@ -194,13 +194,13 @@ STREAM_BUGS: dict[str, PlantedBug] = {
         74,
         "append times are what the clock of the owner's host says, however far ahead",
         [(AppendTimes, "now_us", believe_local_clock)],
-        is_of_streams=True,
+        is_of_clocks=True,
     ),
     "retention-by-local-clock": PlantedBug(
         75,
         "retention by time goes by the clock of one host alone",
         [(RetentionPolicy, "_is_old", is_old_by_local_clock)],
-        is_of_streams=True,
+        is_of_clocks=True,
     ),
     "flush-waits-for-nothing": PlantedBug(
         50,

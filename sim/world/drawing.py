@@ -8,6 +8,7 @@ from random import Random
 
 import attrs
 
+from sim.world.clock_draws import draw_clocks
 from sim.world.last_draws import STRUCK_LAST, draw_last, draw_last_strikes
 from sim.world.options import Hazards, Knobs, Links, Options, Shape
 from sim.world.owner_draws import draw_owners
@@ -71,7 +72,8 @@ _TAKEOVER_FAULTS = (
 def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     """What a seed draws; what was thought of later, from a random source of its own."""
     drawn = draw_options(Random(f"{seed}/options"), fault_kinds)
-    return draw_owners(drawn, Random(f"{seed}/owners"))
+    drawn = draw_owners(drawn, Random(f"{seed}/owners"))
+    return draw_clocks(drawn, Random(f"{seed}/clocks"))
 
 
 def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:

@@ -14,6 +14,20 @@ from sim.world.world import World
 _CLOCK_JUMP_US = 3600 * 1_000_000
 _CLOCK_SKEW_US = 5_000_000
 
+_DAY_S = 86400.0
+_FAR_CLOCKS_S = (
+    _DAY_S,
+    -_DAY_S,
+    8 * _DAY_S,
+    40 * _DAY_S,
+    -40 * _DAY_S,
+    365 * _DAY_S,
+    36_500 * _DAY_S,
+    -18_000 * _DAY_S,
+)
+_WRITER_CHANCE = 0.8
+"""Those who write have clocks that others go by."""
+
 _READER_CHANCE = 0.6
 """Whoever writes is checked by versions; a reader believes what it is given."""
 
@@ -79,6 +93,20 @@ def clock_jump(world: World, rng: Random) -> Iterator[str | None]:
     world.seams.clock_offsets_us[host] = rng.choice((-_CLOCK_JUMP_US, _CLOCK_JUMP_US))
     try:
         yield host
+    finally:
+        world.seams.clock_offsets_us.pop(host, None)
+
+
+@contextmanager
+def far_clock(world: World, rng: Random) -> Iterator[str | None]:
+    """A host's wall clock is days, months or a century off, to either side."""
+    hosts = sorted(world.links.region_of)
+    writers = [host for host in hosts if host.startswith("writer-")]
+    host = rng.choice(writers if rng.random() < _WRITER_CHANCE else hosts)
+    off_s = rng.choice(_FAR_CLOCKS_S)
+    world.seams.clock_offsets_us[host] = round(off_s * 1e6)
+    try:
+        yield f"{host} {off_s:+.0f} s"
     finally:
         world.seams.clock_offsets_us.pop(host, None)
 

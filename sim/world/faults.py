@@ -94,6 +94,7 @@ FAULTS: dict[str, Fault | Ambush] = {
     "metadata-answer-lost": fault_metadata.metadata_answer_lost,
     "clock-jump": fault_metadata.clock_jump,
     "clock-skew": fault_metadata.clock_skew,
+    "far-clock": fault_metadata.far_clock,
     **AMBUSHES,
 }
 """By name, as options and trace have it."""

@@ -25,6 +25,8 @@ _SEEDS_MAX = 40
         ("copies-believed", 1_000_001),
         ("tail-not-synced-again", 3),
         ("replacement-anywhere", 11),
+        ("append-time-unclamped", 0),
+        ("retention-by-local-clock", 0),
         ("failed-owner-stays", 2),
         ("live-owner-deposed", 4),
     ],

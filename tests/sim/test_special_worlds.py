@@ -7,6 +7,8 @@ import pytest
 from sim.laws.steady_nodes import ENDINGS
 from sim.planted.hunt import options_of_hunt
 from sim.world.base_options import BASE
+from sim.world.clock_draws import FAR
+from sim.world.drawing import draw_options, options_of_seed
 from sim.world.faults import FAULTS
 from sim.world.options import Options
 from sim.world.special_worlds import RARE, steady
@@ -51,6 +53,16 @@ def test_in_steady_worlds_processes_end_and_a_member_that_goes_can_be_replaced()
         assert ENDINGS.issuperset(dict(world.hazards.strikes_per_s))
         assert world.shape.quorum.ensemble_size + 2 <= nodes_count
         assert world.knobs.member_away_s < world.hazards.chaos_s
+
+
+def test_clocks_are_far_off_in_worlds_of_their_own_where_retention_looks_often() -> None:
+    drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(300)]
+    far = struck_by(FAR, drawn)
+    first = [draw_options(Random(f"{seed}/options"), tuple(FAULTS)) for seed in range(300)]
+
+    assert 10 < len(far) < 50
+    assert all((one.stream.retention_s, one.stream.segment_age_s) == (3.0, 1.0) for one in far)
+    assert not struck_by(FAR, first)
 
 
 def test_faults_that_are_met_seldom_are_faults() -> None:

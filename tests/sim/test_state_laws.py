@@ -15,6 +15,7 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.replica import NOTHING_HELD, LedgerReplica
 from sim.laws.all_laws import StateLaws
 from sim.laws.seen import Look, Looking
+from sim.planted.bugs import planted
 from sim.world.history import Append, History
 from sim.world.process import Process
 from sim.world.seams import CLUSTER
@@ -152,6 +153,16 @@ async def _forget_a_segment(stage: Stage) -> None:
     stage.world.store.tree = attrs.evolve(tree, nodes={**tree.nodes, bucket: emptied})
 
 
+async def _stamp_a_record_far_ahead(stage: Stage) -> None:
+    async def main(_process: Process, log: geolog.Log) -> None:
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"late")
+
+    stage.world.seams.clock_offsets_us["late"] = 400_000_000
+    with planted("append-time-unclamped"):
+        await do(stage.world, main, "late")
+
+
 async def _answer_for_another(stage: Stage) -> None:
     append = stage.history.on_sent(Append(value=b"stolen", writer="another", sent_at=9))
     append.answered_by = "another"
@@ -279,6 +290,7 @@ async def _take_over(world: World) -> None:
         (_answer_as_another, ["8"]),
         (_close_a_ledger_behind_the_list, ["4", "9"]),
         (_forget_a_segment, ["9"]),
+        (_stamp_a_record_far_ahead, ["9"]),
         (_answer_for_another, ["10"]),
         (_let_the_lac_fall, ["12"]),
         (_make_a_ledger_up, ["15"]),
