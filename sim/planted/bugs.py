@@ -14,6 +14,7 @@ from geolog.ledger.connection import NodeConnection
 from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.ledger_reader import LedgerReader
+from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.replacement_finder import ReplacementFinder
 from geolog.metadata.memory import MemoryMetadata
@@ -170,7 +171,10 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "replacement-anywhere": PlantedBug(
         28,
         "members are replaced by any nodes, whatever their regions",
-        [(ReplacementFinder, "_replace", client_bugs.replace_anywhere)],
+        [
+            (ReplacementFinder, "_replace", client_bugs.replace_anywhere),
+            (LedgerWriter, "check_helps", client_bugs.check_nothing),
+        ],
     ),
     "unbounded-answers": PlantedBug(
         31,

@@ -18,6 +18,7 @@ from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.ledger_reader import LedgerReader, TailView
 from geolog.ledger.ledger_recovery import _Round
+from geolog.ledger.ledger_writer import LedgerWriter
 from geolog.ledger.node_pool import NodeLink
 from geolog.ledger.recovery_progress import RecoveryProgress
 from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
@@ -28,7 +29,7 @@ from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_change import LedgerChange
-from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import Answer, Probe, ProbeAnswer
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
@@ -142,6 +143,10 @@ async def replace_anywhere(
     if not names:
         raise NotEnoughNodesError("there is no other node")
     return Replacement(dict(zip(sorted(slots), names, strict=False)), Adherence.STRICT)
+
+
+def check_nothing(_writer: LedgerWriter, _fragment: Fragment) -> None:
+    """Take any ensemble for one that helps."""
 
 
 def release_with_fewer_regions(window: AddWindow) -> list[AdvanceLac]:
