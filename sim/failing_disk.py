@@ -142,6 +142,10 @@ class FailingFile:
         """Read all of these."""
         return [await self.read(offset, length) for offset, length in pieces]
 
+    async def forget_cached(self, pieces: Sequence[tuple[int, int]]) -> None:
+        """Advice, which does not fail."""
+        await self._file.forget_cached(pieces)
+
     def rest(self) -> None:
         """It is not written any more."""
         self._file.rest()

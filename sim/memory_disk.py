@@ -92,6 +92,10 @@ class MemoryFile:
         """Read all of these."""
         return [await self.read(offset, length) for offset, length in pieces]
 
+    async def forget_cached(self, _pieces: Sequence[Piece]) -> None:
+        """There is no cache over this disk."""
+        await trio.lowlevel.checkpoint()
+
     async def allocate(self, offset: int, length: int) -> None:
         """Take space for these bytes. DiskFullError if there is not so much."""
         await trio.lowlevel.checkpoint()

@@ -221,6 +221,10 @@ class RecordingFile:
         """Read all of these from the real file."""
         return await self._file.read_many(pieces)
 
+    async def forget_cached(self, pieces: Sequence[Piece]) -> None:
+        """Let the real file be read from disk."""
+        await self._file.forget_cached(pieces)
+
     def rest(self) -> None:
         """It is not written any more."""
         self._file.rest()

@@ -14,8 +14,12 @@ from geolog.cli.progress import Progress
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.client.reading.verification import VerifyReport
 
-# All but what was asked for: "full copies no" reads as a finding.
-_COLUMNS = [each.name for each in attrs.fields(VerifyReport) if each.name != "full_copies"]
+# All but what was asked for ("full copies no" reads as a finding), and what stands below.
+_COLUMNS = [
+    each.name
+    for each in attrs.fields(VerifyReport)
+    if each.name not in ("full_copies", "nodes")
+]
 
 
 @click.command(
@@ -33,11 +37,22 @@ _COLUMNS = [each.name for each in attrs.fields(VerifyReport) if each.name != "fu
 def command(*, name: str, full_copies: bool) -> None:
     """Read every replica of every entry of STREAM and compare.
 
+    Nodes read from their disks, past their own caches, and past the page cache where the
+    platform lets them. What is damaged or missing goes into the repair queue.
+
     Ends with 10 on damage, inequality, a gap, or an entry without an ack set.
     """
     invocation = this_invocation()
     report = trio.run(_verify, invocation, name, full_copies)
-    show(report, invocation.config.output, _COLUMNS)
+    output = invocation.config.output
+    show(report, output, _COLUMNS)
+    if output == "table":
+        print()
+        rows = [
+            {"node": node_id, **attrs.asdict(found)}
+            for node_id, found in sorted(report.nodes.items())
+        ]
+        show(rows, output)
     if not report.is_good:
         raise CheckFailedError(f"{name} is not as it should be: " + "; ".join(report.reasons))
 

@@ -200,7 +200,7 @@ class FragmentCopy:
         while len(answers) < count:
             entry = EntryId(first + len(answers))
             async with self._reads:
-                found = await self._read(slot, entry, count - len(answers))
+                found = await self._read(slot, entry, count - len(answers), is_from_disk=True)
             if found is None:
                 return None
             answers += [answer for answer, _ in found]
@@ -209,7 +209,7 @@ class FragmentCopy:
         return answers
 
     async def _read(
-        self, slot: int, first: EntryId, count: int
+        self, slot: int, first: EntryId, count: int, *, is_from_disk: bool = False
     ) -> list[tuple[Answer, EncodedEntry | None]] | None:
         """Some copies from `first` on, checked: HAVE has its entry; None without an answer."""
         if slot in self._silent:
@@ -221,6 +221,7 @@ class FragmentCopy:
                 first,
                 count,
                 self._means.config.read_bytes,
+                is_from_disk=is_from_disk,
             )
         except GeologError as error:
             self._silence(slot, error)

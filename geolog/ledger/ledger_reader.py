@@ -258,7 +258,13 @@ class LedgerReader:
         return self._order.of(fragment, slots)
 
     async def _ask(
-        self, ledger: LedgerId, member: Member, first: EntryId, count: int
+        self,
+        ledger: LedgerId,
+        member: Member,
+        first: EntryId,
+        count: int,
+        *,
+        is_from_disk: bool = False,
     ) -> ReadAnswer:
         connection = await self._connection(member)
         return await connection.ask(
@@ -271,6 +277,7 @@ class LedgerReader:
                 1,
                 NO_EPOCH,
                 member.instance,
+                is_from_disk,
             ),
             ReadAnswer,
         )
@@ -308,10 +315,10 @@ class LedgerReader:
     async def read_replica(
         self, record: LedgerRecord, slot: int, first: EntryId, count: int
     ) -> ReadAnswer:
-        """What one member says of these entries, as it says it; for verification."""
+        """What one member says of these entries, read from its disk; for verification."""
         member = record.fragment_of(first).ensemble[slot]
         with trio.move_on_after(self.config.replica_timeout_s):
-            return await self._ask(record.ledger, member, first, count)
+            return await self._ask(record.ledger, member, first, count, is_from_disk=True)
         raise UnavailableError(f"node {member.node_id} does not answer")
 
     async def follow(

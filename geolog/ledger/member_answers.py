@@ -53,13 +53,28 @@ class MemberAnswers:
         return answer
 
     async def read(
-        self, ledger: LedgerId, member: Member, first: EntryId, count: int, bytes_max: int
+        self,
+        ledger: LedgerId,
+        member: Member,
+        first: EntryId,
+        count: int,
+        bytes_max: int,
+        *,
+        is_from_disk: bool = False,
     ) -> tuple[EntryAnswer, ...]:
         """What the member hands out of these entries: at least the first, as bytes allow."""
         answer = await self._ask(
             member.instance,
             lambda request: Read(
-                request, ledger, first, count, bytes_max, 1, NO_EPOCH, member.instance
+                request,
+                ledger,
+                first,
+                count,
+                bytes_max,
+                1,
+                NO_EPOCH,
+                member.instance,
+                is_from_disk,
             ),
             ReadAnswer,
             LinkUse.READING,

@@ -165,7 +165,9 @@ class Read:
 
     One answer holds at most `bytes_max`, but at least one entry. Up to `answers_max` of them
     follow each other, entry after entry; the last says so. With `fence_epoch` it is a recovery
-    read: it fences first, as `Fence` does. An epoch of 0 is none.
+    read: it fences first, as `Fence` does. An epoch of 0 is none. With `is_from_disk` the bytes
+    come from the disk, past every cache that the node can pass, after all that it was given
+    before is there: so a verification sees what would be left if the node started again.
     """
 
     request: int
@@ -176,6 +178,7 @@ class Read:
     answers_max: int
     fence_epoch: Epoch
     instance: InstanceId
+    is_from_disk: bool = False
 
 
 @attrs.frozen

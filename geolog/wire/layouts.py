@@ -6,7 +6,7 @@ Fields stand in the order of the message's class. One text, where there is one, 
 import enum
 import struct
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Changes when the meaning of a message does; the layouts of the formats have their own."""
 
 
@@ -47,7 +47,7 @@ ADD_REFUSED = struct.Struct("<QBQ")
 OPEN_LEDGER = struct.Struct("<QQQ16s")
 FENCE = struct.Struct("<QQQ16s")
 FENCED = struct.Struct("<Qqq")
-READ = struct.Struct("<QQQIIIQ16s")
+READ = struct.Struct("<QQQIIIQ16sB")
 READ_ANSWER = struct.Struct("<QqQBBI")
 ENTRY_ANSWER = struct.Struct("<BI")
 FOLLOW = struct.Struct("<QQQIII16s")

@@ -81,6 +81,13 @@ class DiskFile(Protocol):
         """Read all of these at once, each as `read` does; nothing if one of them fails."""
         ...
 
+    async def forget_cached(self, pieces: Sequence[Piece]) -> None:
+        """Let the next read of these bytes ask the disk, as far as the platform lets it.
+
+        Where it does not, nothing happens: then a read may be answered from memory.
+        """
+        ...
+
     def rest(self) -> None:
         """It is not written for now: what is held open for that may be given up."""
         ...

@@ -201,16 +201,19 @@ class EntryStore:
         return False
 
     async def read_rows(
-        self, source: JournalFile, rows: Sequence[EntryRow]
+        self, source: JournalFile, rows: Sequence[EntryRow], *, is_from_disk: bool = False
     ) -> list[EntryAnswer]:
-        """Read these entries of the file from disk, in order of their offsets."""
+        """Read these entries of the file, in order of their offsets.
+
+        `is_from_disk`: past the page cache too.
+        """
         wanted = [
             _Found(
                 Answer.HAVE, row.place.length, None, source, row.place, row.ledger, row.entry
             )
             for row in rows
         ]
-        return await self._read(wanted)
+        return await self._read(wanted, is_from_disk=is_from_disk)
 
     def on_persist(self, record: Record, body: bytes | memoryview) -> None:
         """An entry was handed to the journal."""
@@ -256,10 +259,21 @@ class EntryStore:
         return tuple(self._find(ledger, first + step).answer for step in range(count))
 
     async def read(
-        self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
+        self,
+        ledger: LedgerId,
+        first: EntryId,
+        count_max: int,
+        bytes_max: int,
+        *,
+        is_from_disk: bool = False,
     ) -> tuple[EntryAnswer, ...]:
-        """Entries from `first` on, `bytes_max` of them or one; as `ReadAnswer` has them."""
-        return tuple(await self._read(self._within(ledger, first, count_max, bytes_max)))
+        """Entries from `first` on, `bytes_max` of them or one; as `ReadAnswer` has them.
+
+        `is_from_disk` passes the tail cache and the page cache, and takes nothing that is still
+        on its way to the disk: wait for that before.
+        """
+        wanted = self._within(ledger, first, count_max, bytes_max, is_from_disk=is_from_disk)
+        return tuple(await self._read(wanted, is_from_disk=is_from_disk))
 
     def read_in_memory(
         self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
@@ -278,21 +292,27 @@ class EntryStore:
         return tuple(answers)
 
     def _within(
-        self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
+        self,
+        ledger: LedgerId,
+        first: EntryId,
+        count_max: int,
+        bytes_max: int,
+        *,
+        is_from_disk: bool,
     ) -> list[_Found]:
         wanted: list[_Found] = []
         bytes_left = bytes_max
         for entry in range(first, first + count_max):
-            found = self._find(ledger, entry)
+            found = self._find(ledger, entry, is_from_disk=is_from_disk)
             if wanted and found.length > bytes_left:
                 break
             bytes_left -= found.length
             wanted.append(found)
         return wanted
 
-    def _find(self, ledger: int, entry: int) -> _Found:
+    def _find(self, ledger: int, entry: int, *, is_from_disk: bool = False) -> _Found:
         in_flight = self._in_flight.get((ledger, entry))
-        if in_flight is not None:
+        if in_flight is not None and not is_from_disk:
             record, body = in_flight
             return _Found(Answer.HAVE, record.body_length, body)
         if ledger in self._ledgers.deleted:
@@ -306,12 +326,14 @@ class EntryStore:
                 break
             if self._corrupt and key in self._corrupt.get((ledger, entry), ()):
                 return _CORRUPT
-            cached = self._cache.get(key)
+            cached = None if is_from_disk else self._cache.get(key)
             return _Found(Answer.HAVE, place.length, cached, source, place, ledger, entry)
+        if in_flight is not None:
+            return _UNKNOWN  # Given after the wait for what was given before.
         replica = self._ledgers.replica_of(LedgerId(ledger))
         return _UNKNOWN if replica.is_in_doubt or replica.is_let_go else _ABSENT
 
-    async def _read(self, wanted: Sequence[_Found]) -> list[EntryAnswer]:
+    async def _read(self, wanted: Sequence[_Found], *, is_from_disk: bool) -> list[EntryAnswer]:
         """Their answers, with one call to the disk for each file."""
         runs = list(_runs(wanted))
         by_source: dict[JournalFile, list[_Run]] = {}
@@ -320,6 +342,8 @@ class EntryStore:
                 by_source.setdefault(run.source, []).append(run)
         contents: dict[_Run, bytes] = {}
         for source, on_disk in by_source.items():
+            if is_from_disk:
+                await source.file.forget_cached([run.piece for run in on_disk])
             contents |= await _contents(source, on_disk)
         answers: list[EntryAnswer] = []
         for run in runs:

@@ -47,6 +47,7 @@ _IOVECS_MAX = 1024
 _READ_AT_ONCE_BYTES_MAX = 1 << 20
 """Copying more out of the page cache would hold up the event loop."""
 _READERS_COUNT_MAX = 4
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 FILES_OPEN_MAX = 64
 _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -168,6 +169,22 @@ class RealFile:
                 return [self._read_waiting(offset, length) for offset, length in pieces]
 
         return await trio.to_thread.run_sync(work, limiter=self._disk.readers)
+
+    async def forget_cached(self, pieces: Sequence[Piece]) -> None:
+        """Let the page cache drop these bytes, so that the next read asks the disk.
+
+        Whole pages go, and only those that are on disk already: what was written and not synced
+        stays, and a file system that lives in memory, as tmpfs, has nothing to drop.
+        """
+
+        def work() -> None:
+            with self._opened_to_read() as descriptor, suppress(OSError):
+                for offset, length in pieces:
+                    first = offset // _PAGE_BYTES * _PAGE_BYTES
+                    end = -(-(offset + length) // _PAGE_BYTES) * _PAGE_BYTES
+                    os.posix_fadvise(descriptor, first, end - first, os.POSIX_FADV_DONTNEED)
+
+        await trio.to_thread.run_sync(work, limiter=self._disk.readers)
 
     async def allocate(self, offset: int, length: int) -> None:
         """Take disk space for these bytes; those behind the end are zero, and the end moves.

@@ -1,4 +1,4 @@
-"""Scrub: all that is stored is read in the background and compared with its checksums.
+"""Scrub: all that is stored is read from disk in the background, and its checksums compared.
 
 Rot that nobody reads is found while other copies are still good. A damaged entry is CORRUPT
 from then on, whoever asks, so that recovery's add of the same entry is stored again. How far a
@@ -96,7 +96,8 @@ class Scrub:
 
     async def _read_rows(self, source: JournalFile, rows: list[EntryRow]) -> None:
         await self._rate.wait(sum(max(row.place.length, _ENTRY_BYTES_MIN) for row in rows))
-        for row, answer in zip(rows, await self._entries.read_rows(source, rows), strict=True):
+        answers = await self._entries.read_rows(source, rows, is_from_disk=True)
+        for row, answer in zip(rows, answers, strict=True):
             self.counts.entries += 1
             self.counts.bytes += row.place.length
             if answer.answer is Answer.CORRUPT and self._entries.is_live(source, row):

@@ -266,6 +266,8 @@ class StorageService:
         refused = self._refused_now(read, store)
         if refused is not None:
             return refused
+        if read.is_from_disk:
+            return None
         entries = store.entries.read_in_memory(
             read.ledger, read.first, _count_of(read), self.answer_bytes_max(read)
         )
@@ -277,9 +279,15 @@ class StorageService:
         refused = self._refused_now(read, store)
         if refused is not None:
             return refused
+        if read.is_from_disk:
+            await store.journal.wait_synced()  # What was only in memory is on disk then.
         try:
             entries = await store.entries.read(
-                read.ledger, read.first, _count_of(read), self.answer_bytes_max(read)
+                read.ledger,
+                read.first,
+                _count_of(read),
+                self.answer_bytes_max(read),
+                is_from_disk=read.is_from_disk,
             )
         except TooManyOpenFilesError as error:
             self.counts.busy += 1

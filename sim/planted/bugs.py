@@ -38,6 +38,7 @@ from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
+from sim.planted.verification_bugs import VERIFICATION_BUGS
 from sim.planted.writer_bugs import WRITER_BUGS
 from topology.errors import OutcomeUnknownError
 
@@ -237,6 +238,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **OWNER_BUGS,
     **STREAM_BUGS,
     **UPKEEP_BUGS,
+    **VERIFICATION_BUGS,
     **WRITER_BUGS,
 }
 """By name."""

@@ -137,6 +137,10 @@ class WorldFile:
         self._disk.begin_read()
         return await self._file.read_many(pieces)
 
+    async def forget_cached(self, pieces: Sequence[Piece]) -> None:
+        """There is no cache over this disk."""
+        await self._file.forget_cached(pieces)
+
     def rest(self) -> None:
         """It is not written any more."""
         self._file.rest()

@@ -1,6 +1,6 @@
 """When all is over: the last read, repair, and what the laws say of the history."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import attrs
@@ -8,16 +8,19 @@ import trio
 
 import geolog
 from geolog.client.reading.verification import VerifyReport
+from geolog.client.upkeep.doubt import DoubtReport
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerState
+from sim.laws.seen import Looking
 from sim.world.calls import STREAM
 from sim.world.damage_reports import not_reported
 from sim.world.endings import words_of_crash
 from sim.world.history import Ending, Found, History, Read
 from sim.world.history_laws import Violation, breaches
-from sim.world.operator import repair_all
+from sim.world.operator import repair_all, repair_queued
 from sim.world.process import Process
 from sim.world.reading import Reading
+from sim.world.rotten_copies import rotten_copies
 from sim.world.short_lived import BRIEF, ShortLived
 from sim.world.trace import Trace
 from sim.world.waiting import operators, run_client, wait_end
@@ -58,6 +61,8 @@ class Judging:
     short_lived: ShortLived
     trace: Trace
     breaches: Breaches
+    is_by_queue: bool
+    """Whether the operator verifies, and then repairs what is in the queue alone."""
 
     async def judge(self, world: World) -> None:
         """Come to an end in time, or tell that as a breach."""
@@ -72,8 +77,14 @@ class Judging:
             reads.append(last)
 
         async def repair_last(_process: Process, log: geolog.Log) -> None:
-            await self._repair(world, log)
+            if self.is_by_queue:
+                await self._repair_by_queue(log)
+            else:
+                await self._repair(world, log)
             reports.append(await log.verify_stream(STREAM, full_copies=True))
+            if reports[0].is_good:
+                for rotten in rotten_copies(Looking(world, self.history).look()):
+                    self.breaches.add("15", rotten)
 
         with self._in_time("the last read", _LAST_READ_S):
             await wait_end(world, operators)
@@ -117,6 +128,16 @@ class Judging:
         for law, message in breaches(self.history, Ending(found, last.trims_ended)):
             self.breaches.add(law, message)
 
+    async def _repair_by_queue(self, log: geolog.Log) -> None:
+        """Laws 15 and 24: what verification finds is queued, and the queue makes all good."""
+        await log.verify_stream(STREAM)
+        done = await repair_queued(log)
+        for ledger in done.ledgers:
+            if ledger.state == LedgerState.CLOSED.value and not ledger.is_complete:
+                why = "; ".join(f"{one.node_id}: {one.why}" for one in ledger.incomplete)
+                self.breaches.add("15", f"ledger {ledger.ledger} is not repaired: {why}")
+        self._judge_doubts(done.doubts)
+
     async def _repair(self, world: World, log: geolog.Log) -> None:
         """Laws 15 and 24: damage is reported, every copy comes back, and doubt ends."""
         repaired, doubts = await repair_all(log)
@@ -127,6 +148,9 @@ class Judging:
         damaged = [LedgerId(ledger.ledger) for ledger in repaired if ledger.damaged]
         for ledger_id in await not_reported(world, damaged):
             self.breaches.add("15", f"damage of ledger {ledger_id} is not in the repair queue")
+        self._judge_doubts(doubts)
+
+    def _judge_doubts(self, doubts: Sequence[DoubtReport]) -> None:
         for doubt in doubts:
             # A ledger made ahead holds nothing that was answered; its day ends it.
             if not doubt.is_settled and _ALLOCATED not in doubt.why_not:

@@ -4,6 +4,7 @@ import trio
 
 import geolog
 from geolog.client.upkeep.doubt import DoubtReport, settle_doubts
+from geolog.client.upkeep.queue_repair import QueueRepaired, repair_queue
 from geolog.client.upkeep.repair import LedgerRepairer, RepairReport
 from geolog.client.upkeep.replacement import NodeReplacer
 from geolog.ledger.copier import Copier
@@ -64,6 +65,11 @@ async def _try_replace(
         return successors[1:] or [None]
     # It took another slot meanwhile, where it stands beside what it was before.
     return [each for each in sorted(world.nodes) if each != host]
+
+
+async def repair_queued(log: geolog.Log) -> QueueRepaired:
+    """Repair what is in the queue, and what nodes in doubt lack; then end their doubt."""
+    return await repair_queue(log.access, _COPYING)
 
 
 async def repair_all(log: geolog.Log) -> tuple[list[RepairReport], list[DoubtReport]]:

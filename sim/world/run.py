@@ -39,6 +39,9 @@ _NODES_S = 5.0
 """Longer than a node takes to be found again whose session was lost as all became calm, and one
 that was full to find that its disk has room again."""
 
+_BY_QUEUE_CHANCE = 0.5
+"""How often the operator repairs what is in the queue, and not all that there is."""
+
 _METADATA_STEPS = 40
 """What a restart and a takeover ask of the metadata store, one after the other, at most."""
 
@@ -168,7 +171,12 @@ class _Run:
             await trio.sleep(_UPKEEP_S)
         self._phase("last read")
         judging = Judging(
-            self.history, workload.reading, workload.short_lived, self.trace, self.breaches
+            self.history,
+            workload.reading,
+            workload.short_lived,
+            self.trace,
+            self.breaches,
+            is_by_queue=world.chance(self.seed, "repair by queue").random() < _BY_QUEUE_CHANCE,
         )
         await judging.judge(world)
 

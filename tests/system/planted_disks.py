@@ -41,6 +41,9 @@ class FileAsItIs:
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
         return [await self.read(offset, length) for offset, length in pieces]
 
+    async def forget_cached(self, pieces: Sequence[Piece]) -> None:
+        await self.file.forget_cached(pieces)
+
     def rest(self) -> None:
         self.file.rest()
 

@@ -280,6 +280,48 @@ async def test_many_pieces_are_read_as_each_would_be(
         await file.close()
 
 
+async def test_what_is_forgotten_is_read_from_the_disk_where_the_platform_lets_it(
+    tmp_path: Path,
+) -> None:
+    content = secrets.token_bytes(256 << 10)
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [content])
+        is_in_page_cache = _is_cached(tmp_path / "one")
+
+        await file.forget_cached([(0, len(content))])
+        is_left = _is_cached(tmp_path / "one")
+        found = await file.read_many([(10, 100), (200_000, 50)])
+
+        assert is_in_page_cache
+        assert is_left == _keeps_pages(tmp_path / "other")
+        assert found == [content[10:110], content[200_000:200_050]]
+        await file.close()
+
+
+def _is_cached(path: Path) -> bool:
+    """Whether the first page of a file can be had without waiting for the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT) == 1
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _keeps_pages(path: Path) -> bool:
+    """Whether this file system keeps pages that it is told to drop, as one in memory does."""
+    path.write_bytes(bytes(4096))
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 4096, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    return _is_cached(path)
+
+
 async def test_a_node_on_a_real_disk_over_tcp_keeps_its_entries(tmp_path: Path) -> None:
     body = secrets.token_bytes(300_000)
     config = StorageConfig(

@@ -1,9 +1,12 @@
 """Reading every replica of every entry of a stream, and saying what is wrong with them.
 
-That takes long, and meanwhile copies move and segments are trimmed: where copies lack, the
-ledger's record is read again before that is said. A ledger of which a member answered that it
-lacks copies, or has damaged ones, goes into the repair queue. A member that is silent says
-nothing of its copies: it is named, and what it has stays open.
+Nodes read from their disks, past every cache that they can pass: so rot shows while a node
+still has good bytes in memory. That takes long, and meanwhile copies move and segments are
+trimmed: where copies lack, the ledger's record is read again before that is said.
+
+A ledger of which a member answered that it lacks copies, or has damaged ones, goes into the
+repair queue. A member that is silent says nothing of its copies: it is named, and what it has
+stays open.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,6 +40,18 @@ LatestLedger = Callable[[LedgerRecord, Freshness], Awaitable[LedgerRecord | None
 
 
 @attrs.define
+class NodeVerified:
+    """What one node had."""
+
+    copies_good: int = 0
+    copies_damaged: int = 0
+    copies_missing: int = 0
+    """Of those it should have; also what it may have lost to damage."""
+    bytes_read: int = 0
+    """Bytes of good copies, read from its disk."""
+
+
+@attrs.define
 class VerifyReport:
     """What was found. `is_good` unless a copy or entry is not as it should be."""
 
@@ -57,6 +72,10 @@ class VerifyReport:
     under_replicated: int = 0
     """Entries with fewer good copies than the write quorum."""
     full_copies: bool = False
+    bytes_read: int = 0
+    """Bytes of intact copies, read from the disks of their nodes."""
+    nodes: dict[str, NodeVerified] = attrs.field(factory=dict)
+    """What each member of a ledger had, by node id."""
     silent_nodes: list[str] = attrs.field(factory=list)
     """Members that did not answer: what they hold was not verified."""
     ledgers_queued: list[int] = attrs.field(factory=list)
@@ -108,6 +127,8 @@ class _Copy:
     """None unless it is intact."""
     crc: int = 0
     """Of the whole entry, if it is intact."""
+    length: int = 0
+    """Of the same."""
 
 
 class StreamVerifier:
@@ -220,6 +241,8 @@ class StreamVerifier:
         report.entries += 1
         report.copies_expected += rule.config.write_quorum
         report.copies_good += len(good)
+        for copy in of_write_set:
+            self._count(fragment.ensemble[copy.slot].node_id, copy)
         damaged = [copy for copy in of_write_set if copy.answer is Answer.CORRUPT]
         if damaged:
             report.damaged += len(damaged)
@@ -234,6 +257,14 @@ class StreamVerifier:
             report.unequal += 1
             report.tell(f"{where}: its copies differ")
         self._follow(segment, entry, where, good)
+
+    def _count(self, node_id: str, copy: _Copy) -> None:
+        node = self.report.nodes.setdefault(node_id, NodeVerified())
+        node.copies_good += copy.header is not None
+        node.copies_damaged += copy.answer is Answer.CORRUPT
+        node.copies_missing += copy.answer in (Answer.ABSENT, Answer.UNKNOWN)
+        node.bytes_read += copy.length
+        self.report.bytes_read += copy.length
 
     def _follow(self, segment: int, entry: EntryId, where: str, good: list[_Copy]) -> None:
         """Check that the entry is the one that belongs here, and that the sequence goes on."""
@@ -313,4 +344,4 @@ def _copy_of(slot: int, answer: Answer, body: bytes | memoryview) -> _Copy:
         decoded.verify()
     except DamagedBytesError:
         return _Copy(slot, Answer.CORRUPT)
-    return _Copy(slot, answer, decoded.header, crc32c(body))
+    return _Copy(slot, answer, decoded.header, crc32c(body), len(body))

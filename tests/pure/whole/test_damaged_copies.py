@@ -9,6 +9,10 @@ from trio.testing import MockClock
 import geolog
 from geolog.client.log import LogConfig
 from geolog.client.reading.scan import ReaderConfig
+from geolog.client.upkeep.queue_repair import repair_queue
+from geolog.client.upkeep.repair import LedgerRepairer
+from geolog.ledger.fragment_copy import CopyConfig
+from geolog.protocol.ids import LedgerId
 from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of
 
 CONFIG = LogConfig(reader=ReaderConfig(stall_timeout_s=5.0))
@@ -85,3 +89,49 @@ async def test_a_missing_copy_is_told_and_harmless_unless_all_are_asked_for(
         assert lenient.is_good
         assert lenient.under_replicated == 1
         assert not strict.is_good
+
+
+async def rot_under(world: World, node_id: str, value: bytes) -> None:
+    """Flip a bit of that value on the disk of a node, which runs on."""
+    disk = world.cluster.nodes[node_id].disk
+    for name in await disk.list():
+        place = disk.content(name).find(value)
+        if place >= 0:
+            flipped = bytes([disk.content(name)[place] ^ 1])
+            disk.overwrite_at(name, place, flipped)
+
+
+async def test_verification_sees_rot_under_a_node_that_has_the_bytes_in_memory(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(config=CONFIG) as world:
+        values, ensemble = await filled(world)
+        await rot_under(world, ensemble[0], values[7])
+
+        read = await values_of(world.log)
+        report = await world.log.verify_stream(STREAM)
+        done = await repair_queue(world.log.access, CopyConfig())
+        after = await world.log.verify_stream(STREAM, full_copies=True)
+
+        assert read == values
+        assert (report.damaged, report.nodes[ensemble[0]].copies_damaged) == (1, 1)
+        assert report.bytes_read == sum(one.bytes_read for one in report.nodes.values()) > 0
+        assert report.nodes[ensemble[1]].bytes_read > report.nodes[ensemble[0]].bytes_read
+        assert sum(one.copies_stored for one in done.ledgers) == 1
+        assert after.is_good, after.reasons
+
+
+async def test_a_deep_repair_sees_rot_under_a_node_that_has_the_bytes_in_memory(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(config=CONFIG) as world:
+        values, ensemble = await filled(world)
+        (segment,) = await world.log.list_segments(STREAM)
+        await rot_under(world, ensemble[0], values[7])
+        repairer = LedgerRepairer(world.log.access, CopyConfig())
+
+        shallow = await repairer.repair(LedgerId(segment.ledger))
+        deep = await repairer.repair(LedgerId(segment.ledger), is_deep=True)
+
+        assert (shallow.damaged, shallow.copies_stored) == (0, 0)
+        assert (deep.damaged, deep.copies_stored) == (1, 1)

@@ -104,7 +104,7 @@ def one_of_each_message() -> list[Message]:
         LedgerOpened(3),
         Fence(4, ledger, epoch, INSTANCE),
         Fenced(4, EntryId(-1), EntryId(-1)),
-        Read(5, ledger, entry, 100, 1 << 20, 4, Epoch(0), INSTANCE),
+        Read(5, ledger, entry, 100, 1 << 20, 4, Epoch(0), INSTANCE, is_from_disk=True),
         ReadAnswer(
             5,
             EntryId(3),

@@ -268,7 +268,7 @@ def answer_fields(*lines: tuple[int, int], count: int | None = None) -> bytes:
         (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 12, 1), b"", "12 is none of"),
         (FrameType.FENCED, layouts.FENCED.pack(1, 0, -2), b"", "below -1"),
         (FrameType.PUSH_LAC, layouts.PUSH_LAC.pack(1, OVER, 0, ID), b"", "is over"),
-        (FrameType.READ, layouts.READ.pack(1, 1, 0, 8193, 1, 1, 0, ID), b"", "8193 entries"),
+        (FrameType.READ, layouts.READ.pack(1, 1, 0, 8193, 1, 1, 0, ID, 0), b"", "8193 entries"),
         (FrameType.PROBE, layouts.PROBE.pack(1, 1, 0, 8193, ID), b"", "8193 entries"),
         (FrameType.PROBE_ANSWER, layouts.PROBE_ANSWER.pack(1, 0, 0, 0, 1), bytes([5]), "5 is"),
         (
