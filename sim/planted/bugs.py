@@ -228,6 +228,12 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "the end of a stream is read from a metadata server that may be behind",
         [(MemoryMetadata, "_catch_up", client_bugs.catch_up_with_nobody)],
     ),
+    "new-members-by-old-regions": PlantedBug(
+        76,
+        "new members are judged by the regions of those whose slots they take",
+        [(LedgerWriter, "could_go_on_with", client_bugs.go_on_by_old_regions)],
+        is_of_exchange=True,
+    ),
     "fence-before-sync": PlantedBug(
         51,
         "a node answers a fence before it is on disk",

@@ -149,6 +149,13 @@ def check_nothing(_writer: LedgerWriter, _fragment: Fragment) -> None:
     """Take any ensemble for one that helps."""
 
 
+def go_on_by_old_regions(writer: LedgerWriter, fragment: Fragment) -> bool:
+    """Count new members in the regions of those whose slots they take."""
+    new = writer.fragment.slots_changed(fragment)
+    up = sum(1 << slot for slot in {*writer._links.slots_up, *new})
+    return writer.fragment.rule(writer.record.quorum).acks_all(up)
+
+
 def release_with_fewer_regions(window: AddWindow) -> list[AdvanceLac]:
     """Ask for as many regions less as are wholly lost."""
     rule = window._rule

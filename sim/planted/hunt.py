@@ -17,6 +17,7 @@ import attrs
 from sim.planted.bugs import PLANTED_BUGS, planted
 from sim.world.clock_draws import with_far_clocks
 from sim.world.drawing import draw_harsh_options
+from sim.world.exchange import with_region_exchanged
 from sim.world.faults import FAULTS
 from sim.world.history_laws import Violation
 from sim.world.last_draws import draw_last, draw_last_strikes
@@ -81,6 +82,7 @@ def options_of_hunt(
     is_of_placement: bool = False,
     is_of_owners: bool = False,
     is_of_clocks: bool = False,
+    is_of_exchange: bool = False,
 ) -> Options:
     """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
 
@@ -98,6 +100,8 @@ def options_of_hunt(
     if is_of_owners:
         made_for_owners = rng.choice((with_failed_writers_kept, with_sessions_lost_early))
         return _for_a_hunt(made_for_owners(draw_last(options, rng)))
+    if is_of_exchange:
+        return with_region_exchanged(draw_last(options, rng))
     if is_of_clocks:
         return _for_a_hunt(with_far_clocks(draw_last(options, rng)))
     return _for_a_hunt(draw_last_strikes(draw_last(options, rng), rng))
@@ -140,6 +144,7 @@ def _options_for(name: str, seed: int) -> Options:
         is_of_placement=bug.is_of_placement,
         is_of_owners=bug.is_of_owners,
         is_of_clocks=bug.is_of_clocks,
+        is_of_exchange=bug.is_of_exchange,
     )
 
 

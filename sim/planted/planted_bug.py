@@ -21,5 +21,7 @@ class PlantedBug:
     """Whether it shows only where operators look after placement."""
     is_of_clocks: bool = False
     """Whether it shows only where wall clocks are far off."""
+    is_of_exchange: bool = False
+    """Whether it shows only where a region goes as a node of another has come."""
     is_of_owners: bool = False
     """Whether it shows only where owners fail, or their sessions are lost early."""

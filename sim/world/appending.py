@@ -42,6 +42,28 @@ class Appending:
         while not await self.append_some(process, log, 1):  # noqa: ASYNC110 - no event tells it.
             await trio.sleep(_RETRY_S)
 
+    async def append_across(
+        self,
+        process: Process,
+        log: geolog.Log,
+        has_begun: trio.Event,
+        has_gone: trio.Event,
+        has_gone_on: trio.Event,
+    ) -> None:
+        """Append a record, wait for what is to happen, and append another as the same owner."""
+        partitions = self.calls.history.partitions
+        try:
+            async with log.open_writer(STREAM) as writer:
+                self.calls.history.writers[process.key] = writer
+                tenure = Tenure(self.calls, self.records, process, writer, partitions)
+                await tenure.append_run(1)
+                has_begun.set()
+                await has_gone.wait()
+                await tenure.append_run(1)
+                has_gone_on.set()
+        except geolog.GeologError as error:
+            self.calls.failed(process, f"append {error!r}")
+
     async def append_some(self, process: Process, log: geolog.Log, count: int) -> bool:
         """Append so many as the owner; False when something went wrong, and was noted."""
         calls = self.calls

@@ -9,6 +9,7 @@ from random import Random
 import attrs
 
 from sim.world.clock_draws import draw_clocks
+from sim.world.exchange import draw_exchange
 from sim.world.last_draws import STRUCK_LAST, draw_last, draw_last_strikes
 from sim.world.options import Hazards, Knobs, Links, Options, Shape
 from sim.world.owner_draws import draw_owners
@@ -73,7 +74,8 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     """What a seed draws; what was thought of later, from a random source of its own."""
     drawn = draw_options(Random(f"{seed}/options"), fault_kinds)
     drawn = draw_owners(drawn, Random(f"{seed}/owners"))
-    return draw_clocks(drawn, Random(f"{seed}/clocks"))
+    drawn = draw_clocks(drawn, Random(f"{seed}/clocks"))
+    return draw_exchange(drawn, Random(f"{seed}/exchange of regions"))
 
 
 def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:

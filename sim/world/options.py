@@ -61,6 +61,8 @@ class Knobs:
     """How many of the largest records a writer has room for; None: for more than it sends."""
     other_bytes_share: float = 0.0
     """Share of what named writers send once more that comes with other bytes than before."""
+    is_region_exchanged: bool = False
+    """Whether, once all is calm, a region goes for good as a node of another has come."""
     headers_share: float = 0.0
     """Share of records that have headers."""
     append_timeout_s: float = 60.0

@@ -15,6 +15,7 @@ from sim.scheduling import EndlessMomentError, run_seeded
 from sim.world.calls import Calls
 from sim.world.drawing import options_of_seed
 from sim.world.endings import words_of_crash
+from sim.world.exchange import Exchange
 from sim.world.faults import FAULTS, strike_for_ever
 from sim.world.history import History
 from sim.world.history_laws import Violation
@@ -164,6 +165,8 @@ class _Run:
         await self._await_operators(world)
         if self.options.knobs.failed_kept_s:
             await self._read_without_an_owner(world, workload)
+        if self.options.knobs.is_region_exchanged:
+            await self._exchange(world, workload)
         workload.calls.let_go.set()
         await self._converge(world, workload)
         await _wait_nodes(world)
@@ -233,6 +236,14 @@ class _Run:
             await process.ended.wait()
             return
         self.breaches.add("24", f"no read came to its end within {grace_s:g} s of calm")
+
+    async def _exchange(self, world: World, workload: Workload) -> None:
+        """Law 24: a writer goes on with a node that has come from another region."""
+        rng = world.chance(self.seed, "exchange")
+        exchange = Exchange(world, workload.appending, rng, self._grace_s(world))
+        breach = await exchange.breach()
+        if breach is not None:
+            self.breaches.add("24", breach)
 
     def _grace_s(self, world: World) -> float:
         metadata_s = _METADATA_STEPS * world.seams.metadata_round_trip_s_max

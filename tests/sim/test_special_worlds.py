@@ -65,5 +65,16 @@ def test_clocks_are_far_off_in_worlds_of_their_own_where_retention_looks_often()
     assert not struck_by(FAR, first)
 
 
+def test_a_region_is_exchanged_in_worlds_of_their_own_where_nothing_strikes() -> None:
+    drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(300)]
+    exchanged = [one for one in drawn if one.knobs.is_region_exchanged]
+
+    assert 2 < len(exchanged) < 25
+    for one in exchanged:
+        assert not one.hazards.strikes_per_s
+        assert one.stream.is_plain
+        assert sum(count for _, count in one.shape.nodes_by_region) == 3
+
+
 def test_faults_that_are_met_seldom_are_faults() -> None:
     assert set(FAULTS) >= RARE
