@@ -166,9 +166,14 @@ class Ledgers:
         self._renew_doubt()
 
     def rows(self) -> Iterator[LedgerRow]:
-        """What a table says of all ledgers, in order of their ids."""
+        """What a table says of all ledgers known now, in order of their ids.
+
+        One that is deleted while others are gone through is left out.
+        """
         for ledger in sorted(self._replicas):
-            replica = self._replicas[ledger]
+            replica = self._replicas.get(ledger)
+            if replica is None:
+                continue
             yield LedgerRow(
                 ledger,
                 replica.epoch_highest,

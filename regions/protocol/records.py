@@ -232,9 +232,9 @@ def copy_record(ledger: LedgerId, entry: EntryId, body_length: int, body_crc: in
     )
 
 
-def table_record(body: bytes) -> Record:
+def table_record(body_length: int, body_crc: int) -> Record:
     """The record that carries a file's table."""
-    return attrs.evolve(MARK, kind=Kind.TABLE, body_length=len(body), body_crc=crc32c(body))
+    return attrs.evolve(MARK, kind=Kind.TABLE, body_length=body_length, body_crc=body_crc)
 
 
 def file_name(file_id: int) -> str:

@@ -21,6 +21,7 @@ from geolog.protocol.ids import EntryId, Epoch, LedgerId
 from regions.protocol.damage import Damage, DamageSet
 from regions.protocol.intervals import IntervalSet
 from regions.protocol.known_files import FileRow
+from regions.protocol.ledger_rows import ENTRY_ROW, LedgerRows
 from topology.errors import DamagedBytesError
 
 _COUNTS = struct.Struct("<QQQQQQQ")
@@ -28,9 +29,10 @@ _LEDGER_ROW = struct.Struct("<qqqqQBB6x")
 _INTERVAL_ROW = struct.Struct("<QQ")
 _FILE_ROW = struct.Struct("<QQI4x")
 _DAMAGE_ROW = struct.Struct("<QQI4x")
-_ENTRY_ROW = struct.Struct("<QQQII")
+_ENTRY_ROW = ENTRY_ROW
 TABLE_ROW_BYTES_MAX = _LEDGER_ROW.size
 """No row of a table is longer."""
+_PIECE_COSTS_ROWS = 32
 _ENTRY_KEY = struct.Struct("<QQ")
 _ENTRY_PLACE = struct.Struct("<QII")
 _OFFSET = struct.Struct("<Q")
@@ -76,6 +78,18 @@ class LedgerRow:
     is_fenced: bool
     is_let_go: bool = False
 
+    def encode(self) -> bytes:
+        """The row's bytes."""
+        return _LEDGER_ROW.pack(
+            self.ledger,
+            self.epoch_highest,
+            self.lac,
+            self.entry_highest,
+            self.first_file_id,
+            self.is_fenced,
+            self.is_let_go,
+        )
+
 
 @attrs.frozen
 class Footer:
@@ -108,9 +122,10 @@ class OpenTable:
     """The entries of a file that grows; a later row of an entry replaces an earlier one."""
 
     def __init__(self) -> None:
-        self._rows = bytearray()
-        self._row_of: dict[int, dict[int, int]] = {}
+        self._rows_of: dict[int, LedgerRows] = {}
         self._count = 0
+        self.end = 0
+        """Where the body of the last entry ends: the next ones lie behind it."""
 
     def __len__(self) -> int:
         return self._count
@@ -118,55 +133,92 @@ class OpenTable:
     @property
     def size_bytes(self) -> int:
         """Roughly what the table takes in memory."""
-        return len(self._rows) + 100 * self._count
-
-    @property
-    def end(self) -> int:
-        """Where the body of the last entry ends: the next ones lie behind it."""
-        if not self._rows:
-            return 0
-        last = len(self._rows) - _ENTRY_ROW.size
-        offset, length, _ = _ENTRY_PLACE.unpack_from(self._rows, last + _ENTRY_KEY.size)
-        return int(offset + length)
+        return sum(rows.size_bytes for rows in self._rows_of.values())
 
     def add(self, ledger: int, entry: int, offset: int, length: int, crc: int) -> None:
         """Note where an entry's body lies."""
-        rows_of_ledger = self._row_of.setdefault(ledger, {})
-        if entry not in rows_of_ledger:
-            self._count += 1
-        rows_of_ledger[entry] = len(self._rows)
-        self._rows += _ENTRY_ROW.pack(ledger, entry, offset, length, crc)
+        rows = self._rows_of.get(ledger)
+        if rows is None:
+            rows = self._rows_of[ledger] = LedgerRows()
+        self._count += rows.put(entry, _ENTRY_ROW.pack(ledger, entry, offset, length, crc))
+        self.end = offset + length
 
     def find(self, ledger: int, entry: int) -> Place | None:
         """Where the entry lies; None if it is not in this file."""
-        row = self._row_of.get(ledger, {}).get(entry)
-        if row is None:
-            return None
-        return Place(*_ENTRY_PLACE.unpack_from(self._rows, row + _ENTRY_KEY.size))
+        rows = self._rows_of.get(ledger)
+        row = None if rows is None else rows.find(entry)
+        return None if row is None else Place(*_ENTRY_PLACE.unpack_from(row, _ENTRY_KEY.size))
 
     def sealed(self) -> "SealedTable":
         """The same entries, sorted, for ever."""
-        rows = bytearray()
-        for ledger in sorted(self._row_of):
-            for _, at in sorted(self._row_of[ledger].items()):
-                rows += self._rows[at : at + _ENTRY_ROW.size]
-        return SealedTable(bytes(rows))
+        sealing = TableSealing(self)
+        for _ in sealing.steps(rows_max=len(self) + 1):
+            pass
+        return sealing.table
+
+    def ledger_rows(self) -> Iterator[tuple[int, LedgerRows]]:
+        """The rows of each ledger, in order of their ids."""
+        for ledger in sorted(self._rows_of):
+            yield ledger, self._rows_of[ledger]
+
+
+class TableSealing:
+    """Puts the rows of an open table in their final order, step by step.
+
+    Nothing may be added meanwhile; what is there can be found.
+    """
+
+    def __init__(self, opened: OpenTable) -> None:
+        self._opened = opened
+        self._rows = bytearray(len(opened) * _ENTRY_ROW.size)
+        self._ledgers, self._starts = array("q"), array("Q")
+
+    @property
+    def table(self) -> "SealedTable":
+        """The sealed table, after the last step."""
+        return SealedTable(self._rows, (self._ledgers, self._starts))
+
+    def steps(self, *, rows_max: int) -> Iterator[memoryview]:
+        """Gives the rows that each step has put in order: about so many, or less."""
+        at = begun = work = 0
+        with memoryview(self._rows) as rows:
+            for ledger, of_ledger in self._opened.ledger_rows():
+                self._ledgers.append(ledger)
+                self._starts.append(at // _ENTRY_ROW.size)
+                for piece in of_ledger.pieces(rows_max):
+                    rows[at : at + len(piece)] = piece
+                    at += len(piece)
+                    # Many short pieces take as long as few long ones.
+                    work += _PIECE_COSTS_ROWS + len(piece) // _ENTRY_ROW.size
+                    if work >= rows_max:
+                        yield rows[begun:at]
+                        begun, work = at, 0
+            self._starts.append(at // _ENTRY_ROW.size)
+            assert at == len(rows), f"{at} bytes of rows, {len(rows)} were counted"
+            if begun < at:
+                yield rows[begun:at]
 
 
 class SealedTable:
     """The entries of a sealed file, sorted by ledger and entry."""
 
-    def __init__(self, rows: bytes) -> None:
+    def __init__(
+        self, rows: bytes | bytearray, index: "tuple[array[int], array[int]] | None" = None
+    ) -> None:
+        """`index` has the ledgers and the first row of each, if they are known."""
         self._rows = rows
         self._ledgers = array("q")
         self._starts = array("Q")  # First row of each ledger; at the end the count of rows.
-        self._find_ledgers()
+        if index is not None:
+            self._ledgers, self._starts = index
+        else:
+            self._find_ledgers()
 
     def __len__(self) -> int:
         return len(self._rows) // _ENTRY_ROW.size
 
     @property
-    def rows(self) -> bytes:
+    def rows(self) -> bytes | bytearray:
         """The table's entry section."""
         return self._rows
 
@@ -295,29 +347,42 @@ class FoundTable:
             yield LedgerRow(*numbers, *flags)  # type: ignore[call-arg]  # Five numbers.
 
 
-def encode_table(promises: Promises, table: SealedTable) -> bytes:
-    """The body of a TABLE record."""
+def encode_promises(
+    promises: Promises, ledger_rows: Sequence[bytes], *, ledgers_count: int, entries_count: int
+) -> list[bytes]:
+    """The body of a TABLE record before the rows of entries.
+
+    The rows of ledgers come as bytes, in whatever pieces, and not from `promises`.
+    """
     counts = _COUNTS.pack(
-        len(promises.ledgers),
+        ledgers_count,
         promises.deleted.intervals_count,
         len(promises.files),
         promises.retired.intervals_count,
         len(promises.damaged),
         len(promises.settled),
-        len(table),
+        entries_count,
     )
-    return b"".join(
-        [
-            counts,
-            *(_LEDGER_ROW.pack(*attrs.astuple(row)) for row in promises.ledgers),
-            *(_INTERVAL_ROW.pack(*interval) for interval in promises.deleted),
-            *(_FILE_ROW.pack(*attrs.astuple(row)) for row in promises.files),
-            *(_INTERVAL_ROW.pack(*interval) for interval in promises.retired),
-            *(_DAMAGE_ROW.pack(*attrs.astuple(damage)) for damage in promises.damaged),
-            *(_DAMAGE_ROW.pack(*attrs.astuple(damage)) for damage in promises.settled),
-            table.rows,
-        ]
+    return [
+        counts,
+        *ledger_rows,
+        *(_INTERVAL_ROW.pack(*interval) for interval in promises.deleted),
+        *(_FILE_ROW.pack(*attrs.astuple(row)) for row in promises.files),
+        *(_INTERVAL_ROW.pack(*interval) for interval in promises.retired),
+        *(_DAMAGE_ROW.pack(*attrs.astuple(damage)) for damage in promises.damaged),
+        *(_DAMAGE_ROW.pack(*attrs.astuple(damage)) for damage in promises.settled),
+    ]
+
+
+def encode_table(promises: Promises, table: SealedTable) -> bytes:
+    """The body of a TABLE record."""
+    head = encode_promises(
+        promises,
+        [row.encode() for row in promises.ledgers],
+        ledgers_count=len(promises.ledgers),
+        entries_count=len(table),
     )
+    return b"".join([*head, table.rows])
 
 
 _SECTION_ROWS = (

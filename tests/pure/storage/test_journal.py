@@ -10,6 +10,8 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.messages import Answer
+from regions.protocol.records import DATA_OFFSET
+from regions.storage import journal
 from regions.storage.disk import DiskFailedError, DiskFullError
 from sim.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.journals import restarted, running
@@ -209,3 +211,26 @@ async def test_what_a_seal_would_take_can_be_asked_also_while_a_file_is_sealed(
         while node.journal.file_id == file_id:
             assert node.journal.seal_bytes > 0
             await trio.sleep(0.001)
+
+
+async def test_others_have_their_turn_while_a_large_file_is_sealed(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_SEAL_ROWS_MAX", 10)
+    node = await restarted(MemoryDisk())
+    for entry in range(300):
+        node.entries.open_table.add(7, entry, DATA_OFFSET, 10, 0)
+    turns_count = 0
+
+    async def take_turns() -> None:
+        nonlocal turns_count
+        while True:
+            turns_count += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        await node.journal.finish()
+        nursery.cancel_scope.cancel(reason="the file is sealed")
+
+    assert turns_count > 300 / 10 / 2
