@@ -2,6 +2,7 @@
 
 A node that has said of an entry that it is on its disk never says ABSENT of it afterwards, not
 even if that disk was harmed: then it says CORRUPT or UNKNOWN, until what it lost is made good.
+What it says to have after that counts again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,10 @@ class AbsenceIsTrue:
         for fact in facts:
             match fact:
                 case Stored():
+                    stored = self._stored.setdefault(fact.instance, {})
+                    stored.setdefault((fact.ledger, fact.entry), fact.at)
+                case Said(answer=Answer.HAVE, body_crc=None):
+                    # Of a probe, which is answered when all that was appended is on disk.
                     stored = self._stored.setdefault(fact.instance, {})
                     stored.setdefault((fact.ledger, fact.entry), fact.at)
                 case Said(answer=Answer.ABSENT):

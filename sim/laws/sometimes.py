@@ -18,6 +18,7 @@ SOMETIMES = {
     "ensemble-changed": "a ledger has more than one fragment",
     "change-judged": "members replace others, and a worse choice would have been told",
     "node-in-doubt": "damage took records of a node",
+    "damaged-twice": "a file whose damage was settled is damaged again",
     "entry-corrupt": "a node knows that an entry is damaged",
     "node-read-only": "a node's disk is nearly full",
     "file-retired": "compaction has removed a journal file",

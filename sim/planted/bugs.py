@@ -32,6 +32,7 @@ from regions.storage.read_lane import ReadLane
 from regions.storage.replay import Replay
 from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
+from sim.planted.damage_bugs import DAMAGE_BUGS
 from sim.planted.directory_bugs import DIRECTORY_BUGS
 from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
@@ -240,6 +241,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         [(LedgerReplica, "_on_fence", node_bugs.answer_fence_at_once)],
     ),
     **PROMISE_BUGS,
+    **DAMAGE_BUGS,
     **DIRECTORY_BUGS,
     **OWNER_BUGS,
     **STREAM_BUGS,

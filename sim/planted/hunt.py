@@ -16,6 +16,7 @@ import attrs
 
 from sim.planted.bugs import PLANTED_BUGS, planted
 from sim.world.clock_draws import with_far_clocks
+from sim.world.damage_draws import with_damage_twice, with_unreadable_sectors
 from sim.world.drawing import draw_harsh_options
 from sim.world.exchange import with_region_exchanged
 from sim.world.faults import FAULTS
@@ -83,12 +84,13 @@ def options_of_hunt(
     is_of_owners: bool = False,
     is_of_clocks: bool = False,
     is_of_exchange: bool = False,
+    is_of_damage: bool = False,
 ) -> Options:
     """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
 
     The stream is a plain one that nobody looks after, unless the hunt is for a bug of what is
     done to streams, or to placement. Owners and clocks are left alone unless it is for a bug of
-    theirs.
+    theirs; worlds made for damage are for bugs of that.
     """
     rng = Random(f"{seed}/options")
     options = draw_harsh_options(rng, tuple(FAULTS))
@@ -104,6 +106,9 @@ def options_of_hunt(
         return with_region_exchanged(draw_last(options, rng))
     if is_of_clocks:
         return _for_a_hunt(with_far_clocks(draw_last(options, rng)))
+    if is_of_damage:
+        made_for_damage = rng.choice((with_unreadable_sectors, with_damage_twice))
+        return _for_a_hunt(made_for_damage(draw_last(options, rng)))
     return _for_a_hunt(draw_last_strikes(draw_last(options, rng), rng))
 
 
@@ -145,6 +150,7 @@ def _options_for(name: str, seed: int) -> Options:
         is_of_owners=bug.is_of_owners,
         is_of_clocks=bug.is_of_clocks,
         is_of_exchange=bug.is_of_exchange,
+        is_of_damage=bug.is_of_damage,
     )
 
 

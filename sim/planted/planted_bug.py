@@ -23,5 +23,7 @@ class PlantedBug:
     """Whether it shows only where wall clocks are far off."""
     is_of_exchange: bool = False
     """Whether it shows only where a region goes as a node of another has come."""
+    is_of_damage: bool = False
+    """Whether it shows only in worlds that are made for damage."""
     is_of_owners: bool = False
     """Whether it shows only where owners fail, or their sessions are lost early."""

@@ -9,6 +9,7 @@ from random import Random
 import attrs
 
 from sim.world.clock_draws import draw_clocks
+from sim.world.damage_draws import draw_damage
 from sim.world.exchange import draw_exchange
 from sim.world.last_draws import STRUCK_LAST, draw_last, draw_last_strikes
 from sim.world.options import Hazards, Knobs, Links, Options, Shape
@@ -75,7 +76,8 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     drawn = draw_options(Random(f"{seed}/options"), fault_kinds)
     drawn = draw_owners(drawn, Random(f"{seed}/owners"))
     drawn = draw_clocks(drawn, Random(f"{seed}/clocks"))
-    return draw_exchange(drawn, Random(f"{seed}/exchange of regions"))
+    drawn = draw_exchange(drawn, Random(f"{seed}/exchange of regions"))
+    return draw_damage(drawn, Random(f"{seed}/damage"))
 
 
 def draw_options(rng: Random, fault_kinds: tuple[str, ...]) -> Options:

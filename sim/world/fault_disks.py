@@ -10,7 +10,7 @@ from sim.world.fault_targets import (
     one_of,
     slowed_disks,
 )
-from sim.world.harm import harm_disk, is_newest_written
+from sim.world.harm import harm_disk, harm_sector, is_newest_written
 from sim.world.operator import OPERATOR, replacing
 from sim.world.world import World
 
@@ -115,6 +115,23 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
         world.kill(host)
         world.restart(host)
     yield f"{host} {disk} {', '.join(words)}"
+
+
+@contextmanager
+def unreadable_sector(world: World, rng: Random) -> Iterator[str | None]:
+    """A sector of a node's disk cannot be read; it may meet that at its next start."""
+    host = one_of(rng, nodes_harmable(world))
+    if host is None:
+        yield None
+        return
+    disk = world.nodes[host].one_bay(rng).disk
+    harms = [harm_sector(disk, rng) for _ in range(rng.choice(_PLACES_HARMED))]
+    words = ", ".join(harm for harm in harms if harm is not None)
+    world.harmed.add(world.cores[host].instance)
+    if rng.random() < _MET_AT_START_CHANCE:
+        world.kill(host)
+        world.restart(host)
+    yield f"{host} {disk} {words}" if words else None
 
 
 @contextmanager

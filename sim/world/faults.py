@@ -86,6 +86,7 @@ FAULTS: dict[str, Fault | Ambush] = {
     "disk-full": fault_disks.disk_full,
     "wrong-disk": fault_disks.wrong_disk,
     "bit-rot": fault_disks.bit_rot,
+    "unreadable-sector": fault_disks.unreadable_sector,
     "replaced-disk": fault_disks.replaced_disk,
     "metadata-cut": fault_metadata.metadata_cut,
     "metadata-away": fault_metadata.metadata_away,

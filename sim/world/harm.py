@@ -18,6 +18,7 @@ from regions.protocol.records import (
     file_name,
 )
 from regions.protocol.scan import JournalWalk
+from regions.protocol.table_files import is_table_file
 from regions.storage.store import Store
 from sim.memory_disk import MemoryDisk
 from sim.memory_inode import SECTOR_BYTES
@@ -44,10 +45,34 @@ def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
     name = rng.choice(older)
     content = disk.content(name)
     if rng.random() < _CUT_CHANCE:
-        length = rng.randrange(len(content))
-        disk.overwrite(name, content[:length])
-        return f"the end of {name} from {length} on"
+        return cut_end(disk, name, rng.randrange(len(content)))
     return _harm_piece(disk, name, len(content), rng)
+
+
+def cut_end(disk: MemoryDisk, name: str, length: int) -> str:
+    """Cut a file off at this length; what was done."""
+    disk.overwrite(name, disk.content(name)[:length])
+    return f"the end of {name} from {length} on"
+
+
+def harm_sector(disk: MemoryDisk, rng: Random) -> str | None:
+    """Let a sector of a journal or table file not be read any more; None without files.
+
+    Often one of a header, or near the end. What cannot be read behind the last mark is no torn
+    write, and a node can tell: so it may be any sector of the newest file too.
+    """
+    journals = [name for name in disk.names if file_id_of(name) is not None]
+    tables = [name for name in disk.names if is_table_file(name)]
+    if not journals:
+        return None
+    is_newest = rng.random() < _NEWEST_CHANCE
+    name = journals[-1] if is_newest else rng.choice([*journals, *tables])
+    end = len(disk.content(name).rstrip(b"\0"))
+    if not end:
+        return None
+    offset = min(rng.choice((0, DATA_OFFSET, end - 1, *rng.choices(range(end), k=3))), end - 1)
+    disk.make_unreadable(name, offset)
+    return f"the sector of byte {offset} of {name} unreadable"
 
 
 def is_newest_written(disk: MemoryDisk) -> bool:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from random import Random
 
 import attrs
 import trio
@@ -14,6 +16,7 @@ from geolog.protocol.ledger_state import LedgerState
 from sim.laws.seen import Looking
 from sim.world.calls import STREAM
 from sim.world.damage_reports import not_reported
+from sim.world.damaged_twice import damage_twice
 from sim.world.endings import words_of_crash
 from sim.world.history import Ending, Found, History, Read
 from sim.world.history_laws import Violation, breaches
@@ -61,6 +64,9 @@ class Judging:
     short_lived: ShortLived
     trace: Trace
     breaches: Breaches
+    rng: Random
+    is_damaged_twice: bool
+    """Whether a file is damaged again whose damage was settled."""
     is_by_queue: bool
     """Whether the operator verifies, and then repairs what is in the queue alone."""
 
@@ -94,6 +100,9 @@ class Judging:
             self.trace.add("-", "phase", "repair")
             with self._in_time("the repair of all", _REPAIR_S):
                 await self._run(world, "the repair of all", repair_last)
+            if self.is_damaged_twice:
+                with self._in_time("the repair of what was damaged twice", _REPAIR_S):
+                    await self._damage_twice(world)
         for process, error in world.surprises:
             self.breaches.add("crash", f"{process.key} ended by {words_of_crash(error)}")
         if reads:
@@ -110,6 +119,24 @@ class Judging:
         if self.history.lives.is_made:
             async with log.open_writer(BRIEF):
                 pass
+
+    async def _damage_twice(self, world: World) -> None:
+        async def repair_once(_process: Process, log: geolog.Log) -> None:
+            await self._repair(world, log)
+
+        async def ask_once(_process: Process, log: geolog.Log) -> None:
+            await repair_all(log, is_deep=False)
+
+        def on_damaged_again() -> None:
+            self.history.happened.add("damaged-twice")
+
+        await damage_twice(
+            world,
+            self.rng,
+            repair=partial(self._run, world, "the repair of damage", repair_once),
+            ask_all=partial(self._run, world, "asking for all copies", ask_once),
+            on_damaged_again=on_damaged_again,
+        )
 
     async def _run(self, world: World, what: str, main: ClientMain) -> None:
         process = await run_client(world, "last", main)

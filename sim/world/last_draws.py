@@ -5,6 +5,7 @@ from random import Random
 import attrs
 
 from sim.world.clock_draws import FAR
+from sim.world.damage_draws import UNREADABLE
 from sim.world.options import Options
 from sim.world.owner_draws import LOST_EARLY
 
@@ -16,8 +17,8 @@ _OTHER_BYTES_SHARE = 0.3
 _REPEATING_SHARE = 0.5
 _REPEATS_SHARE = 0.3
 
-STRUCK_LAST = frozenset({_CREATED, LOST_EARLY, FAR})
-"""Faults that are drawn here, or with owners or clocks, and nowhere else."""
+STRUCK_LAST = frozenset({_CREATED, LOST_EARLY, FAR, UNREADABLE})
+"""Faults that are drawn here, or with owners, clocks or damage, and nowhere else."""
 
 
 def draw_last(drawn: Options, rng: Random) -> Options:

@@ -87,6 +87,8 @@ def storage_config(node: Node, knobs: Knobs) -> StorageConfig:
     )
     if knobs.is_upkeep_hasty:
         config = _hasty(config)
+    if knobs.is_damaged_twice:
+        config = _settling(config)
     return _tight(config) if knobs.is_room_tight else config
 
 
@@ -101,6 +103,15 @@ def _hasty(config: StorageConfig) -> StorageConfig:
         compaction_live_share_max=0.9,
         scrub_interval_s=2.0,
     )
+
+
+ALLOCATED_EXPIRY_S = 10.0
+"""How long a ledger that was made ahead and never used keeps doubt from being settled."""
+
+
+def _settling(config: StorageConfig) -> StorageConfig:
+    """A node that soon gives up what was made ahead: while that is there doubt does not end."""
+    return attrs.evolve(config, garbage_interval_s=1.0, allocated_expiry_s=ALLOCATED_EXPIRY_S)
 
 
 def _tight(config: StorageConfig) -> StorageConfig:

@@ -72,12 +72,17 @@ async def repair_queued(log: geolog.Log) -> QueueRepaired:
     return await repair_queue(log.access, _COPYING)
 
 
-async def repair_all(log: geolog.Log) -> tuple[list[RepairReport], list[DoubtReport]]:
-    """Repair every closed ledger from all its copies, then end the doubt of all nodes."""
+async def repair_all(
+    log: geolog.Log, *, is_deep: bool = True
+) -> tuple[list[RepairReport], list[DoubtReport]]:
+    """Repair every closed ledger from all its copies, then end the doubt of all nodes.
+
+    If not `is_deep`, nodes are asked what they have, and nothing is read.
+    """
     access, config = log.access, _COPYING
     repairer = LedgerRepairer(access, config)
     reports = [
-        await repairer.repair(record.ledger, is_deep=True)
+        await repairer.repair(record.ledger, is_deep=is_deep)
         for bucket in await access.catalog.buckets()
         for record in await access.catalog.records_in(bucket)
         if record.state is LedgerState.CLOSED

@@ -179,6 +179,8 @@ class _Run:
             workload.short_lived,
             self.trace,
             self.breaches,
+            world.chance(self.seed, "damaged twice"),
+            self.options.knobs.is_damaged_twice,
             is_by_queue=world.chance(self.seed, "repair by queue").random() < _BY_QUEUE_CHANCE,
         )
         await judging.judge(world)

@@ -30,6 +30,8 @@ _SEEDS_MAX = 40
         ("new-members-by-old-regions", 3),
         ("failed-owner-stays", 2),
         ("live-owner-deposed", 4),
+        ("settled-by-file", 0),
+        ("unreadable-as-end", 6),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

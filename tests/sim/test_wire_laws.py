@@ -52,6 +52,11 @@ def absent(asked_at: int, *, to_recovery: bool = False) -> Fact:
     )
 
 
+def had(asked_at: int, *, body_crc: int | None = None) -> Fact:
+    """As a probe says it; as a read does, with a checksum."""
+    return Said(NODE, LEDGER, ENTRY, Answer.HAVE, asked_at, asked_at + 1, body_crc=body_crc)
+
+
 def given(crc: int) -> Fact:
     return Said(OTHER, LEDGER, ENTRY, Answer.HAVE, 8, 9, body_crc=crc)
 
@@ -64,6 +69,9 @@ def given(crc: int) -> Fact:
         # The question was there before the add was answered: the answer was late.
         (AbsenceIsTrue(), [stored(4), absent(3)], 0),
         (AbsenceIsTrue(), [stored(1), DoubtEnded(NODE), absent(5)], 0),
+        (AbsenceIsTrue(), [stored(1), DoubtEnded(NODE), had(3), absent(5)], 1),
+        # What is read may still be on its way to the disk.
+        (AbsenceIsTrue(), [had(3, body_crc=1), absent(5)], 0),
         (AbsentStays(), [absent(1, to_recovery=True), stored(5)], 1),
         (AbsentStays(), [absent(1, to_recovery=True), stored(5, is_recovery=True)], 0),
         (AbsentStays(), [absent(1), stored(5)], 0),

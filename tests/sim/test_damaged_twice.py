@@ -1,0 +1,40 @@
+"""Worlds in which sectors cannot be read, or a file is damaged again after it was settled."""
+
+import attrs
+
+from sim.planted.hunt import options_of_hunt
+from sim.world.base_options import BASE
+from sim.world.damage_draws import with_damage_twice
+from sim.world.drawing import options_of_seed
+from sim.world.faults import FAULTS
+from sim.world.run import run_seed
+
+
+def test_some_worlds_are_damaged_twice_and_in_some_sectors_cannot_be_read() -> None:
+    drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(400)]
+    twice = [one for one in drawn if one.knobs.is_damaged_twice]
+    unreadable = [
+        one for one in drawn if "unreadable-sector" in dict(one.hazards.strikes_per_s)
+    ]
+
+    assert len(drawn) / 40 < len(twice) < len(drawn) / 10
+    assert len(drawn) / 40 < len(unreadable) < len(drawn) / 10
+    assert not any(one.knobs.is_upkeep_hasty for one in twice)
+
+
+def test_what_is_drawn_by_what_the_world_is_does_not_go_by_this() -> None:
+    twice = with_damage_twice(BASE)
+    once = attrs.evolve(twice, knobs=attrs.evolve(twice.knobs, is_damaged_twice=False))
+
+    assert repr(once) == repr(twice)
+
+
+def test_a_file_that_is_damaged_again_after_it_was_settled_breaks_no_law() -> None:
+    happened = 0
+    for seed in range(30):
+        report = run_seed(seed, options=with_damage_twice(options_of_hunt(seed)))
+        assert report.violations == []
+        happened += "damaged-twice" in report.sometimes
+        if happened == 2:
+            return
+    raise AssertionError("nothing was damaged twice")
