@@ -180,6 +180,8 @@ class MemoryMetadata:
     """Whether the leader that this session's server catches up with is one no more."""
     _server_next: View | None = attrs.field(default=None, init=False)
     """The server at which the next session begins, if that lags."""
+    _is_end_due: bool = attrs.field(default=False, init=False)
+    """Whether the session ends with the answer of its next write."""
     _changes_seen_count: int = attrs.field(default=0, init=False)
     """How many changes the newest tree has that anything was answered from."""
     _answers_to_lose_count: int = attrs.field(default=0, init=False)
@@ -243,8 +245,16 @@ class MemoryMetadata:
         """
         self._server_next = View(self._store.tree, is_lagging=True)
 
+    def expire_after_write(self) -> None:
+        """The next write is answered, and the session ends before anything else is asked.
+
+        The next begins at a server that lags: that of `lag_next`, or one without this write.
+        """
+        self._is_end_due = True
+
     def catch_up(self) -> None:
-        """See the newest tree, now and from now on."""
+        """See the newest tree, now and from now on, and keep the session."""
+        self._is_end_due = False
         self._server_next = None
         self._is_leader_deposed = False
         self.view.is_lagging = False
@@ -408,12 +418,17 @@ class MemoryMetadata:
             raise UnavailableError(f"{error}; reading again can help") from None
 
     async def _write(self, operations: list[Operation]) -> list[Answer]:
+        if self._is_end_due and self._server_next is None:
+            self.lag_next()
         try:
             answers, store_us = await self._ask(lambda: self._carry_out(operations))
         except _NoAnswerError as error:
             raise OutcomeUnknownError(f"{error}: the write may have been done") from None
         if any(isinstance(one, Put) for one in operations):
             self.time_heard = HeardTime(store_us, trio.current_time())
+        if self._is_end_due:
+            self._is_end_due = False
+            self.expire()
         return answers
 
     async def _ask(self, act: Callable[[], T]) -> T:

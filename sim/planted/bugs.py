@@ -34,6 +34,7 @@ from sim.memory_disk import MemoryDisk
 from sim.planted import client_bugs, node_bugs
 from sim.planted.damage_bugs import DAMAGE_BUGS
 from sim.planted.directory_bugs import DIRECTORY_BUGS
+from sim.planted.metadata_bugs import METADATA_BUGS
 from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
@@ -243,6 +244,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **PROMISE_BUGS,
     **DAMAGE_BUGS,
     **DIRECTORY_BUGS,
+    **METADATA_BUGS,
     **OWNER_BUGS,
     **STREAM_BUGS,
     **UPKEEP_BUGS,

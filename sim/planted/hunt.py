@@ -85,6 +85,7 @@ def options_of_hunt(
     is_of_clocks: bool = False,
     is_of_exchange: bool = False,
     is_of_damage: bool = False,
+    made_for: Callable[[Options], Options] | None = None,
 ) -> Options:
     """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
 
@@ -109,6 +110,8 @@ def options_of_hunt(
     if is_of_damage:
         made_for_damage = rng.choice((with_unreadable_sectors, with_damage_twice))
         return _for_a_hunt(made_for_damage(draw_last(options, rng)))
+    if made_for is not None:
+        return _for_a_hunt(made_for(draw_last(options, rng)))
     return _for_a_hunt(draw_last_strikes(draw_last(options, rng), rng))
 
 
@@ -151,6 +154,7 @@ def _options_for(name: str, seed: int) -> Options:
         is_of_clocks=bug.is_of_clocks,
         is_of_exchange=bug.is_of_exchange,
         is_of_damage=bug.is_of_damage,
+        made_for=bug.made_for,
     )
 
 

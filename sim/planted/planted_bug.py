@@ -1,8 +1,10 @@
 """What a planted bug is: a number, what is wrong, and what it replaces."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
+
+from sim.world.options import Options
 
 Patch = tuple[object, str, object]
 """What is replaced: of which class or module, which name, by what."""
@@ -27,3 +29,5 @@ class PlantedBug:
     """Whether it shows only in worlds that are made for damage."""
     is_of_owners: bool = False
     """Whether it shows only where owners fail, or their sessions are lost early."""
+    made_for: Callable[[Options], Options] | None = None
+    """What makes the worlds that are hunted in of others, if it shows only there."""

@@ -15,6 +15,7 @@ from sim.world.last_draws import STRUCK_LAST, draw_last, draw_last_strikes
 from sim.world.options import Hazards, Knobs, Links, Options, Shape
 from sim.world.owner_draws import draw_owners
 from sim.world.placement_knobs import draw_placement
+from sim.world.session_draws import draw_sessions
 from sim.world.special_worlds import (
     RARE,
     leaves_a_choice,
@@ -75,6 +76,7 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     """What a seed draws; what was thought of later, from a random source of its own."""
     drawn = draw_options(Random(f"{seed}/options"), fault_kinds)
     drawn = draw_owners(drawn, Random(f"{seed}/owners"))
+    drawn = draw_sessions(drawn, Random(f"{seed}/sessions"))
     drawn = draw_clocks(drawn, Random(f"{seed}/clocks"))
     drawn = draw_exchange(drawn, Random(f"{seed}/exchange of regions"))
     return draw_damage(drawn, Random(f"{seed}/damage"))

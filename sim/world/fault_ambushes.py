@@ -17,6 +17,7 @@ from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.world.fault_copy_ambushes import ambush_copy
 from sim.world.fault_disk_ambushes import ambush_create
+from sim.world.fault_moved_ambushes import ambush_moved
 from sim.world.fault_owner_ambushes import ambush_ownership
 from sim.world.fault_reader_ambushes import (
     ambush_answers,
@@ -393,5 +394,6 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-answers": Ambush("send", ambush_answers),
     "ambush-create": Ambush("disk-rename", ambush_create),
     "ambush-ownership": Ambush("meta-answer", ambush_ownership),
+    "ambush-moved": Ambush("done", ambush_moved),
 }
 """By name, as options and trace have it."""

@@ -31,6 +31,9 @@ _WRITER_CHANCE = 0.8
 _READER_CHANCE = 0.6
 """Whoever writes is checked by versions; a reader believes what it is given."""
 
+_LONG_BEHIND_CHANCE = 0.5
+"""That the server has stopped long before, and not just lacks the last write."""
+
 
 @contextmanager
 def metadata_cut(world: World, rng: Random) -> Iterator[str | None]:
@@ -62,6 +65,38 @@ def metadata_lag(world: World, rng: Random) -> Iterator[str | None]:
         yield process.host
     finally:
         process.session.catch_up()
+
+
+@contextmanager
+def leader_deposed(world: World, rng: Random) -> Iterator[str | None]:
+    """A process's metadata server follows a deposed leader: a sync brings it nothing new."""
+    process = one_process(world, rng, among="reader-" if rng.random() < _READER_CHANCE else "")
+    if process is None or process.session is None:
+        yield None
+        return
+    process.session.lag_deposed()
+    try:
+        yield process.host
+    finally:
+        process.session.catch_up()
+
+
+@contextmanager
+def session_behind(world: World, rng: Random) -> Iterator[str | None]:
+    """A writer's session ends as it has written: the next is at a server that is behind."""
+    process = one_process(world, rng, among="writer-")
+    if process is None or process.session is None:
+        yield None
+        return
+    if rng.random() < _LONG_BEHIND_CHANCE:
+        process.session.lag_next()
+        try:
+            yield process.host
+        finally:
+            process.session.expire_after_write()
+    else:
+        process.session.expire_after_write()
+        yield process.host
 
 
 @contextmanager

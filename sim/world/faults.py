@@ -14,6 +14,7 @@ import trio
 
 from sim.world import fault_disks, fault_links, fault_metadata, fault_processes
 from sim.world.fault_ambushes import AMBUSHES, Ambush
+from sim.world.session_draws import LEADER_DEPOSED, SESSION_BEHIND
 from sim.world.world import World
 
 Fault = Callable[[World, Random], AbstractContextManager[str | None]]
@@ -93,6 +94,8 @@ FAULTS: dict[str, Fault | Ambush] = {
     "metadata-lag": fault_metadata.metadata_lag,
     "metadata-expiry": fault_metadata.metadata_expiry,
     "metadata-answer-lost": fault_metadata.metadata_answer_lost,
+    LEADER_DEPOSED: fault_metadata.leader_deposed,
+    SESSION_BEHIND: fault_metadata.session_behind,
     "clock-jump": fault_metadata.clock_jump,
     "clock-skew": fault_metadata.clock_skew,
     "far-clock": fault_metadata.far_clock,

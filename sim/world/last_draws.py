@@ -8,6 +8,7 @@ from sim.world.clock_draws import FAR
 from sim.world.damage_draws import UNREADABLE
 from sim.world.options import Options
 from sim.world.owner_draws import LOST_EARLY
+from sim.world.session_draws import STRUCK_WITH_SESSIONS
 
 _CREATED = "ambush-create"
 _SLOW_CLIENT = "ambush-answers"
@@ -17,8 +18,8 @@ _OTHER_BYTES_SHARE = 0.3
 _REPEATING_SHARE = 0.5
 _REPEATS_SHARE = 0.3
 
-STRUCK_LAST = frozenset({_CREATED, LOST_EARLY, FAR, UNREADABLE})
-"""Faults that are drawn here, or with owners, clocks or damage, and nowhere else."""
+STRUCK_LAST = frozenset({_CREATED, LOST_EARLY, FAR, UNREADABLE}) | STRUCK_WITH_SESSIONS
+"""Faults drawn here, or with owners, clocks, damage or sessions, and nowhere else."""
 
 
 def draw_last(drawn: Options, rng: Random) -> Options:

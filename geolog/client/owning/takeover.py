@@ -55,6 +55,10 @@ class Succession:
         not come to the end, for whatever reason, gives the partition back: as long as an owner
         is alive readers leave its open ledger to it.
         """
+        # The steps may be taken in different sessions of metadata: reads of a process never go
+        # back (`geolog.metadata.seam`). What was written to become the owner stands behind all
+        # that the owners before wrote, so each later read sees that, and sees a ledger CLOSED
+        # that was closed here; none of them needs to catch up.
         owner = await self.partitions.take_ownership(name, who)
         self.owners.on_taken(name, owner)
         try:

@@ -428,6 +428,19 @@ async def test_a_server_behind_what_a_process_was_answered_does_not_take_its_nex
         assert await other.find("/a") is not None
 
 
+async def test_a_session_can_end_with_the_answer_of_a_write(autojump_clock: MockClock) -> None:
+    async with two_sessions() as (_, _one, other):
+        session_id = other.session_id
+        other.expire_after_write()
+        assert await other.find("/a") is None
+        assert other.session_id == session_id
+
+        assert await other.create("/a") == "/a"
+        assert other.session_id != session_id
+        assert other.session_state is SessionState.CONNECTED
+        assert await other.find("/a") is not None
+
+
 async def test_watches_of_a_new_session_miss_nothing_where_its_server_is_behind(
     autojump_clock: MockClock,
 ) -> None:

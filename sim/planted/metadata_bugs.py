@@ -1,0 +1,86 @@
+"""Defects of what is believed of metadata, in the place of good methods."""
+
+from geolog.client.streams.partition_owners import PartitionOwners
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.ledger_reader import LedgerReader
+from geolog.metadata.memory import MemoryMetadata
+from geolog.metadata.tree import Tree
+from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.stream_state import PartitionName
+from sim.planted.planted_bug import PlantedBug
+from sim.world.session_draws import (
+    with_entries_moved,
+    with_leaders_deposed,
+    with_sessions_behind,
+)
+from topology.errors import DataLostError, GeologError
+
+# A planted bug reaches into the private state of what it spoils.
+# ruff: noqa: SLF001
+
+_check_not_lost = LedgerReader._check_not_lost
+
+
+def admit_anybody(_metadata: MemoryMetadata, _tree: Tree) -> bool:
+    """Begin a session at a server that is behind what was answered before."""
+    return True
+
+
+def _forget(_metadata: MemoryMetadata, _value: object) -> None:
+    """Nothing is kept."""
+
+
+always_caught_up = property(lambda _metadata: True, _forget)
+"""Of a session: its first read catches up with nobody."""
+
+
+async def record_after_sync(ledgers: LedgerMetadata, ledger: LedgerId) -> LedgerRecord:
+    """Take the word of a leader that may be deposed."""
+    return (await ledgers.read_latest(ledger)).record
+
+
+async def highest_after_sync(owners: PartitionOwners, name: PartitionName) -> int:
+    """Take the word of a leader that may be deposed."""
+    return (await owners.owner_latest(name)).record.segment_highest
+
+
+async def silence_is_unmoved(
+    reader: LedgerReader, record: LedgerRecord, entry: EntryId, absent_count: int
+) -> None:
+    """Take metadata that does not answer for metadata that says that nothing has moved."""
+    try:
+        await reader._record_now(record.ledger)
+    except GeologError as error:
+        if error.retriable:
+            raise DataLostError(f"entry {entry} of ledger {record.ledger} is lost") from error
+    await _check_not_lost(reader, record, entry, absent_count)
+
+
+METADATA_BUGS: dict[str, PlantedBug] = {
+    "session-goes-back": PlantedBug(
+        70,
+        "a new session reads metadata that is older than what the one before was answered",
+        [
+            (MemoryMetadata, "_admits", admit_anybody),
+            (MemoryMetadata, "_is_caught_up", always_caught_up),
+        ],
+        made_for=with_sessions_behind,
+    ),
+    "end-after-sync": PlantedBug(
+        71,
+        "the end of a stream is read from a metadata leader that may be deposed",
+        [
+            (LedgerMetadata, "record_certain", record_after_sync),
+            (PartitionOwners, "segment_highest_certain", highest_after_sync),
+        ],
+        made_for=with_leaders_deposed,
+    ),
+    "silence-as-unmoved": PlantedBug(
+        72,
+        "entries are told to be lost while metadata does not say whether they have moved",
+        [(LedgerReader, "_check_not_lost", silence_is_unmoved)],
+        made_for=with_entries_moved,
+    ),
+}
+"""By name."""

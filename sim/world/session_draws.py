@@ -1,0 +1,117 @@
+"""Worlds made for metadata that is old, or silent: in a new session, after a sync, for readers.
+
+Drawn from a random source of their own, so that a seed that does not draw one stays as it was.
+"""
+
+from random import Random
+
+import attrs
+
+from sim.world.options import Options
+from sim.world.placement_knobs import UNTOUCHED
+from topology.quorum import QuorumConfig
+
+SESSION_BEHIND = "session-behind"
+LEADER_DEPOSED = "leader-deposed"
+MOVED = "ambush-moved"
+
+STRUCK_WITH_SESSIONS = frozenset({SESSION_BEHIND, LEADER_DEPOSED, MOVED})
+"""Strike in these worlds alone."""
+
+_BEHIND_SHARE = 0.05
+_DEPOSED_SHARE = 0.05
+_MOVED_SHARE = 0.05
+
+
+def draw_sessions(drawn: Options, rng: Random) -> Options:
+    """The same world, or one that is made for one thing of metadata."""
+    share = rng.random()
+    if share < _BEHIND_SHARE:
+        return with_sessions_behind(drawn)
+    if share < _BEHIND_SHARE + _DEPOSED_SHARE:
+        return with_leaders_deposed(drawn)
+    if share < _BEHIND_SHARE + _DEPOSED_SHARE + _MOVED_SHARE:
+        return with_entries_moved(drawn)
+    return drawn
+
+
+def with_sessions_behind(drawn: Options) -> Options:
+    """The same where a writer's sessions follow each other fast, at servers that are behind.
+
+    Writers take the stream from each other, so that a session often ends in a takeover.
+    """
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(drawn.shape, writers_count=max(2, drawn.shape.writers_count)),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            session_timeout_s=2.0,
+            appends_per_tenure=10,
+            rest_s_max=0.5,
+            are_writers_named=True,
+        ),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            duration_s_max=1.0,
+            strikes_per_s=(("kill-client", 0.2), (SESSION_BEHIND, 2.0)),
+            lies_in_wait=False,
+        ),
+    )
+
+
+def with_leaders_deposed(drawn: Options) -> Options:
+    """The same where segments follow each other fast, as readers ask a deposed leader."""
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(drawn.shape, readers_count=2),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            segment_bytes=64 << 10,
+            value_bytes_max=20_000,
+            appends_per_tenure=10,
+            pause_s_max=0.02,
+            rest_s_max=0.5,
+        ),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            duration_s_max=4.0,
+            strikes_per_s=((LEADER_DEPOSED, 1.0),),
+            lies_in_wait=False,
+        ),
+    )
+
+
+def with_entries_moved(drawn: Options) -> Options:
+    """The same where members of the ledger that is read are replaced, and nothing else strikes.
+
+    Two nodes are over, and two of three copies are enough.
+    """
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(
+            drawn.shape,
+            nodes_by_region=(("us-east", 3), ("eu-west", 2)),
+            quorum=QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=1),
+            writers_count=1,
+            readers_count=3,
+        ),
+        placement=UNTOUCHED,
+        knobs=attrs.evolve(
+            drawn.knobs,
+            session_timeout_s=2.0,
+            segment_bytes=1 << 20,
+            value_bytes_max=20,
+            is_upkeep_hasty=False,
+            is_room_tight=False,
+            appends_per_tenure=400,
+            pause_s_max=0.02,
+            rest_s_max=0.5,
+        ),
+        links=attrs.evolve(drawn.links, latency_s_across=0.001, stall_chance=0.0),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            duration_s_max=4.0,
+            strikes_per_s=((MOVED, 2.0),),
+            lies_in_wait=False,
+        ),
+    )
