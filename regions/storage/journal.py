@@ -152,6 +152,7 @@ class Journal:
         """Bytes of records taken since the start, written or in flight."""
         self.postpones_roll = False
         """Whether the open file grows past its size: for a disk too full for another file."""
+        self._wants_space = False
         self._groups_begun_count = 0
         self._has_failed = False
         self._work = trio.Event()
@@ -199,9 +200,24 @@ class Journal:
         return TABLE_ROW_BYTES_MAX * (promised_rows + self._entries.rows_newest + 1000)
 
     @property
+    def is_space_refused(self) -> bool:
+        """Whether the disk gives no more space, though it may say that some is free."""
+        return self._space.is_refused
+
+    def ask_for_space(self) -> None:
+        """Ask the disk again, if it refused; not at once."""
+        if self._space.is_refused:
+            self._wants_space = True
+            self._work.set()
+
+    @property
     def group_newest(self) -> int:
         """Number of the group that the last record went to; they rise."""
         return self._groups_begun_count
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(group.bytes for group in self._waiting)
 
     @property
     def is_idle(self) -> bool:
@@ -267,10 +283,13 @@ class Journal:
         try:
             await self._space.reach(self._open.file, self._open.end)
             while True:
-                await self._wait_appended()
+                await self._wait_work()
                 # Cancelled, it ends behind a group and not within, so that `finish` can follow.
                 with trio.CancelScope(shield=True):
-                    await self._write_next()
+                    if self._wants_space:
+                        await self._retry_space()
+                    if self._waiting:
+                        await self._write_next()
         except (DiskFailedError, DiskFullError):
             self._has_failed = True
             raise
@@ -288,12 +307,12 @@ class Journal:
             self._has_failed = True
             _log.warning("the journal ends without its table: %s", error)
 
-    async def _wait_appended(self) -> None:
+    async def _wait_work(self) -> None:
         """Wait for a group; say by a mark that all is synced when none has come for a while."""
-        if not self._waiting and not self._open.is_empty:
+        if not self._work.is_set() and not self._open.is_empty:
             with trio.move_on_after(self._mark_idle_s):
                 await self._work.wait()
-        if not self._waiting:
+        if not self._work.is_set():
             if not self._open.is_empty:
                 mark = self._open.codec.pack(self._open.end, MARK)
                 await self._open.file.write(self._open.end, [mark])
@@ -305,7 +324,7 @@ class Journal:
             self._work = trio.Event()
         self._writing = group  # For good, if the disk fails.
         is_too_long = self._open.end + group.bytes > self._file_bytes_max
-        if is_too_long and not self._open.is_empty and not self.postpones_roll:
+        if is_too_long and not self._open.is_empty and await self._has_room_to_roll():
             await self._roll()
         await self._write(group)
         self._writing = None
@@ -316,6 +335,19 @@ class Journal:
             self._room.set()
             self._room = trio.Event()
 
+    async def _has_room_to_roll(self) -> bool:
+        """Whether the table fits behind the open file; else that grows on."""
+        if self.postpones_roll or self._space.is_refused:
+            return False
+        await self._space.reach(self._open.file, self._open.end + self.seal_bytes)
+        return not self._space.is_refused
+
+    async def _retry_space(self) -> None:
+        self._wants_space = False
+        if not self._waiting:
+            self._work = trio.Event()
+        await self._space.reach(self._open.file, self._open.end, is_retry=True)
+
     def _hold(self, group: _Group, count_bytes: int) -> None:
         group.held_bytes += count_bytes
         self._held_bytes += count_bytes
@@ -324,7 +356,7 @@ class Journal:
         opened = self._open
         records = [(MARK, b""), *group.records]
         buffers, body_offsets, end = opened.codec.pack_all(opened.end, records)
-        await self._space.reach(opened.file, end)
+        await self._space.reach(opened.file, end + self._waiting_bytes)
         start_s = trio.current_time()
         await opened.file.write_synced(opened.end, buffers)
         self._sync_durations.note(trio.current_time() - start_s)

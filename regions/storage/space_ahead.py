@@ -2,6 +2,10 @@
 
 What is taken and not written yet is the reserve in which fences and marks can be written when
 the disk is full. So there is always some of it as long as the disk has any to give.
+
+A disk may refuse space though it says that some is free: a quota does. Then it is as good as
+full, until it gives twice as much as was asked for. What was taken from clients by then has its
+space already: that of all that waits to be written is taken with each piece.
 """
 
 import logging
@@ -27,15 +31,20 @@ class SpaceAhead:
         self._piece_bytes = piece_bytes
         self._retry_end = 0
         self._file: DiskFile | None = None
+        self.is_refused = False
+        """Whether the disk refused space when it was last asked, though it said it had some."""
 
-    async def reach(self, file: DiskFile, end: int) -> None:
-        """The file is about to be written up to `end`."""
+    async def reach(self, file: DiskFile, end: int, *, is_retry: bool = False) -> None:
+        """The file is about to be written up to `end`; ask once more after it was refused."""
         if file is not self._file:
             self._file, self._retry_end = file, 0
-        if end + self._piece_bytes // 2 <= file.size_bytes or end < self._retry_end:
-            return
+        if not is_retry:
+            has_enough = end + self._piece_bytes // 2 <= file.size_bytes
+            if has_enough or end < self._retry_end:
+                return
         free_bytes = await self._disk.free_bytes()
-        piece_bytes = min(self._piece_bytes, int(free_bytes * _FREE_SHARE_MAX))
+        piece_bytes = 2 * self._piece_bytes if is_retry else self._piece_bytes
+        piece_bytes = min(piece_bytes, int(free_bytes * _FREE_SHARE_MAX))
         piece_bytes -= piece_bytes % _STEP_BYTES
         # So that a disk that gives nothing is not asked for each write.
         self._retry_end = end + self._piece_bytes // 4
@@ -45,4 +54,8 @@ class SpaceAhead:
         try:
             await file.allocate(start, max(0, end - start) + piece_bytes)
         except DiskFullError as error:
-            _log.debug("no space is taken ahead: %s", error)
+            if not self.is_refused:
+                _log.warning("%d bytes are free, and yet: %s", free_bytes, error)
+            self.is_refused = True
+        else:
+            self.is_refused = False

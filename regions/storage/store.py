@@ -93,12 +93,12 @@ class Store:
     @property
     def is_read_only(self) -> bool:
         """Whether nothing new is stored here at present."""
-        return self._space.is_read_only
+        return self._space.is_read_only or self.journal.is_space_refused
 
     def limits(self) -> NodeLimits:
         """What is taken now: space may be short before it is next looked at."""
         self._space.on_append(self.journal.appended_bytes)
-        return _READ_ONLY if self._space.is_read_only else NO_LIMITS
+        return _READ_ONLY if self.is_read_only else NO_LIMITS
 
     async def look_at_free_space(self) -> None:
         """Allow as much to be stored as there is space for now."""
@@ -110,6 +110,7 @@ class Store:
             appended_bytes=self.journal.appended_bytes,
         )
         # Without space for the table and the next file's first page the open one grows on.
+        self.journal.ask_for_space()
         self.journal.postpones_roll = self._free_bytes < seal_bytes + _ROLL_BYTES_MIN
 
     async def finish(self) -> None:
@@ -164,7 +165,9 @@ async def open_store(
         sealed,
         CompactionPolicy(live_share_max, config.journal_file_bytes // _SMALL_FILE_SHARE),
         rate=RateLimit(config.compaction_bytes_per_s),
-        room_bytes=lambda: space.copyable_bytes(journal.appended_bytes),
+        room_bytes=lambda: (
+            0 if journal.is_space_refused else space.copyable_bytes(journal.appended_bytes)
+        ),
         pause_s=config.compaction_interval_s,
     )
     scrub = Scrub(
