@@ -68,7 +68,7 @@ class Judging:
     is_damaged_twice: bool
     """Whether a file is damaged again whose damage was settled."""
     is_by_queue: bool
-    """Whether the operator verifies, and then repairs what is in the queue alone."""
+    """Whether the operator repairs what is in the queue alone, before and after verifying."""
 
     async def judge(self, world: World) -> None:
         """Come to an end in time, or tell that as a breach."""
@@ -156,14 +156,15 @@ class Judging:
             self.breaches.add(law, message)
 
     async def _repair_by_queue(self, log: geolog.Log) -> None:
-        """Laws 15 and 24: what verification finds is queued, and the queue makes all good."""
+        """Laws 15 and 24: the queue ends all doubt, and makes good what verification finds."""
+        doubts = (await repair_queued(log)).doubts
         await log.verify_stream(STREAM)
         done = await repair_queued(log)
         for ledger in done.ledgers:
             if ledger.state == LedgerState.CLOSED.value and not ledger.is_complete:
                 why = "; ".join(f"{one.node_id}: {one.why}" for one in ledger.incomplete)
                 self.breaches.add("15", f"ledger {ledger.ledger} is not repaired: {why}")
-        self._judge_doubts(done.doubts)
+        self._judge_doubts([*doubts, *done.doubts])
 
     async def _repair(self, world: World, log: geolog.Log) -> None:
         """Laws 15 and 24: damage is reported, every copy comes back, and doubt ends."""
