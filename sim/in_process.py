@@ -15,17 +15,17 @@ import trio
 
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
-from geolog.metadata.memory import (
+from geolog.transport.seam import Address
+from regions.storage.config import StorageConfig
+from regions.storage.node import open_storage_node
+from sim.fakes.memory_disk import MemoryDisk
+from sim.fakes.memory_metadata import (
     START_OF_TIME_US,
     MemoryMetadata,
     MemoryStore,
     open_memory_store,
 )
-from geolog.transport.seam import Address
-from regions.storage.config import StorageConfig
-from regions.storage.node import open_storage_node
-from sim.memory_disk import MemoryDisk
-from sim.memory_transport import MemoryNetwork
+from sim.fakes.memory_transport import MemoryNetwork
 
 _PORT = 4000
 _SYNC_S = 0.002

@@ -15,7 +15,7 @@ from topology.errors import (
     NotEnoughNodesError,
 )
 from topology.json_values import Json
-from topology.membership import Membership, NodeState
+from topology.membership import Membership, NodeUse
 from topology.policy import Placement, PlacementPolicy, PlacementRequest, check_sizes
 from topology.quorum import AckRule, QuorumConfig
 from topology.read_order import (
@@ -26,23 +26,23 @@ from topology.read_order import (
     sticky_index,
     with_rest,
 )
-from topology.ring_search import PlacementUndecidedError, undecided_told
+from topology.ring.search import PlacementUndecidedError, undecided_told
+from topology.ring.window_rule import Adherence
 from topology.scenario import Arguments, PolicyName, Scenario, read_scenario
-from topology.window_rule import Adherence
 
 CALLS_MAX = 10_000_000
 """How many ensembles one `new_ensemble_statistics` may ask for."""
 
-Answer = dict[str, Json]
+ScenarioAnswer = dict[str, Json]
 _T = TypeVar("_T")
 
 
-def evaluate(document: Json, index: int, rng: random.Random) -> Answer:
+def evaluate(document: Json, index: int, rng: random.Random) -> ScenarioAnswer:
     """Answer one scenario, the `index`-th. An error is an answer too: `error` and `message`.
 
     The scenario's own seed, if it has one, is used in place of `rng`.
     """
-    named: Answer = {}
+    named: ScenarioAnswer = {}
     if isinstance(document, dict) and "id" in document:
         named["id"] = document["id"]
     try:
@@ -88,10 +88,10 @@ def _after_changes(scenario: Scenario) -> Membership:
     members = members.relocated(args.relocate)
     leaving = args.leave_and_rejoin
     _check_known(members, leaving, "args.leave_and_rejoin")
-    writable = _in_state(members, NodeState.WRITABLE) | _in_state(members, NodeState.DRAINING)
-    readonly = _in_state(members, NodeState.READONLY)
+    writable = _in_state(members, NodeUse.WRITABLE) | _in_state(members, NodeUse.DRAINING)
+    readonly = _in_state(members, NodeUse.READONLY)
     for node in leaving:
-        if members.state_of(node) not in (NodeState.DOWN, NodeState.NEVER_REGISTERED):
+        if members.state_of(node) not in (NodeUse.DOWN, NodeUse.NEVER_REGISTERED):
             members, _ = members.changed(
                 writable=writable - {node}, readonly=readonly - {node}, locations={}, now_s=0.0
             )
@@ -101,7 +101,7 @@ def _after_changes(scenario: Scenario) -> Membership:
     return members
 
 
-def _in_state(members: Membership, state: NodeState) -> frozenset[str]:
+def _in_state(members: Membership, state: NodeUse) -> frozenset[str]:
     return frozenset(one.node for one in members.members.values() if one.state is state)
 
 
@@ -142,7 +142,7 @@ def _request(args: Arguments) -> PlacementRequest:
     )
 
 
-def _new_ensemble(scenario: Scenario, rng: random.Random) -> Answer:
+def _new_ensemble(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
     policy = _asked(scenario)
     size = _given(scenario.args.ensemble_size, "ensemble_size")
     if scenario.name is PolicyName.DEFAULT and size <= 0:
@@ -162,7 +162,7 @@ def _decided(placed: Placement, request: PlacementRequest) -> Placement:
     return placed
 
 
-def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Answer:
+def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
     policy, request = _asked(scenario), _request(scenario.args)
     calls = _given(scenario.args.calls, "calls")
     if not 0 < calls <= CALLS_MAX:
@@ -174,7 +174,7 @@ def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Answer:
     return {"counts": dict[str, Json](counts)}
 
 
-def _replace_node(scenario: Scenario, rng: random.Random) -> Answer:
+def _replace_node(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
     args, node = scenario.args, _given(scenario.args.replace, "replace")
     _check_known(scenario.members, [node], "args.replace")
     found = _asked(scenario).replace_node(
@@ -183,7 +183,7 @@ def _replace_node(scenario: Scenario, rng: random.Random) -> Answer:
     return {"node": found.node, "adherence": found.adherence.value}
 
 
-def _repair_to_adhere(scenario: Scenario, rng: random.Random) -> Answer:
+def _repair_to_adhere(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
     found = _asked(scenario).repair(
         scenario.members, _request(scenario.args), _known_ensemble(scenario), rng
     )
@@ -197,7 +197,7 @@ def _known_ensemble(scenario: Scenario) -> Sequence[str]:
     return ensemble
 
 
-def _check_adherence(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+def _check_adherence(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # noqa: ARG001
     args, ensemble = scenario.args, scenario.args.ensemble
     write = _given(args.write_quorum, "write_quorum")
     ack = _given(args.ack_quorum, "ack_quorum")
@@ -207,7 +207,7 @@ def _check_adherence(scenario: Scenario, rng: random.Random) -> Answer:  # noqa:
     return {"adherence": found.value}
 
 
-def _check_acked(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+def _check_acked(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # noqa: ARG001
     args = scenario.args
     found = _asked(scenario).is_acked_adhering(
         scenario.members,
@@ -255,18 +255,18 @@ def _check_write_set(write_set: Sequence[int], ensemble_size: int) -> None:
         raise InvalidArgumentError(f"args.write_set {list(write_set)} has an index twice")
 
 
-def _reorder_read(scenario: Scenario, rng: random.Random) -> Answer:
+def _reorder_read(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
     _asked(scenario)
     return {"write_set": list[Json](_read_order(scenario, rng))}
 
 
-def _reorder_read_lac(scenario: Scenario, rng: random.Random) -> Answer:
+def _reorder_read_lac(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
     _asked(scenario)
     ensemble = scenario.args.ensemble
     return {"write_set": list[Json](with_rest(_read_order(scenario, rng), len(ensemble)))}
 
 
-def _sticky_read(scenario: Scenario, rng: random.Random) -> Answer:
+def _sticky_read(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
     args, ensemble = scenario.args, scenario.args.ensemble
     current = args.current
     if not ensemble:
@@ -281,7 +281,7 @@ def _sticky_read(scenario: Scenario, rng: random.Random) -> Answer:
 # ---------------------------------------------------------------- the cluster
 
 
-def _topology_view(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+def _topology_view(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # noqa: ARG001
     regions: dict[str, Json] = {
         name: list[Json](sorted(node.node for node in region.nodes()))
         for name, region in sorted(scenario.members.up.regions.items())
@@ -289,7 +289,7 @@ def _topology_view(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: A
     return {"regions": regions}
 
 
-def _cluster_changed(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+def _cluster_changed(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # noqa: ARG001
     args = scenario.args
     _, dead = scenario.members.changed(
         writable=args.writable,
@@ -313,7 +313,7 @@ def _quorum(args: Arguments) -> AckRule:
     return AckRule(config, ["-"] * ensemble)
 
 
-def _quorum_coverage(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+def _quorum_coverage(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # noqa: ARG001
     """Whether those that answered for certain block every write set."""
     rule = _quorum(scenario.args)
     mask = 0
@@ -332,7 +332,7 @@ def _quorum_coverage(scenario: Scenario, rng: random.Random) -> Answer:  # noqa:
     return {"value": rule.blocks_all(mask)}
 
 
-def _write_set(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG001
+def _write_set(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # noqa: ARG001
     args = scenario.args
     rule, entry = _quorum(args), _given(args.entry_id, "entry_id")
     if entry < 0:
@@ -343,7 +343,7 @@ def _write_set(scenario: Scenario, rng: random.Random) -> Answer:  # noqa: ARG00
     return {"write_set": list[Json](slots)}
 
 
-_OPERATIONS: dict[str, Callable[[Scenario, random.Random], Answer]] = {
+_OPERATIONS: dict[str, Callable[[Scenario, random.Random], ScenarioAnswer]] = {
     "new_ensemble": _new_ensemble,
     "new_ensemble_statistics": _new_ensemble_statistics,
     "replace_node": _replace_node,

@@ -17,7 +17,7 @@ from topology.location import Location
 from topology.tree import Tree, TreeNode
 
 
-class NodeState(enum.Enum):
+class NodeUse(enum.Enum):
     """What a node may be used for now."""
 
     WRITABLE = "writable"
@@ -27,7 +27,7 @@ class NodeState(enum.Enum):
     NEVER_REGISTERED = "never_registered"
 
 
-_UP = frozenset({NodeState.WRITABLE, NodeState.READONLY, NodeState.DRAINING})
+_UP = frozenset({NodeUse.WRITABLE, NodeUse.READONLY, NodeUse.DRAINING})
 
 
 @attrs.frozen(kw_only=True)
@@ -45,12 +45,12 @@ class MembershipConfig:
 
 
 @attrs.frozen(kw_only=True)
-class Member:
+class KnownNode:
     """One node: where it stands, its state, and when it left (the last few times)."""
 
     node: str
     location: Location
-    state: NodeState
+    state: NodeUse
     free_bytes: int = 0
     left_s: tuple[float, ...] = ()
 
@@ -65,10 +65,10 @@ class Membership:
     """A snapshot of all nodes that are or were known."""
 
     config: MembershipConfig
-    members: Mapping[str, Member]
+    members: Mapping[str, KnownNode]
 
     @classmethod
-    def of(cls, config: MembershipConfig, members: Iterable[Member]) -> "Membership":
+    def of(cls, config: MembershipConfig, members: Iterable[KnownNode]) -> "Membership":
         """A first snapshot."""
         return cls(config, {member.node: member for member in members})
 
@@ -76,7 +76,7 @@ class Membership:
     def writable(self) -> Tree:
         """The nodes that new ensembles may stand on."""
         return Tree.of(
-            _tree_node(one) for one in self.members.values() if one.state is NodeState.WRITABLE
+            _tree_node(one) for one in self.members.values() if one.state is NodeUse.WRITABLE
         )
 
     @cached_property
@@ -89,18 +89,18 @@ class Membership:
         return Tree.of(
             _tree_node(one)
             for one in self.members.values()
-            if one.state is NodeState.DOWN
+            if one.state is NodeUse.DOWN
             and one.left_s
             and now_s - one.left_s[-1] < self.config.stabilize_s
         )
 
     @cached_property
-    def _left_often(self) -> tuple[Member, ...]:
+    def _left_often(self) -> tuple[KnownNode, ...]:
         """Those that may be held back: mostly none, so asking for each ensemble is cheap."""
         return tuple(
             one
             for one in self.members.values()
-            if one.state is NodeState.WRITABLE and len(one.left_s) > self.config.departures_max
+            if one.state is NodeUse.WRITABLE and len(one.left_s) > self.config.departures_max
         )
 
     def held_back(self, now_s: float) -> frozenset[str]:
@@ -117,10 +117,10 @@ class Membership:
         found = self.members.get(node)
         return self.config.default_location if found is None else found.location
 
-    def state_of(self, node: str) -> NodeState:
+    def state_of(self, node: str) -> NodeUse:
         """Its state; a node never heard of never registered."""
         found = self.members.get(node)
-        return NodeState.NEVER_REGISTERED if found is None else found.state
+        return NodeUse.NEVER_REGISTERED if found is None else found.state
 
     def changed(
         self,
@@ -139,7 +139,7 @@ class Membership:
         for node in sorted({*self.members, *writable, *readonly}):
             before = members.get(node)
             if node in writable or node in readonly:
-                state = NodeState.WRITABLE if node in writable else NodeState.READONLY
+                state = NodeUse.WRITABLE if node in writable else NodeUse.READONLY
                 members[node] = self._joined(node, before, state, locations.get(node))
             elif before is not None and before.is_up:
                 dead.add(node)
@@ -151,7 +151,7 @@ class Membership:
         kept = {
             node: one
             for node, one in self.members.items()
-            if one.state is not NodeState.DOWN or (one.left_s and one.left_s[-1] >= before_s)
+            if one.state is not NodeUse.DOWN or (one.left_s and one.left_s[-1] >= before_s)
         }
         return self if len(kept) == len(self.members) else Membership(self.config, kept)
 
@@ -168,22 +168,22 @@ class Membership:
         return Membership(
             self.config,
             {
-                name: attrs.evolve(one, state=NodeState.DRAINING)
-                if name in nodes and one.state is NodeState.WRITABLE
+                name: attrs.evolve(one, state=NodeUse.DRAINING)
+                if name in nodes and one.state is NodeUse.WRITABLE
                 else one
                 for name, one in self.members.items()
             },
         )
 
-    def with_members(self, changed: Collection[Member]) -> "Membership":
+    def with_members(self, changed: Collection[KnownNode]) -> "Membership":
         """The snapshot with these as they are given; its tree is changed, not built anew."""
         found = Membership(self.config, {**self.members, **{one.node: one for one in changed}})
         tree = self.writable
         for one in changed:
             before = self.members.get(one.node)
-            if before is not None and before.state is NodeState.WRITABLE:
+            if before is not None and before.state is NodeUse.WRITABLE:
                 tree = tree.without(_tree_node(before))
-            if one.state is NodeState.WRITABLE:
+            if one.state is NodeUse.WRITABLE:
                 tree = tree.with_node(_tree_node(one))
         vars(found)["writable"] = tree  # As the cached property would keep it.
         return found
@@ -193,8 +193,8 @@ class Membership:
         return Membership(
             self.config,
             {
-                name: attrs.evolve(one, state=NodeState.WRITABLE)
-                if name in nodes and one.state is NodeState.DRAINING
+                name: attrs.evolve(one, state=NodeUse.WRITABLE)
+                if name in nodes and one.state is NodeUse.DRAINING
                 else one
                 for name, one in self.members.items()
             },
@@ -211,20 +211,20 @@ class Membership:
         )
 
     def _joined(
-        self, node: str, before: Member | None, state: NodeState, location: Location | None
-    ) -> Member:
+        self, node: str, before: KnownNode | None, state: NodeUse, location: Location | None
+    ) -> KnownNode:
         if before is None:
             place = location or self.config.default_location
-            return Member(node=node, location=place, state=state)
-        if before.state is NodeState.DRAINING and state is NodeState.WRITABLE:
-            state = NodeState.DRAINING  # It registers as it did; draining is not its decision.
+            return KnownNode(node=node, location=place, state=state)
+        if before.state is NodeUse.DRAINING and state is NodeUse.WRITABLE:
+            state = NodeUse.DRAINING  # It registers as it did; draining is not its decision.
         return attrs.evolve(before, state=state, location=location or before.location)
 
-    def _left(self, member: Member, now_s: float) -> Member:
+    def _left(self, member: KnownNode, now_s: float) -> KnownNode:
         # One more than counts is enough to know that it flaps.
         left_s = (*member.left_s, now_s)[-(self.config.departures_max + 1) :]
-        return attrs.evolve(member, state=NodeState.DOWN, left_s=left_s)
+        return attrs.evolve(member, state=NodeUse.DOWN, left_s=left_s)
 
 
-def _tree_node(member: Member) -> TreeNode:
+def _tree_node(member: KnownNode) -> TreeNode:
     return TreeNode(member.node, member.location, member.free_bytes)

@@ -1,6 +1,6 @@
 """How well the regions of a ring keep quorums, and which order of regions keeps them best.
 
-Rings are found as `topology.ring_search` says: constructed first, then searched for. A search
+Rings are found as `topology.ring.search` says: constructed first, then searched for. A search
 that runs into its bound says so (`PlacementUndecidedError`), and never that there is none.
 """
 
@@ -13,10 +13,10 @@ from topology.location import Location
 from topology.policy import Placement as Placement
 from topology.quorum import QuorumConfig
 from topology.quorum_rule import survival_rule
-from topology.ring_search import PlacementUndecidedError as PlacementUndecidedError
-from topology.ring_search import find_ring
-from topology.window_rule import Adherence as Adherence
-from topology.window_rule import Label, WindowRule
+from topology.ring.search import PlacementUndecidedError as PlacementUndecidedError
+from topology.ring.search import find_ring
+from topology.ring.window_rule import Adherence as Adherence
+from topology.ring.window_rule import Label, WindowRule
 
 _T = TypeVar("_T")
 

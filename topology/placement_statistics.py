@@ -9,10 +9,10 @@ import attrs
 
 from topology.errors import NotEnoughNodesError
 from topology.membership import Membership
-from topology.policy import Placement, PlacementPolicy, PlacementRequest, ReplacedNode
+from topology.policy import NodeReplacement, Placement, PlacementPolicy, PlacementRequest
 from topology.replacement import Replacement
-from topology.ring_search import PlacementUndecidedError
-from topology.window_rule import Adherence
+from topology.ring.search import PlacementUndecidedError
+from topology.ring.window_rule import Adherence
 
 _T = TypeVar("_T")
 
@@ -73,7 +73,7 @@ class CountedPolicy:
         ensemble: Sequence[str],
         node: str,
         rng: random.Random,
-    ) -> ReplacedNode:
+    ) -> NodeReplacement:
         """As the policy's."""
         found = self._counting(
             "replace_node",

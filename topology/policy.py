@@ -10,7 +10,7 @@ from topology.errors import InvalidArgumentError
 from topology.json_values import Json
 from topology.membership import Membership
 from topology.replacement import Replacement
-from topology.window_rule import Adherence
+from topology.ring.window_rule import Adherence
 
 
 @attrs.frozen
@@ -24,7 +24,7 @@ class Placement:
 
 
 @attrs.frozen
-class ReplacedNode:
+class NodeReplacement:
     """The node that takes a slot, and how well the ensemble adheres then."""
 
     node: str
@@ -86,7 +86,7 @@ class PlacementPolicy(Protocol):
         ensemble: Sequence[str],
         node: str,
         rng: random.Random,
-    ) -> ReplacedNode:
+    ) -> NodeReplacement:
         """A node outside the ensemble for the slot of one that is in it."""
 
     def replace_slots(

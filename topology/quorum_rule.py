@@ -1,7 +1,7 @@
 """Quorums and their durability as limits on the regions of every write set."""
 
 from topology.quorum import Durability
-from topology.window_rule import Limit, WindowRule
+from topology.ring.window_rule import Limit, WindowRule
 
 
 def survival_rule(

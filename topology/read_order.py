@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from topology.location import Location
-from topology.membership import Membership, NodeState
+from topology.membership import Membership, NodeUse
 
 LOCAL_BEFORE_REMOTE = 2
 """How many nodes of the client's region come before the first of another."""
@@ -122,13 +122,13 @@ def sticky_index(
 def _replica(members: Membership, node: str, index: int, health: NodeHealth) -> _Replica:
     place = members.location_of(node)
     match members.state_of(node):
-        case NodeState.WRITABLE if health.failed_at_entry.get(node, -1) >= 0:
+        case NodeUse.WRITABLE if health.failed_at_entry.get(node, -1) >= 0:
             kind, weight = _Class.FAILED_BEFORE, health.failed_at_entry[node]
-        case NodeState.DOWN | NodeState.NEVER_REGISTERED:
+        case NodeUse.DOWN | NodeUse.NEVER_REGISTERED:
             kind, weight = _Class.GONE, 0
         case _ if health.is_slow(node):
             kind, weight = _Class.SLOW, health.pending.get(node, 0)
-        case NodeState.READONLY | NodeState.DRAINING:
+        case NodeUse.READONLY | NodeUse.DRAINING:
             kind, weight = _Class.READONLY, 0
         case _:
             kind, weight = _Class.HEALTHY, 0
@@ -141,7 +141,7 @@ def _by_class(one: _Replica) -> tuple[int, int]:
 
 def _is_away(members: Membership, node: str, health: NodeHealth) -> bool:
     state = members.state_of(node)
-    return state in (NodeState.DOWN, NodeState.NEVER_REGISTERED) or health.is_slow(node)
+    return state in (NodeUse.DOWN, NodeUse.NEVER_REGISTERED) or health.is_slow(node)
 
 
 def _best_first(ensemble: Sequence[str], order: Sequence[int], health: NodeHealth) -> list[int]:

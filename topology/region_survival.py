@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
-from topology.membership import Member, Membership, MembershipConfig
+from topology.membership import KnownNode, Membership, MembershipConfig
 from topology.policy import Placement, PlacementRequest
 from topology.promise import promise_broken
 from topology.quorum import ENSEMBLE_SIZE_MAX, Durability, QuorumConfig, ack_quorum_smallest
-from topology.ring_search import PlacementUndecidedError
+from topology.ring.search import PlacementUndecidedError
+from topology.ring.window_rule import Adherence
 from topology.stream_policy import DEFAULT_LOCATION, PlacementTerms, PolicyKind, policy_of
 from topology.survive import Loss
-from topology.window_rule import Adherence
 
 ONE_REGION = Loss(1, "region")
 
@@ -52,7 +52,7 @@ class SizesGiven:
 
 
 def complete_sizes(
-    given: SizesGiven, terms: PlacementTerms, nodes: Sequence[Member]
+    given: SizesGiven, terms: PlacementTerms, nodes: Sequence[KnownNode]
 ) -> QuorumConfig | None:
     """Fill in what was left out so that any one region can be lost; None where nothing does.
 
@@ -80,7 +80,7 @@ def why_policy_does_not(terms: PlacementTerms) -> str:
 
 
 def why_not_without_a_region(
-    config: QuorumConfig, terms: PlacementTerms, nodes: Sequence[Member]
+    config: QuorumConfig, terms: PlacementTerms, nodes: Sequence[KnownNode]
 ) -> str:
     """Why the stream would not survive losing a region; empty if it does."""
     if why := why_policy_does_not(terms):
@@ -113,7 +113,7 @@ def why_not_without_a_region(
 
 
 def _placed(
-    config: QuorumConfig, terms: PlacementTerms, nodes: Sequence[Member]
+    config: QuorumConfig, terms: PlacementTerms, nodes: Sequence[KnownNode]
 ) -> Placement | None:
     """A new ensemble on these nodes; None if there is none, or none was found."""
     if len(nodes) < config.ensemble_size:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from topology.window_rule import Adherence, Label, WindowRule
+from topology.ring.window_rule import Adherence, Label, WindowRule
 
 JUDGED_MAX = 20_000
 """Write sets that are judged, over all searches of one choice, before the best so far is taken:

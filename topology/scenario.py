@@ -8,7 +8,7 @@ import attrs
 from topology.errors import InvalidArgumentError, InvalidConfigError
 from topology.json_values import Json, above_zero, at_least, structured
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.policies.default import AnyNode
 from topology.policies.local_node import LocalNode
 from topology.policies.rack_aware import RackAware
@@ -41,7 +41,7 @@ class PolicyName(enum.Enum):
 class _Node:
     id: str
     location: Location | None = None
-    state: NodeState = NodeState.WRITABLE
+    state: NodeUse = NodeUse.WRITABLE
 
 
 @attrs.frozen(kw_only=True)
@@ -168,16 +168,16 @@ def _placed(location: Location | None, default: Location) -> Location:
 def _members(
     where: str, nodes: Sequence[_Node], params: _Params, default: Location
 ) -> Membership:
-    members: dict[str, Member] = {}
+    members: dict[str, KnownNode] = {}
     for node in nodes:
         if node.id in members:
             raise InvalidArgumentError(f"{where}.nodes has node {node.id!r} twice")
-        members[node.id] = Member(
+        members[node.id] = KnownNode(
             node=node.id,
             location=_placed(node.location, default),
             state=node.state,
             free_bytes=params.free_space.get(node.id, 0),
-            left_s=(0.0,) if node.state is NodeState.DOWN else (),
+            left_s=(0.0,) if node.state is NodeUse.DOWN else (),
         )
         _check_depth(where, members[node.id], members[nodes[0].id].location)
     strangers = sorted(params.free_space.keys() - members.keys())
@@ -189,7 +189,7 @@ def _members(
     return Membership.of(config, members.values())
 
 
-def _check_depth(where: str, member: Member, other: Location) -> None:
+def _check_depth(where: str, member: KnownNode, other: Location) -> None:
     if member.location.depth != other.depth:
         raise InvalidArgumentError(
             f"{where}: node {member.node!r} stands at {member.location}, which has"

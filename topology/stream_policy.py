@@ -10,7 +10,7 @@ import attrs
 
 from topology.errors import InvalidArgumentError
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.policies.default import AnyNode
 from topology.policies.local_node import LocalNode
 from topology.policies.rack_aware import RackAware
@@ -18,8 +18,8 @@ from topology.policies.region_aware import RegionAware
 from topology.policies.zone_aware import ZoneAware
 from topology.policy import PlacementPolicy
 from topology.quorum import Durability, QuorumConfig
+from topology.ring.window_rule import Adherence
 from topology.tree import Weighting
-from topology.window_rule import Adherence
 
 DEFAULT_LOCATION = Location("default-region", "default-rack")
 """Where nodes stand whose location is not known."""
@@ -156,7 +156,7 @@ def adherence_at(
     members = Membership.of(
         MembershipConfig(default_location=DEFAULT_LOCATION),
         [
-            Member(node=node, location=location, state=NodeState.WRITABLE)
+            KnownNode(node=node, location=location, state=NodeUse.WRITABLE)
             for node, location in ensemble
         ],
     )

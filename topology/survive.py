@@ -23,8 +23,8 @@ from topology.quorum import (
     QuorumConfig,
     ack_quorum_smallest,
 )
+from topology.ring.window_rule import Adherence, shares_dealt
 from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms, PolicyKind
-from topology.window_rule import Adherence, shares_dealt
 
 _NUMBERS = {"one": 1, "two": 2, "1": 1, "2": 2}
 _PROMISE = re.compile(r"(\w+) (node|rack|region)s?(?: and (\w+) nodes?)?")

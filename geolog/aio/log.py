@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
+from geolog.admin.verification import VerifyReport
 from geolog.aio.opening import Opening
 from geolog.aio.reader import Reader
 from geolog.aio.waiting import Waiter, wait_for, wait_with_progress, wake_all
@@ -13,7 +14,6 @@ from geolog.client import connect as trio_connect
 from geolog.client.log import Log as TrioLog
 from geolog.client.reading.bounds import EARLIEST, Bound
 from geolog.client.reading.reader import Reader as TrioReader
-from geolog.client.reading.verification import VerifyReport
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.portal.inlet import Inlet

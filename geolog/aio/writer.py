@@ -11,7 +11,7 @@ from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer import WriterStatistics
 from geolog.client.writing.writer_pending import AckLevel, Receipt
-from geolog.portal.inlet import Append, Inlet
+from geolog.portal.inlet import Inlet, QueuedAppend
 from geolog.portal.residence import Residence
 from geolog.portal.would_block import WouldBlock
 
@@ -22,7 +22,10 @@ class Pending:
     __slots__ = ("_append", "_inlet", "_residence")
 
     def __init__(
-        self, residence: Residence[TrioWriter], inlet: Inlet[Waiter], append: Append[Waiter]
+        self,
+        residence: Residence[TrioWriter],
+        inlet: Inlet[Waiter],
+        append: QueuedAppend[Waiter],
     ) -> None:
         self._residence = residence
         self._inlet = inlet
@@ -183,7 +186,7 @@ class Writer:
             self._writer.statistics(), in_flight_bytes=self._inlet.unanswered_bytes
         )
 
-    async def _put(self, fields: RecordFields, *, is_posted: bool) -> Append[Waiter]:
+    async def _put(self, fields: RecordFields, *, is_posted: bool) -> QueuedAppend[Waiter]:
         while True:
             try:
                 return self._inlet.put_nowait(fields, is_posted=is_posted)

@@ -5,15 +5,15 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
+from geolog.admin.verification import VerifyReport
 from geolog.blocking.opening import Opening
 from geolog.blocking.reader import Reader
-from geolog.blocking.waiting import Waiter, wait_for, wait_with_progress, wake_all
+from geolog.blocking.waiting import ThreadWaiter, wait_for, wait_with_progress, wake_all
 from geolog.blocking.writer import Writer
 from geolog.client import connect as trio_connect
 from geolog.client.log import Log as TrioLog
 from geolog.client.reading.bounds import EARLIEST, Bound
 from geolog.client.reading.reader import Reader as TrioReader
-from geolog.client.reading.verification import VerifyReport
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.portal.inlet import Inlet
@@ -96,7 +96,7 @@ class Log:
         appended again is found out. ack: what is true when an append is answered.
         """
         thread = self._residence.thread
-        inlet = Inlet[Waiter](thread, in_flight_bytes=in_flight_bytes, wake=wake_all)
+        inlet = Inlet[ThreadWaiter](thread, in_flight_bytes=in_flight_bytes, wake=wake_all)
         opening = partial(
             self._log.open_writer,
             name,
@@ -126,7 +126,7 @@ class Log:
         moment; with `follow` it goes on, and ends only with a stream that is sealed.
         """
         thread = self._residence.thread
-        outlet = Outlet[Waiter](thread, wake=wake_all)
+        outlet = Outlet[ThreadWaiter](thread, wake=wake_all)
         opening = partial(self._log.open_reader, name, start=start, stop=stop, follow=follow)
 
         def prepare() -> tuple[Residence[TrioReader], Tasks]:

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from geolog.blocking.waiting import Waiter
+from geolog.blocking.waiting import ThreadWaiter
 from geolog.client.reading.reader import ReadTrimmedError
 from geolog.client.reading.record import Gap, Record, RecordBatch
 from geolog.portal.outlet import Outlet
@@ -23,7 +23,7 @@ class Reader:
     in their place.
     """
 
-    def __init__(self, name: str, outlet: Outlet[Waiter]) -> None:
+    def __init__(self, name: str, outlet: Outlet[ThreadWaiter]) -> None:
         self._name = name
         self._outlet = outlet
         self._runs: deque[RecordBatch | Gap] = deque()
@@ -84,7 +84,7 @@ class Reader:
                 self._wait_some()
 
     def _wait_some(self) -> None:
-        waiter = Waiter()
+        waiter = ThreadWaiter()
         if self._outlet.wait_some(waiter):
             try:
                 waiter.sleep()

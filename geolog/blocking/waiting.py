@@ -14,7 +14,7 @@ from geolog.portal.progress import LatestProgress
 T = TypeVar("T")
 
 
-class Waiter:
+class ThreadWaiter:
     """One thread that sleeps until it is woken, once."""
 
     __slots__ = ("_lock",)
@@ -34,7 +34,7 @@ class Waiter:
             raise TimeoutError("the time of fail_after is over")
 
 
-def wake_all(waiters: Sequence[Waiter]) -> None:
+def wake_all(waiters: Sequence[ThreadWaiter]) -> None:
     """Let them go on."""
     for waiter in waiters:
         waiter.wake()
@@ -55,7 +55,7 @@ def wait_for(call: Call[T]) -> T:
 
 def settle(future: Future[T]) -> None:
     """Wait until it is settled; what it is settled with is not raised. TimeoutError."""
-    waiter = Waiter()
+    waiter = ThreadWaiter()
     future.add_done_callback(lambda _: waiter.wake())
     waiter.sleep()
 

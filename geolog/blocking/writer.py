@@ -5,12 +5,12 @@ from functools import partial
 
 import attrs
 
-from geolog.blocking.waiting import Waiter, wait_for
+from geolog.blocking.waiting import ThreadWaiter, wait_for
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer import WriterStatistics
 from geolog.client.writing.writer_pending import AckLevel, Receipt
-from geolog.portal.inlet import Append, Inlet
+from geolog.portal.inlet import Inlet, QueuedAppend
 from geolog.portal.residence import Residence
 from geolog.portal.would_block import WouldBlock
 
@@ -21,7 +21,10 @@ class Pending:
     __slots__ = ("_append", "_inlet", "_residence")
 
     def __init__(
-        self, residence: Residence[TrioWriter], inlet: Inlet[Waiter], append: Append[Waiter]
+        self,
+        residence: Residence[TrioWriter],
+        inlet: Inlet[ThreadWaiter],
+        append: QueuedAppend[ThreadWaiter],
     ) -> None:
         self._residence = residence
         self._inlet = inlet
@@ -37,7 +40,7 @@ class Pending:
 
     def wait(self) -> Receipt:
         """Wait for the answer. Raises what became of the append, if it was not acknowledged."""
-        waiter = Waiter()
+        waiter = ThreadWaiter()
         if not self.is_done and self._inlet.wait_done(self._append, waiter):
             try:
                 waiter.sleep()
@@ -63,7 +66,7 @@ class Writer:
     """Appends to one stream, in order; `Log.open_writer` makes it. Threads may share it."""
 
     def __init__(
-        self, residence: Residence[TrioWriter], writer: TrioWriter, inlet: Inlet[Waiter]
+        self, residence: Residence[TrioWriter], writer: TrioWriter, inlet: Inlet[ThreadWaiter]
     ) -> None:
         self.ack: AckLevel = writer.ack
         self.home_epoch = writer.home_epoch
@@ -164,7 +167,7 @@ class Writer:
 
         It returns as well when the writer is closed.
         """
-        waiter = Waiter()
+        waiter = ThreadWaiter()
         while self._inlet.wait_room(waiter):
             try:
                 waiter.sleep()
@@ -185,7 +188,7 @@ class Writer:
             self._writer.statistics(), in_flight_bytes=self._inlet.unanswered_bytes
         )
 
-    def _put(self, fields: RecordFields, *, is_posted: bool) -> Append[Waiter]:
+    def _put(self, fields: RecordFields, *, is_posted: bool) -> QueuedAppend[ThreadWaiter]:
         while True:
             try:
                 return self._inlet.put_nowait(fields, is_posted=is_posted)

@@ -12,18 +12,18 @@ from pathlib import Path
 import attrs
 import click
 
-from geolog.cli.nearest import nearest
-from geolog.cli.settings import (
+from geolog.cli.settings.nearest import nearest
+from geolog.cli.settings.settings_file import SettingsFile
+from geolog.cli.settings.sources import (
     COMMAND,
     CommandConfig,
     Decided,
-    Places,
     Role,
+    SettingSources,
     check_environment,
     check_keys,
     configured,
 )
-from geolog.cli.settingsfile import SettingsFile
 from topology.errors import InvalidConfigError, NotFoundError
 
 COMPLETE_VARIABLE = "_GEOLOG_COMPLETE"
@@ -58,7 +58,7 @@ class Invocation:
         return SettingsFile.read(Path(named or "geolog.toml"))
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> SettingSources:
         """All that may decide a setting. InvalidConfigError for a key that means nothing."""
         if self.file is not None and (complaints := check_keys(self.file)):
             raise InvalidConfigError("\n".join(complaints))
@@ -67,7 +67,7 @@ class Invocation:
         profile = self.profile or self.environment.get("GEOLOG_PROFILE")
         if profile is not None:
             self._check_profile(profile)
-        return Places(self.flags, self.environment, self.file, profile)
+        return SettingSources(self.flags, self.environment, self.file, profile)
 
     @cached_property
     def config(self) -> CommandConfig:

@@ -18,7 +18,7 @@ from geolog.cli.invocation import (
     global_options,
     tell,
 )
-from geolog.cli.standardoutput import StandardOutput, named_stdout
+from geolog.cli.terminal.standard_output import StandardOutput, named_stdout
 from topology.errors import GeologError
 
 
@@ -31,26 +31,38 @@ class NounPlace:
 
 
 NOUNS = {
-    "demo": NounPlace("geolog.cli.demo", "A whole multi-region cluster on this machine."),
-    "serve": NounPlace("geolog.cli.serve", "Run one server: storage, zookeeper or wan."),
-    "stream": NounPlace("geolog.cli.stream", "Make, describe, change, seal and cut streams."),
-    "append": NounPlace("geolog.cli.append", "Append records from stdin, safe to repeat."),
-    "read": NounPlace("geolog.cli.read", "Read records to stdout, or follow them."),
-    "verify": NounPlace("geolog.cli.verify", "Read and compare every copy of every entry."),
-    "segment": NounPlace("geolog.cli.segment", "List the segments a stream consists of."),
-    "ledger": NounPlace("geolog.cli.ledger", "Look into, read, end and repair ledgers."),
-    "placement": NounPlace("geolog.cli.placement", "What placement would do, and why."),
-    "region": NounPlace("geolog.cli.region", "The regions, and where new entries may go."),
-    "node": NounPlace("geolog.cli.node", "The storage nodes: list, describe, replace them."),
-    "cluster": NounPlace(
-        "geolog.cli.cluster", "Whether the cluster is well, and what it can lose."
+    "demo": NounPlace("geolog.cli.nouns.demo", "A whole multi-region cluster on this machine."),
+    "serve": NounPlace("geolog.cli.nouns.serve", "Run one server: storage, zookeeper or wan."),
+    "stream": NounPlace(
+        "geolog.cli.nouns.stream", "Make, describe, change, seal and cut streams."
     ),
-    "wan": NounPlace("geolog.cli.wan", "The emulated WAN of a demo: show, change, cut it."),
-    "bench": NounPlace("geolog.cli.bench", "Measure appends and reads beside the floor."),
-    "drill": NounPlace("geolog.cli.drill", "Break a cluster on purpose and judge it."),
-    "sim": NounPlace("geolog.cli.sim", "Simulate a cluster under faults, from one seed."),
-    "config": NounPlace("geolog.cli.config", "Show and check the settings."),
-    "generate": NounPlace("geolog.cli.generate", "Completion for your shell."),
+    "append": NounPlace(
+        "geolog.cli.nouns.append", "Append records from stdin, safe to repeat."
+    ),
+    "read": NounPlace("geolog.cli.nouns.read", "Read records to stdout, or follow them."),
+    "verify": NounPlace(
+        "geolog.cli.nouns.verify", "Read and compare every copy of every entry."
+    ),
+    "segment": NounPlace("geolog.cli.nouns.segment", "List the segments a stream consists of."),
+    "ledger": NounPlace("geolog.cli.nouns.ledger", "Look into, read, end and repair ledgers."),
+    "placement": NounPlace("geolog.cli.nouns.placement", "What placement would do, and why."),
+    "region": NounPlace(
+        "geolog.cli.nouns.region", "The regions, and where new entries may go."
+    ),
+    "node": NounPlace(
+        "geolog.cli.nouns.node", "The storage nodes: list, describe, replace them."
+    ),
+    "cluster": NounPlace(
+        "geolog.cli.nouns.cluster", "Whether the cluster is well, and what it can lose."
+    ),
+    "wan": NounPlace(
+        "geolog.cli.nouns.wan", "The emulated WAN of a demo: show, change, cut it."
+    ),
+    "bench": NounPlace("geolog.cli.nouns.bench", "Measure appends and reads beside the floor."),
+    "drill": NounPlace("geolog.cli.nouns.drill", "Break a cluster on purpose and judge it."),
+    "sim": NounPlace("geolog.cli.nouns.sim", "Simulate a cluster under faults, from one seed."),
+    "config": NounPlace("geolog.cli.nouns.config", "Show and check the settings."),
+    "generate": NounPlace("geolog.cli.nouns.generate", "Completion for your shell."),
 }
 
 

@@ -7,13 +7,13 @@ from typing import TypeVar
 import trio
 
 from geolog.cli.invocation import Invocation, named_zookeeper, this_invocation
-from geolog.cli.quantities import format_seconds
-from geolog.cli.settings import PLACEMENT, configured
+from geolog.cli.settings.quantities import format_seconds
+from geolog.cli.settings.sources import PLACEMENT, configured
 from geolog.cli.standing import check_standing
 from geolog.client.connect import connect
 from geolog.client.log import Log, LogConfig
-from geolog.ledger.node_pool import PoolConfig
-from geolog.ledger.placement_config import PlacementConfig
+from geolog.ledger.nodes.node_pool import PoolConfig
+from geolog.ledger.nodes.placement_config import PlacementConfig
 from geolog.metadata.reachability import reach_of
 from geolog.metadata.zookeeper import parse_servers
 from geolog.transport.gateway import gateway_of, transport_through

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
+from geolog.catalog.partition_owners import PartitionOwners
 from geolog.client.arguments import checked
 from geolog.client.log import Log, LogConfig
-from geolog.client.owning.shown_owners import open_shown_owners
-from geolog.client.streams.partition_owners import PartitionOwners
-from geolog.ledger.node_pool import open_node_pool
+from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
 from geolog.metadata.clusters import check_cluster
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper
+from geolog.partition.shown_owners import open_shown_owners
 from geolog.transport.gateway import gateway_of, transport_through
 from geolog.transport.seam import Address, Transport
 from topology.errors import InvalidArgumentError

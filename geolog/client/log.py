@@ -8,15 +8,25 @@ from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
 
+from geolog.admin.cluster_access import ClusterAccess
+from geolog.admin.cluster_view import judge_cluster, list_nodes
+from geolog.admin.extents import extents_of
+from geolog.admin.placement.placement_health import LEDGERS_JUDGED_MAX
+from geolog.admin.verification import StreamVerifier, VerifyReport
+from geolog.catalog.descriptions import (
+    HealthReport,
+    NodeDescription,
+    SegmentDescription,
+    StreamDescription,
+)
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.stream_catalog import StreamCatalog, StreamExistsError
+from geolog.catalog.stream_plan import StreamPlanner, StreamWanted
+from geolog.catalog.stream_settings import changed_settings, check_same, check_settings
+from geolog.catalog.stream_view import StreamView
 from geolog.client.arguments import checked
-from geolog.client.cluster_access import ClusterAccess
-from geolog.client.owning.shown_owners import ShownOwners
-from geolog.client.owning.stream_upkeep import StreamUpkeep
-from geolog.client.owning.takeover import Succession
-from geolog.client.placement.placement_health import LEDGERS_JUDGED_MAX
 from geolog.client.reading.bounds import EARLIEST, Bound
-from geolog.client.reading.extents import extents_of
-from geolog.client.reading.read_back import BatchReadBack
 from geolog.client.reading.reader import (
     Reader,
     check_one_partition,
@@ -25,33 +35,23 @@ from geolog.client.reading.reader import (
 )
 from geolog.client.reading.record import Gap
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
-from geolog.client.reading.tail import TailFinder
-from geolog.client.reading.verification import StreamVerifier, VerifyReport
-from geolog.client.streams.descriptions import (
-    HealthReport,
-    NodeDescription,
-    SegmentDescription,
-    StreamDescription,
-)
-from geolog.client.streams.partition_config import PartitionConfig
-from geolog.client.streams.partition_metadata import PartitionMetadata
-from geolog.client.streams.stream_catalog import StreamCatalog, StreamExistsError
-from geolog.client.streams.stream_plan import StreamPlanner, StreamWanted
-from geolog.client.streams.stream_settings import changed_settings, check_same, check_settings
-from geolog.client.streams.stream_view import StreamView
-from geolog.client.upkeep.cluster_view import judge_cluster, list_nodes
+from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.stream_writer import open_stream_writer
 from geolog.client.writing.writer import Writer
-from geolog.client.writing.writer_lane import WriterConfig
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
-from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.ledger.ledger_recovery import RecoveryConfig
-from geolog.ledger.node_pool import NodePool, PoolConfig
-from geolog.ledger.recovery_progress import RecoveryProgress
+from geolog.ledger.nodes.node_pool import NodePool, PoolConfig
+from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
+from geolog.ledger.recovery.ledger_recovery import RecoveryConfig
+from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Freshness, Metadata
+from geolog.partition.read_back import BatchReadBack
+from geolog.partition.shown_owners import ShownOwners
+from geolog.partition.stream_upkeep import StreamUpkeep
+from geolog.partition.tail import TailFinder
+from geolog.partition.takeover import Takeover
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
@@ -148,7 +148,7 @@ class Log:
             rng=rng,
             recovery=config.recovery,
         )
-        self._succession = Succession(
+        self._succession = Takeover(
             partitions=self._partitions,
             owners=owners,
             ledgers=self._ledgers,

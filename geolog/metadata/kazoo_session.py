@@ -38,7 +38,7 @@ _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
-class Answer(Protocol):
+class KazooAnswer(Protocol):
     """What kazoo's asynchronous calls return."""
 
     @property
@@ -51,13 +51,13 @@ class Answer(Protocol):
         """The refusal, if it was one."""
         ...
 
-    def rawlink(self, callback: "Callable[[Answer], None]") -> None:
+    def rawlink(self, callback: "Callable[[KazooAnswer], None]") -> None:
         """Have a thread of kazoo's call when there is an answer."""
         ...
 
 
 Watcher = Callable[[object], None]
-Send = Callable[[KazooClient, Watcher | None], Answer]
+Send = Callable[[KazooClient, Watcher | None], KazooAnswer]
 """Hands a request to kazoo, with what it shall call when the watch fires."""
 
 
@@ -71,7 +71,7 @@ class _Question:
 
     has_place: bool
     answered: trio.Event = attrs.field(factory=trio.Event)
-    answer: Answer | None = None
+    answer: KazooAnswer | None = None
 
     async def wait(self) -> object:
         """The answer. KazooException if it is a refusal, NoAnswerError."""
@@ -201,7 +201,7 @@ class KazooSession:
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._hear_agreement, session_timeout_s)
 
-    def _tell_answer(self, number: int, answer: Answer) -> None:
+    def _tell_answer(self, number: int, answer: KazooAnswer) -> None:
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._hear_answer, number, answer)
 
@@ -225,7 +225,7 @@ class KazooSession:
     def _hear_agreement(self, session_timeout_s: float) -> None:
         self.session_timeout_s = session_timeout_s
 
-    def _hear_answer(self, number: int, answer: Answer | None) -> None:
+    def _hear_answer(self, number: int, answer: KazooAnswer | None) -> None:
         question = self._questions.pop(number, None)
         if question is not None:
             if question.has_place:

@@ -45,7 +45,7 @@ class Stage(enum.Enum):
 
 
 @attrs.define(eq=False)
-class Append(Generic[W]):
+class QueuedAppend(Generic[W]):
     """One record, and what becomes of it."""
 
     fields: RecordFields | None
@@ -92,7 +92,7 @@ class Inlet(Generic[W]):
         self._in_flight_bytes_max = in_flight_bytes
         self._wake = wake
         self._lock = threading.Lock()
-        self._queued: deque[Append[W]] = deque()
+        self._queued: deque[QueuedAppend[W]] = deque()
         self._unanswered_bytes = 0
         self._blocked_bytes = 0  # Of the append that last found no room.
         self._room_waiters: list[W] = []
@@ -101,7 +101,7 @@ class Inlet(Generic[W]):
         self._has_queued = trio.Event()
         self._has_sent = trio.Event()
         self._progress = trio.Event()
-        self._sent: deque[Append[W]] = deque()
+        self._sent: deque[QueuedAppend[W]] = deque()
 
     def __repr__(self) -> str:
         return f"<Inlet {self._unanswered_bytes} of {self._in_flight_bytes_max} bytes>"
@@ -113,7 +113,7 @@ class Inlet(Generic[W]):
 
     # ------------------------------------------------------------ from any thread
 
-    def put_nowait(self, fields: RecordFields, *, is_posted: bool = False) -> Append[W]:
+    def put_nowait(self, fields: RecordFields, *, is_posted: bool = False) -> QueuedAppend[W]:
         """Put a record in; trio.WouldBlock when there is no room for it.
 
         TooLargeError, InvalidArgumentError, ClosedError: it was not put in. So it is when this
@@ -123,7 +123,7 @@ class Inlet(Generic[W]):
         size_bytes = size_of(fields)
         if fields.headers is not None:
             fields.headers = dict(fields.headers)  # The caller's may change.
-        append: Append[W] = Append(fields, size_bytes, is_posted)
+        append: QueuedAppend[W] = QueuedAppend(fields, size_bytes, is_posted)
         with self._lock:
             if self._is_closed:
                 raise _closed_before_it_was_sent(fields, CLOSED)
@@ -147,7 +147,7 @@ class Inlet(Generic[W]):
                 f" {self._in_flight_bytes_max}: open the writer with a larger one"
             )
 
-    def withdraw(self, append: Append[W]) -> bool:
+    def withdraw(self, append: QueuedAppend[W]) -> bool:
         """Take an append back that was not sent yet. False: it may be in the log."""
         self._thread.check_usable()
         with self._lock:
@@ -160,7 +160,7 @@ class Inlet(Generic[W]):
         self._wake(woken)
         return True
 
-    def wait_done(self, append: Append[W], waiter: W) -> bool:
+    def wait_done(self, append: QueuedAppend[W], waiter: W) -> bool:
         """Have the waiter woken when the append is done. False: it is done."""
         self._thread.check_usable()
         with self._lock:
@@ -179,7 +179,7 @@ class Inlet(Generic[W]):
             self._room_waiters.append(waiter)
             return True
 
-    def forget(self, waiter: W, append: Append[W] | None = None) -> None:
+    def forget(self, waiter: W, append: QueuedAppend[W] | None = None) -> None:
         """The waiter waits no more."""
         self._thread.check_usable()
         waiters = self._room_waiters if append is None else append.waiters
@@ -246,7 +246,7 @@ class Inlet(Generic[W]):
         self._on_progress()
         return bool(self._queued)
 
-    def _send(self, writer: Writer, append: Append[W]) -> bool:
+    def _send(self, writer: Writer, append: QueuedAppend[W]) -> bool:
         """Give one append to the writer. False: its window is full."""
         with self._lock:  # Nobody withdraws it meanwhile.
             if append.stage is not Stage.QUEUED:
@@ -273,7 +273,7 @@ class Inlet(Generic[W]):
             await self._settle_first(self._sent[0])
             self._tell_answered()
 
-    async def _settle_first(self, append: Append[W]) -> None:
+    async def _settle_first(self, append: QueuedAppend[W]) -> None:
         if append.pending is None:
             return  # The writer has refused it.
         try:
@@ -318,7 +318,7 @@ class Inlet(Generic[W]):
         if error is not None:
             raise error
 
-    def _finish(self, appends: Sequence[Append[W]]) -> Sequence[W]:
+    def _finish(self, appends: Sequence[QueuedAppend[W]]) -> Sequence[W]:
         """Mark them done; gives all who are to be woken."""
         woken, self._room_waiters = self._room_waiters, []
         for append in appends:

@@ -15,13 +15,12 @@ import attrs
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
 from topology.location import Location
-from topology.membership import Member as KnownNode
-from topology.membership import Membership, NodeState
+from topology.membership import KnownNode, Membership, NodeUse
 from topology.policy import PlacementPolicy
 from topology.promise import promise_broken
+from topology.ring.window_rule import Adherence
 from topology.stream_policy import ANYWHERE, PlacementPlace, policy_of
 from topology.survive import Loss
-from topology.window_rule import Adherence
 
 _policy_of = lru_cache(maxsize=64)(policy_of)
 
@@ -38,11 +37,11 @@ class MemberState(enum.Enum):
 
 
 _STATE_OF = {
-    NodeState.WRITABLE: MemberState.UP,
-    NodeState.READONLY: MemberState.READ_ONLY,
-    NodeState.DRAINING: MemberState.DRAINING,
-    NodeState.DOWN: MemberState.DOWN,
-    NodeState.NEVER_REGISTERED: MemberState.DOWN,
+    NodeUse.WRITABLE: MemberState.UP,
+    NodeUse.READONLY: MemberState.READ_ONLY,
+    NodeUse.DRAINING: MemberState.DRAINING,
+    NodeUse.DOWN: MemberState.DOWN,
+    NodeUse.NEVER_REGISTERED: MemberState.DOWN,
 }
 
 
@@ -103,7 +102,7 @@ class NodesSeen:
 
 
 def _as_counted(node: KnownNode, is_counted: bool) -> KnownNode:  # noqa: FBT001 - One of two states.
-    return attrs.evolve(node, state=NodeState.WRITABLE if is_counted else NodeState.DOWN)
+    return attrs.evolve(node, state=NodeUse.WRITABLE if is_counted else NodeUse.DOWN)
 
 
 @attrs.frozen

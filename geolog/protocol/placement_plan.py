@@ -21,15 +21,14 @@ from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from topology.errors import NotEnoughNodesError
 from topology.location import Location
-from topology.membership import Member as KnownNode
-from topology.membership import Membership, NodeState
+from topology.membership import KnownNode, Membership, NodeUse
 from topology.placement import adherence_of
 from topology.placement_statistics import CountedPolicy, PlacementStatistics
 from topology.policy import PlacementPolicy, PlacementRequest
 from topology.promise import policy_keeping
 from topology.quorum import AckRule, QuorumConfig
-from topology.ring_search import PlacementUndecidedError
-from topology.window_rule import Adherence, rank_of
+from topology.ring.search import PlacementUndecidedError
+from topology.ring.window_rule import Adherence, rank_of
 
 _UNDECIDED = "undecided"
 
@@ -172,9 +171,9 @@ class PlacementPlanner:
         changed = []
         for member in fragment.ensemble:
             known = members.members.get(member.instance) or KnownNode(
-                node=member.instance, location=member.location, state=NodeState.DOWN
+                node=member.instance, location=member.location, state=NodeUse.DOWN
             )
-            state = NodeState.DOWN if member.instance in leaving else NodeState.WRITABLE
+            state = NodeUse.DOWN if member.instance in leaving else NodeUse.WRITABLE
             changed.append(attrs.evolve(known, state=state))
         return members.with_members(changed)
 

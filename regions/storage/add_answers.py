@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from regions.protocol.add_runs import AddRuns
 from regions.storage.journal import Journal
+from regions.storage.protocol.add_runs import AddRuns
 
 
 class AddsClient(Protocol):

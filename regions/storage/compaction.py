@@ -20,16 +20,16 @@ from functools import partial
 import attrs
 import trio
 
-from geolog.ledger.rate_limit import RateLimit
+from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.protocol.messages import Answer
-from regions.protocol.compaction import CompactionPolicy, FileUse, UseCount, choose_file
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.records import RECORD_HEADER_BYTES, copy_record
-from regions.protocol.sweep import Sweep
-from regions.protocol.tables import EntryRow, SealedTable
 from regions.storage.disk import TooManyOpenFilesError
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.journal import Journal
+from regions.storage.protocol.compaction import CompactionPolicy, FileUse, UseCount, choose_file
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.records import RECORD_HEADER_BYTES, copy_record
+from regions.storage.protocol.sweep import Sweep
+from regions.storage.protocol.tables import EntryRow, SealedTable
 from regions.storage.sealed_files import SealedFiles
 
 _log = logging.getLogger(__name__)

@@ -39,7 +39,7 @@ from regions.storage.add_answers import AddAnswers
 from regions.storage.config import StorageConfig
 from regions.storage.doubt import settle_doubt
 from regions.storage.outbox import Budget, Outbox
-from regions.storage.read_lane import Places, ReadLane
+from regions.storage.read_lane import ReadLane, ReadPermits
 from regions.storage.service import StorageService
 from regions.storage.store import Store
 from topology.errors import DamagedBytesError
@@ -63,7 +63,7 @@ class Hosted:
     config: StorageConfig
     service: StorageService
     outgoing: Budget
-    reads: Places
+    reads: ReadPermits
     status: Callable[[], str]
 
 

@@ -12,8 +12,8 @@ import attrs
 from geolog.metadata.documents import open_document, seal_document
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
-from regions.protocol.records import file_id_of
 from regions.storage.disk import Disk
+from regions.storage.protocol.records import file_id_of
 from regions.storage.readable import read_what_can_be
 from topology.errors import ConflictError, DamagedBytesError
 from topology.location import Location

@@ -12,7 +12,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Freshness, Metadata
 from geolog.protocol.ids import NO_EPOCH, InstanceId, LedgerId
 from geolog.protocol.messages import DoubtSettled, Message, Reason, Refused, SettleDoubt
-from regions.protocol.records import settle_record
+from regions.storage.protocol.records import settle_record
 from regions.storage.store import Store
 from topology.errors import DamagedBytesError
 

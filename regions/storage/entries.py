@@ -14,10 +14,10 @@ from crc32c import crc32c
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.messages import Answer, EntryAnswer
 from geolog.protocol.replica import NOTHING_HELD, Held
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.records import Record
-from regions.protocol.tables import EntryRow, OpenTable, Place, SealedTable
 from regions.storage.disk import DiskFile, Piece, UnreadableError
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.records import JournalRecord
+from regions.storage.protocol.tables import EntryPlace, EntryRow, OpenTable, SealedTable
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class _Found:
     length: int = 0
     body: bytes | memoryview | None = None
     source: JournalFile | None = None
-    place: Place | None = None
+    place: EntryPlace | None = None
     ledger: int = 0
     entry: int = 0
 
@@ -102,7 +102,7 @@ class EntryStore:
     def __init__(self, ledgers: Ledgers, *, cached_bytes_max: int) -> None:
         self._ledgers = ledgers
         self._files: list[JournalFile] = []
-        self._in_flight: dict[tuple[int, int], tuple[Record, bytes | memoryview]] = {}
+        self._in_flight: dict[tuple[int, int], tuple[JournalRecord, bytes | memoryview]] = {}
         # By file and offset, oldest first. (A plain dict is slow to give its first item up.)
         self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._cached_bytes, self._cached_bytes_max = 0, cached_bytes_max
@@ -215,11 +215,13 @@ class EntryStore:
         ]
         return await self._read(wanted, is_from_disk=is_from_disk)
 
-    def on_persist(self, record: Record, body: bytes | memoryview) -> None:
+    def on_persist(self, record: JournalRecord, body: bytes | memoryview) -> None:
         """An entry was handed to the journal."""
         self._in_flight[record.ledger, record.entry] = record, body
 
-    def on_synced(self, record: Record, body: bytes | memoryview, body_offset: int) -> None:
+    def on_synced(
+        self, record: JournalRecord, body: bytes | memoryview, body_offset: int
+    ) -> None:
         """The entry is on disk, in the open file."""
         key = record.ledger, record.entry
         self.open_table.add(*key, body_offset, record.body_length, record.body_crc)
@@ -381,7 +383,7 @@ class EntryStore:
         return answers
 
     def _checked(
-        self, source: JournalFile, found: _Found, place: Place, body: memoryview
+        self, source: JournalFile, found: _Found, place: EntryPlace, body: memoryview
     ) -> EntryAnswer:
         if len(body) == place.length and crc32c(body) == place.crc:
             return EntryAnswer(Answer.HAVE, body)

@@ -8,8 +8,11 @@ import logging
 import attrs
 from crc32c import crc32c
 
-from regions.protocol.known_files import FileRow
-from regions.protocol.records import (
+from regions.storage.cookies import WrongDataDirectoryError
+from regions.storage.disk import Disk, DiskFile
+from regions.storage.journal import JournalIdentity
+from regions.storage.protocol.known_files import FileRow
+from regions.storage.protocol.records import (
     DATA_OFFSET,
     RECORD_HEADER_BYTES,
     FileHeader,
@@ -17,11 +20,8 @@ from regions.protocol.records import (
     file_id_of,
     is_unfinished,
 )
-from regions.protocol.table_files import TableFile, is_table_file, table_file_name
-from regions.protocol.tables import FOOTER_BYTES, Footer, FoundTable
-from regions.storage.cookies import WrongDataDirectoryError
-from regions.storage.disk import Disk, DiskFile
-from regions.storage.journal import JournalIdentity
+from regions.storage.protocol.table_files import TableFile, is_table_file, table_file_name
+from regions.storage.protocol.tables import FOOTER_BYTES, Footer, FoundTable
 from regions.storage.readable import read_what_can_be
 from topology.errors import DamagedBytesError
 

@@ -25,9 +25,9 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import BadVersionError, Freshness, Metadata, NoNodeError, Stored
 from geolog.protocol.ids import Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from regions.protocol.garbage import Disposal, GarbageWatch
 from regions.storage.config import StorageConfig
 from regions.storage.cookies import Cookie
+from regions.storage.protocol.garbage import Disposal, GarbageWatch
 from topology.errors import DamagedBytesError, GeologError
 
 _log = logging.getLogger(__name__)

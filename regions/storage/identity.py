@@ -37,7 +37,7 @@ from regions.storage.cookies import (
     write_cookie,
 )
 from regions.storage.disk import Disk
-from regions.storage.membership import NodeReplacedError, wait_until_alone
+from regions.storage.registration import NodeReplacedError, wait_until_alone
 from topology.location import Location
 
 _log = logging.getLogger(__name__)

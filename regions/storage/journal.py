@@ -27,26 +27,6 @@ import attrs
 import trio
 
 from geolog.protocol.ids import InstanceId
-from regions.protocol.known_files import FileRow, KnownFiles
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.promises import TableBuild
-from regions.protocol.records import (
-    MARK,
-    MARK_LAST,
-    RECORD_HEADER_BYTES,
-    Body,
-    FileHeader,
-    Kind,
-    Record,
-    retire_record,
-    table_record,
-)
-from regions.protocol.tables import (
-    FOOTER_BYTES,
-    TABLE_ROW_BYTES_MAX,
-    Footer,
-    OpenTable,
-)
 from regions.storage.disk import (
     Disk,
     DiskFailedError,
@@ -56,6 +36,26 @@ from regions.storage.disk import (
 from regions.storage.durations import Durations, DurationStatistics
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.open_file import OpenFile, create_file, remove_journal_file
+from regions.storage.protocol.known_files import FileRow, KnownFiles
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.promises import TableBuild
+from regions.storage.protocol.records import (
+    MARK,
+    MARK_LAST,
+    RECORD_HEADER_BYTES,
+    Body,
+    FileHeader,
+    JournalRecord,
+    RecordKind,
+    retire_record,
+    table_record,
+)
+from regions.storage.protocol.tables import (
+    FOOTER_BYTES,
+    TABLE_ROW_BYTES_MAX,
+    Footer,
+    OpenTable,
+)
 from regions.storage.space_ahead import SpaceAhead
 
 _log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class JournalEnd:
 class _Group:
     """Records that are written and synced together."""
 
-    records: list[tuple[Record, Body]] = attrs.field(factory=list)
+    records: list[tuple[JournalRecord, Body]] = attrs.field(factory=list)
     bytes: int = 0
     held_bytes: int = 0
     """What it takes in memory."""
@@ -229,7 +229,7 @@ class Journal:
         """Whether what is in flight, and what waits for it, takes as much memory as it may."""
         return self._held_bytes >= self._in_flight_bytes_max
 
-    def append_nowait(self, record: Record, body: Body = b"") -> None:
+    def append_nowait(self, record: JournalRecord, body: Body = b"") -> None:
         """Put one record in the group that goes next."""
         if not self._waiting or self._waiting[-1].bytes >= self._group_bytes_max:
             self._waiting.append(_Group())
@@ -241,7 +241,7 @@ class Journal:
         self._in_flight_bytes += record.body_length
         self._hold(group, _RECORD_HELD_BYTES + record.body_length)
         self.appended_bytes += RECORD_HEADER_BYTES + record.body_length
-        if record.kind is Kind.ENTRY:
+        if record.kind is RecordKind.ENTRY:
             self._entries.on_persist(record, body)
 
     async def retire(self, file_id: int) -> None:
@@ -366,7 +366,7 @@ class Journal:
         opened.end = end
         for (record, body), body_offset in zip(records, body_offsets, strict=True):
             self._in_flight_bytes -= record.body_length
-            if record.kind is Kind.ENTRY:
+            if record.kind is RecordKind.ENTRY:
                 self._entries.on_synced(record, body, body_offset)
 
     async def _roll(self) -> None:

@@ -4,16 +4,16 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from regions.protocol.table_files import (
-    TableFile,
-    table_file_name,
-    unfinished_table_file_name,
-)
-from regions.protocol.tables import Promises, encode_table
 from regions.storage.disk import Disk, DiskFullError
 from regions.storage.found_files import FoundFile
 from regions.storage.journal import JournalIdentity
 from regions.storage.open_file import remove_journal_file, too_full
+from regions.storage.protocol.table_files import (
+    TableFile,
+    table_file_name,
+    unfinished_table_file_name,
+)
+from regions.storage.protocol.tables import Promises, encode_table
 from regions.storage.replay import TableBeside
 from topology.errors import NotFoundError
 

@@ -37,14 +37,14 @@ from regions.storage.doubt import bound_doubt
 from regions.storage.garbage import GarbageCollector
 from regions.storage.identity import Claim, ProvenDirectory, prove_identity
 from regions.storage.journal_end import JournalEndNote, JournalEnds
-from regions.storage.membership import (
-    Membership,
+from regions.storage.outbox import Budget
+from regions.storage.read_lane import ReadPermits
+from regions.storage.registration import (
+    NodeRegistration,
     NodeReplacedError,
     NodeUpElsewhereError,
     insist,
 )
-from regions.storage.outbox import Budget
-from regions.storage.read_lane import Places
 from regions.storage.service import StorageService
 from regions.storage.store import Store, open_store
 from topology.errors import DamagedBytesError, GeologError
@@ -91,7 +91,7 @@ class StorageNode:
         self._listener = listener
         self._service = service
         self._outgoing = Budget(config.outgoing_bytes_max_all)
-        self._reads = Places(config.reads_max_all)
+        self._reads = ReadPermits(config.reads_max_all)
         self._hosted = Hosted(config, service, self._outgoing, self._reads, self.status)
         self._connections: dict[ClientConnection, None] = {}
         self._counts = ConnectionCounts()
@@ -159,7 +159,7 @@ class StorageNode:
                 self._connections[connection] = None
                 nursery.start_soon(self._serve_client, connection, name=f"of {stream.peer}")
 
-    async def watch_free_space(self, membership: Membership) -> None:
+    async def watch_free_space(self, membership: NodeRegistration) -> None:
         """Take nothing new where too little space is left; never returns.
 
         Others are told that the node is read-only as soon as one directory is: they cannot know
@@ -251,7 +251,7 @@ async def open_storage_node(
         )
         node = StorageNode(config, cookie, address, listener, service, garbage)
         record = NodeRecord(cookie.node_id, cookie.instance, address, cookie.location)
-        membership = Membership(metadata, config.cluster, record)
+        membership = NodeRegistration(metadata, config.cluster, record)
         await node.look_at_free_space()
         membership.set_free_bytes(node.free_bytes)
         await membership.register_for_certain()
@@ -318,7 +318,7 @@ async def _open_stores(
 async def _serving(
     node: StorageNode,
     service: StorageService,
-    membership: Membership,
+    membership: NodeRegistration,
     end_note: JournalEndNote,
 ) -> AsyncIterator[None]:
     """The node's tasks. What ends the node, or the block, comes out as it is."""

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from regions.protocol.records import (
+from regions.storage.disk import Disk, DiskFile, DiskFullError
+from regions.storage.protocol.records import (
     DATA_OFFSET,
     MARK,
     RECORD_HEADER_BYTES,
     Body,
     FileHeader,
-    Record,
+    JournalRecord,
     RecordCodec,
     file_name,
     unfinished_name,
 )
-from regions.protocol.table_files import table_file_name
-from regions.storage.disk import Disk, DiskFile, DiskFullError
+from regions.storage.protocol.table_files import table_file_name
 from topology.errors import NotFoundError
 
 
@@ -34,7 +34,7 @@ class OpenFile:
 
 
 async def create_file(
-    disk: Disk, header: FileHeader, records: Sequence[tuple[Record, Body]] = ()
+    disk: Disk, header: FileHeader, records: Sequence[tuple[JournalRecord, Body]] = ()
 ) -> OpenFile:
     """Make a journal file that is on disk with its name and these records, proven by a mark.
 

@@ -46,7 +46,7 @@ class ReadSource(Protocol):
         ...
 
 
-class Places:
+class ReadPermits:
     """How many of something there may be, and are."""
 
     def __init__(self, count_max: int) -> None:
@@ -74,7 +74,7 @@ class ReadLane:
         source: ReadSource,
         outbox: Outbox,
         budget: Budget,
-        places_of_all: Places,
+        places_of_all: ReadPermits,
         *,
         places_max: int,
         paced_bytes_max: int,
@@ -83,7 +83,7 @@ class ReadLane:
         self._outbox = outbox
         self._budget = budget
         self._places_of_all = places_of_all
-        self._places = Places(places_max)
+        self._places = ReadPermits(places_max)
         self._paced_bytes_max = paced_bytes_max
         self._turns: deque[Read] = deque()
         self._is_reading = False

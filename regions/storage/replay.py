@@ -11,7 +11,12 @@ from collections.abc import Sequence
 import attrs
 from crc32c import crc32c
 
-from regions.protocol.damage import (
+from regions.storage.disk import DiskFile
+from regions.storage.entries import JournalFile
+from regions.storage.found_files import FoundFile, FoundJournal, LoadedTable
+from regions.storage.journal import JournalEnd, JournalIdentity
+from regions.storage.journal_end import NO_END, OlderDiskError
+from regions.storage.protocol.damage import (
     LOST,
     Damage,
     gaps_extent,
@@ -19,16 +24,17 @@ from regions.protocol.damage import (
     unproven_extent,
     unreadable_extent,
 )
-from regions.protocol.known_files import FileRow, KnownFiles, merged_rows
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.records import DATA_OFFSET, RECORD_HEADER_BYTES, Kind, Record, RecordCodec
-from regions.protocol.scan import Gap, JournalWalk
-from regions.protocol.tables import OpenTable, SealedTable
-from regions.storage.disk import DiskFile
-from regions.storage.entries import JournalFile
-from regions.storage.found_files import FoundFile, FoundJournal, LoadedTable
-from regions.storage.journal import JournalEnd, JournalIdentity
-from regions.storage.journal_end import NO_END, OlderDiskError
+from regions.storage.protocol.known_files import FileRow, KnownFiles, merged_rows
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.records import (
+    DATA_OFFSET,
+    RECORD_HEADER_BYTES,
+    JournalRecord,
+    RecordCodec,
+    RecordKind,
+)
+from regions.storage.protocol.scan import HeaderGap, JournalWalk
+from regions.storage.protocol.tables import OpenTable, SealedTable
 from regions.storage.readable import read_around, read_what_can_be
 
 _log = logging.getLogger(__name__)
@@ -80,7 +86,7 @@ class Replay:
         self._unwritten_from: int | None = None
         self.ledgers = Ledgers(identity.instance)
         self.files = KnownFiles()
-        self.tail: list[tuple[Record, bytes]] = []
+        self.tail: list[tuple[JournalRecord, bytes]] = []
         """Records of the last file above all that is proven."""
         self.tables_beside: list[TableBeside] = []
         self.retired_there: list[FoundFile] = []
@@ -245,12 +251,12 @@ class Replay:
         return max(walk.mark_offset, promised.length_bytes)
 
     def _on_record(
-        self, file_id: int, table: OpenTable, record: Record, body_offset: int
+        self, file_id: int, table: OpenTable, record: JournalRecord, body_offset: int
     ) -> None:
         self.ledgers.on_record(file_id, record)
-        if record.kind is Kind.RETIRE:
+        if record.kind is RecordKind.RETIRE:
             self.files.retire(record.file_id)
-        elif record.kind is Kind.ENTRY:
+        elif record.kind is RecordKind.ENTRY:
             table.add(
                 record.ledger, record.entry, body_offset, record.body_length, record.body_crc
             )
@@ -268,7 +274,7 @@ class Replay:
     def _is_damaged(self, found: FoundFile) -> bool:
         return any(damage.first == found.file_id for damage, _ in self._damages)
 
-    def _on_gaps(self, found: FoundFile, gaps: Sequence[Gap], proven_end: int) -> None:
+    def _on_gaps(self, found: FoundFile, gaps: Sequence[HeaderGap], proven_end: int) -> None:
         # Space behind the proven bytes may be given back: it is no part of the extent.
         extent = gaps_extent((gap.start, min(gap.end, proven_end)) for gap in gaps)
         for gap in gaps:
@@ -307,17 +313,17 @@ def _covered(tables: dict[int, LoadedTable | None]) -> set[int]:
 
 async def _read_tail(
     file: DiskFile, walk: JournalWalk, start: int
-) -> list[tuple[Record, bytes]]:
+) -> list[tuple[JournalRecord, bytes]]:
     """The records from `start` on, up to the first that is not whole."""
-    tail: list[tuple[Record, bytes]] = []
+    tail: list[tuple[JournalRecord, bytes]] = []
     at = start
     for offset, record in walk.records(start):
         body = await read_what_can_be(file, offset + RECORD_HEADER_BYTES, record.body_length)
         is_whole = len(body) == record.body_length and crc32c(body) == record.body_crc
-        if offset > at or not is_whole or record.kind is Kind.TABLE:
+        if offset > at or not is_whole or record.kind is RecordKind.TABLE:
             break
         at = offset + RECORD_HEADER_BYTES + record.body_length
-        if record.kind is not Kind.MARK:
+        if record.kind is not RecordKind.MARK:
             tail.append((record, body))
     return tail
 

@@ -22,10 +22,6 @@ from collections.abc import Callable
 
 import attrs
 
-from regions.protocol.known_files import KnownFiles
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.promises import promises_of
-from regions.protocol.records import FileHeader, RecordCodec
 from regions.storage.disk import Disk
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.found_files import find_files
@@ -33,6 +29,10 @@ from regions.storage.journal import JournalEnd, JournalIdentity
 from regions.storage.journal_end import NO_END
 from regions.storage.leftovers import remove_retired, remove_unfinished, write_table_files
 from regions.storage.open_file import OpenFile, create_file
+from regions.storage.protocol.known_files import KnownFiles
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.promises import promises_of
+from regions.storage.protocol.records import FileHeader, RecordCodec
 from regions.storage.replay import Replay
 
 

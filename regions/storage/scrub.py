@@ -11,12 +11,12 @@ import logging
 import attrs
 import trio
 
-from geolog.ledger.rate_limit import RateLimit
+from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.protocol.messages import Answer
-from regions.protocol.sweep import Sweep
-from regions.protocol.tables import EntryRow, SealedTable
 from regions.storage.disk import TooManyOpenFilesError
 from regions.storage.entries import EntryStore, JournalFile
+from regions.storage.protocol.sweep import Sweep
+from regions.storage.protocol.tables import EntryRow, SealedTable
 from regions.storage.sealed_files import SealedFiles
 
 _log = logging.getLogger(__name__)

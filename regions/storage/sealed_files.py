@@ -2,11 +2,11 @@
 
 import logging
 
-from regions.protocol.tables import SealedTable
 from regions.storage.disk import Disk
 from regions.storage.entries import JournalFile
 from regions.storage.found_files import read_table, read_table_file
 from regions.storage.journal import JournalIdentity
+from regions.storage.protocol.tables import SealedTable
 from topology.errors import NotFoundError
 
 _log = logging.getLogger(__name__)

@@ -43,14 +43,14 @@ from geolog.protocol.replica import (
     ReplySynced,
 )
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX, INT64_MAX
-from regions.protocol.directories import directory_of
-from regions.protocol.followers import Followers
-from regions.protocol.garbage import GarbageWatch
-from regions.protocol.records import delete_record, record_of
 from regions.storage.add_answers import AddAnswers
 from regions.storage.config import StorageConfig
 from regions.storage.disk import TooManyOpenFilesError
 from regions.storage.doubt import doubt_below
+from regions.storage.protocol.directories import directory_of
+from regions.storage.protocol.followers import Followers
+from regions.storage.protocol.garbage import GarbageWatch
+from regions.storage.protocol.records import delete_record, record_of
 from regions.storage.read_lane import Answered
 from regions.storage.store import Store, StoreStatistics
 

@@ -1,6 +1,6 @@
 """One data directory of a node: its disk, and the ledgers, entries and journal in it.
 
-A ledger lives in one store of its node, whole (`regions.protocol.directories`), so stores know
+A ledger lives whole in one store (`regions.storage.protocol.directories`), so stores know
 nothing of each other. A full directory makes its own ledgers read-only, and no others.
 """
 
@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 import attrs
 
-from geolog.ledger.rate_limit import RateLimit
+from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.protocol.replica import NO_LIMITS, NodeLimits
 from geolog.wire.limits import ENTRY_BYTES_MAX
-from regions.protocol.compaction import CompactionPolicy
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.space import SpaceBound
 from regions.storage.compaction import Compaction, CompactionCounts
 from regions.storage.config import StorageConfig
 from regions.storage.cookies import Cookie
 from regions.storage.disk import Disk
 from regions.storage.entries import EntryStatistics, EntryStore
 from regions.storage.journal import Journal, JournalEnd, JournalIdentity, JournalStatistics
+from regions.storage.protocol.compaction import CompactionPolicy
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.space import SpaceBound
 from regions.storage.restart import restart_journal
 from regions.storage.scrub import Scrub, ScrubCounts
 from regions.storage.sealed_files import SealedFiles

@@ -6,11 +6,11 @@ import attrs
 import trio
 
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.tree import Node
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from regions.storage.store import Store
-from sim.laws.seen import Look
+from sim.fakes.metadata_tree import TreeNode
+from sim.laws.state.seen import Look
 from sim.world.seams import CLUSTER
 
 SOMETIMES = {
@@ -111,7 +111,7 @@ def _of_world(now: Look) -> Iterator[str]:
         yield "repair-queued"
 
 
-def _nodes(now: Look) -> Iterable[tuple[str, Node]]:
+def _nodes(now: Look) -> Iterable[tuple[str, TreeNode]]:
     return now.world.store.tree.nodes.items()
 
 

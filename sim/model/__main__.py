@@ -10,7 +10,7 @@ import sys
 from random import Random
 
 from sim.model.search import Searched, search_all, walk
-from sim.model.shape import Shape
+from sim.model.shape import ModelShape
 from topology.quorum import QuorumConfig
 
 _VIOLATION = 10
@@ -32,7 +32,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _search(chosen: argparse.Namespace) -> Searched:
-    shape = Shape(
+    shape = ModelShape(
         entries_count=chosen.entries,
         crashes_max=chosen.crashes,
         takes_max=chosen.takes,
@@ -47,7 +47,7 @@ def _search(chosen: argparse.Namespace) -> Searched:
     return search_all(shape, depth_max=chosen.depth, on_depth=tell)
 
 
-def draw_shape(rng: Random) -> Shape:
+def draw_shape(rng: Random) -> ModelShape:
     """A larger model: 4 to 9 nodes in 2 or 3 regions, several entries and recoverers."""
     nodes_count, regions_count = rng.randint(4, 9), rng.choice((2, 3))
     write = rng.randint(3, min(nodes_count, 5))
@@ -58,7 +58,7 @@ def draw_shape(rng: Random) -> Shape:
         ack_quorum=rng.randint(max(2, min_regions), write),
         min_regions=min_regions,
     )
-    return Shape(
+    return ModelShape(
         regions=tuple("abc"[slot % regions_count] for slot in range(nodes_count)),
         quorum=quorum,
         entries_count=rng.randint(1, 6),

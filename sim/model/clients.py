@@ -25,7 +25,7 @@ from geolog.protocol.recovery import (
     Rewrite,
 )
 from sim.model.node import Packet
-from sim.model.shape import FIRST_EPOCH, Shape
+from sim.model.shape import FIRST_EPOCH, ModelShape
 
 OWNER = 0
 """The owner's number; recoverers follow."""
@@ -59,7 +59,7 @@ class Owner:
         lac = int(self.window.lac)
         return _adds(OWNER, self.window.push(), FIRST_EPOCH, lac, is_recovery=False)
 
-    def hear(self, packet: Packet, shape: Shape) -> list[Packet]:
+    def hear(self, packet: Packet, shape: ModelShape) -> list[Packet]:
         """Take an answer in."""
         if self.is_over:
             return []
@@ -122,7 +122,7 @@ class Recoverer:
         """Of its attempt; 0 while it makes none."""
         return int(self.taken.epoch) if self.taken else 0
 
-    def begin(self, taken: LedgerRecord, shape: Shape) -> list[Packet]:
+    def begin(self, taken: LedgerRecord, shape: ModelShape) -> list[Packet]:
         """It has raised the epoch; it forgets any attempt before, and fences."""
         self.taken, self.fence = taken, FenceRound(shape.rule())
         self.recovery = self.window = None
@@ -134,7 +134,7 @@ class Recoverer:
         self.taken = self.fence = self.recovery = self.window = None
         self.end = NOT_YET
 
-    def hear(self, packet: Packet, shape: Shape) -> list[Packet]:
+    def hear(self, packet: Packet, shape: ModelShape) -> list[Packet]:
         """Take an answer in; those to an earlier attempt say nothing."""
         match packet:
             case ("fenced", _, int(slot), int(epoch), int(lac)) if epoch == self.epoch:
@@ -180,7 +180,7 @@ class Recoverer:
         epoch = Epoch(self.epoch)
         return _connected_again(self.number, self.window, slot, epoch, is_recovery=True)
 
-    def _on_fenced(self, slot: int, lac: int, shape: Shape) -> list[Packet]:
+    def _on_fenced(self, slot: int, lac: int, shape: ModelShape) -> list[Packet]:
         assert self.fence is not None
         for taken in self.fence.on_fenced(slot, EntryId(lac)):
             self.recovery = Recovery(

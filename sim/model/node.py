@@ -34,7 +34,7 @@ from geolog.protocol.replica import (
     Reply,
     ReplySynced,
 )
-from sim.model.shape import FIRST_EPOCH, LEDGER, Shape
+from sim.model.shape import FIRST_EPOCH, LEDGER, ModelShape
 from topology.errors import GeologError
 
 Packet = tuple[Any, ...]  # type: ignore[explicit-any]  # What it says is by its kind.
@@ -48,7 +48,7 @@ class LawBrokenError(GeologError):
 
 
 @attrs.define
-class Node:
+class ModelNode:
     """One node, changed only by whoever has just copied it."""
 
     slot: int
@@ -72,13 +72,13 @@ class Node:
     """What `minds` gave before."""
 
     @classmethod
-    def opened(cls, shape: Shape, slot: int) -> "Node":
+    def opened(cls, shape: ModelShape, slot: int) -> "ModelNode":
         """A node that knows the ledger, durably, and has nothing of it."""
         replica = LedgerReplica(LEDGER, shape.instance(slot))
         replica.restore_open(FIRST_EPOCH)
         return cls(slot, replica)
 
-    def copied(self) -> "Node":
+    def copied(self) -> "ModelNode":
         """A twin to be changed."""
         return attrs.evolve(self, replica=attrs.evolve(self.replica))
 

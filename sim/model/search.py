@@ -6,7 +6,7 @@ from random import Random
 import attrs
 
 from sim.model.node import LawBrokenError
-from sim.model.shape import Shape
+from sim.model.shape import ModelShape
 from sim.model.state import State
 
 _RARE = ("owner closes", "stay", "takes the ledger")
@@ -36,7 +36,7 @@ class Searched:
 
 
 def search_all(
-    shape: Shape,
+    shape: ModelShape,
     *,
     depth_max: int | None = None,
     on_depth: Callable[[int, int], None] = lambda _depth, _states: None,
@@ -89,7 +89,7 @@ def search_all(
     )
 
 
-def walk(shape: Shape, seed: int, *, steps_max: int) -> Searched:
+def walk(shape: ModelShape, seed: int, *, steps_max: int) -> Searched:
     """Go one way at random until nothing more can happen, or for so many steps."""
     rng = Random(seed)
     state = State.first(shape)

@@ -17,7 +17,7 @@ _THREE = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions
 
 
 @attrs.frozen(kw_only=True)
-class Shape:
+class ModelShape:
     """The bounds of a model; everything within them is tried."""
 
     regions: tuple[str, ...] = ("a", "a", "b")

@@ -32,8 +32,8 @@ from geolog.protocol.add_window import AddWindow
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.model.clients import NOT_YET, OWNER, Owner, Recoverer
-from sim.model.node import LawBrokenError, Node, Packet, renamed
-from sim.model.shape import FIRST_EPOCH, Shape
+from sim.model.node import LawBrokenError, ModelNode, Packet, renamed
+from sim.model.shape import FIRST_EPOCH, ModelShape
 
 _REQUESTS = frozenset({"add", "fence", "read", "push-lac"})
 _MARSHAL_VERSION = 2  # The last one without references: equal values give equal bytes.
@@ -43,8 +43,8 @@ _MARSHAL_VERSION = 2  # The last one without references: equal values give equal
 class State:
     """All of the model's world at one moment."""
 
-    shape: Shape
-    nodes: tuple[Node, ...]
+    shape: ModelShape
+    nodes: tuple[ModelNode, ...]
     owner: Owner
     recoverers: tuple[Recoverer, ...]
     record: LedgerRecord
@@ -53,11 +53,11 @@ class State:
     crashes_count: int = 0
 
     @classmethod
-    def first(cls, shape: Shape) -> "State":
+    def first(cls, shape: ModelShape) -> "State":
         """The ledger is open and empty, and known to all its nodes."""
         return cls(
             shape,
-            tuple(Node.opened(shape, slot) for slot in range(len(shape.regions))),
+            tuple(ModelNode.opened(shape, slot) for slot in range(len(shape.regions))),
             Owner(AddWindow(shape.rule())),
             tuple(Recoverer(OWNER + 1 + place) for place in range(shape.recoverers_count)),
             shape.record(),
@@ -237,7 +237,7 @@ class State:
         twin = self.recoverers[client - OWNER - 1].copied()
         return self._with_recoverer(twin, left.union(twin.hear(packet, self.shape)))
 
-    def _node_steps(self, node: Node) -> Iterator[tuple[str, "Callable[[], State]"]]:
+    def _node_steps(self, node: ModelNode) -> Iterator[tuple[str, "Callable[[], State]"]]:
         if node.unsynced:
             yield f"node {node.slot} syncs", partial(self._sync, node)
         if node.has_to_lose and self.crashes_count < self.shape.crashes_max:
@@ -245,11 +245,11 @@ class State:
                 what = f"node {node.slot} loses power, {kept} unsynced records stay"
                 yield what, partial(self._lose_power, node, kept)
 
-    def _sync(self, node: Node) -> "State":
+    def _sync(self, node: ModelNode) -> "State":
         twin = node.copied()
         return self._with_node(twin, self.packets.union(twin.sync()))
 
-    def _lose_power(self, node: Node, kept_count: int) -> "State":
+    def _lose_power(self, node: ModelNode, kept_count: int) -> "State":
         twin = node.copied()
         twin.lose_power(kept_count)
         owner, recoverers = self.owner.copied(), tuple(one.copied() for one in self.recoverers)
@@ -261,6 +261,6 @@ class State:
         count = self.crashes_count + 1
         return attrs.evolve(state, owner=owner, recoverers=recoverers, crashes_count=count)
 
-    def _with_node(self, twin: Node, packets: frozenset[Packet]) -> "State":
+    def _with_node(self, twin: ModelNode, packets: frozenset[Packet]) -> "State":
         nodes = (*self.nodes[: twin.slot], twin, *self.nodes[twin.slot + 1 :])
         return attrs.evolve(self, nodes=nodes, packets=packets)

@@ -7,30 +7,30 @@ breaks one thing that a theory of operation relies on.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from geolog.client.owning import takeover
-from geolog.client.owning.segment_succession import SegmentSuccession
-from geolog.ledger import ledger_recovery
-from geolog.ledger.connection import NodeConnection
-from geolog.ledger.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.ledger.ledger_reader import LedgerReader
-from geolog.ledger.ledger_writer import LedgerWriter
-from geolog.ledger.node_pool import NodeLink
-from geolog.ledger.replacement_finder import ReplacementFinder
-from geolog.metadata.memory import MemoryMetadata
+from geolog.ledger.nodes.connection import NodeConnection
+from geolog.ledger.nodes.node_pool import NodeLink
+from geolog.ledger.reading.ledger_reader import LedgerReader
+from geolog.ledger.recovery import ledger_recovery
+from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
+from geolog.ledger.writing.ledger_writer import LedgerWriter
+from geolog.ledger.writing.replacement_finder import ReplacementFinder
+from geolog.partition import takeover
+from geolog.partition.segment_roller import SegmentRoller
 from geolog.protocol.add_window import AddWindow
 from geolog.protocol.fencing import FenceRound
 from geolog.protocol.recovery import Recovery
 from geolog.protocol.replica import LedgerReplica
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.records import RecordCodec
 from regions.storage import identity, restart
 from regions.storage.entries import EntryStore
 from regions.storage.journal import Journal
 from regions.storage.outbox import Outbox
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.records import RecordCodec
 from regions.storage.read_lane import ReadLane
 from regions.storage.replay import Replay
-from sim.memory_disk import MemoryDisk
+from sim.fakes.memory_disk import MemoryDisk
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.planted import client_bugs, node_bugs
 from sim.planted.damage_bugs import DAMAGE_BUGS
 from sim.planted.directory_bugs import DIRECTORY_BUGS
@@ -213,7 +213,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "next-before-closed": PlantedBug(
         36,
         "the next ledger is written before its predecessor is closed",
-        [(SegmentSuccession, "_activated", client_bugs.activate_meanwhile)],
+        [(SegmentRoller, "_activated", client_bugs.activate_meanwhile)],
     ),
     "fence-of-one-write-set": PlantedBug(
         37,

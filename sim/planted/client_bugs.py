@@ -6,25 +6,24 @@ from collections.abc import Collection, Iterable
 import attrs
 import trio
 
-from geolog.client.owning.prepared_ledger import PreparedLedger
-from geolog.client.owning.segment_succession import SegmentSuccession
-from geolog.client.owning.state_recovery import recovered_state
-from geolog.client.streams.partition_metadata import ClosingSegment, PartitionMetadata
-from geolog.client.streams.partition_owners import VersionedOwner
-from geolog.client.streams.segment_records import VersionedSegment
-from geolog.ledger.cluster_nodes import ClusterSeen
-from geolog.ledger.connection import AddSink, NodeConnection
-from geolog.ledger.ensemble_keeper import EnsembleKeeper
+from geolog.catalog.partition_metadata import ClosingSegment, PartitionMetadata
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.segment_records import VersionedSegment
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.ledger.ledger_reader import LedgerReader, TailView
-from geolog.ledger.ledger_recovery import _Round
-from geolog.ledger.ledger_writer import LedgerWriter
-from geolog.ledger.node_pool import NodeLink
-from geolog.ledger.recovery_progress import RecoveryProgress
-from geolog.ledger.replacement_finder import ReplacementFinder, ReplacementFound
+from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
+from geolog.ledger.nodes.connection import AddSink, NodeConnection
+from geolog.ledger.nodes.node_pool import NodeLink
+from geolog.ledger.reading.ledger_reader import LedgerReader, TailView
+from geolog.ledger.recovery.ledger_recovery import _Round
+from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
+from geolog.ledger.writing.ledger_writer import LedgerWriter
+from geolog.ledger.writing.replacement_finder import ReplacementFinder, ReplacementFound
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.seam import Freshness
+from geolog.partition.prepared_ledger import PreparedLedger
+from geolog.partition.segment_roller import SegmentRoller
+from geolog.partition.state_recovery import recovered_state
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
@@ -35,12 +34,13 @@ from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EncodedEntry
+from sim.fakes.memory_metadata import MemoryMetadata
 from topology.errors import GeologError, NotEnoughNodesError
 from topology.placement import Adherence
 from topology.quorum import AckRule
 from topology.replacement import Replacement
 
-_activated = SegmentSuccession._activated
+_activated = SegmentRoller._activated
 _add_nowait = NodeConnection.add_nowait
 _recovered_state = recovered_state
 _release_acked_prefix = AddWindow._release_acked_prefix
@@ -134,7 +134,7 @@ async def replace_anywhere(
     _finder: ReplacementFinder,
     record: LedgerRecord,
     slots: Collection[int],
-    seen: ClusterSeen,
+    seen: ClusterSnapshot,
     excluded: set[InstanceId],
 ) -> Replacement:
     """Take any nodes, wherever they stand."""
@@ -228,7 +228,7 @@ async def replace_blindly(
 
 
 async def activate_meanwhile(
-    succession: SegmentSuccession, prepared: PreparedLedger, closing: ClosingSegment | None
+    succession: SegmentRoller, prepared: PreparedLedger, closing: ClosingSegment | None
 ) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
     """Go on in the next ledger while metadata is still asked to close the one before."""
     if closing is None:
@@ -245,7 +245,7 @@ async def activate_meanwhile(
 
 
 async def _activate_later(
-    succession: SegmentSuccession,
+    succession: SegmentRoller,
     owner: VersionedOwner,
     closing: ClosingSegment,
     opening: VersionedLedger,

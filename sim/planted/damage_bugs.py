@@ -1,8 +1,8 @@
 """Defects of what nodes make of damage, settled or unreadable; and the list of them."""
 
-from regions.protocol.damage import DamageSet
 from regions.storage import readable, replay
 from regions.storage.disk import DiskFile, UnreadableError
+from regions.storage.protocol.damage import DamageSet
 from regions.storage.readable import Readable
 from sim.planted.planted_bug import PlantedBug
 

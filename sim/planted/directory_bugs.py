@@ -2,7 +2,7 @@
 
 import trio
 
-from regions.protocol.add_runs import AddRuns
+from regions.storage.protocol.add_runs import AddRuns
 from sim.planted.planted_bug import PlantedBug
 from sim.world.disk import WorldDisk
 

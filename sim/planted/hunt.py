@@ -14,18 +14,18 @@ from statistics import median
 
 import attrs
 
+from sim.histories.run import SimReport, run_seed
+from sim.laws.history.all_laws import Violation
 from sim.planted.bugs import PLANTED_BUGS, planted
-from sim.world.clock_draws import with_far_clocks
-from sim.world.damage_draws import with_damage_twice, with_unreadable_sectors
-from sim.world.drawing import draw_harsh_options
+from sim.world.draws.clock_draws import with_far_clocks
+from sim.world.draws.damage_draws import with_damage_twice, with_unreadable_sectors
+from sim.world.draws.drawing import draw_harsh_options
+from sim.world.draws.last_draws import draw_last, draw_last_strikes
+from sim.world.draws.owner_draws import with_failed_writers_kept, with_sessions_lost_early
+from sim.world.draws.special_worlds import with_placement_tended
 from sim.world.exchange import with_region_exchanged
-from sim.world.faults import FAULTS
-from sim.world.history_laws import Violation
-from sim.world.last_draws import draw_last, draw_last_strikes
+from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
-from sim.world.owner_draws import with_failed_writers_kept, with_sessions_lost_early
-from sim.world.run import SimReport, run_seed
-from sim.world.special_worlds import with_placement_tended
 from sim.world.stream_knobs import draw_stream_knobs
 
 CHAOS_S = 10.0
@@ -36,7 +36,7 @@ SEEDS_APART = 1_000_000
 
 
 @attrs.frozen
-class Found:
+class Catch:
     """The first seed under which a planted bug broke a law that holds without it."""
 
     seed: int
@@ -50,7 +50,7 @@ class Hunted:
     """What came of several independent hunts for one bug."""
 
     name: str
-    founds: Sequence[Found]
+    founds: Sequence[Catch]
     tries_count: int
 
     @property
@@ -132,7 +132,7 @@ def run_with(
         )
 
 
-def hunt(name: str, seeds: Iterable[int]) -> Found | None:
+def hunt(name: str, seeds: Iterable[int]) -> Catch | None:
     """Run histories with the bug until one finds it; None when none does."""
     for seeds_count, seed in enumerate(seeds, start=1):
         report = run_with(name, seed)
@@ -140,7 +140,7 @@ def hunt(name: str, seeds: Iterable[int]) -> Found | None:
             report.violations
             and not run_seed(seed, options=_options_for(name, seed)).violations
         ):
-            return Found(seed, seeds_count, report.violations)
+            return Catch(seed, seeds_count, report.violations)
     return None
 
 
@@ -169,7 +169,7 @@ def hunt_all(
 ) -> None:
     """Hunt for each bug `tries_count` times, `jobs` hunts at once; each bug is told once."""
     tries = [(name, number) for name in names for number in range(tries_count)]
-    founds: dict[str, list[Found | None]] = {name: [] for name, _ in tries}
+    founds: dict[str, list[Catch | None]] = {name: [] for name, _ in tries}
     with ProcessPoolExecutor(jobs) as pool:
         running = {
             pool.submit(_hunt_within, name, number * SEEDS_APART, seeds_max, hunt_s_max): name
@@ -199,7 +199,7 @@ def _row(one: Hunted) -> str:
     return " | ".join(cells)
 
 
-def _hunt_within(name: str, first: int, seeds_max: int, hunt_s_max: float) -> Found | None:
+def _hunt_within(name: str, first: int, seeds_max: int, hunt_s_max: float) -> Catch | None:
     now_s = time.monotonic  # noqa: TID251 - A hunt has so much of a real machine's time.
     end_s = now_s() + hunt_s_max
     return hunt(name, takewhile(lambda _: now_s() < end_s, range(first, first + seeds_max)))

@@ -1,15 +1,15 @@
 """Defects of what is believed of metadata, in the place of good methods."""
 
-from geolog.client.streams.partition_owners import PartitionOwners
+from geolog.catalog.partition_owners import PartitionOwners
 from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.ledger.ledger_reader import LedgerReader
-from geolog.metadata.memory import MemoryMetadata
-from geolog.metadata.tree import Tree
+from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import PartitionName
+from sim.fakes.memory_metadata import MemoryMetadata
+from sim.fakes.metadata_tree import MetadataTree
 from sim.planted.planted_bug import PlantedBug
-from sim.world.session_draws import (
+from sim.world.draws.session_draws import (
     with_entries_moved,
     with_leaders_deposed,
     with_sessions_behind,
@@ -22,7 +22,7 @@ from topology.errors import DataLostError, GeologError
 _check_not_lost = LedgerReader._check_not_lost
 
 
-def admit_anybody(_metadata: MemoryMetadata, _tree: Tree) -> bool:
+def admit_anybody(_metadata: MemoryMetadata, _tree: MetadataTree) -> bool:
     """Begin a session at a server that is behind what was answered before."""
     return True
 

@@ -23,20 +23,6 @@ from geolog.protocol.replica import (
     Reply,
     ReplySynced,
 )
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.records import (
-    DATA_OFFSET,
-    MARK,
-    RECORD_HEADER_BYTES,
-    Body,
-    FileHeader,
-    Record,
-    RecordCodec,
-    file_name,
-    unpack_proven,
-)
-from regions.protocol.scan import JournalWalk
-from regions.protocol.tables import Place
 from regions.storage import identity
 from regions.storage.disk import Disk, DiskFailedError
 from regions.storage.entries import EntryStore, JournalFile, _Found
@@ -44,10 +30,24 @@ from regions.storage.found_files import FoundFile
 from regions.storage.journal import Journal, _Group
 from regions.storage.open_file import OpenFile
 from regions.storage.outbox import Outbox
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.records import (
+    DATA_OFFSET,
+    MARK,
+    RECORD_HEADER_BYTES,
+    Body,
+    FileHeader,
+    JournalRecord,
+    RecordCodec,
+    file_name,
+    unpack_proven,
+)
+from regions.storage.protocol.scan import JournalWalk
+from regions.storage.protocol.tables import EntryPlace
 from regions.storage.read_lane import ReadLane
 from regions.storage.replay import Replay
-from sim.memory_disk import MemoryDisk
-from sim.world.harm import PLACE_BYTES
+from sim.fakes.memory_disk import MemoryDisk
+from sim.world.faults.harm import PLACE_BYTES
 
 # A planted bug reaches into the private state of what it spoils.
 # ruff: noqa: SLF001
@@ -105,7 +105,7 @@ def delete_and_forget(ledgers: Ledgers, ledger: LedgerId) -> None:
 
 
 def corrupt_is_absent(
-    entries: EntryStore, source: JournalFile, found: _Found, place: Place, body: memoryview
+    entries: EntryStore, source: JournalFile, found: _Found, place: EntryPlace, body: memoryview
 ) -> EntryAnswer:
     """Say of a damaged entry that there is none."""
     answer = _checked(entries, source, found, place, body)
@@ -156,7 +156,7 @@ def end_at_first_gap(replay: Replay, found: FoundFile, walk: JournalWalk) -> int
     return min([end, *(gap.start for gap in walk.gaps)])
 
 
-def pack_without_place(codec: RecordCodec, offset: int, record: Record) -> bytes:
+def pack_without_place(codec: RecordCodec, offset: int, record: JournalRecord) -> bytes:
     """Leave out of the checksum which entry of which ledger it is."""
     header = _pack(codec, offset, record)[:-_CHECKSUM_BYTES]
     return header + _crc_without_place(codec, offset, header)
@@ -164,7 +164,7 @@ def pack_without_place(codec: RecordCodec, offset: int, record: Record) -> bytes
 
 def unpack_without_place(
     codec: RecordCodec, offset: int, header: bytes | bytearray
-) -> Record | None:
+) -> JournalRecord | None:
     """Look at the checksum of the rest."""
     if len(header) != RECORD_HEADER_BYTES:
         return None
@@ -203,7 +203,7 @@ async def note_whoever_comes(
 
 
 async def create_file_unsynced(
-    disk: Disk, header: FileHeader, records: Sequence[tuple[Record, Body]] = ()
+    disk: Disk, header: FileHeader, records: Sequence[tuple[JournalRecord, Body]] = ()
 ) -> OpenFile:
     """Begin the next journal file; what it takes over from the last one is not synced."""
     codec = RecordCodec(header.file_id, header.salt)

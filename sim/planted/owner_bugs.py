@@ -1,6 +1,6 @@
 """Defects of owners, and of readers that look for them, in the place of good methods."""
 
-from geolog.client.owning.partition_writer import PartitionWriter
+from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.ids import Epoch
 from geolog.protocol.owner_absence import OwnerAbsences, OwnerSeen
 from geolog.protocol.owner_presence import Ask, OwnerPresence

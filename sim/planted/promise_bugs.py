@@ -15,9 +15,9 @@ from geolog.protocol.replica import (
     LedgerRequest,
     NodeLimits,
 )
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.records import Record
-from regions.protocol.tables import FoundTable
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.records import JournalRecord
+from regions.storage.protocol.tables import FoundTable
 from sim.planted.planted_bug import PlantedBug
 
 # A planted bug reaches into the private state of what it spoils.
@@ -28,7 +28,7 @@ _restore = Ledgers._restore
 _on_table = Ledgers.on_table
 
 
-def restore_without_lac(ledgers: Ledgers, file_id: int, record: Record) -> None:
+def restore_without_lac(ledgers: Ledgers, file_id: int, record: JournalRecord) -> None:
     """Replay a record, and leave the LAC as it was."""
     known = ledgers.replica_of(record.ledger).lac
     _restore(ledgers, file_id, record)

@@ -2,16 +2,16 @@
 
 import trio
 
-from geolog.client.owning.append_times import AppendTimes
-from geolog.client.owning.batch_admission import BatchAdmission
-from geolog.client.owning.batch_in_flight import BatchTerms
-from geolog.client.owning.stream_upkeep import StreamUpkeep
+from geolog.catalog.segment_records import SegmentRecords
 from geolog.client.reading.walk import PartitionWalk, TrimmedRun
-from geolog.client.streams.segment_records import SegmentRecords
 from geolog.client.writing import partitioner
+from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
-from geolog.client.writing.writer_lane import WriterLane
 from geolog.client.writing.writer_pending import Receipt
+from geolog.partition.append_times import AppendTimes
+from geolog.partition.batch_admission import BatchAdmission
+from geolog.partition.batch_in_flight import BatchTerms
+from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
@@ -20,7 +20,7 @@ from sim.planted.planted_bug import PlantedBug
 # A planted bug reaches into the private state of what it spoils.
 # ruff: noqa: SLF001
 
-_check = WriterLane.check
+_check = PartitionBatcher.check
 _admit = BatchAdmission.admit
 _drop = SegmentRecords._drop
 _go_to = PartitionWalk._go_to
@@ -95,7 +95,7 @@ def partition_of_older_count(key: bytes, partitions: int) -> int:
     return _partition_of_key(key, max(1, partitions - 1))
 
 
-def check_no_transaction_id(lane: WriterLane, fields: RecordFields) -> None:
+def check_no_transaction_id(lane: PartitionBatcher, fields: RecordFields) -> None:
     """Let transaction ids go back."""
     lane._transaction_id = None
     _check(lane, fields)
@@ -113,7 +113,7 @@ def admit_any_transaction(
     _admit(admission, terms, sequence_next=sequence_next, sent=sent)
 
 
-async def flush_without_waiting(lane: WriterLane) -> None:
+async def flush_without_waiting(lane: PartitionBatcher) -> None:
     """Send what was gathered, and call that durable."""
     lane.seal()
     await trio.lowlevel.checkpoint()
@@ -185,7 +185,7 @@ STREAM_BUGS: dict[str, PlantedBug] = {
         49,
         "transaction ids may go back",
         [
-            (WriterLane, "check", check_no_transaction_id),
+            (PartitionBatcher, "check", check_no_transaction_id),
             (BatchAdmission, "admit", admit_any_transaction),
         ],
         is_of_streams=True,
@@ -205,7 +205,7 @@ STREAM_BUGS: dict[str, PlantedBug] = {
     "flush-waits-for-nothing": PlantedBug(
         50,
         "a flush returns before what was posted is durable",
-        [(WriterLane, "flush", flush_without_waiting)],
+        [(PartitionBatcher, "flush", flush_without_waiting)],
         is_of_streams=True,
     ),
 }

@@ -1,12 +1,12 @@
 """Defects of upkeep: copies, and ledgers and streams that are to go; and the list of them."""
 
-from geolog.client.owning.stream_upkeep import StreamUpkeep
-from geolog.client.placement.fragment_change import FragmentChange
-from geolog.ledger.fragment_copy import CopyOutcome
+from geolog.admin.placement.fragment_change import FragmentChange
+from geolog.ledger.copying.fragment_copy import CopyOutcome
+from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.stream_state import PartitionName
-from regions.protocol import garbage
+from regions.storage.protocol import garbage
 from sim.planted.planted_bug import PlantedBug
 
 

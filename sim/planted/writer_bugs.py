@@ -1,8 +1,8 @@
 """Defects of writers: what stands in the place of a good method, under its signature."""
 
+from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
-from geolog.client.writing.writer_lane import WriterLane
 from geolog.client.writing.writer_pending import Receipt
 from geolog.client.writing.writer_repeats import WriterRepeats
 from geolog.protocol.partition_state import WrittenBatch
@@ -17,7 +17,7 @@ _compared = WriterRepeats._compared
 
 
 def has_room_in_lane(
-    _writer: Writer, lane: WriterLane, fields: RecordFields, size_bytes: int
+    _writer: Writer, lane: PartitionBatcher, fields: RecordFields, size_bytes: int
 ) -> bool:
     """Take records in, however many bytes are in flight."""
     return lane.has_room(fields, size_bytes)

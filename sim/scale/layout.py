@@ -4,7 +4,7 @@ import attrs
 
 from topology.errors import InvalidArgumentError
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 
 GIB = 1 << 30
 
@@ -36,10 +36,10 @@ class Layout:
         return Membership.of(
             config,
             (
-                Member(
+                KnownNode(
                     node=f"node-{number:05}",
                     location=self.location(number),
-                    state=NodeState.WRITABLE,
+                    state=NodeUse.WRITABLE,
                     free_bytes=self._free_bytes(number) if is_weighted else 0,
                 )
                 for number in range(self.nodes)

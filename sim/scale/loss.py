@@ -10,7 +10,7 @@ from topology.membership import Membership
 
 
 @attrs.frozen(kw_only=True)
-class Loss:
+class LossCost:
     """The cost of making up for what was lost. All nodes that are left take part in it."""
 
     what: str
@@ -34,7 +34,7 @@ class RepairConfig:
     """What repair may take of a node's bandwidth."""
 
 
-def losses(tally: Tally, members: Membership, config: RepairConfig) -> list[Loss]:
+def losses(tally: Tally, members: Membership, config: RepairConfig) -> list[LossCost]:
     """The worst rack and the worst region to lose."""
     regions: Counter[str] = Counter()
     racks: Counter[Location] = Counter()
@@ -56,10 +56,10 @@ def losses(tally: Tally, members: Membership, config: RepairConfig) -> list[Loss
 
 def _loss(
     what: str, nodes: int, hurt: int, total: int, everyone: int, config: RepairConfig
-) -> Loss:
+) -> LossCost:
     bytes_to_copy = hurt * config.bytes_per_fragment
     left = everyone - nodes
-    return Loss(
+    return LossCost(
         what=what,
         nodes=nodes,
         fragments_hurt=hurt,

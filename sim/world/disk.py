@@ -7,7 +7,7 @@ import attrs
 from crc32c import crc32c
 
 from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
-from sim.memory_disk import MemoryDisk
+from sim.fakes.memory_disk import MemoryDisk
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 

@@ -6,6 +6,18 @@ from pathlib import Path
 from regions.storage.disk import DiskFailedError, DiskFullError
 from topology.errors import GeologError
 
+ENDINGS = frozenset(
+    {
+        "ambush-member",
+        "kill-client",
+        "kill-node",
+        "power-loss-all",
+        "power-loss-node",
+        "power-loss-region",
+    }
+)
+"""Faults that end processes and do nothing else."""
+
 _ENDINGS = (DiskFailedError, DiskFullError)
 """What may end a node besides errors that trying again can mend."""
 

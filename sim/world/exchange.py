@@ -11,7 +11,7 @@ import attrs
 import trio
 
 import geolog
-from sim.world.appending import Appending
+from sim.world.apps.appending import Appending
 from sim.world.options import Options
 from sim.world.placement_knobs import UNTOUCHED
 from sim.world.process import Process

@@ -108,7 +108,7 @@ Item = Found | Missing
 
 
 @attrs.define(eq=False, kw_only=True)
-class Read:
+class ReaderWalk:
     """One walk of a reader over the stream, or over one partition of it."""
 
     reader: str
@@ -162,7 +162,7 @@ class History:
     appends: dict[bytes, Append] = attrs.field(factory=dict, init=False)
     acknowledged_in_order: list[Append] = attrs.field(factory=list, init=False)
     """The appends that were answered OK, in the order of their answers."""
-    reads: list[Read] = attrs.field(factory=list, init=False)
+    reads: list[ReaderWalk] = attrs.field(factory=list, init=False)
     shown: dict[Place, Found] = attrs.field(factory=dict, init=False)
     """What readers were given, the first time."""
     shown_otherwise: list[Place] = attrs.field(factory=list, init=False)
@@ -216,12 +216,12 @@ class History:
         if outcome == "acknowledged":
             self.acknowledged_in_order.append(append)
 
-    def on_read(self, read: Read) -> Read:
+    def on_read(self, read: ReaderWalk) -> ReaderWalk:
         """A reader begins a walk."""
         self.reads.append(read)
         return read
 
-    def on_shown(self, read: Read, found: Found) -> None:
+    def on_shown(self, read: ReaderWalk, found: Found) -> None:
         """A reader is given a record. What all of them are given is kept once."""
         first = self.shown.get(found.place)
         if first is None:

@@ -16,7 +16,7 @@ class LifeRange:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Entry:
+class LifeRecord:
     """One record that a writer of such a stream appended."""
 
     value: bytes
@@ -67,7 +67,7 @@ class Lives:
     """Whether the last of them was made for certain."""
     deaths: list[Death] = attrs.field(factory=list, init=False)
     """The deletion of each life that was to be deleted."""
-    entries: dict[bytes, Entry] = attrs.field(factory=dict, init=False)
+    entries: dict[bytes, LifeRecord] = attrs.field(factory=dict, init=False)
     walks: list[Walk] = attrs.field(factory=list, init=False)
 
     @property

@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import attrs
 
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.rules import ensure_path_by_creates
 from geolog.metadata.seam import Stored
-from sim.forwarded_metadata import ForwardedMetadata
+from sim.fakes.forwarded_metadata import ForwardedMetadata
+from sim.fakes.memory_metadata import MemoryMetadata
 from topology.errors import GeologError
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from random import Random
 import attrs
 from crc32c import crc32c
 
-from sim.memory_transport import PIPE_BYTES_MAX, Buffer, MemoryNetwork, MemoryStream
+from sim.fakes.memory_transport import PIPE_BYTES_MAX, Buffer, MemoryNetwork, MemoryStream
 from sim.world.options import Links
 from sim.world.trace import Trace
 

@@ -6,9 +6,9 @@ import attrs
 
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig
-from regions.storage.membership import NodeReplacedError
-from sim.failing_disk import Failure
-from sim.memory_disk import MemoryDisk
+from regions.storage.registration import NodeReplacedError
+from sim.fakes.failing_disk import Failure
+from sim.fakes.memory_disk import MemoryDisk
 from sim.world.options import Knobs
 
 _PORT = 4000
@@ -38,7 +38,7 @@ def bays(count: int) -> list[Bay]:
 
 
 @attrs.define(eq=False)
-class Node:
+class WorldNode:
     """A place for storage node processes: one after the other, on the same disks."""
 
     node_id: str
@@ -77,7 +77,7 @@ class Node:
         return self.is_wrong_disk or self.is_being_replaced
 
 
-def storage_config(node: Node, knobs: Knobs) -> StorageConfig:
+def storage_config(node: WorldNode, knobs: Knobs) -> StorageConfig:
     """How a node is set."""
     config = StorageConfig(
         location=node.location,

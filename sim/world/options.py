@@ -11,7 +11,7 @@ from topology.quorum import QuorumConfig
 
 
 @attrs.frozen(kw_only=True)
-class Shape:
+class WorldShape:
     """Who is in the world."""
 
     nodes_by_region: tuple[tuple[str, int], ...]
@@ -110,7 +110,7 @@ class Hazards:
 class Options:
     """All that is drawn before a history begins."""
 
-    shape: Shape
+    shape: WorldShape
     knobs: Knobs
     links: Links
     hazards: Hazards

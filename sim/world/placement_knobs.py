@@ -11,10 +11,11 @@ import attrs
 
 from topology.errors import GeologError
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.placement import Candidate
 from topology.policy import PlacementRequest
 from topology.quorum import Durability, QuorumConfig
+from topology.ring.window_rule import Adherence
 from topology.stream_policy import (
     DEFAULT_LOCATION,
     PlacementPlace,
@@ -23,7 +24,6 @@ from topology.stream_policy import (
     policy_of,
 )
 from topology.survive import plan_to_survive
-from topology.window_rule import Adherence
 
 LOSSES = ("1 node", "1 rack", "1 region", "1 region and 1 node", "2 regions")
 """What a stream can be asked to survive."""
@@ -143,7 +143,7 @@ def _adherence_on_all(
     nodes = places(counts)
     members = Membership.of(
         MembershipConfig(default_location=DEFAULT_LOCATION),
-        [Member(node=node, location=place, state=NodeState.WRITABLE) for node, place in nodes],
+        [KnownNode(node=node, location=place, state=NodeUse.WRITABLE) for node, place in nodes],
     )
     request = PlacementRequest(
         ensemble_size=quorum.ensemble_size,

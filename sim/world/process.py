@@ -5,7 +5,7 @@ from enum import Enum
 import attrs
 import trio
 
-from geolog.metadata.memory import MemoryMetadata
+from sim.fakes.memory_metadata import MemoryMetadata
 
 
 class Life(Enum):

@@ -6,13 +6,13 @@ from random import Random
 
 import trio
 
-from geolog.metadata.memory import START_OF_TIME_US, MemoryStore
 from regions.storage.disk import Disk
-from sim.failing_disk import FailingDisk, Failure
+from sim.fakes.failing_disk import FailingDisk, Failure
+from sim.fakes.memory_metadata import START_OF_TIME_US, MemoryStore
 from sim.world.disk import WorldDisk
 from sim.world.metadata import WorldMetadata
 from sim.world.network import WorldLinks
-from sim.world.node import Bay, Node
+from sim.world.node import Bay, WorldNode
 from sim.world.options import Options
 from sim.world.process import Process
 from sim.world.trace import Trace
@@ -71,7 +71,7 @@ class Seams:
                 session, lambda event, details: self._note(process, event, details)
             )
 
-    def open_disks(self, node: Node, process: Process) -> list[Disk]:
+    def open_disks(self, node: WorldNode, process: Process) -> list[Disk]:
         """The node's disks as its process sees them, whose calls take time and may fail."""
         are_several = len(node.bays) > 1
         return [

@@ -7,7 +7,7 @@ import attrs
 
 from geolog.protocol.stream_state import WRITER_RETENTION_S
 
-Answers = Literal["durable", "received", "none"]
+AckChoice = Literal["durable", "received", "none"]
 """When an append is answered: once it is durable, once it is received, or never."""
 
 _PLAIN_SHARE = 0.3
@@ -33,7 +33,7 @@ class StreamKnobs:
     """Longest rest of an operator between two truncations; None: there are none."""
     seal_after_s_max: float | None = None
     """When an operator seals it at the latest; None: nobody does."""
-    answers: Answers = "durable"
+    answers: AckChoice = "durable"
     keyed_share: float = 0.0
     """Share of records that have a key."""
     alone_share: float = 0.0

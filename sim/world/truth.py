@@ -3,9 +3,9 @@
 import attrs
 
 from geolog.metadata.documents import open_document
-from geolog.metadata.memory import MemoryStore
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord, TrimRecord
+from sim.fakes.memory_metadata import MemoryStore
 from sim.world.calls import STREAM
 from sim.world.seams import CLUSTER
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sim.world.operator import OPERATOR
+from sim.world.apps.operator import OPERATOR
 from sim.world.process import Process
 from sim.world.world import ClientMain, World
 

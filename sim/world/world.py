@@ -14,17 +14,17 @@ from random import Random
 
 import trio
 
+from geolog.catalog.partition_config import PartitionConfig
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
-from geolog.client.streams.partition_config import PartitionConfig
-from geolog.metadata.memory import MemoryStore, open_memory_store
 from geolog.protocol.ids import InstanceId
 from regions.storage.node import StorageNode, open_storage_node
-from sim.memory_transport import MemoryNetwork
+from sim.fakes.memory_metadata import MemoryStore, open_memory_store
+from sim.fakes.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
 from sim.world.endings import is_foreseen, words_of
 from sim.world.network import WorldLinks
-from sim.world.node import Node, bays, storage_config
+from sim.world.node import WorldNode, bays, storage_config
 from sim.world.options import Options
 from sim.world.process import Life, Process
 from sim.world.seams import CLUSTER, Seams
@@ -66,7 +66,7 @@ class World:
             disk_rng=self._disk_rng,
             metadata_rng=self._metadata_rng,
         )
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, WorldNode] = {}
         self.processes: dict[str, Process] = {}
         """By host: those that are alive."""
         self.cores: dict[str, StorageNode] = {}
@@ -105,7 +105,7 @@ class World:
         """A new place for a storage node, with empty disks; its process starts."""
         region = location.split("/")[1]
         disks = bays(self.options.knobs.disks_per_node)
-        self.nodes[node_id] = Node(node_id, location, region, disks)
+        self.nodes[node_id] = WorldNode(node_id, location, region, disks)
         self.links.region_of[node_id] = region
         self.start_node(node_id)
 
@@ -186,7 +186,7 @@ class World:
         if process.life is Life.RUNNING and process.session is not None:
             process.session.restore()
 
-    def _take_disks(self, node: Node, *, power_loss: bool) -> None:
+    def _take_disks(self, node: WorldNode, *, power_loss: bool) -> None:
         for bay in node.bays:
             left = bay.disk
             rng = self._disk_rng
@@ -227,7 +227,7 @@ class World:
         if host not in self.processes and not self.trace.is_closed:
             self.restart(host)
 
-    async def _run_node(self, node: Node, process: Process) -> None:
+    async def _run_node(self, node: WorldNode, process: Process) -> None:
         config = storage_config(node, self.options.knobs)
         disks = self.seams.open_disks(node, process)
         async with (

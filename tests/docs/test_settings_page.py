@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from geolog.cli.settingspage import settings_page
+from geolog.cli.settings.settings_page import settings_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "SETTINGS.md"
 
 
 def test_the_settings_page_is_what_the_classes_give() -> None:
     assert PAGE.read_text(encoding="utf-8") == settings_page(), (
-        "make it anew: python -P -m geolog.cli.settingspage > docs/SETTINGS.md"
+        "make it anew: python -P -m geolog.cli.settings.settings_page > docs/SETTINGS.md"
     )

@@ -7,7 +7,7 @@ import trio
 
 import geolog
 from sim.scheduling import run_seeded
-from sim.world.base_options import BASE
+from sim.world.draws.base_options import BASE
 from sim.world.process import Process
 from sim.world.trace import Trace
 from sim.world.world import World, open_world

@@ -6,11 +6,11 @@ import pytest
 import trio
 
 import geolog
-from sim.memory_disk import MemoryDisk
-from sim.world.base_options import BASE
-from sim.world.fault_ambushes import AMBUSHES
-from sim.world.fault_disks import replaced_disk
-from sim.world.faults import strike_for_ever
+from sim.fakes.memory_disk import MemoryDisk
+from sim.world.draws.base_options import BASE
+from sim.world.faults.all_faults import strike_for_ever
+from sim.world.faults.ambushes import AMBUSHES
+from sim.world.faults.disks import replaced_disk
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
 from sim.world.world import World

@@ -2,12 +2,12 @@
 
 import attrs
 
+from sim.histories.run import run_seed
 from sim.planted.hunt import options_of_hunt
-from sim.world.base_options import BASE
-from sim.world.damage_draws import with_damage_twice
-from sim.world.drawing import options_of_seed
-from sim.world.faults import FAULTS
-from sim.world.run import run_seed
+from sim.world.draws.base_options import BASE
+from sim.world.draws.damage_draws import with_damage_twice
+from sim.world.draws.drawing import options_of_seed
+from sim.world.faults.all_faults import FAULTS
 
 
 def test_some_worlds_are_damaged_twice_and_in_some_sectors_cannot_be_read() -> None:

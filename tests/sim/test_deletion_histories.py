@@ -2,9 +2,9 @@
 
 import attrs
 
-from sim.world.base_options import BASE
+from sim.histories.run import run_seed
+from sim.world.draws.base_options import BASE
 from sim.world.options import Hazards
-from sim.world.run import run_seed
 from sim.world.stream_knobs import StreamKnobs
 
 SHORT_LIVES = attrs.evolve(

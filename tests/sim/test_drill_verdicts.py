@@ -4,8 +4,8 @@ import trio
 from trio.testing import MockClock
 
 from geolog.protocol.ids import DLSN
-from sim.drills.kill_random import DrilledStream, silent_streams
-from sim.drills.writer_process import Acknowledged
+from sim.processes.drills.kill_random import DrilledStream, silent_streams
+from sim.processes.drills.writer_process import Acknowledged
 
 
 async def test_a_stream_that_is_never_answered_again_after_the_kills_is_a_problem(

@@ -5,13 +5,19 @@ from random import Random
 import trio
 
 import geolog
-from geolog.client.reading.verification import VerifyReport
-from geolog.client.upkeep.repair import RepairReport
-from regions.protocol.records import DATA_OFFSET, FileHeader, Kind, RecordCodec, file_id_of
-from regions.protocol.scan import JournalWalk
-from sim.memory_disk import MemoryDisk
-from sim.world.harm import harm_disk, harm_entry
-from sim.world.operator import OPERATOR, repair_all, replacing
+from geolog.admin.repair import RepairReport
+from geolog.admin.verification import VerifyReport
+from regions.storage.protocol.records import (
+    DATA_OFFSET,
+    FileHeader,
+    RecordCodec,
+    RecordKind,
+    file_id_of,
+)
+from regions.storage.protocol.scan import JournalWalk
+from sim.fakes.memory_disk import MemoryDisk
+from sim.world.apps.operator import OPERATOR, repair_all, replacing
+from sim.world.faults.harm import harm_disk, harm_entry
 from sim.world.process import Process
 from sim.world.world import World
 from tests.sim.calm import STREAM, do, in_a_calm_world
@@ -31,7 +37,7 @@ def last_synced_mark(disk: MemoryDisk, name: str) -> int:
     walk = JournalWalk(RecordCodec(header.file_id, header.salt), 0, len(content))
     while (window := walk.window()) is not None:
         walk.take(window[0], content[window[0] : sum(window)])
-    marks = [offset for offset, record in walk.records() if record.kind is Kind.MARK]
+    marks = [offset for offset, record in walk.records() if record.kind is RecordKind.MARK]
     return max(offset for offset in marks if disk.is_synced(name, offset, 1))
 
 

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from sim.determinism import unequal_seeds
+from sim.histories.determinism import unequal_seeds
+from sim.histories.swarm import SwarmReport, run_swarm
 from sim.laws.sometimes import SOMETIMES
-from sim.swarm import SwarmReport, run_swarm
-from sim.world.faults import FAULTS
+from sim.world.faults.all_faults import FAULTS
 from sim.world.trace import EVENTS
 
 _SWARM_S = float(os.environ.get("SWARM_S", "150"))

@@ -8,8 +8,8 @@ import pytest
 import geolog
 from geolog.client.reading.bounds import Bound
 from geolog.protocol.ids import DLSN
-from sim.world.history import Append, Ending, Found, History, Missing, Read, Truncation
-from sim.world.history_laws import breaches
+from sim.laws.history.all_laws import breaches
+from sim.world.history import Append, Ending, Found, History, Missing, ReaderWalk, Truncation
 
 
 @attrs.define
@@ -60,9 +60,9 @@ def there(story: Story, *values: bytes) -> None:
 
 def read(
     story: Story, at: int, *values: bytes, first: int = 0, start: Bound | None = None
-) -> Read:
+) -> ReaderWalk:
     walk = story.history.on_read(
-        Read(reader="r", begun_at=at, is_of_all=start is None, start=start)
+        ReaderWalk(reader="r", begun_at=at, is_of_all=start is None, start=start)
     )
     for sequence, value in enumerate(values, first):
         story.history.on_shown(walk, record(sequence, value))

@@ -3,10 +3,10 @@
 import attrs
 import pytest
 
-from sim.world.base_options import BASE
-from sim.world.options import Hazards, Shape
+from sim.histories.run import run_seed
+from sim.world.draws.base_options import BASE
+from sim.world.options import Hazards, WorldShape
 from sim.world.placement_knobs import PlacementKnobs
-from sim.world.run import run_seed
 from sim.world.stream_knobs import StreamKnobs
 from topology.quorum import QuorumConfig
 from topology.stream_policy import PolicyKind
@@ -16,7 +16,7 @@ KEPT = {
         100218,
         attrs.evolve(
             BASE,
-            shape=Shape(
+            shape=WorldShape(
                 nodes_by_region=(("us-east", 1), ("eu-west", 2)),
                 quorum=QuorumConfig(
                     ensemble_size=3, write_quorum=3, ack_quorum=3, min_regions=2
@@ -53,7 +53,7 @@ KEPT = {
         100412,
         attrs.evolve(
             BASE,
-            shape=Shape(
+            shape=WorldShape(
                 nodes_by_region=(("us-east", 2), ("eu-west", 3)),
                 quorum=QuorumConfig(
                     ensemble_size=4, write_quorum=4, ack_quorum=4, min_regions=1
@@ -134,7 +134,7 @@ KEPT = {
         33,
         attrs.evolve(
             BASE,
-            shape=Shape(
+            shape=WorldShape(
                 nodes_by_region=(("us-east", 2), ("eu-west", 2), ("ap-northeast", 1)),
                 quorum=QuorumConfig(ensemble_size=5, write_quorum=5, ack_quorum=2),
                 writers_count=2,

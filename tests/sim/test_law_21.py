@@ -5,8 +5,8 @@ import pytest
 
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
-from sim.laws.law_21_best_choice import breaches_of, choices, is_held_change
-from sim.laws.steady_nodes import Steady
+from sim.laws.state.law_21_best_choice import breaches_of, choices, is_held_change
+from sim.laws.state.steady_nodes import Steady
 from topology.location import Location
 from topology.quorum import QuorumConfig
 from topology.stream_policy import PlacementTerms, PolicyKind

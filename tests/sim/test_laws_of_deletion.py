@@ -5,9 +5,9 @@ from collections.abc import Callable
 import attrs
 import pytest
 
+from sim.laws.history.all_laws import breaches
 from sim.world.history import Ending, History
-from sim.world.history_laws import breaches
-from sim.world.lives import Death, Entry, LifeRange, Lives, Walk
+from sim.world.lives import Death, LifeRange, LifeRecord, Lives, Walk
 
 FIRST, SECOND = LifeRange(1, 1), LifeRange(2, 2)
 EITHER = LifeRange(1, 2)
@@ -40,7 +40,7 @@ class Story:
         answered_at: int | None = None,
         sequence: int | None = None,
     ) -> None:
-        self.lives.entries[value] = Entry(
+        self.lives.entries[value] = LifeRecord(
             value=value,
             life=life,
             sent_at=sent_at,

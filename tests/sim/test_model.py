@@ -6,12 +6,12 @@ import pytest
 
 from sim.model.__main__ import draw_shape
 from sim.model.search import search_all, walk
-from sim.model.shape import Shape
+from sim.model.shape import ModelShape
 from sim.model.state import State
 from sim.planted.bugs import planted
 from topology.quorum import QuorumConfig
 
-_SMALLEST = Shape(
+_SMALLEST = ModelShape(
     regions=("a", "b"),
     crashes_max=1,
     pushes_lac=False,
@@ -37,16 +37,16 @@ def test_the_same_search_counts_the_same_states_twice() -> None:
 
 
 def test_nodes_that_are_equal_may_take_each_others_names() -> None:
-    assert sorted(Shape().symmetries()) == [(0, 1, 2), (1, 0, 2)]
+    assert sorted(ModelShape().symmetries()) == [(0, 1, 2), (1, 0, 2)]
 
 
 def test_nodes_of_a_striped_ensemble_may_not() -> None:
     quorum = QuorumConfig(ensemble_size=3, write_quorum=2, ack_quorum=2)
-    assert len(Shape(quorum=quorum).symmetries()) == 1
+    assert len(ModelShape(quorum=quorum).symmetries()) == 1
 
 
 def test_a_state_and_its_mirror_image_are_one() -> None:
-    shape = Shape()
+    shape = ModelShape()
     first = State.first(shape)
     appended = dict(first.steps())["owner appends"]()
     steps = {words: make for words, make in appended.steps() if words.startswith("add")}
@@ -66,7 +66,9 @@ def test_a_state_and_its_mirror_image_are_one() -> None:
     ],
 )
 def test_the_model_finds_a_planted_bug(name: str, law: str) -> None:
-    shape = Shape(crashes_max=0, has_timeouts=name == "timeout-as-absent", pushes_lac=False)
+    shape = ModelShape(
+        crashes_max=0, has_timeouts=name == "timeout-as-absent", pushes_lac=False
+    )
     with planted(name):
         searched = search_all(shape, depth_max=16)
     assert searched.broken.startswith(f"{law}:")

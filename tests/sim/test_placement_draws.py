@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from sim.laws.steady_nodes import ENDINGS
-from sim.world.drawing import draw_options
-from sim.world.faults import FAULTS
+from sim.laws.state.steady_nodes import ENDINGS
+from sim.world.draws.drawing import draw_options
+from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
 from topology.quorum import Durability
 from topology.stream_policy import PolicyKind

@@ -2,13 +2,13 @@
 
 import attrs
 
-from sim.laws.law_21_best_choice import CHANGE_JUDGED
+from sim.histories.run import run_seed
+from sim.laws.state.law_21_best_choice import CHANGE_JUDGED
 from sim.planted.bugs import planted
 from sim.planted.hunt import options_of_hunt
-from sim.world.base_options import BASE
+from sim.world.draws.base_options import BASE
 from sim.world.options import Hazards, Options
 from sim.world.placement_knobs import PlacementKnobs
-from sim.world.run import run_seed
 from topology.quorum import QuorumConfig
 
 TWO_NODES_EACH = attrs.evolve(

@@ -3,9 +3,9 @@
 import pytest
 
 from geolog.protocol.recovery import Recovery
+from sim.laws.history.all_laws import Violation
 from sim.planted.bugs import PLANTED_BUGS, planted
-from sim.planted.hunt import CHAOS_S, Found, Hunted, hunt, options_of_hunt, table
-from sim.world.history_laws import Violation
+from sim.planted.hunt import CHAOS_S, Catch, Hunted, hunt, options_of_hunt, table
 
 _SEEDS_MAX = 40
 """Histories that a hunt may take from the seed on that found the bug once; one, as a rule."""
@@ -67,7 +67,7 @@ def test_histories_of_a_hunt_are_short_and_small() -> None:
 
 
 def test_the_table_tells_the_median_the_worst_and_the_law() -> None:
-    founds = [Found(7, count, [Violation("2", "no ack set", "")]) for count in (1, 4, 9)]
+    founds = [Catch(7, count, [Violation("2", "no ack set", "")]) for count in (1, 4, 9)]
     [_, _, row] = table([Hunted(name="ack-before-sync", founds=founds, tries_count=3)])
     assert row.startswith("| 13 `ack-before-sync` |")
     assert row.endswith("| 3 of 3 | 4 | 9 | 2 |")

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from sim.laws.all_laws import all_state_laws, all_wire_laws
-from sim.world.fault_ambushes import Ambush
-from sim.world.faults import FAULTS
-from sim.world.history_laws import HISTORY_LAWS
+from sim.laws.history.all_laws import HISTORY_LAWS
+from sim.laws.state.all_laws import all_state_laws, all_wire_laws
+from sim.world.faults.all_faults import FAULTS
+from sim.world.faults.ambushes import Ambush
 from sim.world.trace import EVENTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "SIMULATION.md").read_text(encoding="utf-8")

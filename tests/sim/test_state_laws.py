@@ -8,13 +8,13 @@ import trio
 
 import geolog
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import DLSN, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.replica import NOTHING_HELD, LedgerReplica
-from sim.laws.all_laws import StateLaws
-from sim.laws.seen import Look, Looking
+from sim.fakes.memory_metadata import MemoryMetadata
+from sim.laws.state.all_laws import StateLaws
+from sim.laws.state.seen import Look, Looking
 from sim.planted.bugs import planted
 from sim.world.history import Append, History
 from sim.world.process import Process

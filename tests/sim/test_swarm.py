@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from geolog.cli.main import run
-from sim.swarm import SwarmReport, run_swarm
-from sim.world import judging
-from sim.world.faults import FAULTS
+from sim.histories import judging
+from sim.histories.run import SimReport, run_seed
+from sim.histories.swarm import SwarmReport, run_swarm
+from sim.world.faults.all_faults import FAULTS
 from sim.world.history import Ending, History
-from sim.world.run import SimReport, run_seed
 from sim.world.trace import EVENTS
 
 SHORT = (201, 204)

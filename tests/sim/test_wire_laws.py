@@ -6,24 +6,24 @@ import pytest
 import geolog
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import Answer, Reason
-from sim.laws.law_05_absence import AbsenceIsTrue
-from sim.laws.law_06_absent_stays import AbsentStays
-from sim.laws.law_07_fence_outlives import FenceOutlives
-from sim.laws.law_07_fenced_takes_no_adds import FencedTakesNoAdds
-from sim.laws.law_07_full_node_fences import FullNodeFences
-from sim.laws.law_08_addressee import Addressee
-from sim.laws.law_12_lac_on_disk import LacOnDisk
-from sim.laws.law_15_bytes_served import BytesServed
-from sim.laws.seen import Looking, StateLaw
-from sim.laws.wire import (
+from sim.laws.state.law_05_absence import AbsenceIsTrue
+from sim.laws.state.law_06_absent_stays import AbsentStays
+from sim.laws.state.law_07_fence_outlives import FenceOutlives
+from sim.laws.state.law_07_fenced_takes_no_adds import FencedTakesNoAdds
+from sim.laws.state.law_07_full_node_fences import FullNodeFences
+from sim.laws.state.law_08_addressee import Addressee
+from sim.laws.state.law_12_lac_on_disk import LacOnDisk
+from sim.laws.state.law_15_bytes_served import BytesServed
+from sim.laws.state.seen import Looking, StateLaw
+from sim.laws.state.wire import (
+    AddReceived,
     DoubtEnded,
+    EntryStored,
     Fact,
     FenceRefused,
     Mistaken,
     Promised,
-    Received,
     Said,
-    Stored,
     Wire,
     WireLaw,
 )
@@ -37,7 +37,7 @@ LEDGER, ENTRY = LedgerId(7), EntryId(3)
 
 
 def stored(taken_at: int, *, crc: int = 1, is_recovery: bool = False) -> Fact:
-    return Stored(NODE, LEDGER, ENTRY, crc, is_recovery, taken_at, taken_at + 1)
+    return EntryStored(NODE, LEDGER, ENTRY, crc, is_recovery, taken_at, taken_at + 1)
 
 
 def absent(asked_at: int, *, to_recovery: bool = False) -> Fact:
@@ -106,7 +106,7 @@ def test_what_nodes_store_and_say_is_heard() -> None:
 
     facts = in_a_calm_world(story)
 
-    stored = {(fact.ledger, fact.entry) for fact in facts if isinstance(fact, Stored)}
+    stored = {(fact.ledger, fact.entry) for fact in facts if isinstance(fact, EntryStored)}
     told = [fact for fact in facts if isinstance(fact, Said)]
     assert len(stored) >= 3
     assert {(fact.ledger, fact.entry) for fact in told if fact.answer is Answer.HAVE} <= stored
@@ -137,11 +137,11 @@ _AT, _GONE = LedgerId(1), LedgerId(99)
 
 
 def received(lac: int, *, is_recovery: bool = False) -> Fact:
-    return Received(NODE, _AT, ENTRY, EntryId(lac), is_recovery)
+    return AddReceived(NODE, _AT, ENTRY, EntryId(lac), is_recovery)
 
 
 def kept(ledger: LedgerId = _AT, *, taken_at: int = 5, is_recovery: bool = False) -> Fact:
-    return Stored(NODE, ledger, ENTRY, 1, is_recovery, taken_at, taken_at + 1)
+    return EntryStored(NODE, ledger, ENTRY, 1, is_recovery, taken_at, taken_at + 1)
 
 
 def fenced(ledger: LedgerId = _AT, *, at: int = 3) -> Fact:

@@ -5,7 +5,7 @@ import trio
 
 import geolog
 from geolog.metadata.seam import SessionState
-from sim.world.base_options import BASE
+from sim.world.draws.base_options import BASE
 from sim.world.process import Life, Process
 from sim.world.trace import Trace
 from sim.world.world import World

@@ -7,7 +7,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.metadata.memory import open_memory_store
 from geolog.metadata.seam import (
     Check,
     Create,
@@ -18,6 +17,7 @@ from geolog.metadata.seam import (
     Put,
     SessionState,
 )
+from sim.fakes.memory_metadata import open_memory_store
 from sim.world.metadata import WorldMetadata
 from topology.errors import GeologError, OutcomeUnknownError
 

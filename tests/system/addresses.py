@@ -4,7 +4,7 @@ import atexit
 from contextlib import ExitStack
 
 from geolog.transport.seam import Address
-from sim.cluster.ports import held_ports
+from sim.processes.cluster.ports import held_ports
 
 _HELD = ExitStack()
 atexit.register(_HELD.close)

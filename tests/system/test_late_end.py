@@ -12,7 +12,7 @@ HANGING_SERVER = """
 import sys, threading
 from pathlib import Path
 import trio
-from geolog.cli import serve
+from geolog.cli.nouns import serve
 from regions.storage.data_directories import open_data_directories, why_late
 
 serve.END_S = 0.3

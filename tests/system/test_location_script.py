@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from geolog.ledger.location_script import LocationScript, LocationScriptConfig
-from geolog.ledger.node_locations import NodeLocations
-from geolog.ledger.placement_config import PlacementConfig
+from geolog.ledger.nodes.location_script import LocationScript, LocationScriptConfig
+from geolog.ledger.nodes.node_locations import NodeLocations
+from geolog.ledger.nodes.placement_config import PlacementConfig
 from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address

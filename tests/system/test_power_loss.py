@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from regions.protocol.records import (
+from regions.storage import restart
+from regions.storage.disk import Disk
+from regions.storage.open_file import OpenFile
+from regions.storage.protocol.records import (
     DATA_OFFSET,
     FileHeader,
-    Record,
+    JournalRecord,
     RecordCodec,
     file_name,
     unfinished_name,
 )
-from regions.storage import restart
-from regions.storage.disk import Disk
-from regions.storage.open_file import OpenFile
 from regions.storage.replay import Replay
-from sim.drills.power_loss import PowerLossOptions, power_loss
-from sim.drills.power_loss_all import AllNodesOptions, power_loss_all
-from sim.recorded_node import WrapDisk
+from sim.fakes.recorded_node import WrapDisk
+from sim.processes.drills.power_loss import PowerLossOptions, power_loss
+from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from tests.system.planted_disks import ForgetfulDirectory, NeverSyncedDisk
 
 LOOPS = 200
@@ -94,7 +94,7 @@ async def test_a_node_that_believes_an_unsynced_table_is_found(
 
 
 async def create_file_unsynced(
-    disk: Disk, header: FileHeader, records: Sequence[tuple[Record, bytes]] = ()
+    disk: Disk, header: FileHeader, records: Sequence[tuple[JournalRecord, bytes]] = ()
 ) -> OpenFile:
     codec = RecordCodec(header.file_id, header.salt)
     buffers, _, end = codec.pack_all(DATA_OFFSET, records)

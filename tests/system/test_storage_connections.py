@@ -11,13 +11,13 @@ import attrs
 import pytest
 import trio
 
-from geolog.metadata.memory import open_memory_store
 from geolog.protocol.messages import AddsSynced, LedgerOpened
 from geolog.transport.seam import Address
 from geolog.transport.tcp import TcpTransport
 from regions.storage.config import StorageConfig
 from regions.storage.node import StorageNode, open_storage_node
-from sim.memory_disk import MemoryDisk
+from sim.fakes.memory_disk import MemoryDisk
+from sim.fakes.memory_metadata import open_memory_store
 from tests.pure.storage.nodes import BareClient
 from tests.system.demo_process import WAIT_S_MAX
 

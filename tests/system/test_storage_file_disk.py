@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from geolog.metadata.memory import open_memory_store
 from geolog.protocol.messages import AddsSynced, Answer, LedgerOpened
 from geolog.transport.seam import Address
 from geolog.transport.tcp import TcpTransport
@@ -17,6 +16,7 @@ from regions.storage.config import StorageConfig
 from regions.storage.disk import DiskFailedError, DiskFullError, UnreadableError
 from regions.storage.file_disk import DirectoryInUseError, open_file_disk, write_all
 from regions.storage.node import StorageNode, open_storage_node
+from sim.fakes.memory_metadata import open_memory_store
 from tests.pure.storage.nodes import BareClient
 from topology.errors import NotFoundError
 

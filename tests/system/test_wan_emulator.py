@@ -18,11 +18,11 @@ from geolog.transport.seam import (
     Listener,
 )
 from geolog.transport.tcp import TcpConfig, TcpTransport
-from sim.wan.check import check
-from sim.wan.conditions import ALL, Change, Wan
-from sim.wan.control import ask_change, ask_show, open_wan_control
-from sim.wan.emulator import Emulator, open_emulator
-from sim.wan.setup import Forward, WanSetup
+from sim.processes.wan.check import check
+from sim.processes.wan.conditions import ALL, LinkChange, Wan
+from sim.processes.wan.control import ask_change, ask_show, open_wan_control
+from sim.processes.wan.emulator import Emulator, open_emulator
+from sim.processes.wan.setup import Forward, WanSetup
 from tests.system.addresses import free_addresses
 from tests.system.demo_process import WAIT_S_MAX
 from topology.errors import InvalidArgumentError, NotFoundError
@@ -38,7 +38,7 @@ class Site:
         self.listener = listener
         self._streams: list[ByteStream] = []
 
-    def change(self, change: Change, *, is_one_way: bool = False) -> None:
+    def change(self, change: LinkChange, *, is_one_way: bool = False) -> None:
         self.emulator.change("a", "b", change, is_one_way=is_one_way)
 
     async def dial(self, region: str = "a", tcp: TcpTransport | None = None) -> ByteStream:
@@ -72,11 +72,11 @@ class Site:
 
 
 @asynccontextmanager
-async def open_site(change: Change | None = None) -> AsyncIterator[Site]:
+async def open_site(change: LinkChange | None = None) -> AsyncIterator[Site]:
     gateway, probe_a, probe_b, forward = map(str, free_addresses(4))
     listener = await TcpTransport().listen(Address("127.0.0.1", 0))
     wan = Wan.between(("a", "b")).changed(
-        "a", "b", change or Change(rtt_s=RTT_S), is_one_way=False
+        "a", "b", change or LinkChange(rtt_s=RTT_S), is_one_way=False
     )
     server = str(listener.address)
     setup = WanSetup(
@@ -132,7 +132,7 @@ async def test_a_round_trip_takes_what_was_asked_for() -> None:
 async def test_a_new_round_trip_holds_at_once_for_connections_that_are_open() -> None:
     async with open_site() as site:
         near, far = await site.connected()
-        site.change(Change(rtt_s=0.2))
+        site.change(LinkChange(rtt_s=0.2))
 
         started_s = trio.current_time()
         await near.send([b"ping"])
@@ -142,7 +142,7 @@ async def test_a_new_round_trip_holds_at_once_for_connections_that_are_open() ->
 
 
 async def test_all_bytes_arrive_in_order_both_ways_also_with_jitter_and_stalls() -> None:
-    rough = Change(rtt_s=0.02, jitter_s=0.02, stall_rate=0.05, stall_s=0.01)
+    rough = LinkChange(rtt_s=0.02, jitter_s=0.02, stall_rate=0.05, stall_s=0.01)
     async with open_site(rough) as site:
         near, far = await site.connected()
         there, back = random.Random(1).randbytes(3 << 20), random.Random(2).randbytes(3 << 20)
@@ -162,7 +162,7 @@ async def test_all_bytes_arrive_in_order_both_ways_also_with_jitter_and_stalls()
 
 
 async def test_the_bandwidth_is_held() -> None:
-    async with open_site(Change(rtt_s=0.002, bandwidth_bytes_per_s=4e6)) as site:
+    async with open_site(LinkChange(rtt_s=0.002, bandwidth_bytes_per_s=4e6)) as site:
         near, far = await site.connected()
 
         async def measured_s() -> float:
@@ -177,7 +177,7 @@ async def test_the_bandwidth_is_held() -> None:
 
 async def test_a_receiver_that_does_not_read_presses_back_on_its_sender_alone() -> None:
     small = TcpTransport(TcpConfig(send_buffer_bytes=1 << 16))
-    async with open_site(Change(rtt_s=0.002, bandwidth_bytes_per_s=50e6)) as site:
+    async with open_site(LinkChange(rtt_s=0.002, bandwidth_bytes_per_s=50e6)) as site:
         idle = await site.dial(tcp=small)
         await site.accept()
         near, far = await site.connected()
@@ -197,13 +197,13 @@ async def test_a_receiver_that_does_not_read_presses_back_on_its_sender_alone() 
 async def test_a_cut_holds_what_is_sent_until_it_is_healed() -> None:
     async with open_site() as site:
         near, far = await site.connected()
-        site.change(Change(is_cut=True))
+        site.change(LinkChange(is_cut=True))
         await near.send([b"later"])
         with trio.move_on_after(0.15) as scope:
             await receive(far, 1)
         assert scope.cancelled_caught
 
-        site.change(Change(is_cut=False))
+        site.change(LinkChange(is_cut=False))
 
         assert await receive(far, 5) == b"later"
 
@@ -211,7 +211,7 @@ async def test_a_cut_holds_what_is_sent_until_it_is_healed() -> None:
 async def test_a_one_way_cut_lets_the_other_direction_through() -> None:
     async with open_site() as site:
         near, far = await site.connected()
-        site.change(Change(is_cut=True), is_one_way=True)
+        site.change(LinkChange(is_cut=True), is_one_way=True)
 
         await far.send([b"still heard"])
         assert await receive(near, 11) == b"still heard"
@@ -224,18 +224,18 @@ async def test_a_one_way_cut_lets_the_other_direction_through() -> None:
 
 async def test_across_a_cut_nobody_connects_until_it_is_healed() -> None:
     async with open_site() as site:
-        site.change(Change(is_cut=True))
+        site.change(LinkChange(is_cut=True))
         with trio.move_on_after(0.15) as scope:
             await site.dial()
         assert scope.cancelled_caught
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(site.dial)
-            site.change(Change(is_cut=False))
+            site.change(LinkChange(is_cut=False))
 
 
 async def test_who_stands_in_the_servers_region_connects_without_the_emulator() -> None:
-    async with open_site(Change(rtt_s=20.0)) as site:
+    async with open_site(LinkChange(rtt_s=20.0)) as site:
         with trio.fail_after(10):
             near = await site.dial("b")
             far = await site.accept()
@@ -337,7 +337,7 @@ async def test_whoever_says_something_else_to_the_gateway_is_told(said: bytes) -
 
 async def test_a_change_of_all_links_holds_for_each() -> None:
     async with open_site() as site:
-        site.emulator.change(ALL, ALL, Change(is_cut=True), is_one_way=False)
+        site.emulator.change(ALL, ALL, LinkChange(is_cut=True), is_one_way=False)
 
         assert all(status.conditions.is_cut for status in site.emulator.status())
 
@@ -350,7 +350,7 @@ async def test_a_port_in_use_is_named_before_anything_is_served() -> None:
 
 async def test_another_terminal_changes_links_and_sees_them_changed(tmp_path: Path) -> None:
     async with open_site() as site, open_wan_control(site.emulator, tmp_path):
-        change = Change(bandwidth_bytes_per_s=20e6)
+        change = LinkChange(bandwidth_bytes_per_s=20e6)
         answer = await ask_change(tmp_path, "a", "b", change, is_one_way=True)
         shown = await ask_show(tmp_path)
 
@@ -367,10 +367,10 @@ async def test_a_change_that_cannot_be_is_refused_there_and_nothing_is_changed(
         before = await ask_show(tmp_path)
 
         with pytest.raises(NotFoundError, match="there is no link a-mars"):
-            await ask_change(tmp_path, "a", "mars", Change(is_cut=True), is_one_way=False)
+            await ask_change(tmp_path, "a", "mars", LinkChange(is_cut=True), is_one_way=False)
         with pytest.raises(InvalidArgumentError, match="a jitter of 9s cannot be"):
             await ask_change(
-                tmp_path, ALL, ALL, Change(is_cut=True, jitter_s=9.0), is_one_way=False
+                tmp_path, ALL, ALL, LinkChange(is_cut=True, jitter_s=9.0), is_one_way=False
             )
 
         assert await ask_show(tmp_path) == before

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sim.bench.write_amplification import measure_write_amplification
+from sim.studies.write_amplification import measure_write_amplification
 
 
 async def test_space_comes_back_and_little_is_written_twice(tmp_path: Path) -> None:

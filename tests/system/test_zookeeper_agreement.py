@@ -13,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geolog.background import open_background
-from geolog.metadata.memory import open_memory_store
 from geolog.metadata.seam import (
     Check,
     Create,
@@ -26,7 +25,8 @@ from geolog.metadata.seam import (
 )
 from geolog.metadata.zookeeper import open_zookeeper
 from geolog.transport.seam import Address
-from regions.zookeeper import wait_ready
+from regions.zookeeper.server import wait_ready
+from sim.fakes.memory_metadata import open_memory_store
 from tests.system.addresses import free_addresses
 from tests.system.zookeeper_server import SERVE, START_TIMEOUT_S
 from topology.errors import GeologError

@@ -14,19 +14,19 @@ from geolog.background import open_background
 from geolog.metadata.seam import BadVersionError, Metadata, SessionState, Stored
 from geolog.metadata.zookeeper import open_zookeeper
 from geolog.transport.seam import Address, AddressInUseError
-from regions.zookeeper import (
-    Peer,
-    ZooKeeperConfig,
-    parse_peers,
-    serve_zookeeper,
-    wait_ready,
-)
-from regions.zookeeper_java import (
+from regions.zookeeper.java import (
     JavaNotFoundError,
     find_jars,
     find_java,
     heap_bytes_for,
     machine_memory_bytes,
+)
+from regions.zookeeper.server import (
+    Peer,
+    ZooKeeperConfig,
+    parse_peers,
+    serve_zookeeper,
+    wait_ready,
 )
 from tests.system.addresses import free_addresses
 from tests.system.zookeeper_server import SERVE, START_TIMEOUT_S, open_server

@@ -8,7 +8,7 @@ import trio
 
 from geolog.background import open_background
 from geolog.transport.seam import Address
-from regions.zookeeper import ZooKeeperConfig, serve_zookeeper
+from regions.zookeeper.server import ZooKeeperConfig, serve_zookeeper
 from tests.system.addresses import free_addresses
 
 START_TIMEOUT_S = 100.0
@@ -17,7 +17,7 @@ SERVE = """\
 import sys, trio
 from pathlib import Path
 from geolog.transport.seam import Address
-from regions.zookeeper import ZooKeeperConfig, serve_zookeeper
+from regions.zookeeper.server import ZooKeeperConfig, serve_zookeeper
 
 address = Address("127.0.0.1", int(sys.argv[2]))
 config = ZooKeeperConfig(data_dir=Path(sys.argv[1]), listen=address)

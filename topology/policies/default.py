@@ -10,8 +10,8 @@ from topology.location import Location
 from topology.membership import Membership
 from topology.policies.ring_policy import RingPolicy
 from topology.policy import Placement, PlacementRequest
+from topology.ring.window_rule import Label, WindowRule
 from topology.tree import Tree, TreeNode
-from topology.window_rule import Label, WindowRule
 
 
 @attrs.frozen(kw_only=True)

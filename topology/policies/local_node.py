@@ -9,9 +9,9 @@ from topology.errors import InvalidArgumentError, InvalidConfigError, NotEnoughN
 from topology.location import Location
 from topology.membership import Membership
 from topology.policies.ring_policy import slot_of
-from topology.policy import Placement, PlacementRequest, ReplacedNode
+from topology.policy import NodeReplacement, Placement, PlacementRequest
 from topology.replacement import Replacement
-from topology.window_rule import Adherence
+from topology.ring.window_rule import Adherence
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +61,7 @@ class LocalNode:
         ensemble: Sequence[str],
         node: str,
         rng: random.Random,  # noqa: ARG002
-    ) -> ReplacedNode:
+    ) -> NodeReplacement:
         """Never possible: no other node is local."""
         slot_of(ensemble, node)
         raise NotEnoughNodesError(

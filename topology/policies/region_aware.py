@@ -16,15 +16,15 @@ import attrs
 from topology.draws import shuffled
 from topology.errors import InvalidArgumentError, InvalidConfigError, NotEnoughNodesError
 from topology.location import Location
-from topology.membership import Membership, NodeState
+from topology.membership import Membership, NodeUse
 from topology.policies.ring_policy import RingPolicy
 from topology.policy import Placement, PlacementRequest
 from topology.quorum import Durability, ack_quorum_smallest
 from topology.quorum_rule import region_limits, survival_limits, survival_rule
-from topology.ring_obstacle import obstacle_of
-from topology.ring_search import FoundRing, PlacementUndecidedError, find_ring
+from topology.ring.obstacle import obstacle_of
+from topology.ring.search import FoundRing, PlacementUndecidedError, find_ring
+from topology.ring.window_rule import Adherence, Label, Limit, WindowRule
 from topology.tree import Tree, TreeNode
-from topology.window_rule import Adherence, Label, Limit, WindowRule
 
 
 @attrs.frozen(kw_only=True)
@@ -131,7 +131,7 @@ class RegionAware(RingPolicy):
             ring = self._ring(tree, request, rng)
             adherence = ring.adherence
             nodes = tuple(node.node for node in self._nodes(tree, ring.labels, rng))
-            if any(members.state_of(node) is not NodeState.WRITABLE for node in nodes):
+            if any(members.state_of(node) is not NodeUse.WRITABLE for node in nodes):
                 # One that is taken as a last resort does not count before it is back.
                 adherence = self.adherence(
                     members, nodes, request.write_quorum, request.ack_quorum

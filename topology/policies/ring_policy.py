@@ -13,13 +13,13 @@ import attrs
 from topology.draws import capped_weights, running_sums, shuffled, shuffled_by_weight
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.location import Location
-from topology.membership import Membership, NodeState
-from topology.policy import Placement, PlacementRequest, ReplacedNode
+from topology.membership import Membership, NodeUse
+from topology.policy import NodeReplacement, Placement, PlacementRequest
 from topology.replacement import JUDGED_MAX, Replacement, labels_for_slots
-from topology.ring_repair import repair_ring
-from topology.ring_search import PlacementUndecidedError
+from topology.ring.repair import repair_ring
+from topology.ring.search import PlacementUndecidedError
+from topology.ring.window_rule import Adherence, Label, WindowRule, rank_of
 from topology.tree import Tree, TreeNode, Weighting
-from topology.window_rule import Adherence, Label, WindowRule, rank_of
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +53,7 @@ class RingPolicy:
 
     def _counted(self, members: Membership, node: str) -> Label | None:
         """The label of a member of an ensemble; None if it does not count."""
-        if members.state_of(node) is not NodeState.WRITABLE:
+        if members.state_of(node) is not NodeUse.WRITABLE:
             return None
         return self._label(members.location_of(node))
 
@@ -130,7 +130,7 @@ class RingPolicy:
         ensemble: Sequence[str],
         node: str,
         rng: random.Random,
-    ) -> ReplacedNode:
+    ) -> NodeReplacement:
         """The best node outside the ensemble for one slot: adherence first, then nearness."""
         slot = slot_of(ensemble, node)
         checked_ensemble(ensemble, request)
@@ -140,7 +140,7 @@ class RingPolicy:
             found = self._best(members, request, ensemble, slot, tree, rng)
             if found is not None:
                 ring = [*ensemble[:slot], found.node, *ensemble[slot + 1 :]]
-                return ReplacedNode(
+                return NodeReplacement(
                     found.node,
                     self.adherence(members, ring, request.write_quorum, request.ack_quorum),
                 )
@@ -339,7 +339,7 @@ def _writable(members: Membership, nodes: Collection[str]) -> Tree:
     return Tree.of(
         TreeNode(node, members.location_of(node))
         for node in nodes
-        if members.state_of(node) is NodeState.WRITABLE
+        if members.state_of(node) is NodeUse.WRITABLE
     )
 
 

@@ -20,10 +20,10 @@ from topology.membership import Membership
 from topology.policies.ring_policy import RingPolicy
 from topology.policy import Placement, PlacementRequest
 from topology.quorum_rule import survival_limits
-from topology.ring_obstacle import obstacle_of
-from topology.ring_search import PlacementUndecidedError, find_ring
+from topology.ring.obstacle import obstacle_of
+from topology.ring.search import PlacementUndecidedError, find_ring
+from topology.ring.window_rule import Adherence, Label, Limit, WindowRule
 from topology.tree import Tree, TreeNode
-from topology.window_rule import Adherence, Label, Limit, WindowRule
 
 
 @attrs.frozen(kw_only=True)

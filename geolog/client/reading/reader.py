@@ -28,9 +28,9 @@ from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until, row_of_transaction
 from geolog.client.reading.record import Gap, GapReason, Record, RecordBatch
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
-from geolog.client.reading.tail import PartitionEnd
 from geolog.client.reading.walk import Chunk, PartitionWalk, TrimmedRun
-from geolog.ledger.ledger_reader import FetchedEntry
+from geolog.ledger.reading.ledger_reader import FetchedEntry
+from geolog.partition.tail import PartitionEnd
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EntryKind
 from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError

@@ -8,14 +8,14 @@ from typing import TypeVar
 import attrs
 import trio
 
-from geolog.client.reading.tail import PartitionEnd, TailFinder
-from geolog.client.streams.partition_metadata import PartitionMetadata
-from geolog.client.streams.segment_list import SegmentList
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_list import SegmentList
 from geolog.ledger.ledger_metadata import (
     LedgerMetadata,
     VersionedLedger,
 )
-from geolog.ledger.ledger_reader import FetchedEntry, LedgerReader
+from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
+from geolog.partition.tail import PartitionEnd, TailFinder
 from geolog.protocol.asking_pace import AskingPace
 from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState

@@ -20,10 +20,10 @@ import trio
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import Begin
 from geolog.client.reading.scan import PartitionScan
-from geolog.client.reading.tail import PartitionEnd
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
-from geolog.ledger.ledger_reader import FetchedEntry, Followed
-from geolog.ledger.ledger_stream import LedgerStream
+from geolog.ledger.reading.ledger_reader import FetchedEntry, Followed
+from geolog.ledger.reading.ledger_stream import LedgerStream
+from geolog.partition.tail import PartitionEnd
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.stream_state import SegmentRecord

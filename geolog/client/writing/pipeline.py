@@ -29,7 +29,7 @@ REPEATS_MAX = 1024
 
 
 @attrs.frozen
-class Answers:
+class AnsweredRun:
     """Appends that were answered OK together: neighbours in one batch, or one alone.
 
     So is one for which no answer was asked.
@@ -93,7 +93,7 @@ class _Run:
         """Whether there is nothing to wait for."""
         return self.first is None or self.first.is_done
 
-    def answers_nowait(self) -> Answers:
+    def answers_nowait(self) -> AnsweredRun:
         """The answers, which are there. Raises what became of the appends, if they failed."""
         receipt, is_duplicate = None, self.is_duplicate
         try:
@@ -103,7 +103,7 @@ class _Run:
                 raise
             is_duplicate = True
         is_duplicate = is_duplicate or (receipt is not None and receipt.duplicate)
-        return Answers(receipt, self.started_s, self.size_bytes, is_duplicate)
+        return AnsweredRun(receipt, self.started_s, self.size_bytes, is_duplicate)
 
 
 class Pipeline:
@@ -177,7 +177,7 @@ class Pipeline:
         self._is_closed = True
         self._wake()
 
-    async def next_answers(self) -> list[Answers]:
+    async def next_answers(self) -> list[AnsweredRun]:
         """Wait for the next answers; all behind them that are there come too. [] at the end.
 
         Raises what the first append that failed raises, once the answers before it were taken;
@@ -191,7 +191,7 @@ class Pipeline:
         if first is not None:
             with suppress(ForgottenSeqError):  # It is judged below.
                 await first.wait()
-        answers: list[Answers] = []
+        answers: list[AnsweredRun] = []
         while self._runs and self._runs[0].is_done:
             try:
                 answers.append(self._runs[0].answers_nowait())

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from geolog.background import open_background
-from geolog.client.owning.owner import open_partition_writers
-from geolog.client.owning.stream_upkeep import StreamUpkeep, run_retention
-from geolog.client.streams.partition_config import PartitionConfig
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer, open_linger
-from geolog.client.writing.writer_lane import WriterConfig
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.client.writing.writer_repeats import ReadBack
+from geolog.partition.owner import open_partition_writers
+from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import HOME_EPOCH, PartitionName, StreamRecord
 from topology.errors import SealedError

@@ -15,14 +15,14 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.client.writing.filling import WriterSession
+from geolog.client.writing.open_batch import WriterSession
+from geolog.client.writing.partition_batcher import (
+    BatchSink,
+    PartitionBatcher,
+    WriterConfig,
+)
 from geolog.client.writing.partitioner import NamedPartitioner, Partitioner
 from geolog.client.writing.record_fields import RecordFields, size_of
-from geolog.client.writing.writer_lane import (
-    BatchTaker,
-    WriterConfig,
-    WriterLane,
-)
 from geolog.client.writing.writer_pending import (
     AckLevel,
     NewRecord,
@@ -60,7 +60,7 @@ class Writer:
 
     def __init__(
         self,
-        takers: Sequence[BatchTaker],
+        takers: Sequence[BatchSink],
         config: WriterConfig,
         *,
         is_whole: bool = True,
@@ -78,7 +78,7 @@ class Writer:
         partitions = len(takers) if is_whole else 0
         session = None if writer_id is None else _session_of(writer_id, takers, partitions)
         self.lanes = [
-            WriterLane(
+            PartitionBatcher(
                 taker, config, session=session, now_us=now_us,
                 on_refused=partial(self._on_refused, place),
             )
@@ -95,7 +95,7 @@ class Writer:
         self._seq_highest = max(lane.seq_highest for lane in self.lanes)
         self._progress = trio.Event()
         self._blocked_bytes = 0  # Of the record that last found no room.
-        self._blocked_lane: WriterLane | None = None
+        self._blocked_lane: PartitionBatcher | None = None
         self._in_flight_bytes = 0
         self._counted = [0] * len(takers)  # What each lane counts for in that.
         self._is_closed = False
@@ -217,7 +217,7 @@ class Writer:
         self._count(place)
         return place, NewRecord(self._terms[place], batch, slot)
 
-    def _has_room(self, lane: WriterLane, fields: RecordFields, size_bytes: int) -> bool:
+    def _has_room(self, lane: PartitionBatcher, fields: RecordFields, size_bytes: int) -> bool:
         if self._in_flight_bytes + size_bytes > self._config.in_flight_bytes:
             self._check_can_wait(size_bytes)
             return False
@@ -236,7 +236,7 @@ class Writer:
         """The lane of a record of a named writer: that to which it went first, if it did."""
         return 0 if len(self.lanes) == 1 else named.partitioner.partition_of(key, seq)
 
-    def _lane_having(self, named: _Named, seq: int, place: int) -> WriterLane | None:
+    def _lane_having(self, named: _Named, seq: int, place: int) -> PartitionBatcher | None:
         """The lane that has this seq already, or one above it; None if it is new."""
         if seq <= self.lanes[place].seq_highest:
             return self.lanes[place]
@@ -342,7 +342,7 @@ class Writer:
         )
 
 
-def _session_of(writer_id: str, takers: Sequence[BatchTaker], partitions: int) -> WriterSession:
+def _session_of(writer_id: str, takers: Sequence[BatchSink], partitions: int) -> WriterSession:
     """The next session of a named writer: it fences the one before."""
     data = writer_id.encode()
     if not 0 < len(data) <= WRITER_ID_BYTES_MAX:
@@ -353,9 +353,7 @@ def _session_of(writer_id: str, takers: Sequence[BatchTaker], partitions: int) -
     return WriterSession(data, epoch + 1, partitions)
 
 
-def _named_partitioner(
-    session: WriterSession, takers: Sequence[BatchTaker]
-) -> NamedPartitioner:
+def _named_partitioner(session: WriterSession, takers: Sequence[BatchSink]) -> NamedPartitioner:
     found = [taker.acknowledged.writer(session.writer_id).generations for taker in takers]
     return NamedPartitioner(session.writer_id, found, len(takers))
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from geolog.client.writing.filling import Filling
+from geolog.client.writing.open_batch import OpenBatch
 from geolog.protocol.ids import DLSN, Position
 from topology.errors import GeologError
 
@@ -91,7 +91,7 @@ class NewRecord(Pending):
 
     __slots__ = ("_terms", "batch", "slot")
 
-    def __init__(self, terms: ReceiptTerms, batch: Filling, slot: int) -> None:
+    def __init__(self, terms: ReceiptTerms, batch: OpenBatch, slot: int) -> None:
         self._terms = terms
         self.batch = batch
         self.slot = slot
@@ -107,7 +107,7 @@ class NewRecord(Pending):
             return batch.error is not None
         return self._answered_event(batch).is_set()
 
-    def _answered_event(self, batch: Filling) -> trio.Event:
+    def _answered_event(self, batch: OpenBatch) -> trio.Event:
         assert batch.placed is not None
         if self._terms.ack is AckLevel.RECEIVED:
             return batch.placed.received

@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from geolog.client.writing.filling import WriterSession
+from geolog.client.writing.open_batch import WriterSession
+from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
-from geolog.client.writing.writer_lane import WriterLane
 from geolog.client.writing.writer_pending import Receipt, RepeatedRecord
 from geolog.protocol.ids import DLSN
 from geolog.protocol.partition_state import BATCHES_REMEMBERED, WrittenBatch
@@ -48,7 +48,7 @@ class WriterRepeats:
     def __init__(
         self,
         session: WriterSession,
-        lanes: Sequence[WriterLane],
+        lanes: Sequence[PartitionBatcher],
         *,
         home_epoch: int,
         read_back: ReadBack | None,
@@ -58,7 +58,7 @@ class WriterRepeats:
         self._home_epoch = home_epoch
         self._read_back = read_back
 
-    def lane_that_has(self, seq: int) -> WriterLane | None:
+    def lane_that_has(self, seq: int) -> PartitionBatcher | None:
         """The lane that remembers this seq: it may have been addressed to that partition."""
         if len(self._lanes) == 1:
             return None
@@ -72,7 +72,7 @@ class WriterRepeats:
             None,
         )
 
-    def answer(self, lane: WriterLane, seq: int, fields: RecordFields) -> RepeatedRecord:
+    def answer(self, lane: PartitionBatcher, seq: int, fields: RecordFields) -> RepeatedRecord:
         """The append of a record whose seq is at or below the highest of its lane.
 
         ForgottenSeqError; ConflictError while the first one is on its way. It is `refused` only
@@ -91,7 +91,7 @@ class WriterRepeats:
             raise self._forgotten(lane, seq)
         return RepeatedRecord(lambda: self._compared(lane.taker.name, batch, seq, fields))
 
-    def _forgotten(self, lane: WriterLane, seq: int) -> ForgottenSeqError:
+    def _forgotten(self, lane: PartitionBatcher, seq: int) -> ForgottenSeqError:
         """What there is to say of a seq below the highest whose place is not known."""
         if all(self._is_surely_absent(one, seq) for one in self._lanes):
             left_out = ForgottenSeqError(
@@ -106,7 +106,7 @@ class WriterRepeats:
             " to see whether it is there"
         )
 
-    def _is_surely_absent(self, lane: WriterLane, seq: int) -> bool:
+    def _is_surely_absent(self, lane: PartitionBatcher, seq: int) -> bool:
         writer = lane.taker.acknowledged.writer(self._session.writer_id)
         return seq > lane.seq_highest or writer.is_left_out(seq)
 

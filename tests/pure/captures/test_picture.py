@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from sim.captures.picture import picture_of, shown_lines
+from sim.processes.captures.picture import picture_of, shown_lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 

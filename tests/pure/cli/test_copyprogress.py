@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.cli.copyprogress import CopyProgressBar
+from geolog.cli.terminal.copy_progress import CopyProgressBar
 
 MIB = 1024 * 1024
 

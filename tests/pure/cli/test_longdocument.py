@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from geolog.cli.longdocument import LongDocument
-from geolog.cli.settings import Output
+from geolog.cli.settings.sources import Output
+from geolog.cli.terminal.long_document import LongDocument
 
 REST = {"totals": {"count": 2}, "name": "s"}
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from geolog.cli.output import show
+from geolog.cli.terminal.output import show
 
 DOCUMENT = {
     "segment_bytes": 64 << 20,

@@ -2,14 +2,14 @@
 
 import attrs
 
-from geolog.cli.placementtable import PlacementTable, move_line, totals_line
-from geolog.client.placement.placement_description import (
+from geolog.admin.placement.placement_description import (
     FragmentPlacement,
     NodePlace,
     PlacedMember,
     PlacementTotals,
 )
-from geolog.client.placement.placement_moves import FragmentMove, SlotMove
+from geolog.admin.placement.placement_moves import FragmentMove, SlotMove
+from geolog.cli.terminal.placement_table import PlacementTable, move_line, totals_line
 
 
 def places(**counts: int) -> dict[str, list[NodePlace]]:

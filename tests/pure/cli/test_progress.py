@@ -8,10 +8,10 @@ import trio
 from trio.testing import MockClock
 
 from geolog.cli.invocation import Invocation
-from geolog.cli.progress import Progress, progress_line
-from geolog.cli.recoveryprogress import opened_with_progress
+from geolog.cli.recovery_progress import opened_with_progress
 from geolog.cli.session import Patience
-from geolog.ledger.recovery_progress import RecoveryProgress
+from geolog.cli.terminal.progress import Progress, progress_line
+from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 
 
 def test_of_a_known_whole_a_bar_and_the_time_that_is_left_are_shown() -> None:

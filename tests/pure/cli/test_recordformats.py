@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.cli.recordformats import (
+from geolog.cli.terminal.record_formats import (
     FORMATS,
     LINE_BYTES_MAX,
     Format,

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from geolog.cli.settings import (
+from geolog.cli.settings.settings_file import SettingsFile
+from geolog.cli.settings.sources import (
     COMMAND,
     ROLES,
     STORAGE,
     CommandConfig,
-    Places,
+    SettingSources,
     check_environment,
     check_keys,
     configured,
     settings_of,
 )
-from geolog.cli.settingsfile import SettingsFile
 from topology.errors import InvalidConfigError, NotFoundError
 
 TEXT = """\
@@ -40,11 +40,11 @@ def places(
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     profile: str | None = None,
-) -> Places:
-    return Places(flags or {}, environment or {}, file, profile)
+) -> SettingSources:
+    return SettingSources(flags or {}, environment or {}, file, profile)
 
 
-def cluster_of(places: Places) -> str:
+def cluster_of(places: SettingSources) -> str:
     return configured(CommandConfig, places.decide(COMMAND)).cluster
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.cli.table import Cell, Tone, document_lines, list_lines, text_width
+from geolog.cli.terminal.table import Cell, Tone, document_lines, list_lines, text_width
 
 NODES = [
     [Cell("eu-west-storage-1"), Cell("up", tone="good"), Cell("7", is_number=True)],

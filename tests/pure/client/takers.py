@@ -3,9 +3,9 @@
 import attrs
 import trio
 
-from geolog.client.owning.batch_in_flight import BatchTerms
+from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer
-from geolog.client.writing.writer_lane import WriterConfig
+from geolog.partition.batch_in_flight import BatchTerms
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, StreamName

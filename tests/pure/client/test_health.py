@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.client.placement.placement_health import LedgersJudged, LedgerTally
-from geolog.client.streams.descriptions import HealthReport, HealthState
-from geolog.client.upkeep.health import ClusterState, judge
-from geolog.client.upkeep.rooms import StreamState
+from geolog.admin.health import ClusterState, judge
+from geolog.admin.placement.placement_health import LedgersJudged, LedgerTally
+from geolog.admin.rooms import StreamState
+from geolog.catalog.descriptions import HealthReport, HealthState
 from geolog.metadata.nodes import NodeRecord, NodeState
 from geolog.metadata.replaced_nodes import ReplacedNode
 from geolog.protocol.fragment_placement import NodesSeen
@@ -20,9 +20,9 @@ from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.transport.seam import Address
 from topology.location import Location
-from topology.membership import Member as ClusterMember
+from topology.membership import KnownNode as ClusterMember
 from topology.membership import Membership, MembershipConfig
-from topology.membership import NodeState as ClusterNodeState
+from topology.membership import NodeUse as ClusterNodeState
 from topology.placement import arrange_regions
 from topology.quorum import Durability, QuorumConfig
 from topology.stream_policy import DEFAULT_LOCATION

@@ -4,7 +4,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.streams.segment_records import SegmentRecords
+from geolog.catalog.segment_records import SegmentRecords
 from tests.pure.whole.clusters import STREAM, World, open_world, partition_of, values_of
 
 SEGMENTS = 40

@@ -6,11 +6,11 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.client.owning.batch_in_flight import BatchTerms
+from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.partitioner import partition_of_key
 from geolog.client.writing.writer import Writer
-from geolog.client.writing.writer_lane import WriterConfig
 from geolog.client.writing.writer_repeats import ForgottenSeqError
+from geolog.partition.batch_in_flight import BatchTerms
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, StreamName

@@ -2,7 +2,7 @@
 
 import pytest
 
-from geolog.client.placement.new_ledgers import NewLedgers, judge_new_ledgers
+from geolog.admin.placement.new_ledgers import NewLedgers, judge_new_ledgers
 from tests.pure.client.test_health import THREE, nodes_of
 from topology.quorum import Durability, QuorumConfig
 from topology.stream_policy import PlacementTerms

@@ -7,13 +7,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.owning.partition_retention import PartitionRetention
-from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import START_OF_TIME_US, MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import NoNodeError
+from geolog.partition.partition_retention import PartitionRetention
 from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
 from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
 from geolog.protocol.stream_state import (
@@ -22,6 +21,7 @@ from geolog.protocol.stream_state import (
     SegmentRecord,
     StreamName,
 )
+from sim.fakes.memory_metadata import START_OF_TIME_US, MemoryMetadata, open_memory_store
 
 SECOND_US = 1_000_000
 NAME = PartitionName(StreamName("a", "b"))

@@ -4,14 +4,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.writing.pipeline import Answers, Pipeline
+from geolog.client.writing.pipeline import AnsweredRun, Pipeline
 from geolog.client.writing.writer_pending import Receipt
 from geolog.protocol.ids import DLSN
 from tests.pure.client.takers import Taker, a_writer
 from topology.errors import FencedError, OutcomeUnknownError
 
 
-def places(answers: list[Answers]) -> list[tuple[int, int, int]]:
+def places(answers: list[AnsweredRun]) -> list[tuple[int, int, int]]:
     """Entry, slot and sequence of each record."""
     receipts = [receipt for some in answers for receipt in some.receipts()]
     return [(one.dlsn.entry, one.dlsn.slot, one.sequence) for one in receipts if one]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from geolog.client.owning.placement_notice import PlacementNotice
+from geolog.partition.placement_notice import PlacementNotice
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.stream_state import PartitionName, StreamName
-from topology.window_rule import Adherence
+from topology.ring.window_rule import Adherence
 
 
 def test_a_ledger_that_is_soft_is_said_once_and_once_that_it_is_strict_again(

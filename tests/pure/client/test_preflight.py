@@ -2,7 +2,7 @@
 
 import pytest
 
-from geolog.client.upkeep.preflight import Risk, judge
+from geolog.admin.preflight import Risk, judge
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from topology.location import Location

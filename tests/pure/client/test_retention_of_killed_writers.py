@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.streams.segment_records import SegmentRecords
+from geolog.catalog.segment_records import SegmentRecords
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.stream_state import SegmentRecord
 from tests.pure.whole.clusters import World, open_world, partition_of

@@ -10,11 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.streams.partition_metadata import PartitionMetadata
-from geolog.client.streams.segment_list import SegmentList
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_list import SegmentList
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
 from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
 from geolog.metadata.seam import Create, Delete
 from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
@@ -25,6 +24,7 @@ from geolog.protocol.stream_state import (
     StreamName,
     TrimRecord,
 )
+from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore, open_memory_store
 
 NAME = PartitionName(StreamName("a", "b"))
 PATHS = ClusterPaths("test")

@@ -13,9 +13,9 @@ from trio.testing import MockClock
 import geolog
 from geolog.client.connect import open_log
 from geolog.client.writing.partitioner import partition_of_key
-from geolog.metadata.memory import MemoryMetadata
 from geolog.protocol.stream_state import PartitionName
-from sim.forwarded_metadata import ForwardedMetadata
+from sim.fakes.forwarded_metadata import ForwardedMetadata
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import World, open_world, partition_of
 
 MANY = "shop/many"

@@ -6,13 +6,13 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from geolog.client.owning.state_recovery import recovered_state
-from geolog.client.streams.partition_metadata import PartitionMetadata
+from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.ledger.recovery_progress import RecoveryProgress
+from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
+from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import ClusterPaths
+from geolog.partition.state_recovery import recovered_state
 from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.ids import EntryId, Epoch, Sequence
 from geolog.protocol.partition_state import PartitionState, WrittenBatch

@@ -6,9 +6,9 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from geolog.client.reading.extents import Extent
-from geolog.client.reading.verification import LatestLedger, StreamVerifier, VerifyReport
-from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
+from geolog.admin.extents import Extent
+from geolog.admin.verification import LatestLedger, StreamVerifier, VerifyReport
+from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import Freshness
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId, Sequence

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.partitioner import partition_of_key
 from geolog.client.writing.writer import Writer, open_linger
-from geolog.client.writing.writer_lane import WriterConfig
 from geolog.client.writing.writer_pending import Pending
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX

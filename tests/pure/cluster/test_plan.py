@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from sim.cluster.plan import ClusterPlan, Shape, draw_plan
-from sim.cluster.ports import held_ports
-from sim.wan.profile import default_wan
+from sim.processes.cluster.plan import ClusterPlan, ClusterShape, draw_plan
+from sim.processes.cluster.ports import held_ports
+from sim.processes.wan.profile import default_wan
 from topology.errors import InvalidArgumentError, NotFoundError
 
 
-def plan_of(shape: Shape) -> ClusterPlan:
+def plan_of(shape: ClusterShape) -> ClusterPlan:
     ports = list(range(20_000, 20_000 + shape.ports_count))
     return draw_plan(shape, cluster="demo", directory=Path("/d"), ports=ports)
 
 
 def test_the_default_is_nine_nodes_on_nine_racks_and_a_zookeeper_server_a_region() -> None:
-    plan = plan_of(Shape())
+    plan = plan_of(ClusterShape())
 
     assert len({node.location for node in plan.of_kind("storage")}) == 9
     assert [server.region for server in plan.of_kind("zookeeper")] == list(plan.regions)
@@ -27,11 +27,14 @@ def test_the_default_is_nine_nodes_on_nine_racks_and_a_zookeeper_server_a_region
     ("regions", "voters"), [(1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (7, 5)]
 )
 def test_the_voters_are_odd_in_number(regions: int, voters: int) -> None:
-    assert Shape(regions=tuple(f"r{number}" for number in range(regions))).zookeepers == voters
+    assert (
+        ClusterShape(regions=tuple(f"r{number}" for number in range(regions))).zookeepers
+        == voters
+    )
 
 
 def test_no_two_servers_share_an_address_a_directory_or_a_log() -> None:
-    servers = plan_of(Shape()).servers
+    servers = plan_of(ClusterShape()).servers
 
     for part in ("address", "data_dir", "log", "name"):
         assert len({getattr(server, part) for server in servers}) == len(servers)
@@ -50,24 +53,24 @@ def test_no_two_servers_share_an_address_a_directory_or_a_log() -> None:
     ],
 )
 def test_a_target_names_a_region_a_kind_or_a_server(target: str, count: int) -> None:
-    assert len(plan_of(Shape()).named(target)) == count
+    assert len(plan_of(ClusterShape()).named(target)) == count
 
 
 def test_a_target_that_names_nothing_is_refused() -> None:
     with pytest.raises(NotFoundError, match="'mars' names no server: say a region"):
-        plan_of(Shape()).named("mars")
+        plan_of(ClusterShape()).named("mars")
 
 
 @pytest.mark.parametrize("regions", [(), ("a", "a")])
 def test_a_shape_has_each_region_once(regions: tuple[str, ...]) -> None:
     with pytest.raises(InvalidArgumentError, match="--regions"):
-        Shape(regions=regions)
+        ClusterShape(regions=regions)
 
 
 @pytest.mark.parametrize("region", ["A_!", "two words", "all", "zookeeper"])
 def test_a_region_that_no_node_or_target_could_name_is_refused(region: str) -> None:
     with pytest.raises(InvalidArgumentError, match=region):
-        Shape(regions=("a", region))
+        ClusterShape(regions=("a", region))
 
 
 @pytest.mark.parametrize("base_port", [65_530, 99_999])
@@ -85,7 +88,7 @@ def far_apart(zookeeper_count: int | None = None) -> ClusterPlan:
     """A plan with an emulated WAN between its regions."""
     regions = ("us-east", "eu-west", "ap-northeast")
     wan = default_wan(regions)
-    return plan_of(Shape(regions=regions, wan=wan, zookeeper_count=zookeeper_count))
+    return plan_of(ClusterShape(regions=regions, wan=wan, zookeeper_count=zookeeper_count))
 
 
 def test_with_a_wan_its_emulator_is_a_server_too_and_starts_first() -> None:
@@ -102,7 +105,7 @@ def test_with_a_wan_servers_of_one_kind_reach_others_through_its_gateway() -> No
 
     for node in plan.of_kind("storage"):
         assert node.argv[node.argv.index("--gateway") + 1] == plan.gateway
-    assert plan_of(Shape()).gateway is None
+    assert plan_of(ClusterShape()).gateway is None
 
 
 def test_with_a_wan_no_port_is_used_twice() -> None:

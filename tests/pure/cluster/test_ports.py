@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from sim.cluster.ports import held_ports, outgoing_first
+from sim.processes.cluster.ports import held_ports, outgoing_first
 from topology.errors import UnavailableError
 
 

@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from geolog.ledger.connection import ConnectionConfig
-from geolog.ledger.node_pool import NodePool, PoolConfig, open_node_pool
+from geolog.ledger.nodes.connection import ConnectionConfig
+from geolog.ledger.nodes.node_pool import NodePool, PoolConfig, open_node_pool
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, Epoch, InstanceId, LedgerId
@@ -40,7 +39,8 @@ from geolog.wire.batch import seal_batch
 from geolog.wire.codec import PROTOCOL_VERSION, decode, encode
 from geolog.wire.entry import EncodedEntry, encode_entry
 from geolog.wire.frame import FrameReader
-from sim.memory_transport import MemoryNetwork
+from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
+from sim.fakes.memory_transport import MemoryNetwork
 from topology.location import Location
 from topology.quorum import QuorumConfig
 

@@ -11,18 +11,18 @@ import trio
 from trio.testing import MockClock
 
 from geolog.background import open_background
-from geolog.ledger.cluster_nodes import ClusterNodes
-from geolog.ledger.placement_config import PlacementConfig
+from geolog.ledger.nodes.cluster_nodes import ClusterNodes
+from geolog.ledger.nodes.placement_config import PlacementConfig
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.nodes import NodeRecord, NodeState, list_live_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.placement_switches import change_switches
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
+from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
 from topology.errors import InvalidConfigError, NotEnoughNodesError
 from topology.location import Location
-from topology.membership import NodeState as Seen
+from topology.membership import NodeUse as Seen
 from topology.policy import PlacementRequest
 from topology.quorum import QuorumConfig
 from topology.stream_policy import PlacementTerms, PolicyKind, policy_of

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.connection import ConnectionConfig, NodeConnection, NodeRefusedError
+from geolog.ledger.nodes.connection import ConnectionConfig, NodeConnection, NodeRefusedError
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId
 from geolog.protocol.messages import (
     Add,
@@ -26,7 +26,7 @@ from geolog.protocol.messages import (
 )
 from geolog.transport.seam import ConnectionFailedError
 from geolog.wire.codec import encode
-from sim.memory_transport import Latency
+from sim.fakes.memory_transport import Latency
 from tests.pure.ledger.fake_nodes import LEDGER, FakeNodes, entry_of, open_fake_nodes
 from topology.errors import FencedError
 

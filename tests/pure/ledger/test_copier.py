@@ -6,8 +6,8 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from geolog.ledger.copier import Copier, CopyProgress
-from geolog.ledger.fragment_copy import CopyConfig, CopyOutcome
+from geolog.ledger.copying.copier import Copier, CopyProgress
+from geolog.ledger.copying.fragment_copy import CopyConfig, CopyOutcome
 from geolog.protocol.copying import final_extents
 from geolog.protocol.ids import EntryId, Epoch
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState

@@ -9,10 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.ensemble_keeper import FRAGMENTS_MAX, EnsembleKeeper
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.ledger.ledger_writer import LedgerWriter
-from geolog.ledger.replacement_finder import ReplacementFinder
+from geolog.ledger.writing.ensemble_keeper import FRAGMENTS_MAX, EnsembleKeeper
+from geolog.ledger.writing.ledger_writer import LedgerWriter
+from geolog.ledger.writing.replacement_finder import ReplacementFinder
 from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import NO_ENTRY, Epoch

@@ -7,10 +7,10 @@ import trio
 from trio.testing import MockClock
 
 from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member
+from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
 from topology.errors import UnavailableError
 from topology.location import Location
 from topology.quorum import QuorumConfig

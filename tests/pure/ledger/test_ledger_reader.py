@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.ledger_reader import (
+from geolog.ledger.reading.ledger_reader import (
     EntriesMovedError,
     LedgerReadConfig,
     LedgerReader,

@@ -12,7 +12,7 @@ from geolog.ledger.ledger_metadata import (
     NoSuchLedgerError,
     VersionedLedger,
 )
-from geolog.ledger.ledger_recovery import RecoveryConfig, recover_ledger
+from geolog.ledger.recovery.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import EntryId, Epoch

@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.ledger_reader import LedgerReadConfig, LedgerReader
-from geolog.ledger.ledger_stream import LedgerStream
+from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
+from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import Message, Read, ReadAnswer

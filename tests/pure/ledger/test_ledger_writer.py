@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.connection import ConnectionConfig
-from geolog.ledger.ledger_writer import LedgerWriter
+from geolog.ledger.nodes.connection import ConnectionConfig
+from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch
 from geolog.protocol.messages import (
     Add,

@@ -6,7 +6,7 @@ import threading
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.node_choice import AT_ONCE_SIZE_MAX, choose_nodes
+from geolog.ledger.nodes.node_choice import AT_ONCE_SIZE_MAX, choose_nodes
 
 PATIENCE_S = 60.0
 

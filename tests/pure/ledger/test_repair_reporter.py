@@ -10,10 +10,10 @@ import trio
 from trio.testing import MockClock
 
 from geolog.ledger.repair_reporter import RepairReporter, open_repair_reporter
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.repair_queue import RepairQueue, RepairReason
 from geolog.protocol.ids import LedgerId
+from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
 
 MISSING = RepairReason.COPIES_MISSING
 

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from geolog.ledger.shared_answers import SharedAnswers
+from geolog.ledger.reading.shared_answers import SharedAnswers
 
 
 class Oracle:

@@ -4,8 +4,8 @@ import pytest
 from trio.testing import MockClock
 
 from geolog.metadata.clusters import NoSuchClusterError, check_cluster, list_clusters
-from geolog.metadata.memory import open_memory_store
 from geolog.metadata.nodes import find_or_create_cluster
+from sim.fakes.memory_metadata import open_memory_store
 
 
 async def test_what_a_client_left_behind_is_no_cluster(autojump_clock: MockClock) -> None:

@@ -2,7 +2,7 @@ import pytest
 from trio.testing import MockClock
 
 from geolog.metadata.find_all import find_all
-from geolog.metadata.memory import open_memory_store
+from sim.fakes.memory_metadata import open_memory_store
 from topology.errors import UnavailableError
 
 

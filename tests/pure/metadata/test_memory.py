@@ -8,7 +8,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
 from geolog.metadata.seam import (
     BadVersionError,
     Check,
@@ -23,6 +22,7 @@ from geolog.metadata.seam import (
     SessionState,
     Stored,
 )
+from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore, open_memory_store
 from topology.errors import (
     InvalidArgumentError,
     OutcomeUnknownError,

@@ -7,7 +7,7 @@ import trio
 
 from geolog.metadata.nearest_servers import PATIENCE_S, nearest_first
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
-from sim.memory_transport import MemoryNetwork
+from sim.fakes.memory_transport import MemoryNetwork
 
 NEAR, FAR, FARTHER = (Address("server", port) for port in (1, 2, 3))
 NEVER_S = 1e9

@@ -9,12 +9,12 @@ import trio
 from crc32c import crc32c
 
 from geolog.metadata.documents import open_document, seal_document
-from geolog.metadata.memory import open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.placement_switches import SwitchesRecord, change_switches, read_switches
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
+from sim.fakes.memory_metadata import open_memory_store
 from topology.errors import DamagedBytesError
 from topology.location import Location
 from topology.quorum import QuorumConfig

@@ -9,7 +9,7 @@ import trio.testing
 
 from geolog.metadata.reachability import Reach, in_short, reach_of
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
-from sim.memory_transport import MemoryNetwork
+from sim.fakes.memory_transport import MemoryNetwork
 
 UP, DOWN, SILENT, IDLE, MUTE = (Address("server", port) for port in (1, 2, 3, 4, 5))
 

@@ -8,11 +8,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.repair_queue import RepairItem, RepairQueue, RepairReason, RepairRecord
 from geolog.metadata.seam import NoNodeError
 from geolog.protocol.ids import LedgerId
+from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
 from topology.errors import UnavailableError
 
 MISSING, DAMAGED = RepairReason.COPIES_MISSING, RepairReason.DAMAGED

@@ -8,7 +8,6 @@ import trio
 from trio.testing import MockClock
 
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.nodes import NodeRecord, find_known_node
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.replaced_nodes import (
@@ -21,7 +20,8 @@ from geolog.metadata.replaced_nodes import (
 )
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
-from regions.storage.membership import Membership, NodeReplacedError
+from regions.storage.registration import NodeRegistration, NodeReplacedError
+from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
 from topology.location import Location
 
 PATHS = ClusterPaths("default")
@@ -55,7 +55,7 @@ async def test_an_instance_that_is_given_up_loses_its_node_id(
 async def test_a_node_that_is_up_is_not_given_up(
     autojump_clock: MockClock, metadata: MemoryMetadata
 ) -> None:
-    await Membership(metadata, "default", NODE).register()
+    await NodeRegistration(metadata, "default", NODE).register()
 
     with pytest.raises(NodeRunsError, match="is up at host:1"):
         await mark_replaced(metadata, "default", "node-1")
@@ -70,7 +70,7 @@ async def test_a_node_that_was_given_up_does_not_come_up(
     await mark_replaced(metadata, "default", "node-1")
 
     with pytest.raises(NodeReplacedError, match="node-1 was replaced"):
-        await Membership(metadata, "default", NODE).register()
+        await NodeRegistration(metadata, "default", NODE).register()
 
 
 @pytest.mark.parametrize("head_start", range(-8, 9))
@@ -83,7 +83,7 @@ async def test_of_a_node_that_starts_and_one_who_gives_it_up_one_wins(
         for _ in range(head_start):
             await trio.lowlevel.checkpoint()
         with suppress(NodeReplacedError):
-            await Membership(metadata, "default", NODE).register()
+            await NodeRegistration(metadata, "default", NODE).register()
             won.append("the node")
 
     async def give_up() -> None:

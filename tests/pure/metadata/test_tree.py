@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from geolog.metadata.rules import parent_of
 from geolog.metadata.seam import Create, Delete, Operation, Put
-from geolog.metadata.tree import Change, Kind, SessionId, Tree
-from geolog.metadata.view import View
+from sim.fakes.metadata_tree import ChangeKind, MetadataTree, NodeChange, SessionId
+from sim.fakes.metadata_view import View
 from topology.errors import GeologError
 
 ONE, OTHER = SessionId(1), SessionId(2)
@@ -25,9 +25,11 @@ requests = st.lists(
 )
 
 
-def after(history: list[tuple[SessionId, list[Operation]]]) -> list[tuple[Tree, list[Change]]]:
+def after(
+    history: list[tuple[SessionId, list[Operation]]],
+) -> list[tuple[MetadataTree, list[NodeChange]]]:
     """The tree after each request that was not refused, with what it changed."""
-    trees = [(Tree(), list[Change]())]
+    trees = [(MetadataTree(), list[NodeChange]())]
     for session, asked in history:
         try:
             tree, _, changes = trees[-1][0].apply(asked, session)
@@ -37,7 +39,7 @@ def after(history: list[tuple[SessionId, list[Operation]]]) -> list[tuple[Tree, 
     return trees
 
 
-def check_shape(tree: Tree) -> None:
+def check_shape(tree: MetadataTree) -> None:
     """Invariants 1 to 3 of the tree, the slow way."""
     for path, node in tree.nodes.items():
         names = {each.rpartition("/")[2] for each in tree.nodes if parent_of(each) == path}
@@ -63,7 +65,7 @@ def test_the_end_of_a_session_takes_its_ephemerals_and_nothing_else(
     check_shape(left)
     gone = {path for path, node in tree.nodes.items() if node.owner == ONE}
     assert set(left.nodes) == set(tree.nodes) - gone
-    assert {change.path for change in changes if change.kind is Kind.DELETED} == gone
+    assert {change.path for change in changes if change.kind is ChangeKind.DELETED} == gone
 
 
 @given(requests)
@@ -76,9 +78,9 @@ def test_the_changes_say_all_that_differs(
             said = {change.kind for change in changes if change.path == path}
             old, new = before.find(path), tree.find(path)
             if (old and (old.data, old.version)) != (new and (new.data, new.version)):
-                assert said & {Kind.MADE, Kind.PUT, Kind.DELETED}
+                assert said & {ChangeKind.MADE, ChangeKind.PUT, ChangeKind.DELETED}
             if old and new and before.children(path) != tree.children(path):
-                assert said & {Kind.CHILDREN, Kind.MADE}
+                assert said & {ChangeKind.CHILDREN, ChangeKind.MADE}
 
 
 @given(requests, st.integers(0, 20))
@@ -101,4 +103,4 @@ def test_a_view_that_lags_sees_and_tells_nothing_until_it_catches_up(
 
     assert view.tree is trees[-1][0]
     late = [change for _, changes in trees[lags_from + 1 :] for change in changes]
-    assert (fired == ["/"]) == (Change(Kind.CHILDREN, "/") in late)
+    assert (fired == ["/"]) == (NodeChange(ChangeKind.CHILDREN, "/") in late)

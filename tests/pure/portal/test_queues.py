@@ -11,7 +11,7 @@ import geolog
 from geolog.client.log import Log
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
-from geolog.portal.inlet import Append, Inlet
+from geolog.portal.inlet import Inlet, QueuedAppend
 from geolog.portal.outlet import Outlet
 from geolog.portal.trio_thread import TrioThread
 from tests.pure.portal.clusters import numbered
@@ -47,11 +47,11 @@ async def open_inlet(
         yield inlet, writer
 
 
-def put(inlet: Inlet[trio.Event], value: bytes, **terms: int) -> Append[trio.Event]:
+def put(inlet: Inlet[trio.Event], value: bytes, **terms: int) -> QueuedAppend[trio.Event]:
     return inlet.put_nowait(RecordFields(value=value, **terms))  # type: ignore[arg-type]
 
 
-async def done(inlet: Inlet[trio.Event], append: Append[trio.Event]) -> geolog.Receipt:
+async def done(inlet: Inlet[trio.Event], append: QueuedAppend[trio.Event]) -> geolog.Receipt:
     waiter = trio.Event()
     if inlet.wait_done(append, waiter):
         await waiter.wait()
@@ -152,7 +152,7 @@ async def test_a_duplicate_that_cannot_be_compared_now_is_an_error_not_a_loop(
 async def test_a_writer_closed_by_an_error_says_of_each_append_what_is_known(
     autojump_clock: MockClock,
 ) -> None:
-    appends: list[Append[trio.Event]] = []
+    appends: list[QueuedAppend[trio.Event]] = []
     async with open_world() as world:
         with ended_by(ZeroDivisionError):
             async with open_inlet(world.log) as (inlet, _):
@@ -176,7 +176,7 @@ def fail() -> None:
     raise ZeroDivisionError
 
 
-def outcome_of(append: Append[trio.Event]) -> str:
+def outcome_of(append: QueuedAppend[trio.Event]) -> str:
     try:
         append.receipt_nowait()
     except geolog.GeologError as error:

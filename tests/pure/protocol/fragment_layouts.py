@@ -10,16 +10,15 @@ from geolog.protocol.fragment_placement import NodesSeen
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from topology.location import Location
-from topology.membership import Member as KnownNode
-from topology.membership import Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.quorum import QuorumConfig
 from topology.stream_policy import DEFAULT_LOCATION, PlacementPlace, PlacementTerms
 
 _STATES = {
-    "-": NodeState.DOWN,
-    "*": NodeState.READONLY,
-    "x": NodeState.DOWN,
-    "": NodeState.WRITABLE,
+    "-": NodeUse.DOWN,
+    "*": NodeUse.READONLY,
+    "x": NodeUse.DOWN,
+    "": NodeUse.WRITABLE,
 }
 
 

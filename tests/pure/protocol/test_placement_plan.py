@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from geolog.protocol.placement_plan import FragmentPlan, PlacementPlanner, RepairAims
 from tests.pure.protocol.fragment_layouts import Layout, layout
 from topology.placement import Adherence, adherence_of
+from topology.ring.window_rule import rank_of
 from topology.stream_policy import PlacementTerms, PolicyKind
-from topology.window_rule import rank_of
 
 
 def planned(one: Layout, **aims: bool) -> FragmentPlan:

@@ -8,7 +8,8 @@ import trio
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, LedgerId
 from geolog.protocol.messages import Add, Answer
 from geolog.protocol.replica import AcknowledgeAdd
-from regions.protocol.records import (
+from regions.storage.journal import JournalEnd
+from regions.storage.protocol.records import (
     DATA_OFFSET,
     FILE_HEADER_BYTES,
     HEADER_COPY_OFFSETS,
@@ -16,9 +17,8 @@ from regions.protocol.records import (
     file_id_of,
     file_name,
 )
-from regions.protocol.table_files import table_file_name
-from regions.storage.journal import JournalEnd
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.table_files import table_file_name
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import IDENTITY, Running, running
 
 BODIES = {

@@ -9,12 +9,18 @@ from crc32c import crc32c
 
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import Answer
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.records import FLAG_FIRST, NO_FLAGS, Kind, Record, settle_record
 from regions.storage.disk import Disk
 from regions.storage.entries import EntryStore
 from regions.storage.journal import Journal, JournalEnd, JournalIdentity
 from regions.storage.journal_end import NO_END
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.records import (
+    FLAG_FIRST,
+    NO_FLAGS,
+    JournalRecord,
+    RecordKind,
+    settle_record,
+)
 from regions.storage.restart import restart_journal
 
 IDENTITY = JournalIdentity(InstanceId("ab" * 16), "cd" * 16, "node-1")
@@ -32,11 +38,11 @@ class Running:
         replica = self.ledgers.replica_of(LedgerId(ledger))
         replica.restore_open(Epoch(epoch))
         self.ledgers.keep(replica, first_file_id=self.journal.file_id)
-        self.journal.append_nowait(promise(Kind.OPEN, ledger, epoch))
+        self.journal.append_nowait(promise(RecordKind.OPEN, ledger, epoch))
 
     def fence(self, ledger: int, epoch: int) -> None:
         self.ledgers.replica_of(LedgerId(ledger)).restore_fence(Epoch(epoch))
-        self.journal.append_nowait(promise(Kind.FENCE, ledger, epoch, flags=NO_FLAGS))
+        self.journal.append_nowait(promise(RecordKind.FENCE, ledger, epoch, flags=NO_FLAGS))
 
     def add(
         self, ledger: int, entry: int, body: bytes, *, lac: int = -1, epoch: int = 1
@@ -58,8 +64,12 @@ class Running:
         return bytes(answer.body) if answer.answer is Answer.HAVE else answer.answer
 
 
-def promise(kind: Kind, ledger: int, epoch: int, *, flags: int = FLAG_FIRST) -> Record:
-    return Record(kind, flags, LedgerId(ledger), EntryId(0), Epoch(epoch), EntryId(0), 0, 0)
+def promise(
+    kind: RecordKind, ledger: int, epoch: int, *, flags: int = FLAG_FIRST
+) -> JournalRecord:
+    return JournalRecord(
+        kind, flags, LedgerId(ledger), EntryId(0), Epoch(epoch), EntryId(0), 0, 0
+    )
 
 
 def entry_record(
@@ -70,9 +80,9 @@ def entry_record(
     lac: int = -1,
     epoch: int = 1,
     flags: int = NO_FLAGS,
-) -> Record:
-    return Record(
-        Kind.ENTRY,
+) -> JournalRecord:
+    return JournalRecord(
+        RecordKind.ENTRY,
         flags,
         LedgerId(ledger),
         EntryId(entry),

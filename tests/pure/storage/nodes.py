@@ -9,7 +9,6 @@ import attrs
 import trio
 from crc32c import crc32c
 
-from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     Add,
@@ -33,8 +32,9 @@ from geolog.wire.frame import FrameReader
 from regions.storage.config import StorageConfig
 from regions.storage.disk import Disk
 from regions.storage.node import StorageNode, open_storage_node
-from sim.memory_disk import MemoryDisk
-from sim.memory_transport import MemoryNetwork
+from sim.fakes.memory_disk import MemoryDisk
+from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore, open_memory_store
+from sim.fakes.memory_transport import MemoryNetwork
 
 M = TypeVar("M", bound=Message)
 LEDGER = LedgerId(7)

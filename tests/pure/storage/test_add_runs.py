@@ -4,7 +4,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regions.protocol.add_runs import AddRuns
+from regions.storage.protocol.add_runs import AddRuns
 
 
 def test_an_add_of_a_slow_directory_holds_back_those_after_it() -> None:

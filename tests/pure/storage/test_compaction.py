@@ -9,23 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from geolog.ledger.rate_limit import RateLimit
+from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.protocol.ids import Epoch, LedgerId
 from geolog.protocol.messages import Answer
 from geolog.protocol.replica import PersistFence
-from regions.protocol.compaction import CompactionPolicy, FileUse, choose_file
-from regions.protocol.records import (
+from regions.storage.compaction import Compaction
+from regions.storage.disk import Disk
+from regions.storage.protocol.compaction import CompactionPolicy, FileUse, choose_file
+from regions.storage.protocol.records import (
     RECORD_HEADER_BYTES,
     delete_record,
     file_name,
     record_of,
 )
-from regions.protocol.sweep import Sweep
-from regions.protocol.tables import OpenTable
-from regions.storage.compaction import Compaction
-from regions.storage.disk import Disk
+from regions.storage.protocol.sweep import Sweep
+from regions.storage.protocol.tables import OpenTable
 from regions.storage.sealed_files import SealedFiles
-from sim.memory_disk import MemoryDisk
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import IDENTITY, Running, running
 
 FILE_BYTES = 16 << 10

@@ -11,8 +11,8 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.messages import Answer
-from regions.protocol.compaction import CompactionPolicy
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.compaction import CompactionPolicy
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import Running, restarted
 from tests.pure.storage.test_compaction import Compacting, compacting
 

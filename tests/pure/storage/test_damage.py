@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from geolog.protocol.messages import Answer
-from regions.protocol.damage import (
+from regions.storage.protocol.damage import (
     LOST,
     Damage,
     DamageSet,
@@ -17,9 +17,9 @@ from regions.protocol.damage import (
     unproven_extent,
     unreadable_extent,
 )
-from regions.protocol.records import RECORD_HEADER_BYTES, file_name
-from regions.protocol.table_files import table_file_name
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.records import RECORD_HEADER_BYTES, file_name
+from regions.storage.protocol.table_files import table_file_name
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import restarted, running
 
 LEDGER = 7

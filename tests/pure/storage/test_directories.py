@@ -26,14 +26,14 @@ from geolog.protocol.messages import (
     Reason,
 )
 from geolog.transport.seam import Address
-from regions.protocol.directories import directory_of
-from regions.protocol.records import file_id_of
 from regions.storage.config import StorageConfig
 from regions.storage.cookies import COOKIE_NAME, DamagedCookieError, WrongDataDirectoryError
 from regions.storage.disk import Disk, DiskFailedError
 from regions.storage.journal_end import OlderDiskError
-from regions.storage.membership import NodeReplacedError
-from sim.memory_disk import DiskFaults, MemoryDisk
+from regions.storage.protocol.directories import directory_of
+from regions.storage.protocol.records import file_id_of
+from regions.storage.registration import NodeReplacedError
+from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.nodes import BareClient, World, a_config, a_world
 from topology.errors import GeologError
 

@@ -16,22 +16,22 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.metadata.memory import MemoryStore, open_memory_store
 from geolog.transport.seam import Address, ConnectionFailedError
 from regions.storage.config import StorageConfig
 from regions.storage.disk import Disk, DiskFailedError, DiskFullError
 from regions.storage.node import open_storage_node
-from sim.drills.node_client import NodeClient, NodeGoneError
-from sim.drills.node_promises import NodePromises
-from sim.failing_disk import (
+from sim.fakes.failing_disk import (
     ALL_CALLS,
     CALLS_THAT_TAKE_SPACE,
-    Call,
+    DiskCall,
     FailingDisk,
     Failure,
 )
-from sim.memory_disk import MemoryDisk
-from sim.memory_transport import MemoryNetwork
+from sim.fakes.memory_disk import MemoryDisk
+from sim.fakes.memory_metadata import MemoryStore, open_memory_store
+from sim.fakes.memory_transport import MemoryNetwork
+from sim.processes.drills.node_client import NodeClient, NodeGoneError
+from sim.processes.drills.node_promises import NodePromises
 from tests.pure.thinned import thinned
 
 ACTS_COUNT = 45
@@ -43,7 +43,7 @@ CONFIG = StorageConfig(
     mark_idle_s=0.001,
 )
 
-GOES_ON = frozenset({Call.READ})
+GOES_ON = frozenset({DiskCall.READ})
 """A read that fails is one damaged copy, also at a start."""
 
 
@@ -144,7 +144,7 @@ async def live_with(history: History, failure: Failure) -> None:
     ended_by = await history.live(FailingDisk(history.disk, failure), history.load_two_files)
     if failure.failed is None or failure.failed in GOES_ON:
         assert ended_by is None
-    elif failure.error == errno.ENOSPC and failure.failed is Call.ALLOCATE:
+    elif failure.error == errno.ENOSPC and failure.failed is DiskCall.ALLOCATE:
         assert ended_by is None, "space that cannot be taken ahead is no failure"
     elif failure.error == errno.ENOSPC and history.has_acted:
         assert ended_by is None, "without space a file is not sealed; its successor will do"
@@ -175,7 +175,7 @@ async def test_nothing_is_lost_whichever_call_of_the_disk_fails(
     async with open_memory_store() as store:
         whole = make_failure(None)
         await story(store, whole)
-    failed: set[Call | None] = set()
+    failed: set[DiskCall | None] = set()
     tried = thinned(range(1, whole.seen_count + 1), one_in=3)
     for at in tried:
         async with open_memory_store() as store:
@@ -191,5 +191,11 @@ async def test_nothing_is_lost_whichever_call_of_the_disk_fails(
             assert await history.live(history.disk, history.look) is None, failure
 
             assert history.promises.problems == [], failure
-    each = {Call.WRITE, Call.SYNC, Call.CREATE, Call.RENAME, Call.SYNC_DIRECTORY}
+    each = {
+        DiskCall.WRITE,
+        DiskCall.SYNC,
+        DiskCall.CREATE,
+        DiskCall.RENAME,
+        DiskCall.SYNC_DIRECTORY,
+    }
     assert each & whole.calls <= failed or len(tried) < whole.seen_count

@@ -18,9 +18,9 @@ from geolog.protocol.messages import (
     Refused,
     SettleDoubt,
 )
-from regions.protocol.records import file_name
 from regions.storage.node import StorageNode
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.records import file_name
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.nodes import BareClient, World, a_world
 
 OLD, OLD_UNKNOWN, NEW = LedgerId(7), LedgerId(8), LedgerId(20)

@@ -11,11 +11,11 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.messages import Answer
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.tables import OpenTable
 from regions.storage.disk import Piece, UnreadableError
 from regions.storage.entries import EntryStore, JournalFile
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.tables import OpenTable
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import restarted
 from tests.system.planted_disks import FileAsItIs
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.messages import Follow
-from regions.protocol.followers import TICK_S, Followers, Waiter
+from regions.storage.protocol.followers import TICK_S, Followers, WaitingFollow
 
 HERE = InstanceId("a" * 32)
 ONE, OTHER = LedgerId(1), LedgerId(2)
@@ -29,7 +29,7 @@ def follow(
     return Follow(request, ledger, EntryId(first), 10, 1000, int(wait_s * 1000), HERE)
 
 
-def clients_of(waiters: Iterable[Waiter[str]]) -> str:
+def clients_of(waiters: Iterable[WaitingFollow[str]]) -> str:
     return "".join(waiter.client for waiter in waiters)
 
 
@@ -157,7 +157,7 @@ def test_followers_agree_with_the_naive_list(
     waiting, naive, now_s = followers(), NaiveFollowers(), 0.0
 
     for number, (what, client, ledger, first, seconds) in enumerate(history):
-        woken: list[Waiter[str]] = []
+        woken: list[WaitingFollow[str]] = []
         expected: list[tuple[str, Follow]] = []
         match what:
             case "follow":

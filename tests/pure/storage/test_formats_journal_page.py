@@ -6,8 +6,8 @@ from pathlib import Path
 
 from trio.testing import MockClock
 
-from regions.protocol.records import DATA_OFFSET, FILE_HEADER_BYTES, file_name
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.records import DATA_OFFSET, FILE_HEADER_BYTES, file_name
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import restarted, running
 
 PAGE = (Path(__file__).parents[3] / "docs" / "FORMATS_JOURNAL.md").read_text(encoding="utf-8")

@@ -12,7 +12,6 @@ from trio.testing import MockClock
 
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.documents import seal_document
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import ClusterRecord
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Freshness, Stored
@@ -29,8 +28,9 @@ from geolog.protocol.messages import (
     Reason,
     Refused,
 )
-from regions.protocol.garbage import Disposal, GarbageWatch
 from regions.storage.config import StorageConfig
+from regions.storage.protocol.garbage import Disposal, GarbageWatch
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.storage.nodes import BareClient, World, a_config, a_world
 from topology.location import Location
 from topology.quorum import QuorumConfig

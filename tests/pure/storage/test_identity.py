@@ -8,13 +8,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import list_known_nodes, list_live_nodes
 from geolog.metadata.replaced_nodes import mark_replaced
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address
-from regions.protocol.records import file_id_of
 from regions.storage.config import StorageConfig
 from regions.storage.cookies import (
     COOKIE_NAME,
@@ -22,8 +20,10 @@ from regions.storage.cookies import (
     WrongDataDirectoryError,
 )
 from regions.storage.journal_end import OlderDiskError
-from regions.storage.membership import NodeReplacedError, NodeUpElsewhereError
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.records import file_id_of
+from regions.storage.registration import NodeReplacedError, NodeUpElsewhereError
+from sim.fakes.memory_disk import MemoryDisk
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.storage.nodes import World, a_config, a_world
 from topology.errors import GeologError
 

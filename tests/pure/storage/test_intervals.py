@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regions.protocol.intervals import IntervalSet
+from regions.storage.protocol.intervals import IntervalSet
 
 drawn_intervals = st.tuples(st.integers(0, 60), st.integers(0, 8)).map(
     lambda drawn: (drawn[0], sum(drawn))

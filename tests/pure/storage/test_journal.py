@@ -10,10 +10,10 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.messages import Answer
-from regions.protocol.records import DATA_OFFSET
 from regions.storage import journal
 from regions.storage.disk import DiskFailedError, DiskFullError
-from sim.memory_disk import DiskFaults, MemoryDisk
+from regions.storage.protocol.records import DATA_OFFSET
+from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.journals import restarted, running
 
 

@@ -4,9 +4,9 @@ import trio
 from trio.testing import MockClock
 
 from geolog.protocol.messages import Answer
-from regions.protocol.records import DATA_OFFSET, RECORD_HEADER_BYTES, file_name
-from regions.protocol.table_files import table_file_name
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.records import DATA_OFFSET, RECORD_HEADER_BYTES, file_name
+from regions.storage.protocol.table_files import table_file_name
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.aged_disks import (
     BODIES,
     NEVER_ADDED,

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import InstanceId
 from regions.storage.journal import JournalEnd
 from regions.storage.journal_end import NO_END, JournalEndNote, JournalEnds
-from sim.memory_disk import MemoryDisk
+from sim.fakes.memory_disk import MemoryDisk
+from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
 from tests.pure.storage.journals import running
 
 INSTANCE = InstanceId("ab" * 16)

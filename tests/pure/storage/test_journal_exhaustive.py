@@ -11,10 +11,10 @@ import pytest
 from trio.testing import MockClock
 
 from geolog.protocol.messages import Answer
-from regions.protocol.records import RECORD_HEADER_BYTES, file_name
-from regions.protocol.table_files import TableFile
 from regions.storage.journal_end import OlderDiskError
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.records import RECORD_HEADER_BYTES, file_name
+from regions.storage.protocol.table_files import TableFile
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.aged_disks import (
     BODIES,
     CRASHED_NAME,

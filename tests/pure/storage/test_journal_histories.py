@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import LedgerId
 from regions.storage.journal_end import NO_END
-from sim.memory_disk import DiskFaults, MemoryDisk
+from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.journals import Running, restarted
 
 LEDGER = 7

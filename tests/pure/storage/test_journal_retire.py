@@ -6,10 +6,10 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.messages import Answer
-from regions.protocol.damage import LOST, Damage
-from regions.protocol.records import delete_record, file_name, retire_record
-from regions.protocol.table_files import table_file_name
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.damage import LOST, Damage
+from regions.storage.protocol.records import delete_record, file_name, retire_record
+from regions.storage.protocol.table_files import table_file_name
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import Running, restarted, running
 
 KEPT = b"copied " * 20

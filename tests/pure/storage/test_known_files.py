@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regions.protocol.known_files import FileRow, KnownFiles, merged_rows
+from regions.storage.protocol.known_files import FileRow, KnownFiles, merged_rows
 
 NEWEST = 12
 ids = st.integers(1, NEWEST)

@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.memory_inode import Inode
+from sim.fakes.memory_inode import Inode
 
 OFFSETS = st.integers(0, 1500)
 ACTS = st.one_of(

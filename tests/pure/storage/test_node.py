@@ -30,10 +30,10 @@ from geolog.protocol.messages import (
 from geolog.transport.seam import Address
 from geolog.wire.codec import PROTOCOL_VERSION, encode
 from geolog.wire.frame import encode_frame_front
-from regions.protocol.records import file_name
-from regions.protocol.tables import FOOTER_BYTES, Footer
 from regions.storage.disk import DiskFailedError
-from sim.memory_disk import DiskFaults, MemoryDisk
+from regions.storage.protocol.records import file_name
+from regions.storage.protocol.tables import FOOTER_BYTES, Footer
+from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.nodes import LEDGER, World, a_config, a_world
 from tests.pure.thinned import thinned
 

@@ -9,19 +9,19 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.messages import Answer
-from regions.protocol.records import (
+from regions.storage.cookies import WrongDataDirectoryError
+from regions.storage.disk import DiskFailedError, DiskFullError
+from regions.storage.journal import JournalEnd
+from regions.storage.journal_end import NO_END, OlderDiskError
+from regions.storage.protocol.records import (
     DATA_OFFSET,
     FORMAT_VERSION,
     FileHeader,
     UnknownFormatError,
     file_name,
 )
-from regions.protocol.table_files import TableFile, table_file_name
-from regions.storage.cookies import WrongDataDirectoryError
-from regions.storage.disk import DiskFailedError, DiskFullError
-from regions.storage.journal import JournalEnd
-from regions.storage.journal_end import NO_END, OlderDiskError
-from sim.memory_disk import DiskFaults, MemoryDisk
+from regions.storage.protocol.table_files import TableFile, table_file_name
+from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.aged_disks import (
     BODIES,
     LAST_NAME,
@@ -138,7 +138,7 @@ async def test_a_file_of_another_age_is_refused_and_nothing_is_done(
     disk = MemoryDisk()
     await disk.create(file_name(1))
     with monkeypatch.context() as patched:
-        patched.setattr("regions.protocol.records.FORMAT_VERSION", version)
+        patched.setattr("regions.storage.protocol.records.FORMAT_VERSION", version)
         disk.overwrite(file_name(1), HEADER.encode())
 
     with pytest.raises(UnknownFormatError, match=rf"version {version} is not known here"):

@@ -3,17 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regions.protocol.records import (
+from regions.storage.protocol.records import (
     DATA_OFFSET,
     MARK,
     RECORD_HEADER_BYTES,
     RECORD_MAGIC,
     Body,
     FileHeader,
-    Record,
+    JournalRecord,
     RecordCodec,
 )
-from regions.protocol.scan import Gap, JournalWalk
+from regions.storage.protocol.scan import HeaderGap, JournalWalk
 from tests.pure.storage.journals import IDENTITY, entry_record
 
 CODEC = RecordCodec(5, b"saltsalt")
@@ -26,7 +26,7 @@ bodies = st.lists(
 
 def file_of(drawn: list[bytes | None]) -> tuple[bytes, list[int]]:
     """A file with an entry for each body, a mark for each None; and where each record is."""
-    records: list[tuple[Record, Body]] = [
+    records: list[tuple[JournalRecord, Body]] = [
         (MARK, b"") if body is None else (entry_record(7, number, body), body)
         for number, body in enumerate(drawn)
     ]
@@ -75,7 +75,7 @@ def test_records_behind_damage_are_found_and_the_damage_is_a_gap(
     walk = walked(bytes(damaged), window_bytes)
 
     assert [offset for offset, _ in walk.records()] == offsets[:hit] + offsets[hit + 1 :]
-    assert walk.gaps == [Gap(offsets[hit], end)]
+    assert walk.gaps == [HeaderGap(offsets[hit], end)]
 
 
 @given(st.lists(st.none() | bodies, min_size=1), st.data())

@@ -4,14 +4,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.rate_limit import RateLimit
+from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.messages import Answer
-from regions.protocol.records import file_name
 from regions.storage.journal import JournalEnd
+from regions.storage.protocol.records import file_name
 from regions.storage.scrub import Scrub
 from regions.storage.sealed_files import SealedFiles
-from sim.memory_disk import MemoryDisk
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import IDENTITY, Running, running
 
 BODY = b"some entry " * 50

@@ -8,9 +8,9 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.messages import AddRefused, AddsSynced, Answer, LedgerOpened, Reason
-from regions.protocol.space import SpaceBound
 from regions.storage.disk import DiskFullError
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.space import SpaceBound
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import restarted, running
 from tests.pure.storage.nodes import a_world
 

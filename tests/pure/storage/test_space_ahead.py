@@ -7,10 +7,10 @@ import trio
 from trio.testing import MockClock
 
 from geolog.protocol.messages import Answer
-from regions.protocol.records import file_name
 from regions.storage.disk import DiskFullError
+from regions.storage.protocol.records import file_name
 from regions.storage.space_ahead import SpaceAhead
-from sim.memory_disk import DiskFaults, MemoryDisk
+from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.journals import restarted, running
 
 AHEAD_BYTES = 256 << 10

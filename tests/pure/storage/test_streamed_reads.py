@@ -18,7 +18,7 @@ from geolog.protocol.messages import (
     Refused,
 )
 from regions.storage.config import StorageConfig
-from sim.memory_disk import DiskFaults, MemoryDisk
+from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.nodes import BareClient, World, a_config, a_world
 
 ENTRY_BYTES = 10_000

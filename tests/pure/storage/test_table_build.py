@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.protocol.ids import Epoch, InstanceId, LedgerId
-from regions.protocol.known_files import FileRow, KnownFiles
-from regions.protocol.ledgers import Ledgers
-from regions.protocol.promises import TableBuild, promises_of
-from regions.protocol.tables import FoundTable, OpenTable, TableSealing, encode_table
+from regions.storage.protocol.known_files import FileRow, KnownFiles
+from regions.storage.protocol.ledgers import Ledgers
+from regions.storage.protocol.promises import TableBuild, promises_of
+from regions.storage.protocol.tables import FoundTable, OpenTable, TableSealing, encode_table
 
 ROWS_MAX = 8
 LEDGERS = range(30)

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.protocol.ids import EntryId, Epoch, LedgerId
-from regions.protocol.damage import Damage, DamageSet
-from regions.protocol.intervals import IntervalSet
-from regions.protocol.known_files import FileRow
-from regions.protocol.tables import (
+from regions.storage.protocol.damage import Damage, DamageSet
+from regions.storage.protocol.intervals import IntervalSet
+from regions.storage.protocol.known_files import FileRow
+from regions.storage.protocol.tables import (
     FOOTER_BYTES,
+    EntryPlace,
     Footer,
     FoundTable,
     LedgerRow,
     OpenTable,
-    Place,
     Promises,
     encode_table,
 )
@@ -24,7 +24,7 @@ keys = st.tuples(st.integers(0, 5), st.integers(0, 40))
 far_numbers = st.integers(0, 2**63 - 1)
 far_keys = st.tuples(far_numbers, far_numbers)
 places = st.builds(
-    Place, st.integers(0, 2**63), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)
+    EntryPlace, st.integers(0, 2**63), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)
 )
 ledger_rows = st.builds(
     LedgerRow,
@@ -39,9 +39,9 @@ ledger_rows = st.builds(
 
 @given(st.lists(st.tuples(keys | far_keys, places)), st.lists(keys))
 def test_a_table_finds_what_a_dict_finds_open_and_sealed(
-    rows: list[tuple[tuple[int, int], Place]], asked: list[tuple[int, int]]
+    rows: list[tuple[tuple[int, int], EntryPlace]], asked: list[tuple[int, int]]
 ) -> None:
-    naive: dict[tuple[int, int], Place] = {}
+    naive: dict[tuple[int, int], EntryPlace] = {}
     table = OpenTable()
     for (ledger, entry), place in rows:
         naive[ledger, entry] = place
@@ -70,7 +70,7 @@ promises = st.builds(
 
 @given(promises, st.lists(st.tuples(keys | far_keys, places)))
 def test_a_table_read_back_is_the_same(
-    promised: Promises, rows: list[tuple[tuple[int, int], Place]]
+    promised: Promises, rows: list[tuple[tuple[int, int], EntryPlace]]
 ) -> None:
     table = OpenTable()
     for (ledger, entry), place in rows:

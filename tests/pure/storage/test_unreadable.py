@@ -4,12 +4,12 @@ import pytest
 from trio.testing import MockClock
 
 from geolog.protocol.messages import Answer
-from regions.protocol.compaction import CompactionPolicy
-from regions.protocol.records import DATA_OFFSET, RECORD_HEADER_BYTES, file_name
 from regions.storage.cookies import COOKIE_NAME, DamagedCookieError
+from regions.storage.protocol.compaction import CompactionPolicy
+from regions.storage.protocol.records import DATA_OFFSET, RECORD_HEADER_BYTES, file_name
 from regions.storage.readable import FILLER, PAGE_BYTES, Readable, read_around
-from sim.memory_disk import MemoryDisk
-from sim.memory_inode import SECTOR_BYTES
+from sim.fakes.memory_disk import MemoryDisk
+from sim.fakes.memory_inode import SECTOR_BYTES
 from tests.pure.storage.aged_disks import (
     BODIES,
     NAMES,

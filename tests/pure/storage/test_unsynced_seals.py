@@ -8,11 +8,11 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.messages import Answer
-from regions.protocol.records import file_name
-from regions.protocol.table_files import table_file_name
 from regions.storage.disk import DiskFailedError, DiskFullError
 from regions.storage.journal import JournalEnd
-from sim.memory_disk import MemoryDisk
+from regions.storage.protocol.records import file_name
+from regions.storage.protocol.table_files import table_file_name
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.journals import Running, restarted, running
 
 FENCED, LARGE = 1, 7

@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import list_live_nodes
 from geolog.protocol.messages import AddsSynced, Answer, EntryAnswer, Fenced, LedgerOpened
 from regions.storage.node import open_storage_node
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.storage.nodes import World, a_config, a_world
 
 AWAY_S = 300.0

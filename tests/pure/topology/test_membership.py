@@ -13,7 +13,7 @@ from topology.errors import (
     NotFoundError,
 )
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.placement_statistics import CountedPolicy, PlacementStatistics
 from topology.policies.default import AnyNode
 from topology.policies.region_aware import RegionAware
@@ -33,10 +33,10 @@ def cluster(text: str, *, stabilize_s: float = 0.0, departures_max: int = 3) -> 
             default_location=UNKNOWN, stabilize_s=stabilize_s, departures_max=departures_max
         ),
         [
-            Member(
+            KnownNode(
                 node=word.split("/")[0],
                 location=Location(word.split("/")[1], "r"),
-                state=NodeState.WRITABLE,
+                state=NodeUse.WRITABLE,
             )
             for word in text.split()
         ],
@@ -62,7 +62,7 @@ def test_a_change_answers_who_died_also_of_those_that_only_read() -> None:
     assert dead == {"n3"}
     assert after(readonly, "n1", "n2") == ""
     assert after(readonly, "n1") == "n2"
-    assert readonly.state_of("n2") is NodeState.READONLY
+    assert readonly.state_of("n2") is NodeUse.READONLY
 
 
 def test_a_change_leaves_the_snapshot_before_as_it_was() -> None:
@@ -101,9 +101,9 @@ def test_a_node_goes_on_draining_until_it_is_restored_or_has_left() -> None:
     left, _ = registered(later, "n2")
     back, _ = registered(left, "n1 n2")
 
-    assert later.state_of("n1") is NodeState.DRAINING
-    assert later.restored(["n1"]).state_of("n1") is NodeState.WRITABLE
-    assert back.state_of("n1") is NodeState.WRITABLE
+    assert later.state_of("n1") is NodeUse.DRAINING
+    assert later.restored(["n1"]).state_of("n1") is NodeUse.WRITABLE
+    assert back.state_of("n1") is NodeUse.WRITABLE
 
 
 def test_a_departed_node_is_a_last_resort_for_as_long_as_is_set() -> None:
@@ -265,14 +265,14 @@ def test_a_policy_counts_what_it_answered_and_refused() -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(NodeState)),
-    st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(NodeState)),
+    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(NodeUse)),
+    st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(NodeUse)),
 )
 def test_members_that_change_leave_the_tree_that_would_be_built_anew(
-    before: dict[str, NodeState], changed: dict[str, NodeState]
+    before: dict[str, NodeUse], changed: dict[str, NodeUse]
 ) -> None:
-    def member(node: str, state: NodeState) -> Member:
-        return Member(node=node, location=Location(f"r{ord(node) % 2}", "rack"), state=state)
+    def member(node: str, state: NodeUse) -> KnownNode:
+        return KnownNode(node=node, location=Location(f"r{ord(node) % 2}", "rack"), state=state)
 
     config = MembershipConfig(default_location=UNKNOWN)
     members = Membership.of(config, [member(*one) for one in before.items()])

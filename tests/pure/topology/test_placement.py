@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.pure.topology.notation import quorum_of
 from topology.errors import NotEnoughNodesError
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.placement import (
     Adherence,
     Candidate,
@@ -65,7 +65,7 @@ def chosen_at(
         Membership.of(
             MembershipConfig(default_location=DEFAULT_LOCATION),
             [
-                Member(node=one.node, location=one.location, state=NodeState.WRITABLE)
+                KnownNode(node=one.node, location=one.location, state=NodeUse.WRITABLE)
                 for one in nodes
             ],
         ),
@@ -380,10 +380,10 @@ def test_a_node_that_flaps_is_taken_where_no_strict_ensemble_is_without_it() -> 
     members = Membership.of(
         MembershipConfig(default_location=DEFAULT_LOCATION, departures_max=0, flapping_s=60),
         [
-            Member(
+            KnownNode(
                 node=one.node,
                 location=one.location,
-                state=NodeState.WRITABLE,
+                state=NodeUse.WRITABLE,
                 left_s=(0.0,) if one.location.region == "c" else (),
             )
             for one in up("a3 b3 c1")

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from topology.evaluation import Answer, evaluate
+from topology.evaluation import ScenarioAnswer, evaluate
 from topology.json_values import Json
 
 Example = dict[str, Json]
@@ -39,7 +39,7 @@ def write_sets(example: Example, ensemble: Sequence[str]) -> list[list[str]]:
     return [[ensemble[(first + turn) % size] for turn in range(width)] for first in range(size)]
 
 
-def holds_windows(example: Example, answer: Answer, expected: Json) -> bool:
+def holds_windows(example: Example, answer: ScenarioAnswer, expected: Json) -> bool:
     asked = cast("dict[str, Json]", expected)
     places = domains(example, str(asked["level"]))
     found = write_sets(example, named(answer["ensemble"]))
@@ -49,7 +49,7 @@ def holds_windows(example: Example, answer: Answer, expected: Json) -> bool:
     )
 
 
-def holds_region_cap(example: Example, answer: Answer, expected: Json) -> bool:
+def holds_region_cap(example: Example, answer: ScenarioAnswer, expected: Json) -> bool:
     places = domains(example, "region")
     return all(
         [places[node] for node in window].count(region) <= cast("int", expected)
@@ -58,7 +58,7 @@ def holds_region_cap(example: Example, answer: Answer, expected: Json) -> bool:
     )
 
 
-def holds_ratios(example: Example, answer: Answer, expected: Json) -> bool:
+def holds_ratios(example: Example, answer: ScenarioAnswer, expected: Json) -> bool:
     counts = cast("dict[str, int]", answer["counts"])
     return all(
         low < counts[first] / counts[second] < high
@@ -66,12 +66,12 @@ def holds_ratios(example: Example, answer: Answer, expected: Json) -> bool:
     )
 
 
-def zones_differ(example: Example, answer: Answer, expected: Json) -> bool:
+def zones_differ(example: Example, answer: ScenarioAnswer, expected: Json) -> bool:
     zones = [domains(example, "region")[node] for node in named(answer["ensemble"])]
     return sum(a != b for a, b in itertools.pairwise(zones)) >= cast("int", expected)
 
 
-def holds_positions(example: Example, answer: Answer, expected: Json) -> bool:
+def holds_positions(example: Example, answer: ScenarioAnswer, expected: Json) -> bool:
     allowed = cast("list[list[str]]", expected)
     nodes = named(answer["ensemble"])
     return len(nodes) == len(set(nodes)) == len(allowed) and all(
@@ -79,7 +79,7 @@ def holds_positions(example: Example, answer: Answer, expected: Json) -> bool:
     )
 
 
-CHECKS: dict[str, Callable[[Example, Answer, Json], bool]] = {
+CHECKS: dict[str, Callable[[Example, ScenarioAnswer, Json], bool]] = {
     "size": lambda _, answer, value: len(set(named(answer["ensemble"]))) == value,
     "contains_all": lambda _, answer, value: (
         set(named(value)) <= set(named(answer["ensemble"]))

@@ -16,13 +16,13 @@ from tests.pure.topology.naive_policies import (
 )
 from topology.errors import NotEnoughNodesError
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.policies.rack_aware import RackAware
 from topology.policies.region_aware import RegionAware
 from topology.policies.zone_aware import ZoneAware
 from topology.policy import PlacementPolicy, PlacementRequest
 from topology.quorum import Durability, ack_quorum_smallest
-from topology.ring_search import PlacementUndecidedError
+from topology.ring.search import PlacementUndecidedError
 
 UNKNOWN = Location("unknown", "unknown")
 QUARTERS = [Location(region, rack) for region in "ab" for rack in "xy"]
@@ -33,7 +33,7 @@ def up(places: Sequence[Location]) -> Membership:
     return Membership.of(
         MembershipConfig(default_location=UNKNOWN),
         [
-            Member(node=f"n{at}", location=place, state=NodeState.WRITABLE)
+            KnownNode(node=f"n{at}", location=place, state=NodeUse.WRITABLE)
             for at, place in enumerate(places)
         ],
     )

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tests.pure.topology.test_placement import up
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.placement import Candidate
 from topology.policy import Placement, PlacementRequest
 from topology.promise import policy_keeping, promise_broken
 from topology.quorum import AckRule, QuorumConfig
+from topology.ring.window_rule import Adherence
 from topology.stream_policy import DEFAULT_LOCATION, REGION_AWARE_TERMS, policy_of
 from topology.survive import Loss, SurvivalPlan, plan_to_survive
-from topology.window_rule import Adherence
 
 
 def lost_sets(survive: str, places: Sequence[Location]) -> Iterator[set[int]]:
@@ -95,7 +95,7 @@ def test_a_policy_that_keeps_a_promise_is_strict_just_where_it_is_kept(
     )
     places = [Location(region, "r") for region in regions[:size]]
     nodes = [
-        Member(node=f"n{slot}", location=place, state=NodeState.WRITABLE)
+        KnownNode(node=f"n{slot}", location=place, state=NodeUse.WRITABLE)
         for slot, place in enumerate(places)
     ]
     members = Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), nodes)
@@ -110,7 +110,7 @@ def placed_for(plan: SurvivalPlan, nodes: Sequence[Candidate], seed: int) -> Pla
     quorum = plan.quorum
     members = Membership.of(
         MembershipConfig(default_location=DEFAULT_LOCATION),
-        [Member(node=n.node, location=n.location, state=NodeState.WRITABLE) for n in nodes],
+        [KnownNode(node=n.node, location=n.location, state=NodeUse.WRITABLE) for n in nodes],
     )
     request = PlacementRequest(
         ensemble_size=quorum.ensemble_size,

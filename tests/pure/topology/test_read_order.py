@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.read_order import (
     NodeHealth,
     bookkeeper_order,
@@ -17,17 +17,17 @@ from topology.read_order import (
 )
 
 STATES = {
-    "w": NodeState.WRITABLE,
-    "r": NodeState.READONLY,
-    "d": NodeState.DOWN,
-    "n": NodeState.NEVER_REGISTERED,
+    "w": NodeUse.WRITABLE,
+    "r": NodeUse.READONLY,
+    "d": NodeUse.DOWN,
+    "n": NodeUse.NEVER_REGISTERED,
 }
 
 
 def ring(text: str) -> tuple[Membership, list[str]]:
     """`a1w b2r`: node n0 in rack 1 of region a, writable; n1 in rack 2 of b, read-only."""
     members = [
-        Member(node=f"n{at}", location=Location(word[0], word[1]), state=STATES[word[2]])
+        KnownNode(node=f"n{at}", location=Location(word[0], word[1]), state=STATES[word[2]])
         for at, word in enumerate(text.split())
     ]
     config = MembershipConfig(default_location=Location("u", "u"))

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from tests.pure.topology.notation import quorum_of
 from tests.pure.topology.test_placement import up
-from topology.membership import Member, NodeState
+from topology.membership import KnownNode, NodeUse
 from topology.quorum import Durability, QuorumConfig
 from topology.region_survival import SizesGiven, complete_sizes, why_not_without_a_region
 from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms, PolicyKind
 
 
-def members(tree: str) -> list[Member]:
+def members(tree: str) -> list[KnownNode]:
     return [
-        Member(node=one.node, location=one.location, state=NodeState.WRITABLE)
+        KnownNode(node=one.node, location=one.location, state=NodeUse.WRITABLE)
         for one in up(tree)
     ]
 

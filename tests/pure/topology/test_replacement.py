@@ -12,12 +12,12 @@ from tests.pure.topology.notation import quorum_of
 from tests.pure.topology.test_placement import configs, counts_of, naive_adherence, trees, up
 from topology.errors import NotEnoughNodesError
 from topology.location import Location
-from topology.membership import Member, Membership, MembershipConfig, NodeState
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.placement import Adherence, Candidate
 from topology.policy import PlacementRequest
 from topology.quorum import QuorumConfig
 from topology.replacement import Replacement
-from topology.ring_search import PlacementUndecidedError
+from topology.ring.search import PlacementUndecidedError
 from topology.stream_policy import (
     DEFAULT_LOCATION,
     PlacementPlace,
@@ -48,8 +48,8 @@ def replace_nodes(
 ) -> Replacement:
     """Give these slots of a ring, whose members are all down, to candidates that are up."""
     members = [
-        Member(node=one.node, location=one.location, state=state)
-        for state, some in ((NodeState.DOWN, ring), (NodeState.WRITABLE, candidates))
+        KnownNode(node=one.node, location=one.location, state=state)
+        for state, some in ((NodeUse.DOWN, ring), (NodeUse.WRITABLE, candidates))
         for one in some
     ]
     return policy_of(

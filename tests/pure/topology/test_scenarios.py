@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from topology.evaluation import Answer, evaluate
+from topology.evaluation import ScenarioAnswer, evaluate
 from topology.json_values import Json
 
 MOVED: dict[str, Json] = {"relocate": {"a0": "/z/r"}, "leave_and_rejoin": ["a0"]}
@@ -29,7 +29,7 @@ def answer(
     *,
     params: dict[str, Json] | None = None,
     seed: int = 0,
-) -> Answer:
+) -> ScenarioAnswer:
     document: dict[str, Json] = {
         "id": "x",
         "policy": policy,
@@ -479,7 +479,7 @@ def test_the_local_node_is_the_only_one_there_is() -> None:
     one: dict[str, Json] = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
     here: dict[str, Json] = {"local_location": "/b/r1"}
 
-    def asked(operation: str, args: dict[str, Json], params: dict[str, Json]) -> Answer:
+    def asked(operation: str, args: dict[str, Json], params: dict[str, Json]) -> ScenarioAnswer:
         return answer("local_node", NINE, operation, {**one, **args}, params=params)
 
     placed = asked("new_ensemble", {}, here)

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
-from sim.memory_transport import PIPE_BYTES_MAX, MemoryNetwork
+from sim.fakes.memory_transport import PIPE_BYTES_MAX, MemoryNetwork
 
 
 @asynccontextmanager

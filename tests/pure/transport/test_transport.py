@@ -18,7 +18,7 @@ from geolog.transport.seam import (
     Transport,
 )
 from geolog.transport.tcp import TcpConfig, TcpListener, TcpTransport
-from sim.memory_transport import MemoryNetwork
+from sim.fakes.memory_transport import MemoryNetwork
 
 HOST = "127.0.0.1"
 ANY_PORT = Address(HOST, 0)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from sim.wan.conditions import ALL, Change, Conditions, Wan
-from sim.wan.profile import default_wan
+from sim.processes.wan.conditions import ALL, Conditions, LinkChange, Wan
+from sim.processes.wan.profile import default_wan
 from topology.errors import InvalidArgumentError, NotFoundError
 
 REGIONS = ("us", "eu", "ap")
@@ -16,7 +16,7 @@ def wan() -> Wan:
 
 
 def test_a_round_trip_is_split_between_the_two_directions() -> None:
-    changed = wan().changed("us", "eu", Change(rtt_s=0.08, jitter_s=0.01), is_one_way=False)
+    changed = wan().changed("us", "eu", LinkChange(rtt_s=0.08, jitter_s=0.01), is_one_way=False)
 
     for direction in (("us", "eu"), ("eu", "us")):
         assert changed.directions[direction] == Conditions(delay_s=0.04, jitter_s=0.005)
@@ -24,15 +24,15 @@ def test_a_round_trip_is_split_between_the_two_directions() -> None:
 
 
 def test_one_way_changes_only_the_direction_named() -> None:
-    changed = wan().changed("us", "eu", Change(is_cut=True), is_one_way=True)
+    changed = wan().changed("us", "eu", LinkChange(is_cut=True), is_one_way=True)
 
     cut = [each for each, conditions in changed.directions.items() if conditions.is_cut]
     assert cut == [("us", "eu")]
 
 
 def test_what_a_change_does_not_name_stays() -> None:
-    first = wan().changed("us", "eu", Change(rtt_s=0.08, stall_rate=0.01), is_one_way=False)
-    second = first.changed("us", "eu", Change(bandwidth_bytes_per_s=20e6), is_one_way=False)
+    first = wan().changed("us", "eu", LinkChange(rtt_s=0.08, stall_rate=0.01), is_one_way=False)
+    second = first.changed("us", "eu", LinkChange(bandwidth_bytes_per_s=20e6), is_one_way=False)
 
     assert second.directions["us", "eu"] == Conditions(
         delay_s=0.04, stall_rate=0.01, bandwidth_bytes_per_s=20e6
@@ -44,7 +44,7 @@ def test_what_a_change_does_not_name_stays() -> None:
     [("us", ALL, 2, 4), ("us", ALL, 1, 2), (ALL, "us", 1, 2), (ALL, ALL, 2, 6)],
 )
 def test_all_stands_for_each_region(here: str, there: str, ways: int, count: int) -> None:
-    changed = wan().changed(here, there, Change(is_cut=True), is_one_way=ways == 1)
+    changed = wan().changed(here, there, LinkChange(is_cut=True), is_one_way=ways == 1)
 
     assert sum(conditions.is_cut for conditions in changed.directions.values()) == count
 
@@ -54,39 +54,42 @@ def test_a_link_that_there_is_not_is_refused_with_those_that_there_are(
     here: str, there: str
 ) -> None:
     with pytest.raises(NotFoundError, match=f"there is no link {here}-{there}"):
-        wan().changed(here, there, Change(is_cut=True), is_one_way=False)
+        wan().changed(here, there, LinkChange(is_cut=True), is_one_way=False)
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (Change(rtt_s=-0.08), "the round trip cannot be -0.08s"),
-        (Change(rtt_s=math.nan), "the round trip cannot be nan"),
-        (Change(rtt_s=math.inf), "the round trip cannot be inf"),
-        (Change(rtt_s=0.01, jitter_s=0.02), "a jitter of 0.02s cannot be with a round trip"),
-        (Change(jitter_s=-0.01), "a jitter of -0.01s cannot be"),
-        (Change(bandwidth_bytes_per_s=0), "the bandwidth cannot be 0 B/s"),
-        (Change(stall_rate=1.5), "the stall rate cannot be 150%"),
-        (Change(stall_s=-1), "the stall cannot be -1s"),
+        (LinkChange(rtt_s=-0.08), "the round trip cannot be -0.08s"),
+        (LinkChange(rtt_s=math.nan), "the round trip cannot be nan"),
+        (LinkChange(rtt_s=math.inf), "the round trip cannot be inf"),
+        (
+            LinkChange(rtt_s=0.01, jitter_s=0.02),
+            "a jitter of 0.02s cannot be with a round trip",
+        ),
+        (LinkChange(jitter_s=-0.01), "a jitter of -0.01s cannot be"),
+        (LinkChange(bandwidth_bytes_per_s=0), "the bandwidth cannot be 0 B/s"),
+        (LinkChange(stall_rate=1.5), "the stall rate cannot be 150%"),
+        (LinkChange(stall_s=-1), "the stall cannot be -1s"),
     ],
 )
-def test_conditions_that_cannot_be_are_refused(change: Change, complaint: str) -> None:
+def test_conditions_that_cannot_be_are_refused(change: LinkChange, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         wan().changed("us", "eu", change, is_one_way=False)
 
 
 def test_a_change_that_cannot_be_for_one_of_several_links_changes_none() -> None:
-    before = wan().changed("us", "eu", Change(rtt_s=0.08), is_one_way=False)
+    before = wan().changed("us", "eu", LinkChange(rtt_s=0.08), is_one_way=False)
 
     with pytest.raises(InvalidArgumentError):
-        before.changed(ALL, ALL, Change(jitter_s=0.02), is_one_way=False)
+        before.changed(ALL, ALL, LinkChange(jitter_s=0.02), is_one_way=False)
 
     assert all(not each.jitter_s for each in before.directions.values())
 
 
 def test_a_change_of_nothing_says_so() -> None:
-    assert Change().is_nothing
-    assert not Change(is_cut=False).is_nothing
+    assert LinkChange().is_nothing
+    assert not LinkChange(is_cut=False).is_nothing
 
 
 def test_the_demo_has_round_trips_as_between_continents() -> None:

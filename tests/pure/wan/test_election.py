@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from sim.wan.election import rewritten
+from sim.processes.wan.election import rewritten
 
 BACK = "127.0.0.1:39999"
 

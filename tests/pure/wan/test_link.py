@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.wan.conditions import Conditions
-from sim.wan.link import (
+from sim.processes.wan.conditions import Conditions
+from sim.processes.wan.link import (
     HEADER_BYTES,
     QUEUE_S,
     WINDOW_BYTES_MIN,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from geolog.cli.wanfile import read_wan
-from sim.wan.conditions import Conditions
-from sim.wan.profile import default_wan
+from geolog.cli.settings.wan_file import read_wan
+from sim.processes.wan.conditions import Conditions
+from sim.processes.wan.profile import default_wan
 from topology.errors import InvalidConfigError
 
 REGIONS = ("us-east", "eu-west")

@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 import attrs
 
 import geolog
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import LogConfig
-from geolog.client.streams.stream_catalog import StreamCatalog
-from geolog.metadata.memory import MemoryMetadata
 from geolog.protocol.stream_state import PartitionName, StreamName
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 
 REGIONS = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}

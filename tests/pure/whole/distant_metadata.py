@@ -10,8 +10,8 @@ import trio
 
 from geolog.client.connect import open_log
 from geolog.client.log import Log
-from geolog.metadata.memory import MemoryMetadata
-from sim.forwarded_metadata import ForwardedMetadata
+from sim.fakes.forwarded_metadata import ForwardedMetadata
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster
 
 T = TypeVar("T")

@@ -20,9 +20,9 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import LedgerId
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.histories import STREAM, Hazards, History, Told, latency_of
 

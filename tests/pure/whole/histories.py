@@ -16,10 +16,10 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.reading.verification import VerifyReport
-from geolog.metadata.memory import MemoryMetadata
+from geolog.admin.verification import VerifyReport
+from sim.fakes.memory_metadata import MemoryMetadata
+from sim.fakes.memory_transport import Latency
 from sim.in_process import InProcessCluster, open_in_process_cluster
-from sim.memory_transport import Latency
 
 REGIONS = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
 STREAM = "shop/orders"

@@ -7,11 +7,11 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.admin.queue_repair import repair_queue
+from geolog.admin.repair import LedgerRepairer
 from geolog.client.log import LogConfig
 from geolog.client.reading.scan import ReaderConfig
-from geolog.client.upkeep.queue_repair import repair_queue
-from geolog.client.upkeep.repair import LedgerRepairer
-from geolog.ledger.fragment_copy import CopyConfig
+from geolog.ledger.copying.fragment_copy import CopyConfig
 from geolog.protocol.ids import LedgerId
 from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of
 

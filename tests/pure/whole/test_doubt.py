@@ -3,20 +3,20 @@
 import trio
 from trio.testing import MockClock
 
-from geolog.client.streams.descriptions import HealthState
-from geolog.client.upkeep.doubt import DoubtReport, settle_doubts
-from geolog.client.upkeep.node_description import describe_node
-from geolog.client.upkeep.queue_repair import repair_queue
-from geolog.client.upkeep.repair import LedgerRepairer
-from geolog.ledger.copier import Copier
-from geolog.ledger.fragment_copy import CopyConfig
-from geolog.ledger.ledger_recovery import recover_ledger
-from geolog.ledger.member_answers import MemberAnswers
+from geolog.admin.doubt import DoubtReport, settle_doubts
+from geolog.admin.node_description import describe_node
+from geolog.admin.queue_repair import repair_queue
+from geolog.admin.repair import LedgerRepairer
+from geolog.catalog.descriptions import HealthState
+from geolog.ledger.copying.copier import Copier
+from geolog.ledger.copying.fragment_copy import CopyConfig
+from geolog.ledger.copying.member_answers import MemberAnswers
+from geolog.ledger.recovery.ledger_recovery import recover_ledger
 from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.copying import final_extents, with_extent, with_member
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import Member
-from regions.protocol.records import file_id_of
+from regions.storage.protocol.records import file_id_of
 from tests.pure.whole.clusters import (
     STREAM,
     World,

@@ -11,11 +11,11 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerState
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, append_each, ended_by, numbered, values_of
 

@@ -3,9 +3,9 @@
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.protocol.stream_state import StreamName
-from sim.bench.long_partition import LongPartition, RealPlace
+from sim.studies.long_partition import LongPartition, RealPlace
 from tests.pure.whole.clusters import STREAM, World, open_world, values_of
 
 BEGINS_US = 1_600_000_000_000_000

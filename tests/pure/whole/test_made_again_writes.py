@@ -12,15 +12,15 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.streams.partition_metadata import PartitionMetadata
-from geolog.client.streams.partition_owners import VersionedOwner
-from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.seam import Operation
 from geolog.protocol.ids import EntryId, InstanceId, Sequence
 from geolog.protocol.ledger_state import Fragment, Member
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import World, open_world, partition_of
 from topology.location import Location
 from topology.quorum import QuorumConfig

@@ -10,11 +10,11 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.client.reading.tail import TailFinder
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.seam import Freshness
+from geolog.partition.tail import TailFinder
 from geolog.protocol.ids import EntryId, LedgerId
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, append_each, numbered, partition_of
 

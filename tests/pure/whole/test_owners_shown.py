@@ -10,19 +10,19 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import LogConfig
-from geolog.client.owning.shown_owners import ShownOwners, open_shown_owners
-from geolog.client.streams.partition_config import PartitionConfig
-from geolog.client.streams.partition_metadata import PartitionMetadata
-from geolog.client.streams.partition_owners import VersionedOwner
-from geolog.client.streams.stream_catalog import StreamCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.metadata.memory import MemoryMetadata, MemoryStore, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Operation
+from geolog.partition.shown_owners import ShownOwners, open_shown_owners
 from geolog.protocol.owner_absence import OwnerSeen
 from geolog.protocol.stream_state import PartitionName, StreamMode, StreamName, StreamRecord
-from sim.bench.counted_metadata import CountedMetadata
+from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore, open_memory_store
+from sim.studies.counted_metadata import CountedMetadata
 from tests.pure.whole.clusters import (
     STREAM,
     World,

@@ -9,10 +9,9 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.streams.partition_metadata import PartitionMetadata
-from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.metadata.memory import MemoryMetadata, open_memory_store
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Operation
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, Sequence
@@ -24,6 +23,7 @@ from geolog.protocol.stream_state import (
     StreamName,
     StreamRecord,
 )
+from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
 from tests.pure.whole.clusters import (
     die_before_the_lac_is_told,
     numbered,

@@ -7,10 +7,10 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.admin.placement.region_switches import RegionSwitches
 from geolog.client.log import LogConfig
-from geolog.client.placement.region_switches import RegionSwitches
-from geolog.ledger.node_pool import PoolConfig
-from geolog.ledger.placement_config import PlacementConfig
+from geolog.ledger.nodes.node_pool import PoolConfig
+from geolog.ledger.nodes.placement_config import PlacementConfig
 from geolog.metadata.placement_switches import change_switches
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, append_each, numbered, open_world, values_of

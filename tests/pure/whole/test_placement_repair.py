@@ -9,20 +9,20 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from geolog.client.placement.placement_description import FragmentPlacement, PlacementLook
-from geolog.client.placement.placement_moves import FragmentMove, PlacementRepairReport
-from geolog.client.placement.placement_repair import PlacementRepairer
-from geolog.client.streams.descriptions import HealthState
-from geolog.ledger.fragment_copy import CopyConfig
+from geolog.admin.placement.placement_description import FragmentPlacement, PlacementLook
+from geolog.admin.placement.placement_moves import FragmentMove, PlacementRepairReport
+from geolog.admin.placement.placement_repair import PlacementRepairer
+from geolog.catalog.descriptions import HealthState
+from geolog.ledger.copying.fragment_copy import CopyConfig
+from geolog.ledger.copying.member_answers import MemberAnswers
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.ledger.member_answers import MemberAnswers
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.nodes import list_known_nodes
 from geolog.metadata.placement_switches import change_switches
 from geolog.metadata.replaced_nodes import mark_replaced
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.placement_plan import RepairAims
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import open_in_process_cluster
 from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of
 from topology.switches import PlacementSwitches

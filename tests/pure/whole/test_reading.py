@@ -13,7 +13,7 @@ from trio.testing import MockClock
 import geolog
 from geolog.client.log import LogConfig
 from geolog.client.reading.scan import ReaderConfig
-from geolog.metadata.memory import MemoryMetadata
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster
 from tests.pure.whole.clusters import (
     STREAM,

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.metadata.memory import MemoryMetadata
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import open_in_process_cluster
 from tests.pure.whole.clusters import (
     STREAM,

@@ -3,8 +3,8 @@
 import trio
 from trio.testing import MockClock
 
-from geolog.client.placement.region_switches import RegionSwitches
-from geolog.client.streams.stream_catalog import StreamCatalog
+from geolog.admin.placement.region_switches import RegionSwitches
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.metadata.replaced_nodes import mark_replaced
 from geolog.protocol.stream_state import StreamName
 from tests.pure.whole.clusters import open_world

@@ -8,10 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.upkeep.repair import LedgerRepairer, RepairReport
-from geolog.ledger.fragment_copy import CopyConfig
+from geolog.admin.repair import LedgerRepairer, RepairReport
+from geolog.ledger.copying.fragment_copy import CopyConfig
+from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
-from geolog.ledger.rate_limit import RateLimit
 from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.ids import LedgerId
 from tests.pure.whole.clusters import STREAM, World, append_each, open_world, values_of

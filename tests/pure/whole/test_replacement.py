@@ -8,10 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.upkeep.ledger_description import describe_ledger
-from geolog.client.upkeep.repair import LedgerRepairer
-from geolog.client.upkeep.replacement import NodeReplacer, ReplaceReport
-from geolog.ledger.fragment_copy import CopyConfig
+from geolog.admin.ledger_description import describe_ledger
+from geolog.admin.repair import LedgerRepairer
+from geolog.admin.replacement import NodeReplacer, ReplaceReport
+from geolog.ledger.copying.fragment_copy import CopyConfig
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.placement_switches import change_switches

@@ -4,18 +4,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.client.upkeep.ledger_description import describe_ledger
-from geolog.client.upkeep.ledger_entries import ledger_end, read_entries, values_of
-from geolog.client.upkeep.node_description import describe_node
-from geolog.client.upkeep.preflight import preflight
-from geolog.client.upkeep.replacement import NodeReplacer, ReplaceReport, ReplaceTold
-from geolog.ledger.fragment_copy import CopyConfig
+from geolog.admin.ledger_description import describe_ledger
+from geolog.admin.ledger_entries import ledger_end, read_entries, values_of
+from geolog.admin.node_description import describe_node
+from geolog.admin.preflight import preflight
+from geolog.admin.replacement import NodeReplacer, ReplaceReport, ReplaceTold
+from geolog.ledger.copying.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import (
     LedgerMetadata,
     NoSuchLedgerError,
     VersionedLedger,
 )
-from geolog.ledger.ledger_reader import FetchedEntry
+from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.replaced_nodes import UnknownNodeError

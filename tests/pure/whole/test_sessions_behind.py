@@ -5,9 +5,9 @@ import trio
 from trio.testing import MockClock
 
 from geolog.background import open_background
-from geolog.client.owning.takeover import Succession, TakenOver
-from geolog.metadata.memory import MemoryMetadata
+from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol.stream_state import PartitionName
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -90,16 +90,16 @@ async def test_a_named_writer_sees_all_partitions_in_a_session_at_a_server_that_
             first = [
                 await writer.append(b"%d" % seq, key=b"%d" % seq, seq=seq) for seq in range(8)
             ]
-        take_over = Succession.take_over
+        take_over = Takeover.take_over
 
         async def take_over_in_one_session(
-            succession: Succession, name: PartitionName, who: str
+            succession: Takeover, name: PartitionName, who: str
         ) -> TakenOver:
             taken = await take_over(succession, name, who)
             sessions[0].expire()
             return taken
 
-        monkeypatch.setattr(Succession, "take_over", take_over_in_one_session)
+        monkeypatch.setattr(Takeover, "take_over", take_over_in_one_session)
         async with log.open_writer(STREAM, writer_id="till") as writer:
             again = [
                 await writer.append(b"%d" % seq, key=b"%d" % seq, seq=seq) for seq in range(8)

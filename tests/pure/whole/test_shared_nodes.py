@@ -7,8 +7,8 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.ledger.connection import ConnectionConfig
-from geolog.ledger.node_pool import PoolConfig
+from geolog.ledger.nodes.connection import ConnectionConfig
+from geolog.ledger.nodes.node_pool import PoolConfig
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import append_each, numbered, open_world, values_of
 

@@ -7,13 +7,13 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.catalog.partition_config import PartitionConfig
 from geolog.client.log import LogConfig
-from geolog.client.streams.partition_config import PartitionConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.metadata.memory import MemoryMetadata
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerState
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import (
     REGIONS,
     STREAM,

@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from sim.bench.own_cluster import open_own_cluster
+from sim.processes.bench.own_cluster import open_own_cluster
 from tests.pure.whole.clusters import STREAM, open_world
 
 _VERIFIED_EVERY = 50

@@ -1,0 +1,144 @@
+"""Looking at a cluster as a whole: its nodes, and whether it is well."""
+
+from functools import partial
+
+import trio
+
+from geolog.admin.cluster_access import ClusterAccess
+from geolog.admin.doubt import Doubt, doubt_of
+from geolog.admin.health import ClusterState, judge
+from geolog.admin.placement.placement_health import LEDGERS_JUDGED_MAX, judge_ledgers
+from geolog.admin.rooms import StreamState
+from geolog.background import all_of
+from geolog.catalog.descriptions import HealthReport, NodeDescription
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.ledger.copying.member_answers import MemberAnswers
+from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
+from geolog.metadata.placement_switches import read_switches
+from geolog.metadata.replaced_nodes import ReplacedNode, list_replaced_nodes
+from geolog.protocol.stream_state import PartitionName, StreamRecord
+from topology.errors import GeologError, NoSuchStreamError
+
+_KNOCK_S = 2.0
+"""How long a node may take to answer before it counts as down."""
+
+_AT_ONCE = 64
+"""Partitions that are looked at together."""
+
+
+async def list_nodes(access: ClusterAccess) -> list[NodeDescription]:
+    """All nodes that ever joined, and disks that were given up whose copies are to be moved."""
+    live = {
+        record.instance: record
+        for record in await list_live_nodes(access.metadata, access.cluster)
+    }
+    found = []
+    for record in await list_known_nodes(access.metadata, access.cluster):
+        up = live.get(record.instance)
+        found.append(_description(record, "down" if up is None else up.state.value))
+    found += [_description(gone, "replaced") for gone in await _unmoved(access)]
+    return sorted(found, key=lambda one: (one.node_id, one.state == "replaced"))
+
+
+def _description(node: NodeRecord | ReplacedNode, state: str) -> NodeDescription:
+    return NodeDescription(
+        node_id=node.node_id,
+        instance=node.instance,
+        address=str(node.address),
+        location=str(node.location),
+        region=node.location.region,
+        rack=node.location.rack,
+        state=state,
+    )
+
+
+async def _unmoved(access: ClusterAccess) -> list[ReplacedNode]:
+    replaced = await list_replaced_nodes(access.metadata, access.cluster)
+    return [one for one in replaced if not one.is_moved]
+
+
+async def judge_cluster(
+    access: ClusterAccess,
+    *,
+    metadata_spare: int | None,
+    ledgers_max: int | None = LEDGERS_JUDGED_MAX,
+) -> HealthReport:
+    """Judge the cluster as it is now; of more ledgers than `ledgers_max` a sample is judged."""
+    switches = await read_switches(access.metadata, access.cluster)
+    known = await list_known_nodes(access.metadata, access.cluster)
+    answering = await _answering_nodes(access)
+    queued = await access.repair_queue.ledgers()
+    cluster = ClusterState(
+        known=known,
+        live=[record for record, _ in answering],
+        unmoved=await _unmoved(access),
+        doubt_below={
+            record.instance: doubt.below for record, doubt in answering if doubt is not None
+        },
+        queued_count=len(queued),
+        forbidden_regions=switches.forbidden_regions,
+        metadata=access.metadata.session_state.value,
+        metadata_spare=metadata_spare,
+    )
+    streams = await _stream_states(access)
+    ledgers = await judge_ledgers(
+        access,
+        {one.name.partition("#")[0]: one.survive for one in streams},
+        up={record.instance for record in cluster.live},
+        doubt_below=cluster.doubt_below,
+        queued=frozenset(queued),
+        ledgers_max=ledgers_max,
+    )
+    return judge(cluster, streams, ledgers)
+
+
+async def _stream_states(access: ClusterAccess) -> list[StreamState]:
+    """Each partition of each stream; one that is deleted meanwhile is left out."""
+    catalog, asked = StreamCatalog(access.metadata, access.paths), []
+    for name in await catalog.names():
+        try:
+            record = await catalog.read(name)
+        except NoSuchStreamError:
+            continue
+        asked += [partial(_state_of, access, record, one) for one in record.partition_names()]
+    states: list[StreamState] = []
+    for start in range(0, len(asked), _AT_ONCE):
+        found = await all_of(asked[start : start + _AT_ONCE])
+        states += [one for one in found if one is not None]
+    return states
+
+
+async def _state_of(
+    access: ClusterAccess, stream: StreamRecord, partition: PartitionName
+) -> StreamState | None:
+    listed = await access.partitions.last_segment(partition)
+    ledger = None
+    if listed is not None:
+        try:
+            ledger = (await access.ledgers.read(listed.record.ledger)).record
+        except NoSuchLedgerError:
+            return None
+    what = str(stream.name) if stream.partitions == 1 else str(partition)
+    return StreamState(what, stream.quorum, ledger, stream.placement, stream.survive)
+
+
+async def _answering_nodes(access: ClusterAccess) -> list[tuple[NodeRecord, Doubt | None]]:
+    """The live nodes that answer, and whether they are in doubt.
+
+    A record outlives its node until the session expires, and a node may hang.
+    """
+    members = MemberAnswers(access.pool, timeout_s=_KNOCK_S)
+    answering: list[tuple[NodeRecord, Doubt | None]] = []
+
+    async def knock(record: NodeRecord) -> None:
+        try:
+            doubt = doubt_of(await members.status(record.instance))
+        except GeologError:
+            return  # It counts as down.
+        answering.append((record, doubt))
+
+    async with trio.open_nursery() as nursery:
+        for record in await access.pool.live_nodes():
+            nursery.start_soon(knock, record)
+    return sorted(answering, key=lambda one: one[0].node_id)

@@ -1,0 +1,72 @@
+"""The segments of a partition with their ledgers, up to its end of one moment, in order.
+
+A partition may have a hundred thousand segments: a few are known at a time. Meanwhile its front
+may be trimmed, and what is not listed any more is not missed.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import attrs
+
+from geolog.admin.cluster_access import ClusterAccess
+from geolog.partition.tail import PartitionEnd
+from geolog.protocol.ids import EntryId
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.stream_state import FIRST_SEQUENCE, PartitionName, SegmentRecord
+
+
+@attrs.frozen
+class Extent:
+    """A segment, and entries 0 to `last` of its ledger."""
+
+    partition: PartitionName
+    segment: SegmentRecord
+    ledger: LedgerRecord
+    last: EntryId
+    sequence_due: int | None
+    """Where it should begin; None: where the one before it ended."""
+
+
+async def extents_of(
+    access: ClusterAccess, name: PartitionName, end: PartitionEnd
+) -> AsyncGenerator[Extent, None]:
+    """All that are listed, and were not trimmed. UnavailableError."""
+    before: SegmentRecord | None = None
+    async with aclosing(access.partitions.segments_from_first(name)) as listed:
+        async for some in listed:
+            segments = [one for one in some if one.segment <= end.segment]
+            ledgers = await access.catalog.records_of([one.ledger for one in segments])
+            for segment, ledger in zip(segments, ledgers, strict=True):
+                if ledger is None:
+                    continue  # Trimmed meanwhile.
+                due = await _sequence_due(access, name, before, segment)
+                yield Extent(name, segment, ledger, _last_entry(segment, end), due)
+                before = segment
+            if len(segments) < len(some):
+                return
+
+
+async def _sequence_due(
+    access: ClusterAccess,
+    name: PartitionName,
+    before: SegmentRecord | None,
+    segment: SegmentRecord,
+) -> int | None:
+    """Where a segment should begin: behind the one before it, unless that was trimmed."""
+    sequence_next: int = FIRST_SEQUENCE
+    if before is not None:
+        assert before.last_sequence is not None, f"{before} has a successor and no end"
+        sequence_next = before.last_sequence + 1
+    if segment.first_sequence != sequence_next:
+        trim = await access.partitions.trim(name)
+        if trim.first_sequence >= segment.first_sequence:
+            return segment.first_sequence
+    return FIRST_SEQUENCE if before is None else None
+
+
+def _last_entry(segment: SegmentRecord, end: PartitionEnd) -> EntryId:
+    if segment.segment == end.segment:
+        return EntryId(end.entry - 1)
+    assert segment.last_entry is not None, f"{segment} has a successor and no end"
+    return segment.last_entry

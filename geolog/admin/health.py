@@ -1,0 +1,414 @@
+"""Judging a cluster: what is wrong with nodes and streams, and which command mends it.
+
+Three states. *Healthy*: every stream works, and keeps what it was promised through its next
+loss. *Degraded*: everything works; a promise would not outlive its next loss, or copies may be
+missing. *Unhealthy*: something does not work now: a stream that cannot be written, taken over
+or read. Each reason names the node or stream, what it cannot take, why, and what mends it.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+from geolog.admin.placement.placement_health import (
+    Flaws,
+    FragmentShape,
+    LedgersJudged,
+    StreamLedgers,
+    named,
+)
+from geolog.admin.regions_spare import Holding, Room, regions_spare
+from geolog.admin.rooms import Rooms, StreamState
+from geolog.catalog.descriptions import HealthReport, HealthState
+from geolog.ledger.writing.ledger_placement import adherence_as_recorded
+from geolog.metadata.nodes import NodeRecord
+from geolog.metadata.replaced_nodes import ReplacedNode
+from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
+from topology.location import Location
+from topology.promise import promise_broken
+from topology.quorum import QuorumConfig
+from topology.ring.window_rule import Adherence
+from topology.stream_policy import PolicyKind
+from topology.survive import Loss
+
+STREAMS_TOLD_MAX = 10
+"""Streams that are named for one kind of trouble; of more the number is told."""
+
+_REPAIR = "`geolog ledger repair --queue`"
+_MOVE = "`geolog placement repair`"
+
+
+@attrs.frozen(kw_only=True)
+class ClusterState:
+    """What health needs to know of a cluster."""
+
+    known: Sequence[NodeRecord]
+    live: Sequence[NodeRecord]
+    """Those that answer."""
+    unmoved: Sequence[ReplacedNode] = ()
+    """Disks that were given up, and of which nothing says that their copies were moved."""
+    doubt_below: Mapping[InstanceId, LedgerId] = attrs.field(factory=dict)
+    """Nodes that may lack copies after damage, and of which ledgers: those below."""
+    queued_count: int = 0
+    """Ledgers in the repair queue."""
+    forbidden_regions: frozenset[str] = frozenset()
+    metadata: str = "connected"
+    metadata_spare: int | None = None
+    """Servers that the metadata store can lose with a majority left, None if that is not
+    known. They are taken to stand in a region each, as they should."""
+
+    @property
+    def down(self) -> list[NodeRecord]:
+        """Nodes that joined, and do not answer."""
+        up = {record.instance for record in self.live}
+        return [record for record in self.known if record.instance not in up]
+
+
+@attrs.frozen
+class _Reason:
+    """Something that is wrong."""
+
+    state: HealthState
+    text: str
+
+
+def judge(
+    cluster: ClusterState, streams: Sequence[StreamState], ledgers: LedgersJudged
+) -> HealthReport:
+    """Say how the cluster is, why, and how many more regions it may lose."""
+    rooms = Rooms(cluster.live, cluster.forbidden_regions)
+    reasons = [
+        *_node_reasons(cluster, ledgers),
+        *_queue_reasons(cluster, ledgers),
+        *_stream_reasons(cluster, streams, rooms),
+        *_ledger_reasons(ledgers.streams),
+    ]
+    spare = regions_spare(
+        {record.location.region for record in cluster.live},
+        _holdings(streams, ledgers, cluster.live),
+        [Room(one.name, _room_of(rooms, one)) for one in streams],
+        metadata_spare=cluster.metadata_spare,
+    )
+    by_gravity = sorted(reasons, key=lambda one: one.state is not HealthState.UNHEALTHY)
+    state = by_gravity[0].state if by_gravity else HealthState.HEALTHY
+    node_ids = {record.instance: record.node_id for record in cluster.known}
+    regions = Counter(record.location.region for record in cluster.live)
+    return HealthReport(
+        state=state,
+        is_healthy=state is HealthState.HEALTHY,
+        reasons=[one.text for one in by_gravity],
+        regions_spare=spare.count,
+        regions_spare_set_by=spare.set_by,
+        nodes_live=len(cluster.live),
+        nodes_known=len(cluster.known),
+        nodes_in_doubt={
+            node_ids.get(instance, instance): ledgers.doubtful[instance]
+            for instance in cluster.doubt_below
+        },
+        repair_queue=cluster.queued_count,
+        regions=dict(sorted(regions.items())),
+        streams=len(streams),
+        placement=ledgers.health,
+        metadata=cluster.metadata,
+    )
+
+
+# --------------------------------------------------------------- nodes, and the repair queue
+
+
+def _node_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Reason]:
+    """What is wrong with nodes."""
+    if not cluster.known:
+        yield _unhealthy("no storage node has joined the cluster, or it has another name")
+    for down in cluster.down:
+        yield _degraded(
+            f"node {down.node_id} ({down.location}) is down: start it; if its disk is lost,"
+            f" `geolog node replace {down.node_id}`"
+        )
+    for record in cluster.live:
+        if not record.is_writable:
+            yield _degraded(
+                f"node {record.node_id} ({record.location}) takes no new entries, it is"
+                f" {record.state.value}: free disk space there (`geolog node describe"
+                f" {record.node_id}`)"
+            )
+    node_ids = {record.instance: record for record in cluster.live}
+    for instance in cluster.doubt_below:
+        node = node_ids[instance]
+        yield _degraded(
+            f"node {node.node_id} ({node.location}) is in doubt: damage to its journal may have"
+            f" taken copies of {_counted(ledgers.doubtful[instance], 'ledger')}: {_REPAIR}"
+            " brings them back and settles the doubt"
+        )
+    placement = ledgers.health
+    if placement.is_sample or placement.disks_given_up:
+        # Where all ledgers were judged, and none names such a disk, nothing is left of it.
+        for gone in cluster.unmoved:
+            yield _degraded(
+                f"the disk of node {gone.node_id} ({gone.location}) was given up, and its"
+                f" copies are not all moved: `geolog node replace {gone.node_id}` goes on"
+            )
+
+
+def _queue_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Reason]:
+    """Ledgers of which somebody found, or may not rule out, that copies are missing."""
+    queued = {name: one.queued for name, one in ledgers.streams.items() if one.queued}
+    rest = cluster.queued_count
+    for name, found in sorted(queued.items())[:STREAMS_TOLD_MAX]:
+        yield _degraded(
+            f"{_stream(name)}: {_counted(len(found), 'ledger')} ({named(found)}) may lack"
+            f" copies or hold damaged ones (repair queue): {_REPAIR} mends them"
+        )
+        rest -= len(found)
+    if rest > 0:
+        yield _degraded(
+            f"{_counted(rest, 'more ledger' if queued else 'ledger')} may lack copies or hold"
+            f" damaged ones (repair queue): {_REPAIR} mends them"
+        )
+
+
+# --------------------------------------------------------------- streams, and their last ledger
+
+
+def _stream_reasons(
+    cluster: ClusterState, streams: Sequence[StreamState], rooms: Rooms
+) -> Iterator[_Reason]:
+    """What is wrong with each stream's next ledger, and with the open one."""
+    for found in (
+        [_no_room(stream, rooms, cluster) for stream in streams],
+        [_open_trouble(stream, cluster, rooms) for stream in streams],
+        [_no_room_after(stream, rooms, cluster) for stream in streams],
+    ):
+        yield from _first([one for one in found if one is not None])
+
+
+def _first(reasons: Sequence[_Reason]) -> Iterator[_Reason]:
+    """Some of what is wrong with streams alike, those that do not work first."""
+    ordered = sorted(reasons, key=lambda one: one.state is not HealthState.UNHEALTHY)
+    yield from ordered[:STREAMS_TOLD_MAX]
+    if left := ordered[STREAMS_TOLD_MAX:]:
+        yield _Reason(left[0].state, f"{_counted(len(left), 'more stream')} alike")
+
+
+def _no_room(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reason | None:
+    if rooms.has_room(stream):
+        return None
+    what = "no new ledger can be placed"
+    if rooms.is_undecided(stream):
+        what = "whether a new ledger can be placed is undecided: the search was cut off"
+    return _unhealthy(f"stream {stream.name}: {what} ({stream.quorum}): {_more_nodes(cluster)}")
+
+
+def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _Reason | None:
+    """What is wrong with the fragment that is written now."""
+    ledger = stream.last_ledger
+    if ledger is None or ledger.state is LedgerState.CLOSED:
+        return None
+    fragment = ledger.fragments[-1]
+    up = {record.instance for record in cluster.live}
+    away = ", ".join(one.node_id for one in fragment.ensemble if one.instance not in up)
+    about = f"stream {stream.name}: ledger {ledger.ledger}"
+    if not fragment.rule(ledger.quorum).acks_all(_mask(fragment, up)):
+        mends = f"start {away}" if away else _leaving(ledger, cluster, rooms, stream)
+        return _unhealthy(f"{about} has no ack set up: {mends}")
+    adherence = adherence_as_recorded(ledger, fragment)
+    means = ""
+    if adherence is not Adherence.STRICT and (stream.survive or rooms.has_better(stream)):
+        means = _what_soft_means(ledger, adherence)
+    elif stream.survive and (broken := _broken(stream, ledger.quorum, fragment, None)):
+        means = f"does not survive {stream.survive!r}, as was promised: {broken}"
+    if means:
+        if rooms.is_undecided(stream):
+            means += (
+                "; whether the nodes that are up make a strict one is undecided: the search for"
+                " it was cut off"
+            )
+        return _degraded(f"{about} {means}: {_leaving(ledger, cluster, rooms, stream)}")
+    if stream.survive and away and (broken := _broken(stream, ledger.quorum, fragment, up)):
+        return _degraded(
+            f"{about} would not survive {stream.survive!r}, as was promised: {broken}, while"
+            f" {away} is down: start what is down"
+        )
+    return None
+
+
+def _leaving(
+    ledger: LedgerRecord, cluster: ClusterState, rooms: Rooms, stream: StreamState
+) -> str:
+    """How a stream gets off an open ledger that is not as good as it should be."""
+    if not rooms.has_better(stream):
+        return f"{_more_nodes(cluster)}, then its writer moves to a better ledger"
+    return (
+        "its writer moves to a better ledger by itself; if none runs, `geolog ledger recover"
+        f" {ledger.ledger}`, then {_MOVE}"
+    )
+
+
+def _no_room_after(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reason | None:
+    """A promise also says that a new ledger can be placed after the loss."""
+    if not stream.survive or not rooms.has_room(stream):
+        return None
+    loss = Loss.parse(stream.survive)
+    if loss.kind != "region":
+        return None
+    regions = sorted({record.location.region for record in cluster.live})
+    for lost in itertools.combinations(regions, loss.domains):
+        if not rooms.has_room(stream, frozenset(lost)):
+            return _degraded(
+                f"stream {stream.name} cannot lose region {' and '.join(lost)}: no new ledger"
+                f" could be placed then ({stream.quorum}; promised {stream.survive!r}):"
+                f" {_more_nodes(cluster)}"
+            )
+    return None
+
+
+def _more_nodes(cluster: ClusterState) -> str:
+    """What makes room for ledgers."""
+    if down := cluster.down:
+        return f"start {named_nodes(down)}"
+    if cluster.forbidden_regions:
+        region = min(cluster.forbidden_regions)
+        return f"start more nodes, or `geolog region allow-placement {region}`"
+    return "start more nodes"
+
+
+def named_nodes(nodes: Sequence[NodeRecord]) -> str:
+    """Some nodes in words."""
+    shown = ", ".join(one.node_id for one in nodes[:STREAMS_TOLD_MAX])
+    more = len(nodes) - STREAMS_TOLD_MAX
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _broken(
+    stream: StreamState,
+    quorum: QuorumConfig,
+    fragment: Fragment,
+    up: Iterable[InstanceId] | None,
+) -> str | None:
+    """The loss that the stream was promised to survive, and this ensemble does not.
+
+    Members that are not `up` are lost already; None counts all.
+    """
+    there = None if up is None else set(up)
+    places: tuple[Location | None, ...] = tuple(
+        one.location if there is None or one.instance in there else None
+        for one in fragment.ensemble
+    )
+    return promise_broken(Loss.parse(stream.survive), quorum, places)
+
+
+def _what_soft_means(ledger: LedgerRecord, adherence: Adherence) -> str:
+    if ledger.placement.policy is PolicyKind.REGION_AWARE:
+        return "would not survive the loss of another region"
+    return f"adheres to its policy {ledger.placement.policy.value!r} as {adherence.value}"
+
+
+# --------------------------------------------------------------- fragments that are final
+
+
+def _ledger_reasons(streams: Mapping[str, StreamLedgers]) -> Iterator[_Reason]:
+    """What is wrong with the ledgers of streams, but for open fragments."""
+    for found in (
+        _flawed(streams, lambda one: one.unreadable, _unreadable),
+        _flawed(streams, lambda one: one.failed, _failed),
+        _flawed(streams, lambda one: one.weak, _weak),
+        _flawed(streams, lambda one: one.hurt, _hurt),
+    ):
+        yield from _first(found)
+
+
+def _flawed(
+    streams: Mapping[str, StreamLedgers],
+    flaws_of: Callable[[StreamLedgers], Flaws],
+    say: Callable[[str, Flaws, StreamLedgers], _Reason],
+) -> list[_Reason]:
+    worst = sorted(
+        ((name, one) for name, one in streams.items() if flaws_of(one).count),
+        key=lambda each: (-flaws_of(each[1]).count, each[0]),
+    )
+    return [say(_stream(name), flaws_of(one), one) for name, one in worst]
+
+
+def _unreadable(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
+    return _unhealthy(
+        f"{stream}: entries of {_fragments(flaws)} have no copy at a node that is up: start"
+        f" {flaws.why}"
+    )
+
+
+def _failed(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
+    return _unhealthy(
+        f"{stream}: {_fragments(flaws)} fail the policy: {flaws.why}: {_MOVE}, or"
+        " `geolog placement show STREAM --problems` says what stands in the way"
+    )
+
+
+def _weak(stream: str, flaws: Flaws, one: StreamLedgers) -> _Reason:
+    mends = (
+        f"{_MOVE} mends {one.mendable:,}"
+        if one.mendable
+        else "start nodes in other regions, then " + _MOVE
+    )
+    return _degraded(
+        f"{stream} would not outlive its next loss: {_fragments(flaws)}: {flaws.why}; {mends}"
+    )
+
+
+def _hurt(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
+    return _degraded(
+        f"{stream} would not outlive its next loss: {_fragments(flaws)}: {flaws.why}; start"
+        " what is down"
+    )
+
+
+def _fragments(flaws: Flaws) -> str:
+    if flaws.count == 1:
+        return f"1 fragment, in ledger {flaws.ledger}"
+    return f"{flaws.count:,} fragments, as in ledger {flaws.ledger}"
+
+
+def _stream(name: str) -> str:
+    return f"stream {name}" if name else "ledgers of no stream"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _degraded(text: str) -> _Reason:
+    return _Reason(HealthState.DEGRADED, text)
+
+
+def _unhealthy(text: str) -> _Reason:
+    return _Reason(HealthState.UNHEALTHY, text)
+
+
+# --------------------------------------------------------------- what is held, and room
+
+
+def _holdings(
+    streams: Sequence[StreamState], ledgers: LedgersJudged, live: Sequence[NodeRecord]
+) -> list[Holding]:
+    """The fragments that there are, each stream's last ledger first."""
+    up = {record.instance for record in live}
+    shapes = {
+        FragmentShape.of(ledger.quorum, fragment, up): (stream.name, ledger.ledger)
+        for stream in streams
+        if (ledger := stream.last_ledger) is not None
+        for fragment in ledger.fragments
+    }
+    for shape, first in ledgers.shapes.items():
+        shapes.setdefault(shape, first)
+    return [Holding(shape, *first) for shape, first in shapes.items()]
+
+
+def _mask(fragment: Fragment, up: Iterable[InstanceId]) -> int:
+    there = set(up)
+    return sum(1 << slot for slot, one in enumerate(fragment.ensemble) if one.instance in there)
+
+
+def _room_of(rooms: Rooms, stream: StreamState) -> Callable[[frozenset[str]], bool]:
+    return lambda lost: rooms.has_room(stream, lost)

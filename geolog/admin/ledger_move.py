@@ -1,0 +1,184 @@
+"""Moving the slots of one ledger from an instance that is gone to its successor.
+
+Fragment by fragment the successor gets all copies that it should have; it is asked whether it
+has them; and only then it takes the slot, by one compare-and-set of the ledger's record.
+"""
+
+import attrs
+import trio
+
+from geolog.admin.cluster_access import ClusterAccess
+from geolog.admin.placement.fragment_change import FragmentChange
+from geolog.ledger.copying.copier import Copier
+from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
+from geolog.ledger.writing.ledger_placement import adherence_as_recorded
+from geolog.metadata.nodes import NodeRecord
+from geolog.protocol.copying import FragmentExtent, final_extents, with_member
+from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
+from topology.placement import adherence_of
+from topology.ring.window_rule import Adherence, rank_of
+from topology.stream_policy import PolicyKind
+
+_ATTEMPTS_MAX = 3
+"""How often a ledger is tried whose nodes do not answer."""
+
+_RETRY_S = 1.0
+"""Pause between these: a link may rest, a node be just starting."""
+
+
+@attrs.frozen(kw_only=True)
+class LedgerRemaining:
+    """A ledger that still has the old instance as a member, and why."""
+
+    ledger: int
+    stream: str
+    state: str
+    why: str
+    may_pass: bool
+    """Whether time may heal it: nodes that are away, a writer that has not changed members."""
+
+
+@attrs.frozen
+class _Hindrance:
+    """Why a fragment cannot be moved now."""
+
+    why: str
+    may_pass: bool = False
+
+
+class LedgerMove:
+    """The move of one ledger's slots from instances that are gone to their successor."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        copier: Copier,
+        ledger: LedgerId,
+        gone: set[InstanceId],
+        successor: NodeRecord,
+    ) -> None:
+        self._access = access
+        self._change = FragmentChange(access, copier)
+        self._ledger = ledger
+        self._gone = gone
+        self._new = Member(successor.instance, successor.node_id, successor.location)
+        self.fragments_changed = 0
+        self.warnings: list[str] = []
+
+    async def run(self) -> LedgerRemaining | None:
+        """Move what can be moved; what remains then, if anything does."""
+        try:
+            read, hindrances = await self._move_fragments()
+            for _ in range(_ATTEMPTS_MAX - 1):
+                if not any(one.may_pass for one in hindrances.values()):
+                    break
+                await trio.sleep(_RETRY_S)
+                read, hindrances = await self._move_fragments()
+        except NoSuchLedgerError:
+            return None  # It was deleted.
+        return self._remaining(read.record, hindrances)
+
+    async def _move_fragments(self) -> tuple[VersionedLedger, dict[int, _Hindrance]]:
+        """Go over all final fragments; the record after that, and what hinders, by fragment."""
+        hindrances: dict[int, _Hindrance] = {}
+        while True:
+            read = await self._access.ledgers.read_latest(self._ledger)
+            extent = next(
+                (
+                    one
+                    for one in final_extents(read.record)
+                    if one.index not in hindrances and self._slot_in(one) is not None
+                ),
+                None,
+            )
+            if extent is None:
+                return read, hindrances
+            hindrance = await self._move(read, extent)
+            if hindrance is not None:
+                hindrances[extent.index] = hindrance
+
+    def _slot_in(self, extent: FragmentExtent) -> int | None:
+        """The first slot of an old instance in the fragment."""
+        slots = [extent.slot_of(instance) for instance in self._gone]
+        return min((slot for slot in slots if slot is not None), default=None)
+
+    def _remaining(
+        self, record: LedgerRecord, hindrances: dict[int, _Hindrance]
+    ) -> LedgerRemaining | None:
+        last_members = {member.instance for member in record.fragments[-1].ensemble}
+        is_open = record.state is not LedgerState.CLOSED and bool(last_members & self._gone)
+        if not hindrances and not is_open:
+            return None
+        whys = [f"fragment {index}: {one.why}" for index, one in sorted(hindrances.items())]
+        if is_open:
+            whys.append(
+                f"its last fragment is {record.state.value}: its writer gives the slot away, or"
+                " the segment's end closes it; `geolog ledger recover"
+                f" {record.ledger}` ends it now"
+            )
+        return LedgerRemaining(
+            ledger=record.ledger,
+            stream=record.stream,
+            state=record.state.value,
+            why="; ".join(whys),
+            may_pass=all(one.may_pass for one in hindrances.values()),
+        )
+
+    async def _move(self, read: VersionedLedger, extent: FragmentExtent) -> _Hindrance | None:
+        """Move one slot of one fragment; what hinders it, if it is not possible now."""
+        slot = self._slot_in(extent)
+        assert slot is not None
+        gone = extent.fragment.ensemble[slot].instance
+        if extent.slot_of(self._new.instance) is not None:
+            return _Hindrance(
+                f"node {self._new.node_id} is a member already: name another by --with NODE_ID"
+            )
+        hindrance = self._judge_placement(
+            read.record, extent, with_member(extent, gone, self._new)
+        )
+        if hindrance is not None:
+            return hindrance
+        changes = {slot: self._new}
+        outcome = await self._change.make(
+            read, extent, changes, answering=(), given_up=self._gone
+        )
+        self.warnings += outcome.warnings
+        if outcome.is_made:
+            self.fragments_changed += 1
+        if outcome.is_made or outcome.is_overtaken:
+            return None  # If others changed it, it is looked at again.
+        if outcome.is_refused:
+            return _Hindrance(f"{outcome.why}: name another by --with NODE_ID")
+        return _Hindrance(outcome.why, may_pass=outcome.may_pass)
+
+    def _judge_placement(
+        self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
+    ) -> _Hindrance | None:
+        """Note a placement that gets worse; refuse one that does not hold an ack set."""
+        if not _holds_acks(record, after) and _holds_acks(record, before):
+            return _Hindrance(
+                f"with node {self._new.node_id}, of {self._new.location.region}, it would not"
+                " span enough regions: name another by --with NODE_ID"
+            )
+        was = adherence_as_recorded(record, before.fragment)
+        will_be = adherence_as_recorded(record, after.fragment)
+        if rank_of(will_be) < rank_of(was):
+            self.warnings.append(
+                f"ledger {record.ledger}: with node {self._new.node_id}, of"
+                f" {self._new.location}, fragment {before.index} {_lost_by(record, will_be)}"
+            )
+        return None
+
+
+def _holds_acks(record: LedgerRecord, extent: FragmentExtent) -> bool:
+    """Whether every write set has an ack set, whatever the policy says of it."""
+    regions = [member.location.region for member in extent.fragment.ensemble]
+    return adherence_of(record.quorum, regions) is not Adherence.FAIL
+
+
+def _lost_by(record: LedgerRecord, will_be: Adherence) -> str:
+    """What the policy loses, as the end of a warning."""
+    if record.placement.policy is PolicyKind.REGION_AWARE:
+        return "would not keep an ack set without any one region"
+    return f"would adhere to its policy, {record.placement}, less well: {will_be.value}"

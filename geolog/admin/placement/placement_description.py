@@ -1,0 +1,259 @@
+"""Where the fragments of streams lie, fragment by fragment, as values to print."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from geolog.admin.cluster_access import ClusterAccess
+from geolog.admin.placement.placement_seen import see_nodes
+from geolog.admin.placement.placement_walk import PlacedSegment, PlacementWalk
+from geolog.protocol.copying import final_extents
+from geolog.protocol.fragment_placement import (
+    Lie,
+    MemberState,
+    NodesSeen,
+    judge_fragment,
+)
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.placement_plan import PlacementPlanner
+from topology.ring.window_rule import Adherence
+
+
+@attrs.frozen(kw_only=True)
+class PlacedMember:
+    """One slot of a fragment, and who has it."""
+
+    slot: int
+    node_id: str
+    instance: str
+    region: str
+    rack: str
+    state: str
+    """up, readonly, draining, down, or replaced: its disk was given up."""
+    is_forbidden: bool
+    """Whether it stands in a region in which nothing new is placed."""
+
+
+@attrs.frozen(kw_only=True)
+class NodePlace:
+    """A node that fragments may lie on: where it stands, and how it is."""
+
+    node_id: str
+    instance: str
+    region: str
+    rack: str
+    state: str
+
+
+@attrs.frozen(kw_only=True)
+class FragmentPlacement:
+    """Where one fragment lies, and how well."""
+
+    stream: str
+    partition: int
+    segment: int
+    ledger: int
+    ledger_state: str
+    fragment: int
+    first_entry: int
+    last_entry: int | None
+    """None while it is being written."""
+    entries: int | None
+    policy: str
+    adherence: str
+    """As it is placed: strict, soft or fail; members that are down count, those whose disks
+    were given up do not."""
+    adherence_now: str
+    """With the members alone that are up."""
+    keeps_promise: bool
+    """Whether it survives what its stream was promised (`survive`), or nothing was promised."""
+    why: str
+    """What is wrong with it, in words; empty if nothing is."""
+    copies_missing: int
+    """Slots whose copies are not to be had now: their nodes are down, or were given up."""
+    is_repairable: bool
+    """Whether `geolog placement repair` can make it better now."""
+    obstacle: str
+    """Why it cannot, where it should."""
+    members: list[PlacedMember]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is to be repaired, and all members are there."""
+        return not (self.why or self.copies_missing)
+
+
+@attrs.define
+class PlacementTotals:
+    """What was seen of a stream, or of several."""
+
+    segments: int = 0
+    fragments: int = 0
+    strict: int = 0
+    soft: int = 0
+    fail: int = 0
+    disks_given_up: int = 0
+    """Fragments that still name a disk that was given up."""
+    promises_broken: int = 0
+    """Fragments that do not survive what their stream was promised to."""
+    copies_missing: int = 0
+    repairable: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is to be repaired."""
+        return not (self.soft or self.fail or self.disks_given_up or self.promises_broken)
+
+    def add(self, one: FragmentPlacement) -> None:
+        """Count a fragment."""
+        self.fragments += 1
+        self.strict += one.adherence == Adherence.STRICT.value
+        self.soft += one.adherence == Adherence.SOFT.value
+        self.fail += one.adherence == Adherence.FAIL.value
+        self.disks_given_up += any(
+            member.state == MemberState.REPLACED.value for member in one.members
+        )
+        self.promises_broken += not one.keeps_promise
+        self.copies_missing += one.copies_missing
+        self.repairable += one.is_repairable
+
+
+class PlacementLook:
+    """Describes the fragments of a stream; `begin` reads which nodes there are."""
+
+    def __init__(
+        self, walk: PlacementWalk, seen: NodesSeen, node_ids: Mapping[str, str]
+    ) -> None:
+        self._walk = walk
+        self._nodes = {
+            instance: _place_of(seen, instance, node_id)
+            for instance, node_id in node_ids.items()
+        }
+        self._planner = PlacementPlanner(seen)
+        self.seen = seen
+        self.totals = PlacementTotals()
+
+    @classmethod
+    async def begin(cls, access: ClusterAccess, target: str | None) -> "PlacementLook":
+        """At a stream, one partition of it (`NAME#P`), or at all. NoSuchStreamError."""
+        walk = await PlacementWalk.begin(access, target)
+        seen = await see_nodes(access)
+        return cls(walk, seen.nodes, seen.node_ids)
+
+    @property
+    def segments_count(self) -> int:
+        """How many segments were listed."""
+        return self._walk.segments_count
+
+    async def next_fragments(self) -> list[FragmentPlacement] | None:
+        """The fragments of the next few segments, in order; None when all were given."""
+        batch = await self._walk.next_batch()
+        if batch is None:
+            return None
+        found = [one for segment in batch for one in self._of_segment(segment)]
+        self.totals.segments += len(batch)
+        for one in found:
+            self.totals.add(one)
+        return found
+
+    def policy_outcomes(self) -> dict[str, dict[str, int]]:
+        """How often policies were asked to judge and to repair, and how that ended."""
+        outcomes = self._planner.statistics().outcomes
+        return {name: dict(found) for name, found in outcomes.items()}
+
+    def regions(self) -> dict[str, list[NodePlace]]:
+        """The nodes of each region, in order of their racks; those given up are last."""
+        found: dict[str, list[NodePlace]] = {}
+        for one in sorted(self._nodes.values(), key=_in_a_row):
+            found.setdefault(one.region, []).append(one)
+        return dict(sorted(found.items()))
+
+    def _of_segment(self, placed: PlacedSegment) -> Iterator[FragmentPlacement]:
+        record = placed.ledger
+        ends = {extent.index: extent.last for extent in final_extents(record)}
+        for index, fragment in enumerate(record.fragments):
+            lie = judge_fragment(self.seen, record, fragment, placed.survive)
+            obstacle, is_repairable = self._hope(placed, index, lie, is_final=index in ends)
+            last = ends.get(index)
+            yield FragmentPlacement(
+                stream=str(placed.partition.stream),
+                partition=placed.partition.number,
+                segment=placed.segment.segment,
+                ledger=record.ledger,
+                ledger_state=record.state.value,
+                fragment=index,
+                first_entry=fragment.first_entry,
+                last_entry=last,
+                entries=None if last is None else last - fragment.first_entry + 1,
+                policy=record.placement.policy.value,
+                adherence=lie.placed.value,
+                adherence_now=lie.now.value,
+                keeps_promise=not lie.broken,
+                why=lie.why,
+                copies_missing=_missing_count(lie),
+                is_repairable=is_repairable,
+                obstacle=obstacle,
+                members=self._members_of(record, index, lie),
+            )
+
+    def _hope(
+        self, placed: PlacedSegment, index: int, lie: Lie, *, is_final: bool
+    ) -> tuple[str, bool]:
+        """What stands in the way of a repair, and whether one is possible now."""
+        if lie.is_good:
+            return "", False
+        if not is_final:
+            return open_obstacle(placed.ledger), False
+        plan = self._planner.plan(placed.ledger, index, survive=placed.survive)
+        return plan.obstacle, bool(plan.changes)
+
+    def _members_of(self, record: LedgerRecord, index: int, lie: Lie) -> list[PlacedMember]:
+        return [
+            PlacedMember(
+                slot=slot,
+                node_id=member.node_id,
+                instance=member.instance,
+                region=member.location.region,
+                rack=member.location.rack,
+                state=state.value,
+                is_forbidden=self.seen.is_forbidden(member),
+            )
+            for slot, (member, state) in enumerate(
+                zip(record.fragments[index].ensemble, lie.states, strict=True)
+            )
+        ]
+
+
+def open_obstacle(record: LedgerRecord) -> str:
+    """Why the last fragment of a ledger that is not CLOSED is left as it is."""
+    if record.state is LedgerState.IN_RECOVERY:
+        return (
+            "it is being recovered, which closes it; `geolog ledger recover"
+            f" {record.ledger}` does so if nobody does"
+        )
+    return (
+        "it is being written: its writer changes members as it must, and its next segment is"
+        " placed anew"
+    )
+
+
+def _missing_count(lie: Lie) -> int:
+    return Counter(lie.states)[MemberState.DOWN] + Counter(lie.states)[MemberState.REPLACED]
+
+
+def _place_of(seen: NodesSeen, instance: str, node_id: str) -> NodePlace:
+    location = seen.members.location_of(instance)
+    return NodePlace(
+        node_id=node_id,
+        instance=instance,
+        region=location.region,
+        rack=location.rack,
+        state=seen.state_of(InstanceId(instance)).value,
+    )
+
+
+def _in_a_row(place: NodePlace) -> tuple[bool, str, str, str]:
+    is_replaced = place.state == MemberState.REPLACED.value
+    return is_replaced, place.rack, place.node_id, place.instance

@@ -1,0 +1,207 @@
+"""What would be at risk while some nodes are away, or if they were lost.
+
+Judged by metadata, and by which nodes are up: of each ledger whether its writer could still
+gather ack sets, whether it could be fenced and recovered, and whether each entry would have a
+copy elsewhere. Of a ledger in the repair queue copies may be missing, nobody knows which; so
+there the members that stay are asked.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import attrs
+
+from geolog.admin.cluster_access import ClusterAccess
+from geolog.admin.node_lookup import node_named
+from geolog.ledger.copying.member_answers import MemberAnswers
+from geolog.metadata.nodes import list_known_nodes
+from geolog.protocol.copying import FragmentExtent, final_extents
+from geolog.protocol.ids import EntryId, InstanceId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
+from geolog.protocol.messages import Answer
+from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
+from topology.errors import GeologError
+
+_PROBE_S = 3.0
+
+
+@attrs.frozen(kw_only=True)
+class Risk:
+    """One thing that would not hold without the nodes that were named."""
+
+    ledger: int
+    stream: str
+    state: str
+    risk: str
+    """appends, recovery or reads."""
+    why: str
+    is_so_now: bool
+    """Whether it is at risk already, with these nodes up."""
+
+
+@attrs.frozen(kw_only=True)
+class PreflightReport:
+    """What was found."""
+
+    nodes: list[str]
+    ledgers: int
+    """Ledgers that have one of these nodes as a member."""
+    risks: list[Risk]
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether nothing would be at risk."""
+        return not self.risks
+
+
+Unproven = Mapping[LedgerId, Mapping[int, int]]
+"""By ledger and fragment, how many entries no member that stays says it has."""
+
+
+async def preflight(access: ClusterAccess, node_ids: Sequence[str]) -> PreflightReport:
+    """Say what would be at risk without these nodes. UnknownNodeError names the nearest id."""
+    node_ids = list(dict.fromkeys(node_ids))
+    known = await list_known_nodes(access.metadata, access.cluster)
+    leaving = {node_named(node_id, known).instance for node_id in node_ids}
+    live = {node.instance for node in await access.pool.live_nodes()}
+    queued = {item.record.ledger for item in await access.repair_queue.list()}
+    ledgers = await access.catalog.with_member(leaving)
+    unproven = {
+        record.ledger: await _unproven_in(access, record, leaving, live - leaving)
+        for record in ledgers
+        if record.ledger in queued
+    }
+    return judge(node_ids, leaving, live, unproven, ledgers)
+
+
+async def _unproven_in(
+    access: ClusterAccess,
+    record: LedgerRecord,
+    leaving: set[InstanceId],
+    staying: set[InstanceId],
+) -> dict[int, int]:
+    """Of each final fragment with a member that leaves, entries that nobody who stays has."""
+    members = MemberAnswers(access.pool, timeout_s=_PROBE_S)
+    found: dict[int, int] = {}
+    for extent in final_extents(record):
+        ensemble = extent.fragment.ensemble
+        if not any(member.instance in leaving for member in ensemble):
+            continue
+        had: set[int] = set()
+        for member in ensemble:
+            if member.instance in staying:
+                had |= await _had_by(members, record, extent, member)
+        missing_count = extent.count - len(had)
+        if missing_count:
+            found[extent.index] = missing_count
+    return found
+
+
+async def _had_by(
+    members: MemberAnswers, record: LedgerRecord, extent: FragmentExtent, member: Member
+) -> set[int]:
+    had: set[int] = set()
+    for first in range(extent.fragment.first_entry, extent.last + 1, ENTRIES_PER_ANSWER_MAX):
+        count = min(extent.last - first + 1, ENTRIES_PER_ANSWER_MAX)
+        try:
+            probed = await members.probe(record.ledger, member, EntryId(first), count)
+        except GeologError:
+            return had  # What it does not say is not counted on.
+        had |= {
+            first + place
+            for place, answer in enumerate(probed.answers)
+            if answer is Answer.HAVE
+        }
+    return had
+
+
+def judge(
+    node_ids: Sequence[str],
+    leaving: Collection[InstanceId],
+    live: Collection[InstanceId],
+    unproven: Unproven,
+    ledgers: Sequence[LedgerRecord],
+) -> PreflightReport:
+    """The same, of what was read."""
+    risks = [
+        risk
+        for record in ledgers
+        for risk in _Look(record, leaving, live, unproven.get(record.ledger, {})).risks()
+    ]
+    return PreflightReport(nodes=list(node_ids), ledgers=len(ledgers), risks=risks)
+
+
+@attrs.frozen
+class _Look:
+    """One ledger, as it is now and as it would be."""
+
+    record: LedgerRecord
+    leaving: Collection[InstanceId]
+    live: Collection[InstanceId]
+    unproven: Mapping[int, int]
+
+    def risks(self) -> Iterator[Risk]:
+        """All that would not hold."""
+        if self.record.state in (LedgerState.OPEN, LedgerState.IN_RECOVERY):
+            yield from self._risks_of_tail(self.record.fragments[-1])
+        for index, fragment in enumerate(self.record.fragments):
+            if any(member.instance in self.leaving for member in fragment.ensemble):
+                yield from self._risks_of_reads(index, fragment)
+
+    def _risks_of_tail(self, fragment: Fragment) -> Iterator[Risk]:
+        rule = fragment.rule(self.record.quorum)
+        now, then = self._up_now(fragment), self._up_then(fragment)
+        left = f"{then.bit_count()} of its {len(fragment.ensemble)} members would be up"
+        if not rule.acks_all(then):
+            yield self._risk(
+                "appends",
+                f"{left}, and some entries would find no ack set"
+                " until its writer gives the slots to other nodes",
+                is_so_now=not rule.acks_all(now),
+            )
+        if not rule.blocks_all(then):
+            yield self._risk(
+                "recovery",
+                f"{left}: should its writer end too, nobody could fence and close it",
+                is_so_now=not rule.blocks_all(now),
+            )
+
+    def _risks_of_reads(self, index: int, fragment: Fragment) -> Iterator[Risk]:
+        masks = fragment.rule(self.record.quorum).write_masks()
+        now, then = self._up_now(fragment), self._up_then(fragment)
+        if any(not mask & then for mask in masks):
+            yield self._risk(
+                "reads",
+                f"entries of fragment {index} would have no copy at a node that is up",
+                is_so_now=any(not mask & now for mask in masks),
+            )
+        elif index in self.unproven:
+            yield self._risk(
+                "reads",
+                f"{self.unproven[index]} entries of fragment {index} have no other copy now:"
+                " the ledger is in the repair queue (`geolog ledger repair --queue`)",
+                is_so_now=False,
+            )
+
+    def _up_now(self, fragment: Fragment) -> int:
+        return sum(
+            1 << slot
+            for slot, member in enumerate(fragment.ensemble)
+            if member.instance in self.live
+        )
+
+    def _up_then(self, fragment: Fragment) -> int:
+        return sum(
+            1 << slot
+            for slot, member in enumerate(fragment.ensemble)
+            if member.instance in self.live and member.instance not in self.leaving
+        )
+
+    def _risk(self, kind: str, why: str, *, is_so_now: bool) -> Risk:
+        return Risk(
+            ledger=self.record.ledger,
+            stream=self.record.stream,
+            state=self.record.state.value,
+            risk=kind,
+            why=why,
+            is_so_now=is_so_now,
+        )

@@ -1,0 +1,163 @@
+"""Bringing back copies that are missing or damaged, ledger by ledger."""
+
+from collections.abc import Callable
+
+import attrs
+
+from geolog.admin.cluster_access import ClusterAccess
+from geolog.ledger.copying.copier import Copier, CopyProgress
+from geolog.ledger.copying.fragment_copy import LOST_NAMED_MAX, CopyConfig
+from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.metadata.repair_queue import RepairItem, RepairReason
+from geolog.metadata.replaced_nodes import find_replaced_node
+from geolog.protocol.copying import FragmentExtent, final_extents
+from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
+from topology.errors import DamagedBytesError
+
+_ATTEMPTS_MAX = 3
+"""How often a ledger is looked at again that others change meanwhile."""
+
+
+@attrs.frozen(kw_only=True)
+class MemberComplaint:
+    """A member that does not have all its copies now, and why."""
+
+    node_id: str
+    instance: str
+    why: str
+
+
+@attrs.define(kw_only=True)
+class RepairReport:
+    """What came of one ledger."""
+
+    ledger: int
+    stream: str
+    state: str
+    """As in metadata; `deleted` if it is gone, `unreadable` if its record is damaged."""
+    entries: int = 0
+    """Entries that were looked at; of a ledger that is not closed those of its last fragment,
+    which are its writer's, are not."""
+    copies_stored: int = 0
+    bytes_stored: int = 0
+    damaged: int = 0
+    """Copies found damaged."""
+    lost_count: int = 0
+    """Entries of which no member has an intact copy, though all answered."""
+    lost: list[int] = attrs.field(factory=list)
+    incomplete: list[MemberComplaint] = attrs.field(factory=list)
+    unreadable_why: str = ""
+    """What is wrong with its record in metadata."""
+    is_complete: bool = False
+    """Whether it is CLOSED, and every member has every copy that it should have."""
+    is_in_queue: bool = False
+    """Whether it stays in the repair queue."""
+
+
+class LedgerRepairer:
+    """Repairs ledgers, one after the other."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        config: CopyConfig,
+        on_progress: Callable[[CopyProgress], None] | None = None,
+    ) -> None:
+        self._access = access
+        self._copier = Copier(
+            access.pool, region=access.region, config=config, on_progress=on_progress
+        )
+
+    async def repair(self, ledger: LedgerId, *, is_deep: bool = False) -> RepairReport:
+        """Give every member that is up its copies. NoSuchLedgerError.
+
+        `is_deep` reads all copies, which finds damage that nobody noticed.
+        """
+        read = await self._access.ledgers.read_latest(ledger)
+        report = await self._repair_as(read.record, is_deep=is_deep)
+        for _ in range(_ATTEMPTS_MAX - 1):
+            if report.is_complete:
+                break
+            before, read = read, await self._access.ledgers.read_certain(ledger)
+            if read == before:
+                break  # Nobody was in the way: another attempt now would end like this one.
+            earlier, report = report, await self._repair_as(read.record, is_deep=is_deep)
+            report.copies_stored += earlier.copies_stored
+            report.bytes_stored += earlier.bytes_stored
+        return report
+
+    async def _repair_as(self, record: LedgerRecord, *, is_deep: bool) -> RepairReport:
+        report = RepairReport(
+            ledger=record.ledger, stream=record.stream, state=record.state.value
+        )
+        live = {node.instance for node in await self._access.pool.live_nodes()}
+        complaints: dict[InstanceId, MemberComplaint] = {}
+        for extent in final_extents(record):
+            await self._repair_extent(record, extent, live, report, complaints, is_deep=is_deep)
+        report.incomplete = list(complaints.values())
+        report.is_complete = record.state is LedgerState.CLOSED and not complaints
+        return report
+
+    async def _repair_extent(
+        self,
+        record: LedgerRecord,
+        extent: FragmentExtent,
+        live: set[InstanceId],
+        report: RepairReport,
+        complaints: dict[InstanceId, MemberComplaint],
+        *,
+        is_deep: bool,
+    ) -> None:
+        ensemble = extent.fragment.ensemble
+        targets = [slot for slot, member in enumerate(ensemble) if member.instance in live]
+        outcome = await self._copier.copy(record, extent, targets, is_deep=is_deep)
+        report.entries += extent.count
+        report.copies_stored += outcome.copies_stored
+        report.bytes_stored += outcome.bytes_stored
+        report.damaged += outcome.damaged_count
+        report.lost_count += outcome.lost_count
+        report.lost += outcome.lost[: LOST_NAMED_MAX - len(report.lost)]
+        if not extent.count:
+            return
+        for slot, member in enumerate(ensemble):
+            is_target = slot in targets
+            why = outcome.why_incomplete(slot) if is_target else await self._why_away(member)
+            if why is not None:
+                complaints[member.instance] = MemberComplaint(
+                    node_id=member.node_id, instance=member.instance, why=why
+                )
+
+    async def _why_away(self, member: Member) -> str:
+        access = self._access
+        replaced = await find_replaced_node(access.metadata, access.cluster, member.instance)
+        if replaced is None:
+            return "it is down"
+        return f"its disk was given up: `geolog node replace {member.node_id}` has to go on"
+
+    async def repair_queued(self, *, is_deep: bool = False) -> list[RepairReport]:
+        """Repair what is in the repair queue; what is complete then leaves it.
+
+        Where damage was found all copies are read, as if `is_deep`: a node that was restarted
+        since does not remember what it found.
+        """
+        return [
+            await self._repair_item(item, is_deep=is_deep)
+            for item in await self._access.repair_queue.list()
+        ]
+
+    async def _repair_item(self, item: RepairItem, *, is_deep: bool) -> RepairReport:
+        ledger = item.record.ledger
+        is_deep = is_deep or RepairReason.DAMAGED in item.record.reasons
+        try:
+            report = await self.repair(ledger, is_deep=is_deep)
+        except NoSuchLedgerError:
+            report = RepairReport(ledger=ledger, stream="", state="deleted", is_complete=True)
+        except DamagedBytesError as error:
+            # The others of the queue are not to wait for this one.
+            report = RepairReport(
+                ledger=ledger, stream="", state="unreadable", unreadable_why=str(error)
+            )
+        is_out = report.is_complete and await self._access.repair_queue.done(item)
+        report.is_in_queue = not is_out
+        return report

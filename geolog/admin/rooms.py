@@ -1,0 +1,110 @@
+"""Whether the streams of a cluster have room for new ledgers, also when regions are lost."""
+
+import random
+from collections.abc import Sequence
+
+import attrs
+
+from geolog.metadata.nodes import NodeRecord
+from geolog.protocol.ledger_state import LedgerRecord
+from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
+from topology.policy import PlacementRequest
+from topology.quorum import QuorumConfig
+from topology.ring.search import PlacementUndecidedError
+from topology.ring.window_rule import Adherence
+from topology.stream_policy import (
+    DEFAULT_LOCATION,
+    REGION_AWARE_TERMS,
+    PlacementPlace,
+    PlacementTerms,
+    PolicyKind,
+    policy_of,
+)
+
+_RoomKey = tuple[PlacementTerms, QuorumConfig, frozenset[str]]
+"""What is placed, and which regions are lost."""
+
+_MEMBERSHIP = MembershipConfig(default_location=DEFAULT_LOCATION)
+
+
+@attrs.frozen
+class StreamState:
+    """What health needs to know of a stream: how it is placed, and its last ledger."""
+
+    name: str
+    quorum: QuorumConfig
+    last_ledger: LedgerRecord | None
+    placement: PlacementTerms = REGION_AWARE_TERMS
+    survive: str = ""
+    """What it was promised to survive; empty if it was given its quorums."""
+
+
+class Rooms:
+    """Whether new ledgers can be placed when regions are lost; asked once for all alike."""
+
+    def __init__(
+        self, live: Sequence[NodeRecord], forbidden_regions: frozenset[str] = frozenset()
+    ) -> None:
+        self._live = live
+        self._place = PlacementPlace(forbidden_regions=forbidden_regions)
+        self._known: dict[_RoomKey, Adherence | None] = {}
+        self._undecided: set[_RoomKey] = set()
+
+    def has_room(self, stream: StreamState, lost: frozenset[str] = frozenset()) -> bool:
+        """Whether a new ledger of the stream can be placed on the nodes that are left."""
+        return self._best(stream, lost) is not None
+
+    def has_better(self, stream: StreamState) -> bool:
+        """Whether a new ledger would be STRICT, or might be."""
+        best = self._best(stream, frozenset())
+        return best is Adherence.STRICT or self.is_undecided(stream)
+
+    def is_undecided(self, stream: StreamState) -> bool:
+        """Whether it is open if a new ledger could be placed better than was found, if any."""
+        self.has_room(stream)
+        return (stream.placement, stream.quorum, frozenset[str]()) in self._undecided
+
+    def _best(self, stream: StreamState, lost: frozenset[str]) -> Adherence | None:
+        key = (stream.placement, stream.quorum, lost)
+        if key not in self._known:
+            self._known[key] = self._place_one(stream, lost)
+        return self._known[key]
+
+    def _members_without(self, lost: frozenset[str]) -> Membership:
+        return Membership.of(
+            _MEMBERSHIP,
+            [
+                KnownNode(
+                    node=record.instance, location=record.location, state=NodeUse.WRITABLE
+                )
+                for record in self._live
+                if record.is_writable and record.location.region not in lost
+            ],
+        )
+
+    def _place_one(self, stream: StreamState, lost: frozenset[str]) -> Adherence | None:
+        """How well a new ledger adheres; None if no place for it was found."""
+        members = self._members_without(lost)
+        excluded = self._place.excluded(members)
+        if stream.placement.policy is PolicyKind.LOCAL_NODE:  # It is where its writer comes.
+            return Adherence.STRICT if members.writable.count > len(excluded) else None
+        quorum = stream.quorum
+        request = PlacementRequest(
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            exclude=excluded,
+        )
+        policy = policy_of(stream.placement, quorum, self._place)
+        key = (stream.placement, quorum, lost)
+        try:
+            placed = policy.new_ensemble(members, request, random.Random(0))
+        except PlacementUndecidedError:
+            self._undecided.add(key)
+            return None  # Not proven: a person should look.
+        except (NotEnoughNodesError, InvalidArgumentError):
+            return None
+        if placed.is_undecided:
+            self._undecided.add(key)
+        return placed.adherence

@@ -1,0 +1,347 @@
+"""Reading every replica of every entry of a stream, and saying what is wrong with them.
+
+Nodes read from their disks, past every cache that they can pass: so rot shows while a node
+still has good bytes in memory. That takes long, and meanwhile copies move and segments are
+trimmed: where copies lack, the ledger's record is read again before that is said.
+
+A ledger of which a member answered that it lacks copies, or has damaged ones, goes into the
+repair queue. A member that is silent says nothing of its copies: it is named, and what it has
+stays open.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import attrs
+import trio
+from crc32c import crc32c
+
+from geolog.admin.extents import Extent
+from geolog.ledger.reading.ledger_reader import LedgerReader
+from geolog.metadata.repair_queue import RepairReason
+from geolog.metadata.seam import Freshness
+from geolog.protocol.copying import final_extents
+from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
+from geolog.protocol.messages import Answer
+from geolog.wire.entry import EntryHeader, decode_entry
+from topology.errors import DamagedBytesError, GeologError
+from topology.quorum import AckRule
+
+PROBLEMS_MAX = 100
+"""Problems that are told in words; all are counted."""
+
+_BATCH_ENTRIES = 64
+
+Enqueue = Callable[[LedgerId, RepairReason], Awaitable[None]]
+"""Puts a ledger into the repair queue."""
+
+LatestLedger = Callable[[LedgerRecord, Freshness], Awaitable[LedgerRecord | None]]
+"""The ledger as it is now; None when it is gone. UnavailableError."""
+
+
+@attrs.define
+class NodeVerified:
+    """What one node had."""
+
+    copies_good: int = 0
+    copies_damaged: int = 0
+    copies_missing: int = 0
+    """Of those it should have; also what it may have lost to damage."""
+    bytes_read: int = 0
+    """Bytes of good copies, read from its disk."""
+
+
+@attrs.define
+class VerifyReport:
+    """What was found. `is_good` unless a copy or entry is not as it should be."""
+
+    stream: str
+    segments: int = 0
+    entries: int = 0
+    records: int = 0
+    copies_expected: int = 0
+    copies_good: int = 0
+    damaged: int = 0
+    """Copies that do not match their checksums."""
+    unequal: int = 0
+    """Entries whose intact copies differ."""
+    gaps: int = 0
+    """Places where the sequence does not go on."""
+    without_ack_set: int = 0
+    """Entries whose good copies are no ack set."""
+    under_replicated: int = 0
+    """Entries with fewer good copies than the write quorum."""
+    full_copies: bool = False
+    bytes_read: int = 0
+    """Bytes of intact copies, read from the disks of their nodes."""
+    nodes: dict[str, NodeVerified] = attrs.field(factory=dict)
+    """What each member of a ledger had, by node id."""
+    silent_nodes: list[str] = attrs.field(factory=list)
+    """Members that did not answer: what they hold was not verified."""
+    ledgers_queued: list[int] = attrs.field(factory=list)
+    """Ledgers that went into the repair queue."""
+    problems: list[str] = attrs.field(factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing needs a person's attention."""
+        faults = self.damaged + self.unequal + self.gaps + self.without_ack_set
+        return faults == 0 and not (self.full_copies and self.under_replicated)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is not good, in words, as far as there was room; [] if it is."""
+        if self.full_copies and self.under_replicated:
+            too_few = f"{self.under_replicated} entries have fewer good copies than they should"
+            return [*self.problems, too_few, *self.next_steps]
+        return [*self.problems, *self.next_steps]
+
+    @property
+    def next_steps(self) -> list[str]:
+        """What mends it, and what was not seen."""
+        steps = []
+        if self.silent_nodes:
+            silent = ", ".join(self.silent_nodes)
+            steps.append(f"{silent} did not answer: start what is down, and verify again")
+        if self.ledgers_queued:
+            count = len(self.ledgers_queued)
+            what = "1 ledger is" if count == 1 else f"{count:,} ledgers are"
+            steps.append(
+                f"{what} in the repair queue: `geolog ledger repair --queue` mends them"
+            )
+        return steps
+
+    def tell(self, problem: str) -> None:
+        """Note a problem in words, as long as there is room."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
+
+
+@attrs.frozen
+class _Copy:
+    """What one member has of an entry. Its bytes are not kept: answers are many and large."""
+
+    slot: int
+    answer: Answer
+    header: EntryHeader | None = None
+    """None unless it is intact."""
+    crc: int = 0
+    """Of the whole entry, if it is intact."""
+    length: int = 0
+    """Of the same."""
+
+
+class StreamVerifier:
+    """Verifies one stream, ledger by ledger."""
+
+    def __init__(
+        self,
+        stream: str,
+        reader: LedgerReader,
+        *,
+        latest: LatestLedger,
+        enqueue: Enqueue,
+        full_copies: bool,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        """`progress` is told the records of what was gone over."""
+        self.report = VerifyReport(stream, full_copies=full_copies)
+        self._reader = reader
+        self._latest = latest
+        self._enqueue = enqueue
+        self._progress = progress
+        self._sequence_next: int | None = None
+
+    async def verify_ledger(self, extent: Extent) -> None:
+        """Verify a segment, the one behind the one before it, as far as it is not trimmed."""
+        record, last = extent.ledger, extent.last
+        if extent.sequence_due is not None:
+            self._sequence_next = extent.sequence_due
+        self.report.segments += 1
+        found_wrong: dict[RepairReason, None] = {}
+        first = EntryId(0)
+        while first <= last:
+            fragment = record.fragment_of(first)
+            rule = fragment.rule(record.quorum)
+            count = min(record.end_of_run(first, last) - first + 1, _BATCH_ENTRIES)
+            copies: dict[EntryId, list[_Copy]] = {
+                EntryId(first + place): [] for place in range(count)
+            }
+            silent: set[int] = set()
+            async with trio.open_nursery() as nursery:
+                for slot in range(len(fragment.ensemble)):
+                    nursery.start_soon(
+                        self._collect, record, slot, first, count, copies, silent
+                    )
+            if any(_lacks_copies(rule, entry, found) for entry, found in copies.items()):
+                are_safe = all(_is_safe(rule, entry, found) for entry, found in copies.items())
+                freshness = Freshness.LATEST if are_safe else Freshness.CERTAIN
+                latest = await self._latest(record, freshness)
+                if latest is None:
+                    self._sequence_next = None
+                    break
+                if latest.fragments != record.fragments:
+                    record = latest
+                    continue
+            self._note_silent(fragment, silent)
+            # What lacks in a fragment that is still written is its writer's to see to.
+            final_to = max((each.last for each in final_extents(record)), default=-1)
+            for entry, found in copies.items():
+                of_write_set = _of_write_set(rule, entry, found)
+                self._judge(rule, extent, fragment, entry, of_write_set)
+                for why in _to_repair(of_write_set, is_final=entry <= final_to):
+                    found_wrong[why] = None
+            first = EntryId(first + count)
+            if self._progress is not None:
+                self._progress(self.report.records)
+        if found_wrong:
+            self.report.ledgers_queued.append(record.ledger)
+        for why in found_wrong:
+            await self._enqueue(record.ledger, why)
+
+    def _note_silent(self, fragment: Fragment, silent: set[int]) -> None:
+        for slot in sorted(silent):
+            node_id = fragment.ensemble[slot].node_id
+            if node_id not in self.report.silent_nodes:
+                self.report.silent_nodes.append(node_id)
+
+    async def _collect(
+        self,
+        record: LedgerRecord,
+        slot: int,
+        first: EntryId,
+        count: int,
+        copies: dict[EntryId, list[_Copy]],
+        silent: set[int],
+    ) -> None:
+        """Ask one member for its copies, in as many questions as it takes."""
+        asked, end = first, first + count
+        while asked < end:
+            try:
+                answer = await self._reader.read_replica(record, slot, asked, end - asked)
+            except GeologError:
+                silent.add(slot)  # What it has is not known now.
+                return
+            for one in answer.entries:
+                if asked in copies:
+                    copies[asked].append(_copy_of(slot, one.answer, one.body))
+                asked = EntryId(asked + 1)
+
+    def _judge(
+        self,
+        rule: AckRule,
+        extent: Extent,
+        fragment: Fragment,
+        entry: EntryId,
+        of_write_set: list[_Copy],
+    ) -> None:
+        report, segment = self.report, extent.segment.segment
+        where = f"{extent.partition} segment {segment} entry {entry}"
+        good = [copy for copy in of_write_set if copy.header is not None]
+        report.entries += 1
+        report.copies_expected += rule.config.write_quorum
+        report.copies_good += len(good)
+        for copy in of_write_set:
+            self._count(fragment.ensemble[copy.slot].node_id, copy)
+        damaged = [copy for copy in of_write_set if copy.answer is Answer.CORRUPT]
+        if damaged:
+            report.damaged += len(damaged)
+            report.tell(f"{where}: {_copies(len(damaged))} damaged at {_at(fragment, damaged)}")
+        if not _is_safe(rule, entry, of_write_set):
+            report.without_ack_set += 1
+            why = _why_no_more(rule, fragment, entry, of_write_set)
+            report.tell(f"{where}: {_copies(len(good))} good, which is no ack set: {why}")
+        if len(good) < rule.config.write_quorum:
+            report.under_replicated += 1
+        if any((copy.header, copy.crc) != (good[0].header, good[0].crc) for copy in good[1:]):
+            report.unequal += 1
+            report.tell(f"{where}: its copies differ")
+        self._follow(segment, entry, where, good)
+
+    def _count(self, node_id: str, copy: _Copy) -> None:
+        node = self.report.nodes.setdefault(node_id, NodeVerified())
+        node.copies_good += copy.header is not None
+        node.copies_damaged += copy.answer is Answer.CORRUPT
+        node.copies_missing += copy.answer in (Answer.ABSENT, Answer.UNKNOWN)
+        node.bytes_read += copy.length
+        self.report.bytes_read += copy.length
+
+    def _follow(self, segment: int, entry: EntryId, where: str, good: list[_Copy]) -> None:
+        """Check that the entry is the one that belongs here, and that the sequence goes on."""
+        header = good[0].header if good else None
+        if header is None:
+            self._sequence_next = None
+            return
+        is_in_turn = self._sequence_next in (None, header.first_sequence)
+        if (header.segment, header.entry) != (segment, entry) or not is_in_turn:
+            self.report.gaps += 1
+            self.report.tell(
+                f"{where}: sequence {self._sequence_next} is due, {header.first_sequence} of"
+                f" segment {header.segment} entry {header.entry} is there"
+            )
+        self._sequence_next = header.next_sequence
+        self.report.records += header.next_sequence - header.first_sequence
+
+
+def _copies(count: int) -> str:
+    return "1 copy is" if count == 1 else f"{count} copies are"
+
+
+def _at(fragment: Fragment, copies: Sequence[_Copy]) -> str:
+    return ", ".join(fragment.ensemble[copy.slot].node_id for copy in copies)
+
+
+def _why_no_more(
+    rule: AckRule, fragment: Fragment, entry: EntryId, of_write_set: Sequence[_Copy]
+) -> str:
+    """Where the other copies should be, and what was said of them."""
+    answered = {copy.slot for copy in of_write_set}
+    silent = [
+        fragment.ensemble[slot].node_id
+        for slot in rule.write_set(entry)
+        if slot not in answered
+    ]
+    whys = [f"{', '.join(silent)} did not answer"] if silent else []
+    for answer, what in (
+        (Answer.CORRUPT, "damaged at"),
+        (Answer.UNKNOWN, "not found, after damage, at"),
+        (Answer.ABSENT, "not there at"),
+    ):
+        if said := [copy for copy in of_write_set if copy.answer is answer]:
+            whys.append(f"{what} {_at(fragment, said)}")
+    return "; ".join(whys) or "they stand in too few regions"
+
+
+def _to_repair(of_write_set: Sequence[_Copy], *, is_final: bool) -> list[RepairReason]:
+    """What members that answered lack of an entry."""
+    answers = {copy.answer for copy in of_write_set}
+    whys = [RepairReason.DAMAGED] if Answer.CORRUPT in answers else []
+    if is_final and answers & {Answer.ABSENT, Answer.UNKNOWN}:
+        whys.append(RepairReason.COPIES_MISSING)
+    return whys
+
+
+def _of_write_set(rule: AckRule, entry: EntryId, found: list[_Copy]) -> list[_Copy]:
+    mask = rule.write_mask(entry)
+    return sorted((copy for copy in found if mask >> copy.slot & 1), key=lambda copy: copy.slot)
+
+
+def _lacks_copies(rule: AckRule, entry: EntryId, found: list[_Copy]) -> bool:
+    good = [copy for copy in _of_write_set(rule, entry, found) if copy.header is not None]
+    return len(good) < rule.config.write_quorum
+
+
+def _is_safe(rule: AckRule, entry: EntryId, found: list[_Copy]) -> bool:
+    good = [copy for copy in _of_write_set(rule, entry, found) if copy.header is not None]
+    return rule.is_ack(entry, sum(1 << copy.slot for copy in good))
+
+
+def _copy_of(slot: int, answer: Answer, body: bytes | memoryview) -> _Copy:
+    if answer is not Answer.HAVE:
+        return _Copy(slot, answer)
+    try:
+        decoded = decode_entry(body)
+        decoded.verify()
+    except DamagedBytesError:
+        return _Copy(slot, Answer.CORRUPT)
+    return _Copy(slot, answer, decoded.header, crc32c(body), len(body))

@@ -1,0 +1,302 @@
+"""What a stream that is asked for comes to: its quorums and policy, why, and at what cost.
+
+Nothing is promised that cannot be kept: the choice is tried on the nodes that there are.
+"""
+
+import difflib
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import attrs
+
+from geolog.background import both
+from geolog.ledger.nodes.node_pool import NodePool
+from geolog.metadata.nodes import NodeRecord, list_known_nodes
+from geolog.metadata.placement_switches import read_switches
+from geolog.metadata.seam import Metadata
+from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
+from topology.placement import Candidate
+from topology.policy import PlacementRequest
+from topology.quorum import Durability, QuorumConfig, ack_quorum_smallest
+from topology.region_survival import (
+    ONE_REGION,
+    SizesGiven,
+    complete_sizes,
+    why_not_without_a_region,
+)
+from topology.stream_policy import (
+    DEFAULT_LOCATION,
+    PlacementPlace,
+    PlacementTerms,
+    PolicyKind,
+    policy_of,
+)
+from topology.survive import Loss, plan_to_survive
+
+
+@attrs.frozen(kw_only=True)
+class StreamWanted:
+    """What is asked for: either what to survive, or sizes; None is not given."""
+
+    survive: str | None = None
+    ensemble_size: int | None = None
+    write_quorum: int | None = None
+    ack_quorum: int | None = None
+    min_regions: int | None = None
+    durability: str = "regions"
+    policy: str | None = None
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """All sizes that may be given."""
+        return (self.ensemble_size, self.write_quorum, self.ack_quorum, self.min_regions)
+
+    def given(self, durability: Durability) -> SizesGiven:
+        """The sizes that are given."""
+        return SizesGiven(
+            ensemble_size=self.ensemble_size,
+            write_quorum=self.write_quorum,
+            ack_quorum=self.ack_quorum,
+            min_regions=self.min_regions,
+            durability=durability,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class StreamPlan:
+    """What it comes to, with the reasons for a person, a sentence each."""
+
+    quorum: QuorumConfig
+    placement: PlacementTerms
+    survive: str = ""
+    explanation: tuple[str, ...]
+    region_loss_why_not: str = ""
+    """Why the stream does not survive losing a region; empty if it does."""
+
+
+@attrs.frozen(kw_only=True)
+class StreamPlanner:
+    """Plans streams of one cluster, for a client that stands in a region."""
+
+    metadata: Metadata
+    cluster: str
+    pool: NodePool
+    region: str | None
+    rng: random.Random
+    metadata_regions: tuple[str, ...] | None
+    """Where the servers of the metadata store stand, one name each; None if not known."""
+
+    async def plan(self, wanted: StreamWanted) -> StreamPlan:
+        """The plan. InvalidArgumentError, NotEnoughNodesError: with the nearest that can be."""
+        durability = parse_durability(wanted.durability)
+        kind = None if wanted.policy is None else parse_policy(wanted.policy)
+        if wanted.survive is not None:
+            return await self._plan_to_survive(wanted, durability, kind)
+        return await self._plan_around(wanted, durability, kind)
+
+    async def _plan_around(
+        self, wanted: StreamWanted, durability: Durability, kind: PolicyKind | None
+    ) -> StreamPlan:
+        """Keep the sizes that are given; what is left out keeps surviving one region."""
+        terms = PlacementTerms(policy=kind or PolicyKind.REGION_AWARE)
+        registered, switches = await both(
+            partial(list_known_nodes, self.metadata, self.cluster),
+            partial(read_switches, self.metadata, self.cluster),
+        )
+        known = await self.pool.nodes.resolved(registered)
+        allowed = _members(
+            one for one in known if one.location.region not in switches.forbidden_regions
+        )
+        given = wanted.given(durability)
+        derived = None if given.is_complete else complete_sizes(given, terms, allowed)
+        quorum = derived or _usual_quorum(wanted, durability, terms)
+        terms.check(quorum)
+        self._try_on(known, terms, quorum)
+        why_not = why_not_without_a_region(quorum, terms, allowed)
+        if why_not and switches.forbidden_regions:
+            why_not += f"; placement is forbidden in {_named(switches.forbidden_regions)}"
+        outlives = "without any one region an ack set is left, and nothing acknowledged is lost"
+        if not why_not:
+            try:
+                outlives += f"; {judge_majority(ONE_REGION, self.metadata_regions)}"
+            except NotEnoughNodesError as error:
+                why_not = str(error)
+        told = f"does NOT survive losing a region: {why_not}" if why_not else outlives
+        return StreamPlan(
+            quorum=quorum,
+            placement=terms,
+            survive="" if derived is None or why_not else str(ONE_REGION),
+            explanation=(*_explained(terms, quorum), told),
+            region_loss_why_not=why_not,
+        )
+
+    async def _plan_to_survive(
+        self, wanted: StreamWanted, durability: Durability, kind: PolicyKind | None
+    ) -> StreamPlan:
+        assert wanted.survive is not None
+        if any(size is not None for size in wanted.sizes):
+            raise InvalidArgumentError("give either what to survive, or the quorums, not both")
+        loss = Loss.parse(wanted.survive)
+        up, switches = await both(
+            self.pool.live_nodes, partial(read_switches, self.metadata, self.cluster)
+        )
+        live = await self.pool.nodes.resolved(up)
+        forbidden = switches.forbidden_regions
+        candidates = [
+            Candidate(one.instance, one.location)
+            for one in live
+            if one.is_writable and one.location.region not in forbidden
+        ]
+        try:
+            found = plan_to_survive(wanted.survive, candidates, durability=durability)
+        except NotEnoughNodesError as error:
+            if not forbidden:
+                raise
+            raise NotEnoughNodesError(
+                f"{error}. Placement is forbidden in {_named(forbidden)}"
+                " (geolog region allow-placement)"
+            ) from None
+        if kind is not None and kind is not found.placement.policy:
+            raise InvalidArgumentError(
+                f"survive {str(loss)!r} is kept by policy {found.placement.policy.value!r}, not"
+                f" by {kind.value!r}: leave the policy out, or give the quorum sizes"
+            )
+        majority = judge_majority(loss, self.metadata_regions)
+        return StreamPlan(
+            quorum=found.quorum,
+            placement=found.placement,
+            survive=str(loss),
+            explanation=(*found.explanation, majority),
+            region_loss_why_not=(
+                "" if loss.kind == "region" else f"it was asked to survive {str(loss)!r} alone"
+            ),
+        )
+
+    def _try_on(
+        self, known: Sequence[NodeRecord], terms: PlacementTerms, quorum: QuorumConfig
+    ) -> None:
+        """Refuse what all nodes that ever joined, were they up, could not hold."""
+        local = self.pool.config.placement.standing(self.region)
+        policy_of(terms, quorum, PlacementPlace(local=local)).new_ensemble(
+            Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), _members(known)),
+            PlacementRequest(
+                ensemble_size=quorum.ensemble_size,
+                write_quorum=quorum.write_quorum,
+                ack_quorum=quorum.ack_quorum,
+            ),
+            self.rng,
+        )
+
+
+def _members(nodes: Iterable[NodeRecord]) -> list[KnownNode]:
+    """These nodes as they would be, were all of them up."""
+    return [
+        KnownNode(node=one.instance, location=one.location, state=NodeUse.WRITABLE)
+        for one in nodes
+    ]
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def parse_policy(text: str) -> PolicyKind:
+    """A policy by its name; InvalidArgumentError names the nearest."""
+    names = [kind.value for kind in PolicyKind]
+    if text not in names:
+        nearest = difflib.get_close_matches(text.lower(), names, 1, 0.0)[0]
+        raise InvalidArgumentError(
+            f"policy {text!r} is not known; the nearest is {nearest!r}, all are"
+            f" {', '.join(names)}"
+        )
+    return PolicyKind(text)
+
+
+def parse_durability(text: str) -> Durability:
+    """A kind of durability by its name; InvalidArgumentError lists them."""
+    try:
+        return Durability(text)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"durability {text!r} is not known; it is 'regions' or 'count'"
+        ) from None
+
+
+def judge_majority(loss: Loss, regions: Sequence[str] | None) -> str:
+    """Whether the metadata store outlives the loss too, as a sentence. NotEnoughNodesError."""
+    if loss.kind != "region":
+        return "the metadata store is not part of this promise: it names no region"
+    if regions is None:
+        return (
+            "whether ZooKeeper keeps a majority without any"
+            f" {loss.domains} region{'s' if loss.domains > 1 else ''} was not judged: where its"
+            " servers stand is not known (zookeeper_regions)"
+        )
+    names = sorted(set(regions))
+    for lost in itertools.combinations(names, min(loss.domains, len(names))):
+        left = sum(region not in lost for region in regions)
+        if 2 * left <= len(regions):
+            raise NotEnoughNodesError(
+                f"to survive the loss of {loss}, ZooKeeper must keep a majority; without"
+                f" {' and '.join(lost)} {left} of its {len(regions)} servers are left: spread"
+                f" them over {2 * loss.domains + 1} regions or more, or ask for what spares"
+                " regions, as '1 rack'"
+            )
+    return f"ZooKeeper keeps a majority of its {len(regions)} servers without them, too"
+
+
+def _usual_quorum(
+    wanted: StreamWanted, durability: Durability, terms: PlacementTerms
+) -> QuorumConfig:
+    """The sizes where no choice of them outlives a region: E 3, W = E, A a majority, m 1."""
+    usual = 1 if terms.policy is PolicyKind.LOCAL_NODE else 3
+    least = max(size or 1 for size in (wanted.ack_quorum, wanted.min_regions))
+    write_quorum = wanted.write_quorum
+    ensemble_size = wanted.ensemble_size
+    if ensemble_size is None:
+        ensemble_size = max(usual, least) if write_quorum is None else write_quorum
+    if write_quorum is None:
+        write_quorum = ensemble_size
+    min_regions = 1 if wanted.min_regions is None else wanted.min_regions
+    ack_quorum = wanted.ack_quorum
+    if ack_quorum is None:
+        ack_quorum = max(
+            write_quorum // 2 + 1, ack_quorum_smallest(write_quorum, min_regions, durability)
+        )
+    return QuorumConfig(
+        ensemble_size=ensemble_size,
+        write_quorum=write_quorum,
+        ack_quorum=ack_quorum,
+        min_regions=min_regions,
+        durability=durability,
+    )
+
+
+def _explained(terms: PlacementTerms, quorum: QuorumConfig) -> tuple[str, ...]:
+    """What quorums that were given mean."""
+    write, ack, m = quorum.write_quorum, quorum.ack_quorum, quorum.min_regions
+    copies = f"{write} copies of every entry" if write > 1 else "one copy of every entry"
+    waits = f"an append waits for {ack} of them" if write > 1 else "an append waits for it"
+    across = ""
+    if m > 1:
+        nearest = "nearest other region" if m == 2 else f"{m - 1}-th nearest other region"
+        across = f", in at least {m} regions: about one round trip to the {nearest}"
+    return (
+        f"{copies}, on ensembles of {quorum.ensemble_size}",
+        waits + across,
+        _PLACED[terms.policy],
+    )
+
+
+_PLACED = {
+    PolicyKind.DEFAULT: "nodes are chosen at random, whatever fails together",
+    PolicyKind.LOCAL_NODE: "the one node stands where the writer does, and is lost with it",
+    PolicyKind.RACK_AWARE: "copies lie on racks of their own as far as there are enough, those"
+    " of the writer's region first",
+    PolicyKind.REGION_AWARE: "copies are shared equally over the regions that are up",
+    PolicyKind.ZONE_AWARE: "copies are shared over zones, which are the regions, and over"
+    " upgrade domains, which are the racks, within each",
+}

@@ -1,0 +1,164 @@
+"""Looking into streams: their settings, partitions and segments, as values to print."""
+
+from contextlib import aclosing
+from functools import partial
+
+import attrs
+
+from geolog.background import all_of, both
+from geolog.catalog.descriptions import (
+    PartitionDescription,
+    SegmentDescription,
+    StreamDescription,
+)
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
+from geolog.ledger.writing.ledger_placement import adherence_as_recorded
+from geolog.protocol.stream_state import (
+    PartitionName,
+    SegmentRecord,
+    StreamName,
+    StreamRecord,
+)
+
+_AT_ONCE = 64
+
+
+@attrs.frozen
+class StreamView:
+    """Looks into the streams of one cluster."""
+
+    catalog: StreamCatalog
+    partitions: PartitionMetadata
+    ledgers: LedgerMetadata
+
+    async def describe(self, name: StreamName) -> StreamDescription:
+        """A stream's settings, owners and extent. NoSuchStreamError."""
+        record = await self.catalog.read(name)
+        found = await all_of(
+            [partial(self._describe_partition, one) for one in record.partition_names()]
+        )
+        return _description(record, found)
+
+    def describe_new(self, record: StreamRecord) -> StreamDescription:
+        """A stream that was just made, without asking for what nobody wrote yet."""
+        found = [
+            PartitionDescription(
+                partition=number,
+                owner=None,
+                owner_epoch=0,
+                owner_is_alive=False,
+                segments_count=0,
+                last_segment=None,
+                first_sequence=0,
+                completed_sequence=0,
+            )
+            for number in range(record.partitions)
+        ]
+        return _description(record, found)
+
+    async def _describe_partition(self, name: PartitionName) -> PartitionDescription:
+        owner = (await self.partitions.owner_latest(name)).record
+        (numbers, last_sequence), (is_alive, trim) = await both(
+            partial(self._extent, name),
+            partial(
+                both,
+                partial(self.partitions.is_owner_alive, owner),
+                partial(self.partitions.trim_seen, name),
+            ),
+        )
+        return PartitionDescription(
+            partition=name.number,
+            owner=owner.owner or None,
+            owner_epoch=owner.epoch,
+            owner_is_alive=is_alive,
+            segments_count=len(numbers),
+            last_segment=numbers[-1] if numbers else None,
+            first_sequence=trim.first_sequence,
+            completed_sequence=0 if last_sequence is None else last_sequence + 1,
+        )
+
+    async def _extent(self, name: PartitionName) -> tuple[list[int], int | None]:
+        """Numbers of the segments, and the last sequence of those that are completed."""
+        numbers = await self.partitions.segment_numbers(name)
+        ends = await self.partitions.segments_at(name, numbers[-2:])
+        completed = [one.record for one in ends if one.record.last_sequence is not None]
+        return numbers, completed[-1].last_sequence if completed else None
+
+    async def segments(
+        self, names: list[PartitionName], *, limit: int | None = None
+    ) -> list[SegmentDescription]:
+        """The log segments of partitions, in order; `limit`: the last so many of each."""
+        found = []
+        for name in names:
+            numbers = await self._last_numbers(name, limit)
+            for start in range(0, len(numbers), _AT_ONCE):
+                asked = numbers[start : start + _AT_ONCE]
+                some = [one.record for one in await self.partitions.segments_at(name, asked)]
+                described = await all_of(
+                    [partial(self._describe_segment, name.number, one) for one in some]
+                )
+                found += [one for one in described if one is not None]
+        return found
+
+    async def _last_numbers(self, name: PartitionName, limit: int | None) -> list[int]:
+        if limit is None:
+            return await self.partitions.segment_numbers(name)
+        last: list[int] = []
+        async with aclosing(self.partitions.segment_numbers_back(name)) as numbers:
+            async for number in numbers:
+                if len(last) == limit:
+                    break
+                last.append(number)
+        return last[::-1]
+
+    async def _describe_segment(
+        self, partition: int, segment: SegmentRecord
+    ) -> SegmentDescription | None:
+        try:
+            ledger = (await self.ledgers.read(segment.ledger)).record
+        except NoSuchLedgerError:
+            return None  # Trimmed meanwhile.
+        members = ledger.fragments[-1].ensemble
+        regions = [member.location.region for member in members]
+        return SegmentDescription(
+            partition=partition,
+            segment=segment.segment,
+            ledger=segment.ledger,
+            state=ledger.state.value,
+            epoch=ledger.epoch,
+            owner_epoch=segment.owner_epoch,
+            first_sequence=segment.first_sequence,
+            last_sequence=segment.last_sequence,
+            last_entry=segment.last_entry,
+            size_bytes=segment.size_bytes,
+            ensemble=[member.node_id for member in members],
+            regions=regions,
+            adherence=adherence_as_recorded(ledger, ledger.fragments[-1]).value,
+        )
+
+
+def _description(
+    record: StreamRecord, partitions: list[PartitionDescription]
+) -> StreamDescription:
+    return StreamDescription(
+        name=str(record.name),
+        mode=record.mode.value,
+        partitions=record.partitions,
+        ensemble_size=record.quorum.ensemble_size,
+        write_quorum=record.quorum.write_quorum,
+        ack_quorum=record.quorum.ack_quorum,
+        min_regions=record.quorum.min_regions,
+        durability=record.quorum.durability.value,
+        policy=record.placement.policy.value,
+        survive=record.survive or None,
+        segment_bytes=record.segment_bytes,
+        segment_age_s=record.segment_age_s,
+        retention_s=record.retention_s,
+        retention_bytes=record.retention_bytes,
+        writer_retention_s=record.writer_retention_s,
+        is_sealed=record.is_sealed,
+        created_us=record.created_us,
+        partition_list=partitions,
+    )

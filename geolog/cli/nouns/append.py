@@ -1,0 +1,292 @@
+"""`geolog append`: a record for each line of stdin, many in flight, answers in order."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import attrs
+import click
+import trio
+
+from geolog.cli.arguments import partition_or_stream
+from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
+from geolog.cli.recovery_progress import opened_with_progress
+from geolog.cli.session import Patience, open_log, too_slow
+from geolog.cli.signals import heeded
+from geolog.cli.terminal.append_tally import AppendTally, answer_document, with_tally
+from geolog.cli.terminal.output import print_json, show
+from geolog.cli.terminal.progress import Progress
+from geolog.cli.terminal.record_formats import FORMATS, Format, Outgoing, parser_of
+from geolog.cli.terminal.standard_input import StandardInput
+from geolog.client.writing.pipeline import AnsweredRun, Pipeline
+from topology.errors import GeologError
+
+AckChoice = Literal["none", "received", "durable"]
+
+
+class AnswersUnprintedError(GeologError):
+    """Whoever read the answers is gone, or the disk behind them is full."""
+
+
+@attrs.frozen(kw_only=True)
+class AppendOptions:
+    """What one `geolog append` was asked for."""
+
+    stream: str
+    format: Format
+    key_separator: str | None
+    is_progress_shown: bool
+    ack: AckChoice
+    writer_id: str | None
+    first_seq: int
+    expect_sequence: int | None
+
+
+@click.command(
+    cls=Verb,
+    name="append",
+    epilog=examples(
+        "geolog append shop/orders < orders.txt",
+        "geolog append shop/orders --writer loader-1 < orders.txt   # Safe to run again.",
+        "echo '7=paid' | geolog append shop/orders --key-separator = -o jsonl",
+    ),
+)
+@click.argument("stream", type=partition_or_stream)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    default="lines",
+    show_default=True,
+    help="How records stand in the input.",
+)
+@click.option("--key-separator", metavar="TEXT", help="Before it stands the key (lines only).")
+@click.option(
+    "--ack",
+    type=click.Choice(get_args(AckChoice)),
+    default="durable",
+    show_default=True,
+    help="When a record is answered: not at all, in memory of enough nodes, on disk there.",
+)
+@click.option(
+    "--progress", is_flag=True, help="Show progress also where stderr is no terminal."
+)
+@click.option(
+    "--writer",
+    metavar="ID",
+    help="Number the lines: a run that is repeated appends none of them twice.",
+)
+@click.option(
+    "--first-seq", type=click.IntRange(min=0), metavar="N", help="Number of the first line: 0."
+)
+@click.option(
+    "--expect-sequence",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Refuse all unless the first record gets this sequence.",
+)
+def command(
+    *,
+    stream: str,
+    format_: Format,
+    key_separator: str | None,
+    ack: AckChoice,
+    progress: bool,
+    writer: str | None,
+    first_seq: int | None,
+    expect_sequence: int | None,
+) -> None:
+    """Append records from stdin to STREAM; each is answered when it is durable.
+
+    With -o jsonl, one answer a record, in order:
+    {"partition":0,"dlsn":"1-0-0","sequence":0,"duplicate":false}
+    """
+    if first_seq is not None and writer is None:
+        raise click.UsageError("--first-seq numbers the lines of a writer: give --writer too")
+    if ack == "none" and (writer is not None or expect_sequence is not None):
+        raise click.UsageError(
+            "--ack none tells nothing: leave out --writer, --expect-sequence"
+        )
+    if key_separator is not None and format_ != "lines":
+        raise click.UsageError(f"--key-separator goes with --format lines, not {format_}")
+    if key_separator == "":
+        raise click.UsageError("--key-separator is empty: name the text between key and value")
+    options = AppendOptions(
+        stream=stream,
+        format=format_,
+        key_separator=key_separator,
+        is_progress_shown=progress,
+        ack=ack,
+        writer_id=writer,
+        first_seq=first_seq or 0,
+        expect_sequence=expect_sequence,
+    )
+    trio.run(_append, this_invocation(), options)
+
+
+@attrs.define
+class Source:
+    """Whether more is read from stdin. What was pushed before a stop is still answered."""
+
+    input: StandardInput = attrs.field(factory=StandardInput)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    failure: GeologError | None = None
+    is_interrupted: bool = False
+
+    def stop(self, failure: GeologError | None = None) -> None:
+        """Take no more; the first failure is the one that is told."""
+        self.failure = self.failure or failure
+        self.scope.cancel(reason="no more input is taken")
+
+
+async def _append(invocation: Invocation, options: AppendOptions) -> None:
+    output = invocation.config.output
+    tally, patience, source = AppendTally(), Patience(invocation), Source()
+    started_s = trio.current_time()
+    with Progress(
+        "records appended", sys.stderr, is_forced=options.is_progress_shown
+    ) as progress:
+        try:
+            with patience.scope:
+                await _pump(invocation, options, tally, patience, source, progress)
+            if patience.scope.cancelled_caught:
+                raise await too_slow(invocation)
+            if source.failure is not None:
+                raise source.failure
+        except* GeologError as errors:
+            raise with_tally(errors, tally) from errors
+    if source.is_interrupted:
+        tell(f"interrupted: {tally.reached()}, and no other")
+        raise click.Abort
+    took_s = trio.current_time() - started_s
+    if output == "json":
+        show(attrs.asdict(tally) | {"seconds": took_s}, output)
+    elif output == "table":
+        tell(tally.summary(took_s))
+
+
+async def _pump(
+    invocation: Invocation,
+    options: AppendOptions,
+    tally: AppendTally,
+    patience: Patience,
+    source: Source,
+    progress: Progress,
+) -> None:
+    async with (
+        open_log(invocation, minds_region=True) as log,
+        opened_with_progress(
+            log.open_writer(
+                options.stream,
+                writer_id=options.writer_id,
+                ack="durable" if options.ack == "none" else options.ack,
+            ),
+            log.recovery_progress,
+            patience,
+            sys.stderr,
+            is_forced=options.is_progress_shown,
+        ) as writer,
+        trio.open_nursery() as nursery,
+    ):
+        pipeline = Pipeline(writer)
+        await nursery.start(_stop_at_signals, source)
+        nursery.start_soon(_push_all, options, pipeline, patience, source)
+        patience.suspend()
+        while answers := await pipeline.next_answers():
+            try:
+                _take(answers, tally, is_printed=_prints_answers(invocation, source))
+            except OSError as error:
+                source.stop(AnswersUnprintedError(f"stdout takes no more: {error.strerror}"))
+            progress.at(tally.appended, share=_share_done(source, tally, pipeline))
+            # Nothing is owed while all is answered: then we wait for stdin.
+            patience.progressed() if pipeline.unanswered_count else patience.suspend()
+        nursery.cancel_scope.cancel(reason="all is answered")
+
+
+def _take(answers: list[AnsweredRun], tally: AppendTally, *, is_printed: bool) -> None:
+    """Count these answers, and print them if they are asked for."""
+    for some in answers:
+        tally.add(some)
+    if is_printed:
+        for some in answers:
+            for receipt in some.receipts():
+                print_json(answer_document(receipt, is_duplicate=some.is_duplicate))
+        sys.stdout.flush()
+
+
+def _share_done(source: Source, tally: AppendTally, pipeline: Pipeline) -> float | None:
+    """How much of the input is answered for: what was taken, less what is still in flight."""
+    taken = source.input.share_taken
+    pushed_count = tally.answered_count + pipeline.unanswered_count
+    return None if taken is None else taken * tally.answered_count / pushed_count
+
+
+def _prints_answers(invocation: Invocation, source: Source) -> bool:
+    is_stdout_lost = isinstance(source.failure, AnswersUnprintedError)
+    return invocation.config.output == "jsonl" and not is_stdout_lost
+
+
+async def _stop_at_signals(source: Source, task_status: trio.TaskStatus[None]) -> None:
+    """Stop in order at the first signal, at once at the second."""
+    with trio.open_signal_receiver(*heeded(signal.SIGINT, signal.SIGTERM)) as signals:
+        task_status.started()
+        async for _ in signals:
+            if source.is_interrupted:
+                raise KeyboardInterrupt
+            source.is_interrupted = True
+            source.stop()
+
+
+async def _push_all(
+    options: AppendOptions, pipeline: Pipeline, patience: Patience, source: Source
+) -> None:
+    try:
+        with source.scope:
+            await _push_stdin(source.input, options, pipeline, patience)
+    except GeologError as error:
+        source.stop(error)  # Told when all before it is answered.
+    pipeline.close()
+
+
+async def _push_stdin(
+    stdin: StandardInput, options: AppendOptions, pipeline: Pipeline, patience: Patience
+) -> None:
+    parser = parser_of(options.format, key_separator=options.key_separator)
+    pusher = _Pusher(options, pipeline, patience)
+    while data := await stdin.read():
+        await pusher.push(parser.feed(data))
+    await pusher.push(parser.end())
+
+
+class _Pusher:
+    """Gives records to the pipeline, with what the options ask for them."""
+
+    def __init__(self, options: AppendOptions, pipeline: Pipeline, patience: Patience) -> None:
+        self._pipeline = pipeline
+        self._patience = patience
+        self._is_answered = options.ack != "none"
+        self._seq = None if options.writer_id is None else options.first_seq
+        self._expect_sequence = options.expect_sequence
+
+    async def push(self, records: Iterator[Outgoing]) -> None:
+        """Give them all."""
+        for outgoing in records:
+            if not self._pipeline.unanswered_count:
+                self._patience.progressed()
+            pending = await self._pipeline.push(
+                outgoing.value,
+                key=outgoing.key,
+                headers=outgoing.headers,
+                transaction_id=outgoing.transaction_id,
+                seq=self._seq,
+                expect_sequence=self._expect_sequence,
+                is_answered=self._is_answered,
+                is_forgotten_skipped=True,
+            )
+            if self._expect_sequence is not None and pending is not None:
+                # If the first is refused nothing may follow; else all follow it in sequence.
+                await pending.wait()
+                self._expect_sequence = None
+            if self._seq is not None:
+                self._seq += 1

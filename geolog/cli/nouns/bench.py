@@ -1,0 +1,334 @@
+"""`geolog bench`: figures of acknowledged work beside the floor measured in the same run."""
+
+import random
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+import click
+import trio
+
+from geolog.cli.bench_site import SiteWanted, open_site
+from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
+from geolog.cli.settings.quantities import format_bytes, parse_bytes, parse_seconds
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import show
+from geolog.cli.terminal.progress import Progress
+from geolog.wire.limits import RECORD_BYTES_MAX
+from sim.processes.bench.append import Load, measure_append
+from sim.processes.bench.figures import Figure
+from sim.processes.bench.read import ReadLoad, measure_interleaved, measure_read
+from sim.processes.bench.tail import TailLoad, measure_tail
+
+_DISK_BYTES_PER_S = 1_000_000_000
+_COPIES = 3
+_LEDGERS_MAX = 10_000
+_COLUMNS = ("name", "value", "unit", "floor", "ratio", "goal")
+
+_READ_STORAGE_OPTIONS = ("--journal-file-bytes", "16MiB", "--tail-cache-bytes-max", "1MiB")
+"""Small files, so that nearly all entries are in sealed ones; and little kept in memory."""
+
+# Goals on three nodes with three copies, two of them answered for, one writer.
+_GOALS = {1 << 10: 0.6, 64 << 10: 0.75}
+
+
+@attrs.frozen(kw_only=True)
+class BenchOptions:
+    """What one `geolog bench append` was asked for."""
+
+    invocation: Invocation
+    record_sizes: Sequence[int]
+    duration_s: float
+    in_flight_bytes: int
+    is_one_at_a_time_too: bool
+    ledgers_count: int
+    data_dir: Path | None
+    seed: int
+
+
+@attrs.frozen(kw_only=True)
+class BenchReadOptions:
+    """What one `geolog bench read` was asked for."""
+
+    invocation: Invocation
+    load: ReadLoad
+    interleaved: int | None
+    data_dir: Path | None
+    seed: int
+
+
+@attrs.frozen(kw_only=True)
+class TailOptions:
+    """What one `geolog bench tail` was asked for."""
+
+    invocation: Invocation
+    load: TailLoad
+    data_dir: Path | None
+    seed: int
+
+
+Options = TypeVar("Options", BenchOptions, BenchReadOptions, TailOptions)
+
+_data_dir = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="On the disk to measure; default: a temporary directory.",
+)
+_seed = click.option("--seed", type=int, default=0, help="Of the payloads.")
+
+
+@click.group(cls=Noun, name="bench")
+def command() -> None:
+    """Measure, with the floor that the disk sets beside each figure."""
+
+
+@command.command(
+    epilog=examples(
+        "geolog bench append",
+        "geolog bench append --duration 30s --ledgers 100 -o json",
+    )
+)
+@click.option(
+    "--record-size",
+    "record_sizes",
+    type=parse_bytes,
+    multiple=True,
+    metavar="SIZE",
+    help="May be given several times; default 1KiB and 64KiB.",
+)
+@click.option(
+    "--duration", type=parse_seconds, default="10s", metavar="TIME", help="Each load's."
+)
+@click.option(
+    "--in-flight",
+    type=parse_bytes,
+    default="8MiB",
+    metavar="SIZE",
+    help="Unanswered at a time.",
+)
+@click.option("--single/--no-single", default=True, help="Also one record at a time.")
+@click.option(
+    "--ledgers",
+    type=click.IntRange(1, _LEDGERS_MAX),
+    default=1,
+    metavar="N",
+    help="Write so many streams at once, one ledger each.",
+)
+@_data_dir
+@_seed
+def append(
+    *,
+    record_sizes: Sequence[int],
+    duration: float,
+    in_flight: int,
+    single: bool,
+    ledgers: int,
+    data_dir: Path | None,
+    seed: int,
+) -> None:
+    """Append, with one writer or one a ledger: rate, MB/s and latencies, beside the floor.
+
+    The floor of the throughput is what as many processes as there are nodes reach together with
+    write and fdatasync of the run's own mean write size, divided by the copies of an entry; the
+    payload cannot be compressed. Without --zookeeper it starts and ends a cluster of its own.
+    """
+    for record_bytes in record_sizes:
+        _check_record_size(record_bytes)
+    options = BenchOptions(
+        invocation=this_invocation(),
+        record_sizes=record_sizes or (1 << 10, 64 << 10),
+        duration_s=duration,
+        in_flight_bytes=in_flight,
+        is_one_at_a_time_too=single and ledgers == 1,
+        ledgers_count=ledgers,
+        data_dir=data_dir,
+        seed=seed,
+    )
+    _run(_measure_append, options)
+
+
+@command.command(
+    epilog=examples(
+        "geolog bench read",
+        "geolog bench read --interleaved 50 --data-dir /mnt/disk",
+    )
+)
+@click.option("--record-size", type=parse_bytes, metavar="SIZE", help="Default 1KiB, or 4KiB.")
+@click.option(
+    "--size", type=parse_bytes, default="256MiB", metavar="SIZE", help="Written, then read."
+)
+@click.option(
+    "--interleaved",
+    type=click.IntRange(2, _LEDGERS_MAX),
+    metavar="N",
+    help="Write N ledgers in turns, an entry each, and read some of them, one after the other.",
+)
+@_data_dir
+@_seed
+def read(
+    *,
+    record_size: int | None,
+    size: int,
+    interleaved: int | None,
+    data_dir: Path | None,
+    seed: int,
+) -> None:
+    """Write a stream, drop it from the page cache, and read it back in this process.
+
+    The floor is one process that reads the same bytes from the same disk, as cold. Entries of
+    interleaved ledgers lie apart: there the floor reads each of them by a call of its own. With
+    --zookeeper nothing is known of the nodes' disks: no floor, and the figures say so.
+    """
+    record_bytes = record_size or (4096 if interleaved else 1024)
+    _check_record_size(record_bytes)
+    options = BenchReadOptions(
+        invocation=this_invocation(),
+        load=ReadLoad(record_bytes=record_bytes, size_bytes=size),
+        interleaved=interleaved,
+        data_dir=data_dir,
+        seed=seed,
+    )
+    _run(_measure_read, options)
+
+
+@command.command(epilog=examples("geolog bench tail --readers 3"))
+@click.option(
+    "--record-size", type=parse_bytes, default="1KiB", show_default=True, metavar="SIZE"
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help="Appends a second.",
+)
+@click.option(
+    "--readers", type=click.IntRange(1, 1000), default=1, show_default=True, metavar="N"
+)
+@click.option(
+    "--duration", type=parse_seconds, default="10s", show_default=True, metavar="TIME"
+)
+@_data_dir
+@_seed
+def tail(
+    *,
+    record_size: int,
+    rate: float,
+    readers: int,
+    duration: float,
+    data_dir: Path | None,
+    seed: int,
+) -> None:
+    """Append at a light rate, and take the time until readers at the tail have each record.
+
+    Readers stand in the owner's region. The floor of publish to read at p99 is the append's own
+    p99 in the same run.
+    """
+    _check_record_size(record_size)
+    options = TailOptions(
+        invocation=this_invocation(),
+        load=TailLoad(
+            record_bytes=record_size,
+            rate_per_s=rate,
+            readers_count=readers,
+            duration_s=duration,
+        ),
+        data_dir=data_dir,
+        seed=seed,
+    )
+    _run(_measure_tail, options)
+
+
+def _check_record_size(record_bytes: int) -> None:
+    if not 1 <= record_bytes <= RECORD_BYTES_MAX:
+        raise click.UsageError(
+            f"--record-size {format_bytes(record_bytes)}: a record of the bench has 1B to "
+            f"{format_bytes(RECORD_BYTES_MAX)}"
+        )
+
+
+def _run(measure: Callable[[Options], Awaitable[list[Figure]]], options: Options) -> None:
+    figures = trio.run(ending_at_signals, measure, options)
+    if figures is None:
+        raise click.Abort
+    output = this_invocation().config.output
+    show(figures if output == "table" else {"figures": figures}, output, _COLUMNS)
+
+
+def _payloads(rng: random.Random, record_bytes: int, pool_bytes: int) -> list[bytes]:
+    return [rng.randbytes(record_bytes) for _ in range(max(2, pool_bytes // record_bytes))]
+
+
+async def _measure_append(options: BenchOptions) -> list[Figure]:
+    rng = random.Random(options.seed)
+
+    def payloads_of(record_bytes: int, pool_bytes: int) -> list[bytes]:
+        return _payloads(rng, record_bytes, pool_bytes)
+
+    wanted = SiteWanted(
+        streams_count=options.ledgers_count,
+        data_dir=options.data_dir,
+        needed_bytes=_disk_bytes(options),
+    )
+    async with open_site(options.invocation, wanted) as site:
+        return await measure_append(
+            site,
+            _loads(options),
+            duration_s=options.duration_s,
+            payloads_of=payloads_of,
+            tell=tell,
+        )
+
+
+async def _measure_read(options: BenchReadOptions) -> list[Figure]:
+    load = options.load
+    payloads = _payloads(random.Random(options.seed), load.record_bytes, 4 << 20)
+    wanted = SiteWanted(
+        streams_count=options.interleaved or 1,
+        data_dir=options.data_dir,
+        needed_bytes=2 * _COPIES * load.size_bytes,
+        storage_options=_READ_STORAGE_OPTIONS,
+    )
+    measure = measure_interleaved if options.interleaved else measure_read
+    async with open_site(options.invocation, wanted) as site:
+        return await measure(site, load, payloads=payloads, tell=tell)
+
+
+async def _measure_tail(options: TailOptions) -> list[Figure]:
+    load = options.load
+    filler = random.Random(options.seed).randbytes(max(0, load.record_bytes - 8))
+    wanted = SiteWanted(
+        data_dir=options.data_dir,
+        needed_bytes=2 * _COPIES * load.record_bytes * load.records_count + (256 << 20),
+    )
+    async with open_site(options.invocation, wanted) as site:
+        with Progress("appends", sys.stderr) as progress:
+            return await measure_tail(site, load, filler=filler, progress=progress.at)
+
+
+def _disk_bytes(options: BenchOptions) -> int:
+    """What the nodes may store: three copies of what a fast disk takes in that time."""
+    return round(_DISK_BYTES_PER_S * options.duration_s * (len(options.record_sizes) + 1))
+
+
+def _loads(options: BenchOptions) -> list[Load]:
+    """The single appends come first: a disk that has just taken gigabytes syncs late."""
+    single = Load(
+        name="1KiB one at a time",
+        record_bytes=1 << 10,
+        in_flight_bytes=options.in_flight_bytes,
+        is_one_at_a_time=True,
+    )
+    many = [
+        Load(
+            name=format_bytes(size),
+            record_bytes=size,
+            in_flight_bytes=options.in_flight_bytes,
+            floor_share_goal=_GOALS.get(size),
+        )
+        for size in options.record_sizes
+    ]
+    return [single, *many] if options.is_one_at_a_time_too else many

@@ -1,0 +1,114 @@
+"""`geolog cluster`: whether it is well, and how much more it can lose."""
+
+import textwrap
+
+import attrs
+import click
+import trio
+
+from geolog.catalog.descriptions import HealthReport, PlacementHealth
+from geolog.cli.exits import CheckFailedError
+from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
+from geolog.cli.session import ask, open_log, too_slow
+from geolog.cli.settings.quantities import counted
+from geolog.cli.terminal.output import show
+from geolog.metadata.clusters import NoSuchClusterError
+
+_LOOK_EVERY_S = 0.25
+
+
+@click.group(cls=Noun, name="cluster")
+def command() -> None:
+    """Whether the cluster is well, and what it can lose."""
+
+
+@command.command(
+    epilog=examples(
+        "geolog cluster health",
+        "geolog cluster health --wait --timeout 2m",
+    )
+)
+@click.option(
+    "--wait", "is_waiting", is_flag=True, help="Until it is healthy, or --timeout is over."
+)
+@click.option(
+    "--every-ledger",
+    is_flag=True,
+    help="Judge how each ledger lies, where there are more than two thousand.",
+)
+def health(*, is_waiting: bool, every_ledger: bool) -> None:
+    """Say how the cluster is, and how many more regions it can lose.
+
+    healthy: every stream works, and keeps what it was promised through its next loss (exit 0).
+    degraded: everything works; a promise would not outlive its next loss, or copies may be
+    missing (exit 10). unhealthy: something does not work now (exit 10). Each reason names the
+    command that mends it.
+
+    Of more than two thousand ledgers it judges how the newest lie, and others drawn at random.
+    """
+    invocation = this_invocation()
+    report = (
+        trio.run(_wait_healthy, invocation, every_ledger)
+        if is_waiting
+        else ask(lambda log: log.health(every_ledger=every_ledger))
+    )
+    _show(report)
+    if not report.is_healthy:
+        raise CheckFailedError(in_words(report))
+
+
+@command.command(epilog=examples("geolog cluster status -o json"))
+def status() -> None:
+    """Show nodes, streams and what the cluster can lose; ends with 0 whatever it finds."""
+    _show(ask(lambda log: log.health()))
+
+
+def in_words(report: HealthReport) -> str:
+    """Its state, and why, on one line."""
+    return f"the cluster is {report.state.value}: " + "; ".join(report.reasons)
+
+
+def _show(report: HealthReport) -> None:
+    """All of it as a document; for people, of how ledgers lie only the counts."""
+    output = this_invocation().config.output
+    if output != "table":
+        show(report, output)
+        return
+    document = attrs.asdict(report, recurse=False)
+    document.pop("reasons")
+    set_by = document.pop("regions_spare_set_by")
+    document["regions_spare"] = f"{report.regions_spare} ({set_by})"
+    placement = document.pop("placement")
+    if isinstance(placement, PlacementHealth):
+        lie = f"{placement.strict:,} strict, {placement.soft:,} soft, {placement.fail:,} fail"
+        document["fragments"] = f"{lie} in {counted(placement.ledgers, 'ledger')}"
+    show(document, output)
+    for reason in report.reasons:
+        print(textwrap.fill(reason, 96, initial_indent="  - ", subsequent_indent="    "))
+
+
+async def _wait_healthy(
+    invocation: Invocation,
+    every_ledger: bool,  # noqa: FBT001 - trio.run passes by position.
+) -> HealthReport:
+    report = None
+    missing: NoSuchClusterError | None = None
+    told = ""
+    with trio.move_on_after(invocation.config.timeout_s):
+        while report is None:
+            try:
+                async with open_log(invocation) as log:
+                    report = await log.health(every_ledger=every_ledger)
+                    while not report.is_healthy:
+                        if told != (told := in_words(report)):
+                            tell(f"waiting: {told}")
+                        await trio.sleep(_LOOK_EVERY_S)
+                        report = await log.health(every_ledger=every_ledger)
+            except NoSuchClusterError as error:
+                missing = error  # Its first storage node may be on its way.
+                await trio.sleep(_LOOK_EVERY_S)
+    if report is None and missing is not None:
+        raise missing
+    if report is None:
+        raise await too_slow(invocation)
+    return report

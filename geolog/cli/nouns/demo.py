@@ -1,0 +1,163 @@
+"""`geolog demo`: a whole multi-region cluster on this machine, and its remote control."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import attrs
+import click
+import trio
+
+from geolog.cli.exits import CheckFailedError
+from geolog.cli.invocation import Noun, Verb, examples, this_invocation
+from geolog.cli.settings.sources import DEMO, DemoConfig, configured
+from geolog.cli.settings.wan_file import read_wan
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import show
+from sim.processes.cluster.control import ask_control
+from sim.processes.cluster.place import started_last
+from sim.processes.cluster.plan import REGIONS_DEFAULT, ClusterShape
+from sim.processes.wan.conditions import Wan
+from sim.processes.wan.profile import default_wan
+
+SERVER_COLUMNS = ("name", "state", "pid", "address", "location")
+
+
+class Demo(Noun):
+    """Runs a demo when no verb follows."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As a group does, but without a verb it is a command of its own."""
+        self.invoke_without_command = True
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The demo's options and the global ones."""
+        return Verb("demo", params=self.params).get_params(ctx)
+
+
+@click.group(
+    cls=Demo,
+    name="demo",
+    invoke_without_command=True,
+    epilog=examples(
+        "geolog demo",
+        "geolog demo --stay --no-workload --data-dir demo",
+        "geolog demo --regions a,b,c,d --nodes-per-region 2 --wan none",
+    ),
+)
+@click.option(
+    "--regions", default=",".join(REGIONS_DEFAULT), show_default=True, metavar="A,B,C"
+)
+@click.option("--nodes-per-region", default=3, show_default=True, metavar="N")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where all of it is kept (default: a fresh temporary directory).",
+)
+@click.option("--keep", is_flag=True, help="Leave the directory behind at the end.")
+@click.option(
+    "--base-port",
+    type=click.IntRange(1, 65535),
+    metavar="P",
+    help="First port (default: free ones).",
+)
+@click.option(
+    "--stay/--no-stay",
+    default=None,
+    help="Stay until Ctrl-C; the default when stdin is a terminal.",
+)
+@click.option("--no-workload", is_flag=True, help="Start the servers only, and stay.")
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Written, whole, as JSON when everything answers.",
+)
+@click.option(
+    "--wan",
+    metavar="FILE|none",
+    help="Links between the regions, or none (default: round trips as between continents).",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    regions: str,
+    nodes_per_region: int,
+    data_dir: Path | None,
+    keep: bool,
+    base_port: int | None,
+    stay: bool | None,
+    no_workload: bool,
+    ready_file: Path | None,
+    wan: str | None,
+) -> None:
+    """A whole multi-region cluster on this machine; it writes, loses a region, and reads back.
+
+    From any other terminal: geolog demo ls|kill|stop|pause|resume|restart TARGET. A TARGET is a
+    region, a server, zookeeper, storage or all.
+    """
+    if ctx.invoked_subcommand is not None:
+        ctx.obj.flags |= {"demo.data_dir": str(data_dir)} if data_dir else {}
+        return
+    from sim.processes.demo.report import StoryReport
+    from sim.processes.demo.run import DemoOptions, run_demo
+
+    output = this_invocation().config.output
+    if stay is None:
+        stay = no_workload or sys.stdin.isatty()
+    names = tuple(name.strip() for name in regions.split(",") if name.strip())
+    shape = ClusterShape(regions=names, nodes_per_region=nodes_per_region)
+    options = DemoOptions(
+        shape=attrs.evolve(shape, wan=_wan(wan, shape.regions)),
+        data_dir=data_dir,
+        keeps_data=keep,
+        base_port=base_port,
+        stays=stay,
+        runs_workload=not no_workload,
+        ready_file=ready_file,
+        is_story_on_stderr=output != "table",
+    )
+    reports: list[StoryReport] = []
+
+    def on_report(report: StoryReport) -> None:
+        reports.append(report)
+        if output != "table":
+            show(report, output)
+
+    trio.run(ending_at_signals, partial(run_demo, on_report=on_report), options)
+    if not reports and options.runs_workload:
+        raise click.Abort
+    if not all(report.is_good for report in reports):
+        raise CheckFailedError("the demo's counts are not right")
+
+
+def _wan(wan: str | None, regions: tuple[str, ...]) -> Wan | None:
+    """The links that `--wan` means."""
+    if wan == "none":
+        return None
+    return default_wan(regions) if wan is None else read_wan(Path(wan), regions)
+
+
+def _verb(name: str, sentence: str) -> None:
+    """Add one verb that another terminal gives a running demo."""
+    target = "" if name == "ls" else " eu-west"
+    shown = examples(f"geolog demo {name}{target}", f"geolog demo {name} zookeeper")
+
+    @command.command(name=name, help=sentence, short_help=sentence, epilog=shown)
+    @click.argument("target", **({"default": "all"} if name == "ls" else {"required": True}))
+    @click.option("--data-dir", type=click.Path(path_type=Path), help="The demo's directory.")
+    def act(target: str, data_dir: Path | None) -> None:
+        invocation = this_invocation()
+        config = configured(DemoConfig, invocation.decide(DEMO))
+        directory = data_dir or config.data_dir or started_last()
+        servers = trio.run(ask_control, directory, name, target)
+        show(servers, invocation.config.output, SERVER_COLUMNS, empty="no server was concerned")
+
+
+_verb("ls", "List the demo's servers.")
+_verb("kill", "End TARGET with SIGKILL, as a power cut would.")
+_verb("stop", "Ask TARGET to end in order.")
+_verb("pause", "Stop TARGET with SIGSTOP: it answers nothing, and lives.")
+_verb("resume", "Let what was paused go on.")
+_verb("restart", "Start TARGET again, on the same ports and data.")

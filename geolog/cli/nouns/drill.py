@@ -1,0 +1,194 @@
+"""`geolog drill`: a cluster of its own is broken on purpose, and judged by counts."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import attrs
+import click
+import trio
+from click.core import ParameterSource
+
+from geolog.cli.exits import CheckFailedError
+from geolog.cli.invocation import Noun, examples, tell, this_invocation
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import plain, show
+from sim.processes.cluster.local import LocalCluster, open_cluster
+from sim.processes.cluster.place import check_space, fresh_directory
+from sim.processes.cluster.plan import ClusterShape, draw_plan
+from sim.processes.cluster.ports import held_ports
+from sim.processes.cluster.readyfile import write_whole
+from sim.processes.drills.kill_all import KillAllOptions, kill_all
+from sim.processes.drills.kill_random import KillRandomOptions, kill_random
+from sim.processes.drills.power_loss import PowerLossOptions, power_loss
+from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
+from sim.processes.drills.verdict import Verdict
+from sim.processes.drills.zombie_writer import ZombieOptions, zombie_writer
+
+DRILLS = {
+    "kill-all": "All processes are killed at once and restarted in random order, many times.",
+    "kill-random": "Random storage nodes are killed under load and started again, many times.",
+    "power-loss": "A storage node in this process loses what it had not synced, many times.",
+    "zombie-writer": "A writer is stopped, another takes over, the first wakes up.",
+}
+
+
+_DRILL_OF_OPTION = {
+    "times": ("kill-all",),
+    "kills": ("kill-random",),
+    "loops": ("power-loss",),
+    "all_nodes": ("power-loss",),
+    "nodes_per_region": ("kill-all", "kill-random", "zombie-writer"),
+}
+_LOOPS_DEFAULT = 500
+_LOOPS_DEFAULT_ALL = 20
+
+
+@attrs.frozen(kw_only=True)
+class DrillRun:
+    """What one `geolog drill run` was asked for."""
+
+    name: str
+    times: int
+    kills: int
+    loops: int | None
+    all_nodes: bool
+    seed: int
+    nodes_per_region: int
+    data_dir: Path | None
+
+
+@click.group(cls=Noun, name="drill")
+def command() -> None:
+    """Break a cluster on purpose and judge it."""
+
+
+@command.command(
+    "ls",
+    epilog=examples("geolog drill ls"),
+)
+def list_() -> None:
+    """List the drills."""
+    rows = [{"name": name, "what": what} for name, what in DRILLS.items()]
+    show(rows, this_invocation().config.output)
+
+
+@command.command(
+    epilog=examples(
+        "geolog drill run kill-all --times 3",
+        "geolog drill run power-loss --loops 500 --report verdict.json",
+    )
+)
+@click.argument("name", type=click.Choice(list(DRILLS)))
+@click.option("--times", type=click.IntRange(min=1), default=10, show_default=True, metavar="N")
+@click.option("--kills", type=click.IntRange(min=1), default=50, show_default=True, metavar="N")
+@click.option(
+    "--loops",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Power losses. [default: {_LOOPS_DEFAULT}; {_LOOPS_DEFAULT_ALL} of all nodes]",
+)
+@click.option("--all-nodes", is_flag=True, help="A whole cluster loses power at once.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--nodes-per-region", type=click.IntRange(min=2), default=2, show_default=True)
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="The verdict as JSON."
+)
+@click.pass_context
+def run(
+    context: click.Context,
+    *,
+    name: str,
+    times: int,
+    kills: int,
+    loops: int | None,
+    all_nodes: bool,
+    seed: int,
+    nodes_per_region: int,
+    data_dir: Path | None,
+    report: Path | None,
+) -> None:
+    """Run a drill on a cluster of its own: three regions, three ZooKeeper servers.
+
+    power-loss needs no servers: its nodes are in this process, on real files. --times is for
+    kill-all, --kills for kill-random, --loops and --all-nodes for power-loss. Ends with 10 if
+    anything acknowledged was lost or changed.
+    """
+    _check_options(context, name)
+    drill = DrillRun(
+        name=name,
+        times=times,
+        kills=kills,
+        loops=loops,
+        all_nodes=all_nodes,
+        seed=seed,
+        nodes_per_region=nodes_per_region,
+        data_dir=data_dir,
+    )
+    verdict = trio.run(ending_at_signals, _run, drill)
+    if verdict is None:
+        raise click.Abort
+    if report is not None:
+        write_whole(report, json.dumps(plain(verdict), indent=2) + "\n")
+    show(verdict, this_invocation().config.output)
+    if not verdict.passed:
+        raise CheckFailedError(f"the drill {name} failed: " + "; ".join(verdict.problems))
+
+
+def _check_options(context: click.Context, name: str) -> None:
+    """An option of another drill would be ignored, so it is refused."""
+    for option, drills in _DRILL_OF_OPTION.items():
+        is_given = context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+        if is_given and name not in drills:
+            flag = "--" + option.replace("_", "-")
+            raise click.UsageError(f"{flag} is for {', '.join(drills)}, not for {name}")
+
+
+async def _run(drill: DrillRun) -> Verdict:
+    directory = (drill.data_dir or fresh_directory()).absolute()
+    try:
+        check_space(directory)
+        if drill.name == "power-loss":
+            return await _lose_power(drill, directory)
+        return await _run_on_cluster(drill, directory)
+    finally:
+        if drill.data_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
+    # What the nodes in this process warn of is what the drill does to them.
+    logging.getLogger("regions").setLevel(logging.CRITICAL)
+    logging.getLogger("geolog").setLevel(logging.CRITICAL)
+    loops = drill.loops or (_LOOPS_DEFAULT_ALL if drill.all_nodes else _LOOPS_DEFAULT)
+    if drill.all_nodes:
+        return await power_loss_all(
+            AllNodesOptions(loops=loops, seed=drill.seed), directory, tell
+        )
+    return await power_loss(PowerLossOptions(loops=loops, seed=drill.seed), directory, tell)
+
+
+async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
+    shape = ClusterShape(nodes_per_region=drill.nodes_per_region)
+    with held_ports(shape.ports_count) as ports:
+        plan = draw_plan(shape, cluster="drill", directory=directory, ports=ports)
+        async with open_cluster(plan) as cluster:
+            return await _break(drill, cluster)
+
+
+async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
+    match drill.name:
+        case "kill-all":
+            return await kill_all(
+                cluster, KillAllOptions(times=drill.times, seed=drill.seed), tell
+            )
+        case "kill-random":
+            return await kill_random(
+                cluster, KillRandomOptions(kills=drill.kills, seed=drill.seed), tell
+            )
+        case "zombie-writer":
+            return await zombie_writer(cluster, ZombieOptions(seed=drill.seed), tell)
+        case other:
+            raise AssertionError(other)

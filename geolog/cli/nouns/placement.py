@@ -1,0 +1,321 @@
+"""`geolog placement`: where fragments lie, what mends that, and what placement would do."""
+
+import json
+import math
+import random
+import sys
+from collections.abc import Iterable, Iterator
+
+import attrs
+import click
+import trio
+
+from geolog.admin.placement.placement_description import PlacementLook, PlacementTotals
+from geolog.admin.placement.placement_moves import (
+    FragmentMove,
+    PlacementRepairReport,
+    RepairTold,
+)
+from geolog.admin.placement.placement_repair import PlacementRepairer
+from geolog.cli.arguments import partition_or_stream
+from geolog.cli.exits import CheckFailedError
+from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
+from geolog.cli.session import Patience, open_log, too_slow
+from geolog.cli.settings.quantities import parse_bytes_per_second, short_bytes
+from geolog.cli.terminal.copy_progress import CopyProgressBar
+from geolog.cli.terminal.long_document import LongDocument
+from geolog.cli.terminal.output import Plain, plain, print_json, terminal_width
+from geolog.cli.terminal.placement_table import (
+    PlacementTable,
+    move_line,
+    several,
+    totals_line,
+)
+from geolog.cli.terminal.progress import Progress
+from geolog.ledger.copying.fragment_copy import CopyConfig
+from geolog.protocol.placement_plan import RepairAims
+from topology.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from topology.evaluation import evaluate
+
+
+@click.group(cls=Noun, name="placement")
+def command() -> None:
+    """Where entries lie, and where they would lie."""
+
+
+@command.command(
+    "evaluate",
+    epilog=examples("geolog placement evaluate what-if.json"),
+)
+@click.argument("file", metavar="[FILE]", default="-")
+def evaluate_(file: str) -> None:
+    """Answer what-if scenarios about placement: a JSON array in, a JSON array out.
+
+    Reads stdin when FILE is absent or -. Needs no cluster. docs/PLACEMENT.md has the form.
+    """
+    scenarios = _scenarios(file)
+    rng = random.Random()
+    answers = [plain(evaluate(one, index, rng)) for index, one in enumerate(scenarios)]
+    if this_invocation().config.output == "jsonl":
+        for answer in answers:
+            print_json(answer)
+    else:
+        print_json(answers)
+
+
+def _scenarios(file: str) -> list[Plain]:
+    name = "stdin" if file == "-" else file
+    try:
+        document: Plain = json.loads(
+            _text_of(file, name), parse_constant=_refuse_constant, parse_float=_finite
+        )
+    except json.JSONDecodeError as error:
+        raise InvalidArgumentError(
+            f"{name} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except ValueError as error:  # A number of thousands of digits.
+        raise InvalidArgumentError(f"{name} cannot be read: {error}") from None
+    except RecursionError:
+        raise InvalidArgumentError(f"{name} is nested too deeply to be scenarios") from None
+    if not isinstance(document, list):
+        raise InvalidArgumentError(
+            f"{name} holds no array of scenarios: write [{{…}}, …] even around one"
+        )
+    return document
+
+
+def _text_of(file: str, name: str) -> str:
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read().decode()
+        with open(file, "rb") as opened:
+            return opened.read().decode()
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {file!r}") from None
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(
+            f"{name} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
+        ) from None
+
+
+def _refuse_constant(text: str) -> Plain:
+    raise InvalidArgumentError(f"{text} is no value of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InvalidArgumentError(f"the number {text} is too large")
+    return value
+
+
+# ---------------------------------------------------------------- where fragments lie
+
+
+@command.command(
+    "show",
+    epilog=examples("geolog placement show shop/orders"),
+)
+@click.argument("name", metavar="STREAM", type=partition_or_stream)
+@click.option(
+    "--problems", "is_bad_only", is_flag=True, help="Only what is not as it should be."
+)
+@click.option("--check", "is_check", is_flag=True, help="End with 10 if anything is not.")
+def show_(*, name: str, is_bad_only: bool, is_check: bool) -> None:
+    """Show where each fragment of STREAM lies, how its members are, and how well it adheres.
+
+    Twice: as it is placed, nodes that are down included, and with those alone that are up now.
+    """
+    invocation = this_invocation()
+    totals = trio.run(_show, invocation, name, is_bad_only)
+    if not totals.is_good:
+        complaint = f"{name}: {totals_line(totals)}"
+        if totals.repairable:
+            complaint += (
+                f". `geolog placement repair {name}` mends {totals.repairable:,} of them"
+            )
+        if is_check:
+            raise CheckFailedError(complaint)
+        tell(complaint)
+
+
+async def _show(
+    invocation: Invocation,
+    name: str,
+    is_bad_only: bool,  # noqa: FBT001 - trio.run passes by position.
+) -> PlacementTotals:
+    patience, output = Patience(invocation), invocation.config.output
+    # On a terminal the rows themselves show how far it is.
+    is_silent = sys.stdout.isatty()
+    with (
+        patience.scope,
+        Progress("segments looked at", sys.stderr, is_silent=is_silent) as progress,
+        LongDocument("fragments", output) as document,
+    ):
+        async with open_log(invocation) as log:
+            look = await PlacementLook.begin(log.access, name)
+            table = PlacementTable(
+                look.regions(), look.seen.place.forbidden_regions, width=terminal_width()
+            )
+            while (fragments := await look.next_fragments()) is not None:
+                patience.progressed()
+                progress.at(look.totals.segments, look.segments_count)
+                for one in fragments:
+                    if is_bad_only and one.is_good:
+                        continue
+                    document.item(one)
+                    if output == "table":
+                        _print_lines(table.lines(one))
+        if output == "table":
+            _print_lines([*table.legend(), totals_line(look.totals)])
+        document.end(
+            {
+                "regions": look.regions(),
+                "totals": look.totals,
+                "policy_outcomes": look.policy_outcomes(),
+            }
+        )
+        return look.totals
+    raise await too_slow(invocation)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+# ---------------------------------------------------------------- mending it
+
+
+@attrs.frozen(kw_only=True)
+class _RepairOptions:
+    target: str | None
+    aims: RepairAims
+    config: CopyConfig
+    is_dry_run: bool
+
+
+@command.command(
+    "repair",
+    epilog=examples(
+        "geolog placement repair shop/orders --dry-run",
+        "geolog placement repair --rate 50MB/s",
+    ),
+)
+@click.argument("name", metavar="[STREAM]", type=partition_or_stream, required=False)
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would move.")
+@click.option(
+    "--replace-down", is_flag=True, help="Nodes that are down do not come back: replace them."
+)
+@click.option(
+    "--leave-forbidden", is_flag=True, help="Also move what lies in forbidden regions."
+)
+@click.option("--rate", type=parse_bytes_per_second, metavar="RATE", help="As 50MB/s.")
+def repair_(
+    *,
+    name: str | None,
+    is_dry_run: bool,
+    replace_down: bool,
+    leave_forbidden: bool,
+    rate: float | None,
+) -> None:
+    """Bring fragments back to the policy of STREAM, or of all streams, with the fewest changes.
+
+    Copies first, then changes the record. Nodes that are down count as placed, unless
+    --replace-down. Whoever is interrupted runs the same command again.
+
+    Ends with 5 while something remains that time may heal, with 10 when it may not.
+    """
+    invocation = this_invocation()
+    options = _RepairOptions(
+        target=name,
+        aims=RepairAims(replaces_down=replace_down, leaves_forbidden=leave_forbidden),
+        config=CopyConfig(rate_bytes_per_s=math.inf if rate is None else rate),
+        is_dry_run=is_dry_run,
+    )
+    report = trio.run(_repair, invocation, options)
+    for warning in report.warnings:
+        tell(f"warning: {warning}")
+    if not is_dry_run:
+        _judge_remaining(report)
+
+
+async def _repair(invocation: Invocation, options: _RepairOptions) -> PlacementRepairReport:
+    patience, output = Patience(invocation), invocation.config.output
+    # On one terminal with it a bar would be drawn over the document's only line.
+    is_silent = output == "json" and sys.stdout.isatty()
+    with (
+        patience.scope,
+        CopyProgressBar("segments", sys.stderr, is_silent=is_silent) as bar,
+        LongDocument("moves", output) as document,
+    ):
+
+        def on_progress(told: RepairTold) -> None:
+            patience.progressed()
+            bar.copied(told.copied.bytes_stored, told.segments_done, told.segments_count)
+
+        def on_move(move: FragmentMove) -> None:
+            bar.clear()
+            document.item(move)
+            if output == "table":
+                _print_lines([move_line(move)])
+
+        async with open_log(invocation) as log:
+            repairer = PlacementRepairer(
+                log.access,
+                options.config,
+                aims=options.aims,
+                is_dry_run=options.is_dry_run,
+                on_move=on_move,
+                on_progress=on_progress,
+            )
+            report = await repairer.run(options.target)
+        if output == "table":
+            _print_lines(_report_lines(report))
+        document.end(_report_document(report))
+        return report
+    raise await too_slow(invocation)
+
+
+def _report_lines(report: PlacementRepairReport) -> Iterator[str]:
+    moved = f"{several(report.slots, 'slot')} of {several(report.moves, 'fragment')}"
+    if report.is_dry_run:
+        done = f"{moved} would move, about {short_bytes(report.bytes_about)}"
+    else:
+        done = (
+            f"{moved} moved, {report.copies_stored:,} copies"
+            f" ({short_bytes(report.bytes_stored)})"
+        )
+    yield (
+        f"{several(report.fragments, 'fragment')} in {several(report.segments, 'segment')}"
+        f" looked at; {done}"
+    )
+    if report.arrivals_cleared:
+        yield (
+            f"{several(report.arrivals_cleared, 'note')} of copies that nobody brings any more"
+            " taken back"
+        )
+    for one in report.remaining:
+        yield (
+            f"{one.stream}#{one.partition} segment {one.segment} ledger {one.ledger} fragment"
+            f" {one.fragment} stays {one.adherence}: {one.why}"
+        )
+    more = report.remaining_count - len(report.remaining)
+    if more:
+        yield f"and {more:,} more"
+
+
+def _report_document(report: PlacementRepairReport) -> dict[str, object]:
+    fields = attrs.asdict(report, recurse=False)
+    moved = fields.pop("moves")  # Of this name are the moves themselves.
+    return {**fields, "fragments_moved": moved, "is_complete": report.is_complete}
+
+
+def _judge_remaining(report: PlacementRepairReport) -> None:
+    """CheckFailedError or UnavailableError where fragments remain."""
+    if report.is_complete:
+        return
+    count, whys = report.remaining_count, sorted({one.why for one in report.remaining})
+    message = f"{several(count, 'fragment')} still not as they should be: {'; '.join(whys[:3])}"
+    if report.may_pass_count == count:
+        raise UnavailableError(f"{message}. Run the same command again later")
+    raise CheckFailedError(message)

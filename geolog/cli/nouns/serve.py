@@ -1,0 +1,251 @@
+"""`geolog serve`: one server, until a signal or the end of its supervisor ends it."""
+
+import math
+import os
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import attrs
+import click
+import trio
+
+from geolog.cli.exits import Exit
+from geolog.cli.invocation import Noun, Verb, examples, named_zookeeper, this_invocation
+from geolog.cli.settings.sources import (
+    PARENT_PIPE_VARIABLE,
+    STORAGE,
+    ZOOKEEPER,
+    Setting,
+    configured,
+    parse_address,
+    settings_of,
+)
+from geolog.cli.signals import ending_at_signals, ends_in_time
+from geolog.cli.terminal.output import Plain, print_json
+from topology.location import Location
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may hold the interpreter: a journal thread must not wait 5 ms for it."""
+
+END_S = 15.0
+"""How long a server may take to end in order: longer than any wait that it bounds itself."""
+
+
+@attrs.frozen
+class Service:
+    """One server to run: a function that serves until it is cancelled, and what it is."""
+
+    role: str
+    serve: Callable[[Callable[[dict[str, Plain]], None]], Awaitable[None]]
+    why_late: Callable[[], str] = str
+    """What it waits for when it does not end; empty if that is not known."""
+
+
+class StorageVerb(Verb):
+    """Each setting of a storage node is an option too; it counts as a flag."""
+
+    def own_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own options, and one for each setting."""
+        return [*super().own_params(ctx), *(_option_of(each) for each in settings_of(STORAGE))]
+
+
+def _option_of(setting: Setting) -> click.Option:
+    def note(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            ctx.find_root().obj.flags[setting.key] = value
+
+    name = setting.key.rpartition(".")[2].replace("_", "-")
+    return click.Option(
+        [f"--{name}"],
+        callback=note,
+        expose_value=False,
+        metavar=setting.kind.name,
+        help=f"Default: {setting.show(setting.default)}." if setting.default else None,
+    )
+
+
+@click.group(cls=Noun, name="serve")
+def command() -> None:
+    """Run one server. It prints one JSON line, {"ready":true,…}, when it answers."""
+
+
+@command.command(
+    epilog=examples("geolog serve zookeeper --data-dir zk --id 1 --listen 127.0.0.1:2181")
+)
+@click.option("--data-dir", type=click.Path(path_type=Path), required=True)
+@click.option("--id", "server_id", type=int, default=1, show_default=True)
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Where clients connect.")
+@click.option(
+    "--peers",
+    default="",
+    metavar="ID=HOST:QUORUM_PORT:ELECTION_PORT,…",
+    help="All voters, this one included; none: it stands alone.",
+)
+def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
+    """One embedded ZooKeeper server, alone or one voter of a quorum."""
+    from regions.zookeeper.server import ZooKeeperConfig, parse_peers, serve_zookeeper
+
+    config = configured(
+        ZooKeeperConfig,
+        this_invocation().decide(ZOOKEEPER),
+        data_dir=data_dir.absolute(),
+        server_id=server_id,
+        listen=parse_address(listen),
+        peers=parse_peers(peers),
+    )
+
+    async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
+        facts: dict[str, Plain] = {"id": server_id, "address": str(config.listen)}
+        await serve_zookeeper(config, lambda: tell_ready(facts))
+
+    _run(Service("zookeeper", serve))
+
+
+@command.command(
+    cls=StorageVerb,
+    epilog=examples(
+        "geolog serve storage --data-dir d --location /eu-west/rack-1 --listen 127.0.0.1:4001",
+        "geolog serve storage --data-dir /disk1 --data-dir /disk2 --location /eu-west/r2 \\",
+        "    --listen 0.0.0.0:4001 --advertise node-2.example.net:4001",
+    ),
+)
+@click.option(
+    "--data-dir",
+    "data_dirs",
+    type=click.Path(path_type=Path, file_okay=False),
+    multiple=True,
+    required=True,
+    metavar="D",
+    help="Where the node keeps all it stores. Again for each further disk, in any order.",
+)
+def storage(data_dirs: tuple[Path, ...]) -> None:
+    """One storage node. --location and --listen are needed, here or in the settings."""
+    from geolog.metadata.zookeeper import open_zookeeper
+    from geolog.transport.gateway import gateway_of, transport_through
+    from regions.storage.config import StorageConfig
+    from regions.storage.data_directories import open_data_directories, why_late
+    from regions.storage.descriptor_limit import plan_descriptors, raise_descriptor_limit
+    from regions.storage.file_disk import FileDisk
+    from regions.storage.node import open_storage_node
+
+    directories = [each.absolute() for each in data_dirs]
+    for each in directories:
+        if directories.count(each) > 1:
+            raise click.UsageError(
+                f"--data-dir {each} is given twice: each disk is one directory"
+            )
+    invocation = this_invocation()
+    decided = invocation.decide(STORAGE)
+    for one in decided:
+        if one.setting.field in ("location", "listen") and one.value is None:
+            raise click.UsageError(f"--{one.setting.field} is needed, here or in the settings")
+    zookeeper_servers = named_zookeeper(invocation)
+    config = configured(StorageConfig, decided, cluster=invocation.config.cluster)
+    region = Location.parse(config.location).region
+    gateway = gateway_of(invocation.config.gateway, region)
+    open_files = plan_descriptors(
+        raise_descriptor_limit(),
+        connections_max=config.connections_max,
+        journal_files_open_max=config.journal_files_open_max,
+        directories=len(directories),
+    )
+    config = attrs.evolve(
+        config,
+        connections_max=open_files.connections_max,
+        journal_files_open_max=open_files.journal_files_open_max,
+    )
+    opened: list[FileDisk] = []
+
+    async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
+        async with open_data_directories(
+            directories, files_open_max=config.journal_files_open_max
+        ) as disks:
+            opened.extend(disks)
+            async with (
+                open_zookeeper(
+                    zookeeper_servers,
+                    connect_timeout_s=math.inf,  # It says what it waits for.
+                    gateway=gateway,
+                ) as metadata,
+                open_storage_node(
+                    config,
+                    transport=transport_through(gateway),
+                    disks=disks,
+                    metadata=metadata,
+                    random_bytes=os.urandom,  # noqa: TID251 - Identities are born here.
+                ) as node,
+            ):
+                facts: dict[str, Plain] = {"id": node.node_id, "address": str(node.address)}
+                facts |= {"instance": node.instance, "location": config.location}
+                tell_ready(facts | {"open_files": attrs.asdict(open_files)})
+                await trio.sleep_forever()
+
+    _run(Service("storage", serve, why_late=lambda: why_late(opened)))
+
+
+@command.command(
+    epilog=examples("geolog serve wan --setup wan.json   # As `geolog demo` starts it.")
+)
+@click.option(
+    "--setup",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="What `geolog demo` wrote: regions, links, ports.",
+)
+def wan(setup: Path) -> None:
+    """The WAN emulator of a cluster on this machine. `geolog wan` shows and changes it."""
+    from sim.processes.wan.control import open_wan_control
+    from sim.processes.wan.emulator import open_emulator
+    from sim.processes.wan.setup import WanSetup
+
+    found, directory = WanSetup.read(setup), setup.absolute().parent
+
+    async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
+        async with (
+            open_emulator(found, random.Random()) as emulator,
+            open_wan_control(emulator, directory),
+        ):
+            tell_ready({"address": found.gateway, "regions": list(found.wan.regions)})
+            await trio.sleep_forever()
+
+    _run(Service("wan", serve))
+
+
+def _run(service: Service) -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    trio.run(ending_at_signals, _serve, service)
+
+
+async def _serve(service: Service) -> None:
+    async with trio.open_nursery() as nursery:
+        if (pipe := os.environ.get(PARENT_PIPE_VARIABLE)) is not None:
+            nursery.start_soon(_end_with_parent, int(pipe), nursery.cancel_scope)
+
+        def tell_ready(facts: dict[str, Plain]) -> None:
+            first: dict[str, Plain] = {"ready": True, "role": service.role, "pid": os.getpid()}
+            print_json(first | facts)
+            sys.stdout.flush()
+
+        async with ends_in_time(END_S, partial(_give_up, service)):
+            await service.serve(tell_ready)
+        nursery.cancel_scope.cancel(reason="the server has ended")
+
+
+def _give_up(service: Service) -> None:
+    """End the process, whatever is still under way in it."""
+    why = service.why_late()
+    sys.stderr.write(
+        f"geolog: the {service.role} server was to end {END_S:g} s ago, and ends now as it"
+        f" stands{f': {why}' if why else ''}\n"
+    )
+    sys.stderr.flush()
+    os._exit(Exit.ERROR)
+
+
+async def _end_with_parent(pipe: int, scope: trio.CancelScope) -> None:
+    """Nothing is ever written to the pipe: that it can be read means its writer is gone."""
+    await trio.lowlevel.wait_readable(pipe)
+    scope.cancel(reason="the supervisor has ended")

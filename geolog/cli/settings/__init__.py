@@ -1,0 +1,1 @@
+"""Settings: their sources, their file, and the page that documents them."""

@@ -1,0 +1,1 @@
+"""What the command reads from stdin and prints: tables, JSON, progress, record formats."""

@@ -1,0 +1,63 @@
+"""Prints a result that is too long to be held: its items one by one, and the rest at the end.
+
+With `json` it is one document all the same, whose first key holds the items; with `jsonl` each
+item is a line, and the rest is the last line.
+"""
+
+import json
+import sys
+from types import TracebackType
+
+from geolog.cli.settings.sources import Output
+from geolog.cli.terminal.output import Plain, plain, print_json
+
+
+class LongDocument:
+    """One such result, on stdout; a table prints its lines itself."""
+
+    def __init__(self, items_name: str, output: Output) -> None:
+        self._items_name = items_name
+        self._output = output
+        self._count = 0
+
+    def __enter__(self) -> "LongDocument":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None and self._output == "json" and self._count:
+            sys.stdout.write("\n")  # It is cut off, and what comes next is no part of it.
+
+    def item(self, value: object) -> None:
+        """One more item."""
+        match self._output:
+            case "json":
+                separator = ", " if self._count else self._begin()
+                sys.stdout.write(separator + json.dumps(plain(value), ensure_ascii=False))
+            case "jsonl":
+                print_json(plain(value))
+            case "table":
+                pass
+        self._count += 1
+
+    def _begin(self) -> str:
+        """Not before there is something to tell: what fails at once prints no document."""
+        return f'{{"{self._items_name}": ['
+
+    def end(self, rest: dict[str, object]) -> None:
+        """All items were told; `rest` are the other keys."""
+        document: dict[str, Plain] = {name: plain(value) for name, value in rest.items()}
+        match self._output:
+            case "json":
+                sys.stdout.write("]" if self._count else self._begin() + "]")
+                for name, value in document.items():
+                    sys.stdout.write(f', "{name}": {json.dumps(value, ensure_ascii=False)}')
+                sys.stdout.write("}\n")
+            case "jsonl":
+                print_json(document)
+            case "table":
+                pass

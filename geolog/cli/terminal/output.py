@@ -1,0 +1,202 @@
+"""Puts results on stdout: tables for people, JSON with stable keys for programs."""
+
+import base64
+import enum
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import attrs
+
+from geolog.cli.settings.quantities import short_bytes, short_seconds
+from geolog.cli.settings.sources import Output
+from geolog.cli.terminal.table import Cell, Paint, Tone, document_lines, list_lines, unpainted
+from geolog.protocol.ids import DLSN, Position
+
+# Named as the options that set them.
+_LABELS = {
+    "segment_bytes": "segment size",
+    "simulated_s_per_s": "simulated per s",
+    "size_bytes": "size",
+}
+
+_TONES: dict[tuple[str, str], Tone] = {
+    **{("state", text): "good" for text in ("healthy", "up", "writable")},
+    **{
+        ("state", text): "bad"
+        for text in ("cut", "degraded", "down", "paused", "replaced", "silent", "unhealthy")
+    },
+    **{(name, "yes"): "good" for name in ("good", "is_complete", "is_healthy", "is_settled")},
+    **{(name, "no"): "bad" for name in ("good", "is_complete", "is_healthy", "is_settled")},
+}
+_SGR = {"head": "1", "good": "32", "bad": "31"}
+
+Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
+
+
+def plain(value: object) -> Plain:
+    """A result as JSON can say it. Keys are the names of attributes, in their order."""
+    match value:
+        case enum.Enum():
+            return plain(value.value)
+        case None | bool() | int() | float() | str():
+            return value
+        case DLSN() | Position() | Path():
+            return str(value)
+        case bytes():
+            return _text_or_base64(value)
+        case dict():
+            return {str(plain(key)): plain(item) for key, item in value.items()}
+        case set() | frozenset():
+            return sorted((plain(item) for item in value), key=str)
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case _:
+            return _attributes(value)
+
+
+def show(
+    result: object, output: Output, columns: Sequence[str] = (), *, empty: str = "none"
+) -> None:
+    """Print one result. `columns` are the keys that the table for people has; all, if none."""
+    document = plain(result)
+    match output:
+        case "json":
+            print_json(document)
+        case "jsonl":
+            for item in document if isinstance(document, list) else [document]:
+                print_json(item)
+        case "table":
+            _show_table(document, columns, empty)
+
+
+def print_json(document: Plain) -> None:
+    """One JSON document on one line of stdout."""
+    line = json.dumps(document, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:  # Half of a character, which only JSON's escapes can say.
+        line = json.dumps(document)
+    sys.stdout.write(line + "\n")
+
+
+def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
+    match document:
+        case []:
+            print(empty, file=sys.stderr)
+            return
+        case [dict() as first, *_]:
+            names = list(columns or first)
+            rows = [
+                [_cell_of(name, item.get(name)) for name in names]
+                for item in document
+                if isinstance(item, dict)
+            ]
+            lines = list_lines([_label(name) for name in names], rows, *_medium())
+        case [*items]:
+            lines = (line for item in items for line in _text(item).split("\n"))
+        case dict():
+            pairs = [
+                (_label(name), _cell_of(name, document.get(name)))
+                for name in columns or document
+            ]
+            lines = document_lines(pairs, *_medium())
+        case other:
+            lines = iter([_text(other)])
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _medium() -> tuple[int | None, Paint]:
+    """How wide stdout is, if it is a terminal, and how it is painted.
+
+    Redirected, a table keeps its lines whole: they are for grep then.
+    """
+    width = terminal_width()
+    has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return width, _paint if has_colours and width is not None else unpainted
+
+
+def terminal_width() -> int | None:
+    """How wide stdout is, if it is a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _paint(text: str, tone: Tone) -> str:
+    return f"\x1b[{_SGR[tone]}m{text}\x1b[0m" if tone in _SGR else text
+
+
+def _label(name: str) -> str:
+    """A name for people: units stand beside the values, so they go."""
+    if name in _LABELS:
+        return _LABELS[name]
+    return name.removesuffix("_us").removesuffix("_s").removesuffix("_per").replace("_", " ")
+
+
+def _cell_of(name: str, value: Plain) -> Cell:
+    """A value under its name: times of day, times, sizes and rates are written out."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Cell(_quantity(name, value), is_number=True)
+    text = _text(value)
+    return Cell(text, tone=_TONES.get((name, text), "plain"))
+
+
+def _quantity(name: str, value: float) -> str:
+    words = name.rpartition(".")[2].split("_")
+    if words[-1] == "us":
+        moment = datetime.fromtimestamp(value / 1_000_000, UTC)
+        return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+    if "bytes" in words:
+        size = short_bytes(value)
+        return f"{size}/s" if words[-2:] == ["per", "s"] else size
+    is_time = "s" in words and "per" not in words
+    return short_seconds(value) if is_time else _text(value)
+
+
+def _text(value: Plain) -> str:
+    match value:
+        case None | "":
+            return "-"
+        case True:
+            return "yes"
+        case False:
+            return "no"
+        case float():
+            return f"{value:g}"
+        case []:
+            return "-"
+        case list() if all(isinstance(item, dict) for item in value):
+            return "\n".join(_text(item) for item in value)
+        case list():
+            return _harmless(", ".join(str(item) for item in value))
+        case dict():
+            pairs = (f"{_label(name)} {_text(item)}" for name, item in value.items())
+            return _harmless(", ".join(pairs))
+        case _:
+            return _harmless(str(value))
+
+
+def _harmless(text: str) -> str:
+    """A text whose control characters are written out: they do nothing to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def _attributes(value: object) -> Plain:
+    cls = type(value)
+    if not attrs.has(cls):
+        return str(value)
+    return {field.name: plain(getattr(value, field.name)) for field in attrs.fields(cls)}
+
+
+def _text_or_base64(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()

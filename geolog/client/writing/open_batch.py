@@ -1,0 +1,114 @@
+"""The batch that is being filled, column by column, and then its way through the log."""
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+import attrs
+import trio
+
+from geolog.client.writing.record_fields import RecordFields
+from geolog.partition.batch_in_flight import BatchTerms
+from geolog.protocol.batch_seqs import RisingSeqs
+from geolog.protocol.ids import Sequence
+from geolog.wire.entry import WriterStamp
+from topology.errors import GeologError
+
+T = TypeVar("T")
+
+
+class Placed(Protocol):
+    """A sealed batch on its way; once `done` is set it has a place, or `error` says why not.
+
+    Once `received` is set its place is known, and is final unless `error` comes.
+    """
+
+    done: trio.Event
+    received: trio.Event
+    error: GeologError | None
+    segment: int
+    entry: int
+
+    @property
+    def first_sequence(self) -> Sequence:
+        """The sequence of its first record."""
+        ...
+
+
+@attrs.frozen
+class WriterSession:
+    """A named writer, and the epoch under which it writes now."""
+
+    writer_id: bytes
+    epoch: int
+    partitions: int
+    """How many it divides its records among; 0 if it writes one that it was told to."""
+
+
+@attrs.define(eq=False)
+class OpenBatch:
+    """The batch that is being filled, column by column; then its way through the log."""
+
+    expect_sequence: int | None = None
+    seqs: RisingSeqs | None = None
+    values: list[bytes] = attrs.field(factory=list)
+    created_us: list[int] = attrs.field(factory=list)
+    keys: list[bytes | None] | None = None
+    transaction_ids: list[int | None] | None = None
+    headers: list[Mapping[str, bytes]] | None = None
+    size_bytes: int = 0
+    sealed: trio.Event = attrs.field(factory=trio.Event)
+    placed: Placed | None = None
+    error: GeologError | None = None
+
+    def goes_on_with(self, fields: RecordFields, size_bytes: int, batch_bytes: int) -> bool:
+        """Whether one more record fits. One that expects a sequence stands alone."""
+        return (
+            self.size_bytes + size_bytes <= batch_bytes
+            and self.expect_sequence is None
+            and fields.expect_sequence is None
+            and (fields.seq is None or self.seqs is None or self.seqs.fits(fields.seq))
+        )
+
+    def add(self, fields: RecordFields, *, created_us: int, size_bytes: int) -> int:
+        """One more record; returns its slot."""
+        slot = len(self.values)
+        self.values.append(fields.value)
+        self.created_us.append(created_us)
+        self.size_bytes += size_bytes
+        if fields.seq is not None:
+            if self.seqs is None:
+                self.seqs = RisingSeqs(fields.seq)
+            else:
+                self.seqs.add(fields.seq)
+        if fields.key is not None or self.keys is not None:
+            self.keys = _extended(self.keys, fields.key, slot, None)
+        if fields.transaction_id is not None or self.transaction_ids is not None:
+            self.transaction_ids = _extended(
+                self.transaction_ids, fields.transaction_id, slot, None
+            )
+        if fields.headers is not None or self.headers is not None:
+            self.headers = _extended(self.headers, dict(fields.headers or {}), slot, {})
+        return slot
+
+    def terms(self, session: WriterSession | None) -> BatchTerms:
+        """What the batch asks for."""
+        numbers = [one for one in self.transaction_ids or () if one is not None]
+        writer = None
+        if session is not None:
+            assert self.seqs is not None
+            writer = WriterStamp(
+                session.writer_id, session.epoch, self.seqs.gathered(), session.partitions
+            )
+        return BatchTerms(
+            writer=writer,
+            expect_sequence=self.expect_sequence,
+            transaction_first=numbers[0] if numbers else None,
+            transaction_last=numbers[-1] if numbers else None,
+        )
+
+
+def _extended(column: list[T] | None, value: T, slot: int, blank: T) -> list[T]:
+    """The column with one more value; one that begins late is blank before it."""
+    column = [blank] * slot if column is None else column
+    column.append(value)
+    return column

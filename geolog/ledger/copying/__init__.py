@@ -1,0 +1,1 @@
+"""Bringing missing and damaged copies back."""

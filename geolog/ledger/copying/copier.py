@@ -1,0 +1,94 @@
+"""Copies what members of fragments lack from those that have it intact.
+
+The core (`geolog.protocol.copying`) says what is fetched from where; `FragmentCopy` does it.
+Here are the rate and the progress, which are those of all fragments together.
+"""
+
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from geolog.ledger.copying.fragment_copy import (
+    CopyConfig,
+    CopyMeans,
+    CopyOutcome,
+    FragmentCopy,
+    batches_of,
+    lacking_count_of,
+)
+from geolog.ledger.copying.member_answers import MemberAnswers
+from geolog.ledger.copying.rate_limit import RateLimit
+from geolog.ledger.nodes.node_pool import NodePool
+from geolog.protocol.copying import FragmentExtent
+from geolog.protocol.ledger_state import LedgerRecord
+
+
+@attrs.define
+class CopyProgress:
+    """How far a copier is, over all that it was given to do."""
+
+    entries_checked: int = 0
+    copies_stored: int = 0
+    bytes_stored: int = 0
+
+
+class Copier:
+    """Copies fragments, one at a time; rate and progress are those of all together."""
+
+    def __init__(
+        self,
+        pool: NodePool,
+        *,
+        region: str | None,
+        config: CopyConfig,
+        on_progress: Callable[[CopyProgress], None] | None = None,
+    ) -> None:
+        self._region = region
+        self._config = config
+        self._on_progress = on_progress
+        self._members = MemberAnswers(pool, timeout_s=config.member_timeout_s)
+        self._means = CopyMeans(
+            pool, self._members, config, RateLimit(config.rate_bytes_per_s), self._tell
+        )
+        self.progress = CopyProgress()
+
+    async def copy(
+        self,
+        record: LedgerRecord,
+        extent: FragmentExtent,
+        targets: Iterable[int],
+        *,
+        is_deep: bool = False,
+    ) -> CopyOutcome:
+        """Give the targets (slots) what they lack of their entries, as far as can be now.
+
+        `is_deep` reads the targets' own copies, which finds damage that nobody noticed.
+        """
+        members = (*extent.fragment.ensemble, *(member for _, member in extent.leaving))
+        order = sorted(
+            range(len(members)),
+            key=lambda slot: members[slot].location.region != self._region,
+        )
+        run = FragmentCopy(record, extent, sorted(set(targets)), order, self._means)
+        try:
+            return await run.run(is_deep=is_deep)
+        finally:
+            run.close()
+
+    async def lacks_count(self, record: LedgerRecord, extent: FragmentExtent, slot: int) -> int:
+        """How many of its own entries the member does not say it has. UnavailableError."""
+        rule = extent.fragment.rule(record.quorum)
+        member = extent.fragment.ensemble[slot]
+        lacking_count = 0
+        for first, count in batches_of(extent, self._config.batch_entries):
+            probed = await self._members.probe(record.ledger, member, first, count)
+            lacking_count += lacking_count_of(rule, slot, first, probed.answers)
+            self._tell(0, 0, 0)
+        return lacking_count
+
+    def _tell(self, checked: int, copies: int, size_bytes: int) -> None:
+        self.progress.entries_checked += checked
+        self.progress.copies_stored += copies
+        self.progress.bytes_stored += size_bytes
+        if self._on_progress is not None:
+            self._on_progress(self.progress)

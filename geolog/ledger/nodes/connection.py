@@ -1,0 +1,510 @@
+"""One connection to one storage node: questions with answers, and a pipeline of adds.
+
+A question may have several answers, one after the other. They are kept until whoever asked
+takes them; how many there may be is part of the question.
+
+Adds are numbered as they are sent and answered cumulatively, so an answer costs the same for
+one add as for a thousand. Who added is told through an `AddSink`, at once and in order, from
+the receiving task: no task, timer or channel per add. A message goes out by the caller's own
+hand when the socket takes it; the sending task has only the rest. When the connection ends,
+whoever waits for an answer gets ConnectionFailedError, and each sink is told once that its adds
+are lost.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+import attrs
+import trio
+
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.messages import (
+    AddRefused,
+    AddsReceived,
+    AddsSynced,
+    Hello,
+    HelloAnswer,
+    Message,
+    PushLac,
+    Reason,
+    Refused,
+)
+from geolog.transport.seam import ByteStream, ConnectionFailedError
+from geolog.wire.codec import PROTOCOL_VERSION, decode, encode, encode_add_front
+from geolog.wire.entry import EncodedEntry
+from geolog.wire.frame import FrameReader
+from topology.errors import DamagedBytesError, FencedError, GeologError, UnavailableError
+
+_SEND_BYTES_MAX = 1 << 20
+_SEND_BUFFERS_MAX = 512
+
+A = TypeVar("A")
+
+
+class NodeRefusedError(UnavailableError):
+    """A node refuses the request, for a reason of its own that the message tells."""
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class AddSink(Protocol):
+    """Who sends adds, and is told what became of them. Called from the receiving task."""
+
+    def on_add_synced(self, slot: int, entry: EntryId) -> None:
+        """The entry is on disk at the node that this sink knows as `slot`."""
+        ...
+
+    def on_add_received(self, slot: int, entry: EntryId) -> None:
+        """The entry is in the memory of that node; said only if somebody asked for it."""
+        ...
+
+    def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:
+        """The entry is not stored there, and will not be."""
+        ...
+
+    def on_slot_lost(self, slot: int) -> None:
+        """The connection is gone; what was not answered may or may not be stored there."""
+        ...
+
+
+class RoomWaiter(Protocol):
+    """Who holds adds back, and is told when the connection takes more."""
+
+    def on_room(self, slot: int) -> None:
+        """Half of what may wait to be sent is free again."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionConfig:
+    """Bounds of one connection to a storage node."""
+
+    unsent_bytes_max: int = 32 * 1024 * 1024
+    """Bytes that may wait to be sent, of all writers together. They hold more back; where it
+    comes all the same, the node counts as too slow and is let go."""
+
+    connect_timeout_s: float = 2.0
+    """How long a node may take to accept a connection and say who it is."""
+
+    answer_timeout_s: float = 5.0
+    """How long a question may wait, or adds without that any is answered, before the connection
+    is ended."""
+
+
+class NodeConnection:
+    """An open connection; `NodePool` makes it.
+
+    Invariants: ordinals of adds rise by one from 1; `_adds` holds, in order, those that were
+    sent and not answered, the first of which has ordinal `_ordinal_first`.
+    """
+
+    def __init__(self, stream: ByteStream, config: ConnectionConfig, peer: str) -> None:
+        self._stream = stream
+        self._config = config
+        self._peer = peer
+        self._reader = FrameReader()
+        self._unsent: deque[bytes | memoryview] = deque()
+        self._unsent_bytes = 0
+        self._is_sending = False
+        self._has_unsent = trio.Event()
+        self._adds: deque[tuple[AddSink, int, EntryId, float]] = deque()
+        self._ordinal_first = 1
+        self._received_through = 0
+        self._refused: set[int] = set()
+        self._sinks: dict[tuple[AddSink, int], None] = {}
+        self._room_waiters: dict[tuple[RoomWaiter, int], None] = {}
+        self._progress_s = -math.inf  # When adds were last answered.
+        self._request_last = 0
+        self._questions: dict[int, PendingQuestion] = {}
+        self._broken: ConnectionFailedError | None = None
+        self._ended = trio.Event()
+        self.node: HelloAnswer | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"NodeConnection({self._peer}, {len(self._adds)} adds and {len(self._questions)}"
+            f" questions open, {self._unsent_bytes} bytes unsent)"
+        )
+
+    @property
+    def instance(self) -> InstanceId:
+        """Who the node said it is."""
+        assert self.node is not None, "the node has not said hello"
+        return self.node.instance
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._broken is not None
+
+    @property
+    def broken_why(self) -> str:
+        """What ended it; empty while it is open."""
+        return "" if self._broken is None else str(self._broken)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether an add of so many bytes may be sent, or be held back until there is room.
+
+        A quarter is left for all that is not held back.
+        """
+        unsent_bytes = self._unsent_bytes
+        return not unsent_bytes or unsent_bytes + size_bytes <= (
+            self._config.unsent_bytes_max * 3 // 4
+        )
+
+    def tell_room(self, waiter: RoomWaiter, slot: int) -> None:
+        """Tell the waiter once, when there is room again; never if the connection ends."""
+        self._room_waiters[waiter, slot] = None
+
+    def attach(self, sink: AddSink, slot: int) -> None:
+        """Tell this sink when the connection ends, whether or not it has adds in flight."""
+        self._sinks[sink, slot] = None
+
+    def detach(self, sink: AddSink, slot: int) -> None:
+        """Stop telling it. Answers to its adds in flight are dropped."""
+        self._sinks.pop((sink, slot), None)
+
+    def add_nowait(
+        self,
+        sink: AddSink,
+        slot: int,
+        *,
+        ledger: LedgerId,
+        entry: EntryId,
+        epoch: Epoch,
+        lac: EntryId,
+        is_recovery: bool,
+        encoded: EncodedEntry,
+        wants_received: bool = False,
+    ) -> None:
+        """Send an add; its outcome comes to the sink. Does nothing on a broken connection."""
+        if self._broken is not None:
+            return
+        ordinal = self._ordinal_first + len(self._adds)
+        self._adds.append((sink, slot, entry, trio.current_time()))
+        front = encode_add_front(
+            ordinal=ordinal,
+            ledger=ledger,
+            entry=entry,
+            epoch=epoch,
+            lac=lac,
+            is_recovery=is_recovery,
+            wants_received=wants_received,
+            instance=self.instance,
+            body_bytes=encoded.length_bytes,
+            body_crc=encoded.crc,
+        )
+        self._send_nowait([front, *encoded.buffers])
+
+    def push_lac_nowait(self, ledger: LedgerId, epoch: Epoch, lac: EntryId) -> None:
+        """Tell the node the LAC, when no add carries it soon."""
+        if self._broken is None:
+            self._send_nowait(encode(PushLac(ledger, epoch, lac, self.instance)))
+
+    async def ask(self, make: Callable[[int], Message], kind: type[A]) -> A:
+        """Send the question that `make` makes of a request number, and wait for its answer.
+
+        ConnectionFailedError when the connection ends first; FencedError or NodeRefusedError
+        when the node refuses.
+        """
+        with self.asking(make) as question:
+            return await question.answer(kind)
+
+    @contextmanager
+    def asking(
+        self, make: Callable[[int], Message], *, answers_max: int = 1
+    ) -> Iterator["PendingQuestion"]:
+        """Send the question that `make` makes of a request number; its answers are kept.
+
+        At most `answers_max` of them: a node that gives more is let go. When the block ends,
+        what still comes is dropped. ConnectionFailedError when the connection has ended.
+        """
+        if self._broken is not None:
+            raise self._broken
+        self._request_last += 1
+        request = self._request_last
+        question = self._questions[request] = PendingQuestion(self, answers_max)
+        try:
+            self._send_nowait(encode(make(request)))
+            yield question
+        finally:
+            self._questions.pop(request, None)
+
+    def ended_why(self) -> ConnectionFailedError:
+        """What to raise to those who wait on a connection that has ended."""
+        return self._broken or ConnectionFailedError(f"connection to {self._peer} ended")
+
+    @property
+    def peer(self) -> str:
+        """The node's address, as a person would read it."""
+        return self._peer
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything on it."""
+        return not (self._questions or self._adds or self._sinks or self._unsent)
+
+    def break_off(self, why: str) -> None:
+        """End the connection now; everybody who waits on it is told."""
+        if self._broken is not None:
+            return
+        self._broken = ConnectionFailedError(f"connection to {self._peer} ended: {why}")
+        self._stream.close()
+        self._ended.set()
+        self._has_unsent.set()
+        self._unsent.clear()
+        for question in self._questions.values():
+            question.end()
+        self._adds.clear()
+        self._room_waiters.clear()
+        sinks, self._sinks = self._sinks, {}
+        for sink, slot in sinks:
+            sink.on_slot_lost(slot)
+
+    def oldest_open_s(self) -> float | None:
+        """Since when a question, or all adds, have been waiting for an answer; trio's clock."""
+        times = [
+            question.waiting_since_s
+            for question in self._questions.values()
+            if not question.is_answered
+        ]
+        if self._adds:
+            times.append(max(self._adds[0][3], self._progress_s))
+        return min(times, default=None)
+
+    def break_off_if_late(self) -> None:
+        """End the connection if the node leaves something unanswered for too long."""
+        oldest_s = self.oldest_open_s()
+        if oldest_s is not None:
+            waited_s = trio.current_time() - oldest_s
+            if waited_s > self._config.answer_timeout_s:
+                self.break_off(f"no answer for {waited_s:.1f} s")
+
+    def _send_nowait(self, buffers: list[bytes | memoryview]) -> None:
+        if not self._unsent and not self._is_sending:
+            try:
+                sent_bytes = self._stream.send_nowait(buffers)
+            except ConnectionFailedError as error:
+                self.break_off(str(error))
+                return
+            buffers = _after(buffers, sent_bytes)
+            if not buffers:
+                return
+        self._unsent.extend(buffers)
+        self._unsent_bytes += sum(len(buffer) for buffer in buffers)
+        if self._unsent_bytes > self._config.unsent_bytes_max:
+            self.break_off(f"it is too slow: {self._unsent_bytes} bytes wait to be sent")
+            return
+        self._has_unsent.set()
+
+    async def run(self, *, cluster: str, on_ready: Callable[["NodeConnection"], None]) -> None:
+        """Greet the node, call `on_ready` once it says who it is; return when all is over."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_sender, name=f"send to {self._peer}")
+            nursery.start_soon(self._run_receiver, name=f"receive from {self._peer}")
+            try:
+                await self._greet(cluster)
+                if self._broken is None:
+                    on_ready(self)
+                await self._ended.wait()
+            finally:
+                self.break_off("closed here")
+                nursery.cancel_scope.cancel(reason="connection ended")
+
+    async def _greet(self, cluster: str) -> None:
+        with trio.move_on_after(self._config.connect_timeout_s) as patience:
+            try:
+                self.node = await self.ask(
+                    lambda request: Hello(request, PROTOCOL_VERSION, cluster), HelloAnswer
+                )
+            except GeologError as error:
+                self.break_off(str(error))
+        if patience.cancelled_caught:
+            self.break_off(f"it does not say who it is in {self._config.connect_timeout_s} s")
+
+    async def _run_sender(self) -> None:
+        while self._broken is None:
+            if not self._unsent:
+                self._has_unsent = trio.Event()
+                await self._has_unsent.wait()
+                continue
+            buffers: list[bytes | memoryview] = []
+            size_bytes = 0
+            while (
+                self._unsent
+                and len(buffers) < _SEND_BUFFERS_MAX
+                and size_bytes < _SEND_BYTES_MAX
+            ):
+                buffers.append(self._unsent.popleft())
+                size_bytes += len(buffers[-1])
+            self._is_sending = True
+            try:
+                await self._stream.send(buffers)
+            except ConnectionFailedError as error:
+                self.break_off(str(error))
+            finally:
+                self._is_sending = False
+            self._unsent_bytes -= size_bytes
+            self._tell_room_if_any()
+
+    def _tell_room_if_any(self) -> None:
+        if self._room_waiters and self._unsent_bytes <= self._config.unsent_bytes_max // 2:
+            waiters, self._room_waiters = self._room_waiters, {}
+            for waiter, slot in waiters:
+                waiter.on_room(slot)
+
+    async def _run_receiver(self) -> None:
+        try:
+            while self._broken is None:
+                count = await self._stream.receive_into(self._reader.buffer())
+                if count == 0:
+                    self.break_off("closed by the node")
+                    return
+                self._reader.received(count)
+                for frame in self._reader.frames():
+                    self._on_message(decode(frame))
+        except (ConnectionFailedError, DamagedBytesError) as error:
+            self.break_off(str(error))
+
+    def _on_message(self, message: Message) -> None:
+        match message:
+            case AddsSynced(through):
+                self._on_synced(through)
+            case AddsReceived(through):
+                self._on_received(through)
+            case AddRefused() as refused:
+                self._on_refused(refused)
+            case _:
+                request = getattr(message, "request", None)
+                question = self._questions.get(request) if request is not None else None
+                if question is not None:  # Else whoever asked has gone.
+                    question.take(message)
+
+    def _on_synced(self, through: int) -> None:
+        if through >= self._ordinal_first + len(self._adds):
+            self.break_off(f"it confirmed add {through}, which was never sent")
+            return
+        if through >= self._ordinal_first:  # Else it repeats itself, which is no progress.
+            self._progress_s = trio.current_time()
+        while self._ordinal_first <= through:
+            sink, slot, entry, _ = self._adds.popleft()
+            is_refused = self._ordinal_first in self._refused
+            self._refused.discard(self._ordinal_first)
+            self._ordinal_first += 1
+            if not is_refused and (sink, slot) in self._sinks:
+                sink.on_add_synced(slot, entry)
+            if self._broken is not None:
+                return  # The sink ended the connection.
+        self._drop_refused()
+
+    def _on_received(self, through: int) -> None:
+        if through >= self._ordinal_first + len(self._adds):
+            self.break_off(f"it confirmed add {through}, which was never sent")
+            return
+        first = max(self._received_through + 1, self._ordinal_first)
+        if through < first:
+            return  # It was said already, or synced meanwhile.
+        self._received_through = through
+        places = slice(first - self._ordinal_first, through + 1 - self._ordinal_first)
+        for place, (sink, slot, entry, _) in enumerate(list(self._adds)[places]):
+            if first + place not in self._refused and (sink, slot) in self._sinks:
+                sink.on_add_received(slot, entry)
+
+    def _drop_refused(self) -> None:
+        """Refused adds that no other stands before are answered: nothing more comes of them."""
+        while self._adds and self._ordinal_first in self._refused:
+            self._refused.discard(self._ordinal_first)
+            self._adds.popleft()
+            self._ordinal_first += 1
+
+    def _on_refused(self, refused: AddRefused) -> None:
+        place = refused.ordinal - self._ordinal_first
+        if not 0 <= place < len(self._adds):
+            self.break_off(f"it refused add {refused.ordinal}, which is not open")
+            return
+        sink, slot, entry, _ = self._adds[place]
+        self._refused.add(refused.ordinal)
+        self._drop_refused()
+        if (sink, slot) in self._sinks:
+            sink.on_add_refused(slot, entry, refused)
+
+
+class PendingQuestion:
+    """What was asked on a connection, and the answers that came and were not taken yet."""
+
+    def __init__(self, connection: NodeConnection, answers_max: int) -> None:
+        self._connection = connection
+        self._answers_left = answers_max
+        self._answers: deque[Message] = deque()
+        self._came = trio.Event()
+        self.waiting_since_s = trio.current_time()
+        """When it was asked, or last answered."""
+        self.asked_s = self.waiting_since_s
+        self.first_answer_s = math.nan
+        """When the first answer came."""
+        self.answers_count = 0
+        """How many came."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether no further answer is waited for."""
+        return self._answers_left == 0
+
+    async def answer(self, kind: type[A]) -> A:
+        """Wait for the next answer, and take it.
+
+        ConnectionFailedError when the connection ends first; FencedError or NodeRefusedError
+        when the node refuses.
+        """
+        while not self._answers:
+            if self._connection.is_broken:
+                raise self._connection.ended_why()
+            await self._came.wait()
+            self._came = trio.Event()
+        answer = self._answers.popleft()
+        if isinstance(answer, kind):
+            return answer
+        if isinstance(answer, Refused):
+            raise _refusal_error(self._connection.peer, answer)
+        self._connection.break_off("it answered out of turn")
+        raise self._connection.ended_why()
+
+    def take(self, message: Message) -> None:
+        """An answer came."""
+        if not self._answers_left:
+            self._connection.break_off("it answered more often than it was asked")
+            return
+        is_last = isinstance(message, Refused) or getattr(message, "is_last", True)
+        self._answers_left = 0 if is_last else self._answers_left - 1
+        self._answers.append(message)
+        self.waiting_since_s = trio.current_time()
+        if not self.answers_count:
+            self.first_answer_s = self.waiting_since_s
+        self.answers_count += 1
+        self._came.set()
+
+    def end(self) -> None:
+        """The connection has ended: what came can still be taken, no more will come."""
+        self._answers_left = 0
+        self._came.set()
+
+
+def _after(buffers: list[bytes | memoryview], sent_bytes: int) -> list[bytes | memoryview]:
+    """What is left of the buffers after so many bytes."""
+    for place, buffer in enumerate(buffers):
+        if sent_bytes < len(buffer):
+            return [memoryview(buffer)[sent_bytes:], *buffers[place + 1 :]]
+        sent_bytes -= len(buffer)
+    return []
+
+
+def _refusal_error(peer: str, refused: Refused) -> GeologError:
+    text = f"{peer} refuses ({refused.reason.name.lower()}): {refused.message}"
+    if refused.reason is Reason.FENCED:
+        return FencedError(text)
+    return NodeRefusedError(text, refused.reason)

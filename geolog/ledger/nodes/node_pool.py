@@ -1,0 +1,345 @@
+"""The storage nodes that a process talks to, and the connections to each that are wanted.
+
+A link stands for one instance and one use: what is read goes over a connection of its own, so
+that the answers to a large read never stand before those to adds. A link is kept connected
+while somebody wants it, with growing pauses between attempts; those who use it are told when it
+comes up; when nobody has wanted it for a while its connection is given up. One task a link,
+none a ledger. One more task watches for nodes that leave something unanswered, one follows the
+list of live nodes, and one pushes the LAC of writers that have fallen idle.
+"""
+
+import enum
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import attrs
+import trio
+
+from geolog.background import open_background
+from geolog.ledger.nodes.cluster_nodes import ClusterNodes
+from geolog.ledger.nodes.connection import ConnectionConfig, NodeConnection
+from geolog.ledger.nodes.placement_config import PlacementConfig
+from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
+from geolog.metadata.seam import Metadata
+from geolog.protocol.ids import InstanceId
+from geolog.transport.seam import Address, ConnectionFailedError, Transport
+from topology.errors import GeologError, UnavailableError
+
+_log = logging.getLogger(__name__)
+
+LAC_PUSH_TURNS = 3
+"""So many turns of the event loop a writer is idle before its LAC is pushed.
+
+That is what a record at the tail costs beyond its append when no other follows. The turns are
+for the application, which has just been answered: if it adds again at once, as those do that
+wait for each answer, its next add carries the LAC and nothing is pushed. A timer would wait for
+longer than most appends take: the event loop sleeps in whole milliseconds.
+"""
+
+
+class LinkUse(enum.Enum):
+    """What goes over a connection."""
+
+    WRITING = "writing"
+    """Adds, fences, and all else that is small."""
+    READING = "reading"
+    """Reads and follows."""
+
+
+class LinkUser(Protocol):
+    """Who wants a node's connection, and is told each time it comes up."""
+
+    def on_link_up(self, instance: InstanceId, connection: NodeConnection) -> None:
+        """The connection is new: nothing that was sent before it will be answered."""
+        ...
+
+    def on_link_down(self, instance: InstanceId, why: str) -> None:
+        """The node could not be reached; the link tries again after a pause."""
+        ...
+
+
+class LacPusher(Protocol):
+    """Who has a LAC that readers may be waiting for."""
+
+    def push_lac_nowait(self) -> None:
+        """Send the LAC to the members, if no add has carried it since."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class PoolConfig:
+    """How a process keeps in touch with storage nodes."""
+
+    connection: ConnectionConfig = attrs.field(factory=ConnectionConfig)
+    """Bounds of each connection."""
+
+    retry_delay_s_min: float = 0.1
+    """First pause before a node that is not reached is tried again; doubled each time."""
+
+    retry_delay_s_max: float = 2.0
+    """Longest pause."""
+
+    watch_interval_s: float = 0.5
+    """How often nodes are looked at that leave something unanswered."""
+
+    nodes_refresh_s: float = 5.0
+    """How often the list of nodes is read again even if no watch fired."""
+
+    idle_s: float = 60.0
+    """How long a connection that nobody wants is kept."""
+
+    placement: PlacementConfig = attrs.field(factory=PlacementConfig)
+    """How nodes are chosen for new entries, and replicas for reads."""
+
+
+class NodeLink:
+    """What a process has to do with one instance, for one use."""
+
+    def __init__(self, pool: "NodePool", instance: InstanceId, use: LinkUse) -> None:
+        self._pool = pool
+        self.instance = instance
+        self.use = use
+        self.connection: NodeConnection | None = None
+        self.why_down = "not tried yet"
+        self._users: dict[LinkUser, None] = {}
+        self._wanted = trio.Event()
+        self._waiting_count = 0
+        self._changed = trio.Event()
+        self._wanted_s = trio.current_time()
+        self.is_resting = False
+
+    def subscribe(self, user: LinkUser) -> None:
+        """Keep the link up for this user; it is told at once if it is up already."""
+        self._users[user] = None
+        self._wanted.set()
+        if self.connection is not None:
+            user.on_link_up(self.instance, self.connection)
+        elif self.is_resting:
+            user.on_link_down(self.instance, self.why_down)
+
+    def unsubscribe(self, user: LinkUser) -> None:
+        """The user has no more need of it."""
+        self._users.pop(user, None)
+
+    async def wait_connection(self) -> NodeConnection:
+        """The connection, waiting for an attempt that is under way.
+
+        ConnectionFailedError when that fails, or at once while the link rests after a failure:
+        the caller has other replicas to ask.
+        """
+        if self.is_resting:
+            raise ConnectionFailedError(self.why_down)
+        self._wanted_s = trio.current_time()
+        self._waiting_count += 1
+        self._wanted.set()
+        try:
+            while self.connection is None:
+                await self._changed.wait()
+                if self.connection is None:
+                    raise ConnectionFailedError(self.why_down)
+            return self.connection
+        finally:
+            self._waiting_count -= 1
+
+    def give_up_if_idle(self) -> None:
+        """Close the connection if nobody has wanted it for a while."""
+        connection = self.connection
+        if connection is None or self._users or not connection.is_idle:
+            self._wanted_s = trio.current_time()
+        elif trio.current_time() - self._wanted_s > self._pool.config.idle_s:
+            connection.break_off("nobody wanted it for a while")
+
+    def _announce(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def run(self) -> None:
+        """Keep the link up while it is wanted; never returns."""
+        delay_s = self._pool.config.retry_delay_s_min
+        while True:
+            if not self._users and not self._waiting_count:
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+            was_up = await self._connect_once()
+            self._announce()
+            if not was_up:
+                for user in list(self._users):
+                    user.on_link_down(self.instance, self.why_down)
+            delay_s = (
+                self._pool.config.retry_delay_s_min
+                if was_up
+                else min(2 * delay_s, self._pool.config.retry_delay_s_max)
+            )
+            self.is_resting = True
+            await trio.sleep(delay_s * self._pool.rng.uniform(0.5, 1.0))
+            self.is_resting = False
+
+    async def _connect_once(self) -> bool:
+        """One life of the connection; whether it ever came up."""
+        was_up = False
+
+        def on_ready(connection: NodeConnection) -> None:
+            nonlocal was_up
+            if connection.instance != self.instance:
+                connection.break_off(
+                    f"instance {connection.instance} answers, not {self.instance}: the node was"
+                    " replaced"
+                )
+                return
+            was_up = True
+            self.connection = connection
+            self._announce()
+            for user in list(self._users):
+                user.on_link_up(self.instance, connection)
+
+        try:
+            address = await self._pool.address_of(self.instance)
+            with trio.fail_after(self._pool.config.connection.connect_timeout_s):
+                stream = await self._pool.transport.connect(address)
+        except trio.TooSlowError:
+            self.why_down = f"node {self.instance} does not accept a connection"
+            return False
+        except GeologError as error:
+            self.why_down = str(error)
+            return False
+        connection = NodeConnection(stream, self._pool.config.connection, str(address))
+        try:
+            await connection.run(cluster=self._pool.cluster, on_ready=on_ready)
+        finally:
+            self.connection = None
+            self.why_down = connection.broken_why
+        return was_up
+
+
+class NodePool:
+    """The links of a process, and what metadata says of the nodes; see `open_node_pool`."""
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        metadata: Metadata,
+        cluster: str,
+        rng: random.Random,
+        config: PoolConfig,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.transport = transport
+        self.cluster = cluster
+        self.rng = rng
+        self.config = config
+        self._metadata = metadata
+        self._nursery = nursery
+        self._links: dict[tuple[InstanceId, LinkUse], NodeLink] = {}
+        self._addresses: dict[InstanceId, Address] = {}
+        self._idle_writers: dict[LacPusher, None] = {}
+        self._has_idle_writers = trio.Event()
+        self.nodes = ClusterNodes(
+            metadata,
+            cluster,
+            config.placement,
+            live_nodes=self.live_nodes,
+            nursery=nursery,
+        )
+
+    def link(self, instance: InstanceId, use: LinkUse = LinkUse.WRITING) -> NodeLink:
+        """The link to an instance, made when it is first asked for."""
+        link = self._links.get((instance, use))
+        if link is None:
+            link = self._links[instance, use] = NodeLink(self, instance, use)
+            self._nursery.start_soon(link.run, name=f"link to {instance} for {use.value}")
+        return link
+
+    def links(self) -> list[NodeLink]:
+        """All links that were ever asked for."""
+        return list(self._links.values())
+
+    def unreachable(self) -> list[InstanceId]:
+        """Instances that this process tried to reach and does not, whatever metadata says."""
+        resting = {link.instance: None for link in self._links.values() if link.is_resting}
+        return list(resting)
+
+    async def live_nodes(self) -> list[NodeRecord]:
+        """The nodes that are up, as metadata says."""
+        records = await list_live_nodes(self._metadata, self.cluster)
+        # Whoever asks for them will soon connect to some: their links need not ask again.
+        self._addresses.update({record.instance: record.address for record in records})
+        return records
+
+    async def address_of(self, instance: InstanceId) -> Address:
+        """Where an instance listens. It is read once: an instance keeps its address."""
+        known = self._addresses.get(instance)
+        if known is None:
+            for record in await list_known_nodes(self._metadata, self.cluster):
+                self._addresses[record.instance] = record.address
+            known = self._addresses.get(instance)
+        if known is None:
+            raise UnavailableError(
+                f"no node of this cluster has instance {instance}: it was replaced"
+            )
+        return known
+
+    def push_lac_soon(self, writer: LacPusher) -> None:
+        """Push this writer's LAC shortly, unless an add carries it first."""
+        self._idle_writers[writer] = None
+        self._has_idle_writers.set()
+
+    async def run_lac_pusher(self) -> None:
+        """Push the LAC of idle writers; never returns."""
+        while True:
+            await self._has_idle_writers.wait()
+            for _ in range(LAC_PUSH_TURNS):
+                await trio.lowlevel.checkpoint()
+            self._has_idle_writers = trio.Event()
+            writers, self._idle_writers = self._idle_writers, {}
+            for writer in writers:
+                writer.push_lac_nowait()
+
+    async def run_watch(self) -> None:
+        """End connections to nodes that leave something unanswered; never returns."""
+        while True:
+            await trio.sleep(self.config.watch_interval_s)
+            for link in self.links():
+                if link.connection is not None:
+                    link.connection.break_off_if_late()
+                link.give_up_if_idle()
+
+    async def run_addresses(self) -> None:
+        """Follow nodes that move to another address; never returns."""
+        while True:
+            await trio.sleep(self.config.nodes_refresh_s)
+            try:
+                records = await list_known_nodes(self._metadata, self.cluster)
+            except GeologError as error:
+                # What is known is used on, whether metadata is away or a record is damaged.
+                if not error.retriable:
+                    _log.warning("the list of nodes cannot be read: %s", error)
+                continue
+            self._addresses = {record.instance: record.address for record in records}
+
+
+@asynccontextmanager
+async def open_node_pool(
+    *,
+    transport: Transport,
+    metadata: Metadata,
+    cluster: str,
+    rng: random.Random,
+    config: PoolConfig | None = None,
+) -> AsyncIterator[NodePool]:
+    """A pool that lives as long as the block."""
+    async with open_background() as nursery:
+        pool = NodePool(
+            transport=transport,
+            metadata=metadata,
+            cluster=cluster,
+            rng=rng,
+            config=config or PoolConfig(),
+            nursery=nursery,
+        )
+        for run in (pool.run_lac_pusher, pool.run_watch, pool.run_addresses):
+            nursery.start_soon(run)
+        yield pool

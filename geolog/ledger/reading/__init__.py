@@ -1,0 +1,1 @@
+"""Reading entries from replicas, nearest first."""

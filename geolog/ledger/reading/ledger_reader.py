@@ -1,0 +1,462 @@
+"""Reading a ledger's entries in order, from the nearest replica that has them intact.
+
+At or below the LAC, or the end of a CLOSED ledger, there is no negative answer: an entry is
+read, or it is unavailable for now, or all its replicas, proven intact, say that it is not
+there. Then it has moved, or it is lost: which of the two says the ledger's record, read for
+certain after they were asked. As long as metadata does not answer the entry is unavailable.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import attrs
+import trio
+
+from geolog.ledger.nodes.connection import NodeConnection
+from geolog.ledger.nodes.node_pool import LinkUse, NodePool
+from geolog.ledger.reading.replica_order import ReplicaOrder
+from geolog.ledger.reading.shared_answers import SharedAnswers
+from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, InstanceId, LedgerId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
+from geolog.protocol.messages import Answer, Follow, Probe, ProbeAnswer, Read, ReadAnswer
+from geolog.protocol.read_window import ReadWindow
+from geolog.wire.entry import Entry, EntryHeader, decode_entry
+from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
+from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
+from topology.read_order import ReadOrder
+
+RecordNow = Callable[[LedgerId], Awaitable[LedgerRecord]]
+"""A ledger's record, read for certain. NoSuchLedgerError, UnavailableError."""
+
+
+class EntriesMovedError(UnavailableError):
+    """Entries are elsewhere than the record says that they are read by: read by `ledger`."""
+
+    def __init__(self, ledger: LedgerRecord) -> None:
+        super().__init__(f"entries of ledger {ledger.ledger} have moved to other nodes")
+        self.ledger = ledger
+
+
+@attrs.frozen(kw_only=True)
+class LedgerReadConfig:
+    """Bounds of reading."""
+
+    batch_entries: int = 256
+    """Entries asked for at a time."""
+
+    batch_bytes: int = 1024 * 1024
+    """Bytes of one answer, unless a single entry is larger."""
+
+    replica_timeout_s: float = 2.0
+    """How long one replica may take before the next one is asked."""
+
+    retry_delay_s: float = 0.2
+    """Pause after all replicas failed, before they are asked again."""
+
+    suspect_s: float = 5.0
+    """How long a replica that failed is asked after the others."""
+
+
+@attrs.frozen
+class FetchedEntry:
+    """An intact entry, and who served it."""
+
+    entry: EntryId
+    decoded: Entry
+    served_by: Member
+
+
+@attrs.frozen
+class Followed:
+    """What a member said to a follower: its LAC, and entries up to it that it has intact."""
+
+    lac: EntryId
+    entries: list[FetchedEntry]
+    is_fenced: bool
+
+
+@attrs.frozen
+class TailView:
+    """What a probe found at the tail of a ledger that may still be written.
+
+    `lac`: the highest that any member knows. `end`: no entry from here on was ever acknowledged
+    (of its write set a blocking set says ABSENT); None when too few members answered, or when
+    it lies behind what was asked. `held_to`: up to here there is surely no end, as all was
+    asked and some member has the last. `is_taken`: some member knows more than the record says,
+    a fence or a higher epoch, so the ledger is being taken over, or was.
+    """
+
+    lac: EntryId
+    end: EntryId | None
+    held_to: EntryId
+    is_taken: bool
+    silent_count: int
+
+
+class LedgerReader:
+    """Reads ledgers from where it stands; one serves any number of ledgers."""
+
+    def __init__(
+        self,
+        pool: NodePool,
+        *,
+        region: str | None,
+        rng: random.Random,
+        config: LedgerReadConfig,
+        record_now: RecordNow,
+    ) -> None:
+        self.pool = pool
+        self.config = config
+        self._record_now = record_now
+        self._rng = rng
+        placement = pool.config.placement
+        self._order = ReplicaOrder(
+            ReadOrder(placement.read_order),
+            local=placement.standing(region),
+            rng=rng,
+            suspect_s=config.suspect_s,
+        )
+        self._following: SharedAnswers[tuple[LedgerId, EntryId, InstanceId], Followed | None]
+        self._following = SharedAnswers()
+        self.windows: defaultdict[InstanceId, ReadWindow] = defaultdict(ReadWindow)
+        """How far ahead each replica is asked."""
+        self.damaged_count = 0
+
+    async def read(
+        self, record: LedgerRecord, first: EntryId, last: EntryId
+    ) -> list[FetchedEntry]:
+        """Some entries from `first` on, at least one, none above `last`; the caller bounds it.
+
+        All of `first` to `last` must be acknowledged. DataLostError when `first` is provably on
+        no replica, EntriesMovedError or NoSuchLedgerError when the record is not the ledger's
+        any more; waits and tries again while the entry is merely unavailable.
+        """
+        assert first <= last
+        while True:
+            fetched = await self._read_spread(record, first, last)
+            if not fetched:
+                fetched = await self._read_once(record, first, last)
+            if fetched:
+                return fetched
+            await trio.sleep(self.config.retry_delay_s * self._rng.uniform(0.5, 1.5))
+
+    async def read_one(self, record: LedgerRecord, entry: EntryId) -> FetchedEntry:
+        """The same of one entry, wherever the ledger has moved since its record was read."""
+        while True:
+            try:
+                return (await self.read(record, entry, entry))[0]
+            except EntriesMovedError as moved:
+                record = moved.ledger
+
+    async def _read_once(
+        self, record: LedgerRecord, first: EntryId, last: EntryId
+    ) -> list[FetchedEntry]:
+        fragment = record.fragment_of(first)
+        rule = fragment.rule(record.quorum)
+        slots = rule.write_set(first)
+        absent = 0
+        for slot in self.in_order(fragment, slots):
+            member = fragment.ensemble[slot]
+            count = self._count_asked(record, first, last)
+            with trio.move_on_after(self.config.replica_timeout_s) as patience:
+                try:
+                    answer = await self._ask(record.ledger, member, first, count)
+                except GeologError:
+                    self.note_failed(member)
+                    continue
+                fetched = self.intact_prefix(record, member, first, answer)
+                if fetched:
+                    self._order.forgive(member.instance)
+                    return fetched
+                absent += bool(answer.entries) and answer.entries[0].answer is Answer.ABSENT
+            if patience.cancelled_caught:
+                self.note_failed(member)
+        if absent == len(slots):
+            await self._check_not_lost(record, first, absent)
+        return []
+
+    async def _check_not_lost(
+        self, record: LedgerRecord, entry: EntryId, absent_count: int
+    ) -> None:
+        """After all replicas have said that they lack an entry: they are others, or it is lost.
+
+        The record was read before they were asked, and says the same after that, if it is lost:
+        so they were its replicas meanwhile. That metadata does not answer says nothing.
+        """
+        try:
+            latest = await self._record_now(record.ledger)
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            return
+        if latest.fragments != record.fragments:
+            raise EntriesMovedError(latest)
+        raise DataLostError(
+            f"entry {entry} of ledger {record.ledger} was acknowledged, and none of its"
+            f" {absent_count} replicas has it: restore a node's disk, or report data loss"
+        )
+
+    async def _read_spread(
+        self, record: LedgerRecord, first: EntryId, last: EntryId
+    ) -> list[FetchedEntry]:
+        """Where no member holds all entries: ask those that together do, at once.
+
+        Nothing where one holds all, or if the first entry does not come.
+        """
+        quorum = record.quorum
+        if quorum.write_quorum == quorum.ensemble_size:
+            return []
+        fragment = record.fragment_of(first)
+        count = self._count_asked(record, first, last)
+        found: dict[EntryId, FetchedEntry] = {}
+
+        async def ask(member: Member) -> None:
+            with trio.move_on_after(self.config.replica_timeout_s):
+                try:
+                    answer = await self._ask(record.ledger, member, first, count)
+                except GeologError:
+                    self.note_failed(member)
+                    return
+                found.update(self._intact(record, member, first, answer))
+                return
+            self.note_failed(member)
+
+        async with trio.open_nursery() as nursery:
+            for slot in self._that_hold(record, first, count):
+                nursery.start_soon(ask, fragment.ensemble[slot])
+        end = first
+        while end in found:
+            end = EntryId(end + 1)
+        return [found[EntryId(entry)] for entry in range(first, end)]
+
+    def _that_hold(self, record: LedgerRecord, first: EntryId, count: int) -> list[int]:
+        """Few members, the nearest first, of whom each entry has one."""
+        fragment = record.fragment_of(first)
+        rule = fragment.rule(record.quorum)
+        size = record.quorum.ensemble_size
+        lacking = [rule.write_mask(entry) for entry in range(first, first + min(count, size))]
+        chosen = []
+        for slot in self.in_order(fragment, range(size)):
+            left = [mask for mask in lacking if not mask >> slot & 1]
+            if len(left) < len(lacking):
+                chosen.append(slot)
+            lacking = left
+        return chosen
+
+    def _count_asked(self, record: LedgerRecord, first: EntryId, last: EntryId) -> int:
+        """Entries of one question: of one ensemble."""
+        end = record.end_of_run(first, last)
+        return min(end - first + 1, self.config.batch_entries, ENTRIES_PER_ANSWER_MAX)
+
+    def note_failed(self, member: Member) -> None:
+        """Ask this replica after the others for a while."""
+        self._order.note_slow(member.instance)
+
+    def in_order(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
+        """The one to ask first in front; those that failed us lately last."""
+        return self._order.of(fragment, slots)
+
+    async def _ask(
+        self,
+        ledger: LedgerId,
+        member: Member,
+        first: EntryId,
+        count: int,
+        *,
+        is_from_disk: bool = False,
+    ) -> ReadAnswer:
+        connection = await self._connection(member)
+        return await connection.ask(
+            lambda request: Read(
+                request,
+                ledger,
+                first,
+                count,
+                self.config.batch_bytes,
+                1,
+                NO_EPOCH,
+                member.instance,
+                is_from_disk,
+            ),
+            ReadAnswer,
+        )
+
+    async def _connection(self, member: Member) -> NodeConnection:
+        return await self.pool.link(member.instance, LinkUse.READING).wait_connection()
+
+    def intact_prefix(
+        self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
+    ) -> list[FetchedEntry]:
+        """The entries of an answer up to the first that the member has not, or not intact."""
+        fetched: list[FetchedEntry] = []
+        for entry, found in self._intact(record, member, first, answer):
+            if entry != first + len(fetched):
+                break
+            fetched.append(found)
+        return fetched
+
+    def _intact(
+        self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
+    ) -> Iterator[tuple[EntryId, FetchedEntry]]:
+        for place, one in enumerate(answer.entries):
+            if one.answer is not Answer.HAVE:
+                continue
+            entry = EntryId(first + place)
+            try:
+                decoded = decode_entry(one.body)
+                decoded.verify()
+                check_place(decoded.header, record, entry)
+            except DamagedBytesError:
+                self.damaged_count += 1  # Another replica's turn.
+                continue
+            yield entry, FetchedEntry(entry, decoded, member)
+
+    async def read_replica(
+        self, record: LedgerRecord, slot: int, first: EntryId, count: int
+    ) -> ReadAnswer:
+        """What one member says of these entries, read from its disk; for verification."""
+        member = record.fragment_of(first).ensemble[slot]
+        with trio.move_on_after(self.config.replica_timeout_s):
+            return await self._ask(record.ledger, member, first, count, is_from_disk=True)
+        raise UnavailableError(f"node {member.node_id} does not answer")
+
+    async def follow(
+        self, record: LedgerRecord, first: EntryId, *, wait_s: float
+    ) -> Followed | None:
+        """Wait at the nearest member until it knows `first` acknowledged, or for `wait_s`.
+
+        None when that member fails: the next call asks another. No entries when the time was
+        over, the ledger is fenced there, or the member has them not intact. All who wait at the
+        same place share one question, and may wait less long than they said.
+        """
+        fragment = record.fragments[-1]
+        (slot, *_) = self.in_order(fragment, range(len(fragment.ensemble)))
+        member = fragment.ensemble[slot]
+        return await self._following.ask(
+            (record.ledger, first, member.instance),
+            lambda: self._follow_at(record, member, first, wait_s),
+        )
+
+    async def _follow_at(
+        self, record: LedgerRecord, member: Member, first: EntryId, wait_s: float
+    ) -> Followed | None:
+        with trio.move_on_after(wait_s + self.config.replica_timeout_s):
+            try:
+                connection = await self._connection(member)
+                answer = await connection.ask(
+                    lambda request: Follow(
+                        request,
+                        record.ledger,
+                        first,
+                        self.config.batch_entries,
+                        self.config.batch_bytes,
+                        round(wait_s * 1000),
+                        member.instance,
+                    ),
+                    ReadAnswer,
+                )
+            except GeologError:
+                self.note_failed(member)
+                return None
+            entries = self.intact_prefix(record, member, first, answer)
+            return Followed(answer.lac, entries, answer.is_fenced)
+        self.note_failed(member)
+        return None
+
+    async def lac_nearby(self, record: LedgerRecord) -> EntryId | None:
+        """The LAC that the nearest member knows; None when no member answers."""
+        fragment = record.fragments[-1]
+        for slot in self.in_order(fragment, range(len(fragment.ensemble))):
+            member = fragment.ensemble[slot]
+            with trio.move_on_after(self.config.replica_timeout_s):
+                try:
+                    return await self._ask_lac(record.ledger, member)
+                except GeologError:
+                    self.note_failed(member)
+        return None
+
+    async def lac_anywhere(self, record: LedgerRecord) -> EntryId | None:
+        """The highest LAC among members that answer soon: the nearest may be cut off."""
+        found: list[EntryId] = []
+
+        async def ask(member: Member) -> None:
+            try:
+                found.append(await self._ask_lac(record.ledger, member))
+            except GeologError:
+                return
+
+        with trio.move_on_after(self.config.replica_timeout_s / 4):
+            async with trio.open_nursery() as nursery:
+                for member in record.fragments[-1].ensemble:
+                    nursery.start_soon(ask, member)
+        return max(found, default=None)
+
+    async def _ask_lac(self, ledger: LedgerId, member: Member) -> EntryId:
+        connection = await self._connection(member)
+        question = _lac_question(ledger, member.instance)
+        return (await connection.ask(question, ProbeAnswer)).lac
+
+    async def probe_tail(self, record: LedgerRecord, above: EntryId) -> TailView:
+        """Ask all members of the last fragment what they have above `above`."""
+        fragment = record.fragments[-1]
+        rule = fragment.rule(record.quorum)
+        first = max(EntryId(above + 1), fragment.first_entry)
+        answers: dict[int, ProbeAnswer] = {}
+        count = self.config.batch_entries
+
+        async def ask(slot: int) -> None:
+            member = fragment.ensemble[slot]
+            with trio.move_on_after(self.config.replica_timeout_s):
+                try:
+                    connection = await self._connection(member)
+                    answer = await connection.ask(
+                        lambda request: Probe(
+                            request, record.ledger, first, count, member.instance
+                        ),
+                        ProbeAnswer,
+                    )
+                except GeologError:
+                    return  # It counts as silent.
+                if len(answer.answers) == count:
+                    answers[slot] = answer
+
+        async with trio.open_nursery() as nursery:
+            for slot in range(len(fragment.ensemble)):
+                nursery.start_soon(ask, slot)
+        lac = max((answer.lac for answer in answers.values()), default=NO_ENTRY)
+        end = None
+        for place in range(count):
+            entry = EntryId(first + place)
+            absent = sum(
+                1 << slot
+                for slot, answer in answers.items()
+                if answer.answers[place] is Answer.ABSENT
+            )
+            if entry > lac and rule.is_block(entry, absent):
+                end = entry
+                break
+        is_last_held = any(answer.answers[-1] is Answer.HAVE for answer in answers.values())
+        return TailView(
+            lac=lac,
+            end=end,
+            held_to=EntryId(first + count - 1) if end is None and is_last_held else above,
+            is_taken=any(
+                answer.is_fenced or answer.epoch_highest > record.epoch
+                for answer in answers.values()
+            ),
+            silent_count=len(fragment.ensemble) - len(answers),
+        )
+
+
+def check_place(header: EntryHeader, record: LedgerRecord, entry: EntryId) -> None:
+    """Check that an intact entry is the one asked for: a node may have mixed up its blocks."""
+    if (header.segment, header.entry) != (record.segment, entry):
+        raise DamagedBytesError(
+            f"entry {entry} of segment {record.segment} was asked for, entry {header.entry} of"
+            f" segment {header.segment} came"
+        )
+
+
+def _lac_question(ledger: LedgerId, instance: InstanceId) -> Callable[[int], Probe]:
+    return lambda request: Probe(request, ledger, EntryId(0), 0, instance)

@@ -1,0 +1,100 @@
+"""In which order a reader asks the members of a fragment: its policy's, with what it has seen.
+
+An order is drawn once a second for each fragment, and kept until then, unless a member fails or
+is forgiven meanwhile: within that time the reads of a ledger stick to one of the closest, and
+asking costs the path of a read next to nothing.
+"""
+
+import random
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.ledger_state import Fragment
+from topology.location import Location
+from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
+from topology.read_order import NodeHealth, ReadOrder, bookkeeper_order, seed_order
+from topology.slow_nodes import SlowNodes
+from topology.stream_policy import DEFAULT_LOCATION
+
+KEPT_S = 1.0
+"""How long reads of a fragment stick to one order."""
+
+KEPT_MAX = 1024
+"""Orders that are kept; past it all are drawn anew."""
+
+_CONFIG = MembershipConfig(default_location=DEFAULT_LOCATION)
+
+
+@attrs.frozen
+class _Kept:
+    fragment: Fragment
+    """Held, so that nothing else can have its identity."""
+    order: list[int]
+    until_s: float
+    health: int
+
+
+class ReplicaOrder:
+    """Orders replicas for one reader."""
+
+    def __init__(
+        self,
+        order: ReadOrder,
+        *,
+        local: Location | None,
+        rng: random.Random,
+        suspect_s: float,
+    ) -> None:
+        self._order = order
+        self._local = local
+        self._rng = rng
+        self._slow = SlowNodes(suspect_s)
+        self._health = 0  # Counts what would change an order.
+        self._kept: dict[tuple[int, int, int], _Kept] = {}
+
+    def note_slow(self, instance: InstanceId) -> None:
+        """Ask this replica after the others for a while: it failed, or took too long."""
+        self._slow = self._slow.registered(instance, trio.current_time())
+        self._health += 1
+
+    def forgive(self, instance: InstanceId) -> None:
+        """It answered in time: it is as good as any other."""
+        if instance in self._slow.since_s:
+            self._slow = self._slow.forgiven(instance)
+            self._health += 1
+
+    def of(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
+        """These slots, the one to ask first in front."""
+        now_s = trio.current_time()
+        key = (id(fragment), slots[0], len(slots))  # Slots go round the ring from the first.
+        kept = self._kept.get(key)
+        if (
+            kept is not None
+            and kept.fragment is fragment
+            and kept.health == self._health
+            and now_s < kept.until_s
+        ):
+            return kept.order
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        order = self._drawn(fragment, slots, now_s)
+        self._kept[key] = _Kept(fragment, order, now_s + KEPT_S, self._health)
+        return order
+
+    def _drawn(self, fragment: Fragment, slots: Sequence[int], now_s: float) -> list[int]:
+        ensemble = [member.instance for member in fragment.ensemble]
+        members = Membership.of(
+            _CONFIG,
+            [
+                KnownNode(node=one.instance, location=one.location, state=NodeUse.WRITABLE)
+                for one in fragment.ensemble
+            ],
+        )
+        health = NodeHealth(slow=self._slow.at(now_s))
+        if self._order is ReadOrder.BOOKKEEPER:
+            region = None if self._local is None else self._local.region
+            return bookkeeper_order(members, ensemble, slots, health, region)
+        return seed_order(members, ensemble, slots, health, self._local, self._rng)

@@ -1,0 +1,1 @@
+"""Fencing a ledger, agreeing on its last entry, and closing it."""

@@ -1,0 +1,200 @@
+"""Recovering a ledger: taken from its writer, fenced, agreed on, and closed.
+
+Whoever calls, and however many at once: each takes the ledger's next epoch by compare-and-set
+first, so that the latest wins and the others find out at their next step. What happens between
+fence and close is `recovery_run`'s.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import trio
+
+from geolog.background import open_background
+from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError, VersionedLedger
+from geolog.ledger.nodes.node_pool import NodePool
+from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.ledger.recovery.recovery_run import Recovered, RecoveryConfig, RecoveryRun
+from geolog.metadata.repair_queue import RepairReason
+from geolog.metadata.seam import BadVersionError, NoNodeError, SessionLostError
+from geolog.protocol.fencing import FenceRound, FenceTaken
+from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
+from geolog.protocol.ledger_change import Judgement, LedgerChange
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
+from geolog.protocol.messages import Fence, Fenced
+from topology.errors import (
+    FencedError,
+    GeologError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+
+__all__ = ["RecoveryConfig", "recover_ledger"]
+
+_RIVALS_COUNTED_MAX = 5
+"""Patience with rivals is doubled so often: with the default delay up to 16 s."""
+
+
+async def recover_ledger(
+    ledger: LedgerId,
+    *,
+    ledgers: LedgerMetadata,
+    pool: NodePool,
+    rng: random.Random,
+    config: RecoveryConfig,
+    progress: RecoveryProgress | None = None,
+) -> LedgerRecord:
+    """Fence and close the ledger, or find it closed; the caller bounds the wait.
+
+    `progress` hears of each entry. NoSuchLedgerError, also when it is deleted meanwhile.
+
+    Tries again while too few members answer. Who is overtaken by a rival lets it finish, for
+    longer each time: else many that recover over slow links would end each other for ever. An
+    ALLOCATED ledger is closed as an empty one would be: nothing in it was ever acknowledged.
+    """
+    progress = progress or RecoveryProgress()
+    rivals_met_count = 0
+    try:
+        # An old record does no harm: it is CLOSED for good, or the compare-and-set fails.
+        read = await ledgers.read(ledger)
+    except NoSuchLedgerError:
+        read = await ledgers.read_latest(ledger)
+    while True:
+        if read.record.state is LedgerState.CLOSED:
+            return read.record
+        try:
+            taken = await ledgers.replace(read, read.record.taken_over())
+            closed = await _Round(taken, ledgers, pool, rng, config, progress).run()
+        except (BadVersionError, NoNodeError, FencedError):
+            rivals_met_count = min(rivals_met_count + 1, _RIVALS_COUNTED_MAX)
+            patience_s = config.retry_delay_s * rng.uniform(1, 2) * 2**rivals_met_count
+            await _let_rival_finish(ledger, ledgers, patience_s)
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            # Too few members answer, or metadata does not.
+            await trio.sleep(config.retry_delay_s * rng.uniform(0.5, 1.5))
+        else:
+            if closed.last_entry != NO_ENTRY:
+                ledgers.report_nowait(ledger, RepairReason.RECOVERED)
+            return closed
+        read = await ledgers.read_latest(ledger)
+
+
+async def _let_rival_finish(
+    ledger: LedgerId, ledgers: LedgerMetadata, patience_s: float
+) -> None:
+    """Wait until the ledger is CLOSED, or nothing has become of it for so long."""
+    with suppress(UnavailableError, SessionLostError):
+        while True:
+            changed = trio.Event()
+            found = await ledgers.read(ledger, changed=changed)
+            if found.record.state is LedgerState.CLOSED:
+                return
+            with trio.move_on_after(patience_s):
+                await changed.wait()
+                continue
+            return
+
+
+class _Round:
+    """One attempt under one epoch."""
+
+    def __init__(
+        self,
+        taken: VersionedLedger,
+        ledgers: LedgerMetadata,
+        pool: NodePool,
+        rng: random.Random,
+        config: RecoveryConfig,
+        progress: RecoveryProgress,
+    ) -> None:
+        self._progress = progress
+        self._taken = taken
+        self._record = taken.record
+        self._fragment: Fragment = taken.record.fragments[-1]
+        self._ledgers = ledgers
+        self._pool = pool
+        self._rng = rng
+        self._config = config
+
+    async def run(self) -> LedgerRecord:
+        lac = await self._fence()
+        first = max(EntryId(lac + 1), self._fragment.first_entry)
+        return await self._close(await self._recover_from(first))
+
+    async def _close(self, recovered: Recovered) -> LedgerRecord:
+        """Store the end, with the fragments that recovery made, over what others changed."""
+        change = LedgerChange(
+            state=LedgerState.IN_RECOVERY,
+            epoch=self._record.epoch,
+            lasts=(self._fragment,),
+            fragments=recovered.fragments,
+            last_entry=recovered.last,
+        )
+        read = self._taken
+        while True:
+            try:
+                return (await self._ledgers.replace(read, change.over(read.record))).record
+            except (BadVersionError, NoNodeError, OutcomeUnknownError):
+                read = await self._ledgers.read_latest(self._record.ledger)
+                match change.judge(read.record):
+                    case Judgement.STORED:
+                        return read.record  # Only the answer was lost.
+                    case Judgement.TAKEN:
+                        raise
+
+    async def _fence(self) -> EntryId:
+        core = FenceRound(self._fragment.rule(self._record.quorum))
+        taken: list[FenceTaken] = []
+        whys: list[str] = []
+        async with open_background() as nursery:
+            tell, told = trio.open_memory_channel[tuple[int, Fenced | None]](64)
+
+            async def ask(slot: int) -> None:
+                answer = await self._ask_member(slot, whys, self._fence_at)
+                await tell.send((slot, answer))
+
+            for slot in range(len(self._fragment.ensemble)):
+                nursery.start_soon(ask, slot)
+            for _ in self._fragment.ensemble:
+                slot, answer = await told.receive()
+                if answer is not None:
+                    taken += core.on_fenced(slot, answer.lac)
+                if taken:
+                    return taken[0].lac
+        raise UnavailableError(
+            f"ledger {self._record.ledger} cannot be fenced: {'; '.join(whys)}"
+        )
+
+    async def _ask_member(
+        self, slot: int, whys: list[str], ask: Callable[[int], Awaitable[Fenced]]
+    ) -> Fenced | None:
+        member = self._fragment.ensemble[slot]
+        with trio.move_on_after(self._config.member_timeout_s):
+            try:
+                return await ask(slot)
+            except GeologError as error:
+                whys.append(f"{member.node_id}: {error}")
+                return None
+        whys.append(f"{member.node_id}: no answer in {self._config.member_timeout_s} s")
+        return None
+
+    async def _fence_at(self, slot: int) -> Fenced:
+        instance = self._fragment.ensemble[slot].instance
+        connection = await self._pool.link(instance).wait_connection()
+        return await connection.ask(
+            lambda request: Fence(request, self._record.ledger, self._record.epoch, instance),
+            Fenced,
+        )
+
+    async def _recover_from(self, first: EntryId) -> Recovered:
+        async with open_background() as nursery:
+            run = RecoveryRun(
+                self._record, self._pool, self._rng, self._config, nursery, self._progress
+            )
+            try:
+                return await run.run(first)
+            finally:
+                run.close()

@@ -1,0 +1,302 @@
+"""The shell round the recovery core: reads, writes again and replaces members to the end.
+
+The ledger is fenced. Where the members that answer are no ack set for what is written again,
+others take the places of those that are away: they are fenced first, which makes the ledger
+known to them, and what is written again goes to them too. The fragments that this makes stay in
+memory; they are stored with the end alone. What proves an absence is asked of the old members.
+"""
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+import trio
+from crc32c import crc32c
+
+from geolog.ledger.nodes.node_pool import NodePool
+from geolog.ledger.reading.ledger_reader import check_place
+from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.ledger.writing.ledger_writer import LedgerWriter
+from geolog.ledger.writing.replacement_finder import ReplacementFinder
+from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
+from geolog.protocol.messages import Answer, Read, ReadAnswer
+from geolog.protocol.recovery import (
+    CannotDecide,
+    CloseAt,
+    ReadBatch,
+    Recovery,
+    RecoveryEffect,
+    Rewrite,
+)
+from geolog.protocol.recovery_pace import RECOVERY_ENTRIES_MAX, RecoveryPace
+from geolog.wire.entry import EncodedEntry, decode_entry
+from topology.errors import (
+    DamagedBytesError,
+    FencedError,
+    GeologError,
+    UnavailableError,
+)
+
+
+@attrs.frozen(kw_only=True)
+class RecoveryConfig:
+    """Bounds of a recovery."""
+
+    member_timeout_s: float = 5.0
+    """How long one member may take to answer a fence or a read, of which each batch takes one
+    or more; then it counts as silent."""
+
+    member_join_s: float = 1.0
+    """How long to wait for members that are down before rewriting without them."""
+
+    batch_entries: int = 32
+    """Entries that are read, and rewritten, at a time, at first; small ones more and more."""
+
+    batch_bytes: int = 4 * 1024 * 1024
+    """Bytes asked of a member at a time, and about those of a batch of many small entries."""
+
+    retry_delay_s: float = 0.25
+    """Pause before it is tried again when another recovers too, or too few members answer."""
+
+
+@attrs.frozen
+class Recovered:
+    """What a recovery found and made, to be stored: the end, and fragments of its own."""
+
+    last: EntryId
+    fragments: tuple[Fragment, ...]
+
+
+class RecoveryRun:
+    """Performs the effects of the recovery core; completions come back through one inbox."""
+
+    def __init__(
+        self,
+        record: LedgerRecord,
+        pool: NodePool,
+        rng: random.Random,
+        config: RecoveryConfig,
+        nursery: trio.Nursery,
+        progress: RecoveryProgress,
+    ) -> None:
+        self._record = record
+        self._progress = progress
+        self._fragment = fragment = record.fragments[-1]
+        self._pool = pool
+        self._config = config
+        self._nursery = nursery
+        # Bounded by what is under way: what each member says of two batches, and the rewrites
+        # of one, of which must always be told.
+        batch_entries_max = max(config.batch_entries, RECOVERY_ENTRIES_MAX)
+        self._tell, self._told = trio.open_memory_channel[Callable[[], list[RecoveryEffect]]](
+            (2 * len(fragment.ensemble) + 2) * batch_entries_max
+        )
+        self._pace = RecoveryPace(config.batch_entries, config.batch_bytes)
+        self._finder = ReplacementFinder(
+            pool, region=None, rng=rng, patience_s=2 * config.member_join_s
+        )
+        self._is_replacing = False
+        self._bodies: dict[tuple[int, EntryId], EncodedEntry] = {}
+        self._writer: LedgerWriter | None = None
+        self._acked_to = EntryId(-1)
+
+    def close(self) -> None:
+        """Write nothing more."""
+        if self._writer is not None:
+            self._writer.close()
+
+    async def run(self, first: EntryId) -> Recovered:
+        """Decide all entries from `first` on. FencedError, UnavailableError."""
+        self._core = Recovery(
+            self._fragment.rule(self._record.quorum),
+            first=first,
+            batch_entries=self._config.batch_entries,
+        )
+        self._acked_to = EntryId(first - 1)
+        effects = self._core.start()
+        while True:
+            for effect in effects:
+                match effect:
+                    case ReadBatch():
+                        self._nursery.start_soon(self._read, effect)
+                    case Rewrite():
+                        await self._rewrite(effect)
+                    case CloseAt(last):
+                        return Recovered(last, self._fragments_made())
+                    case CannotDecide():
+                        raise UnavailableError(
+                            f"ledger {self._record.ledger}: whether entry {effect.entry} exists"
+                            f" cannot be decided: {effect.have_count} have it,"
+                            f" {effect.absent_count} do not, {effect.silent_count} do not say"
+                        )
+            effects = (await self._told.receive())()
+
+    async def _read(self, batch: ReadBatch) -> None:
+        """Ask one member for the batch, in as many questions as its bytes need.
+
+        What it may take is the time of one question: behind a narrow link a batch takes many.
+        """
+        first, end = batch.first, EntryId(batch.first + batch.count)
+        try:
+            while first < end and self._core.batch_first == batch.first:
+                with trio.fail_after(self._config.member_timeout_s):
+                    first = await self._read_some(batch.slot, first, end)
+        except (GeologError, trio.TooSlowError):  # It is silent, whatever the reason.
+            await self._tell.send(partial(self._on_silence, batch))
+
+    async def _read_some(self, slot: int, first: EntryId, end: EntryId) -> EntryId:
+        """Ask a member for entries from `first` on; returns the first that it left out."""
+        instance = self._fragment.ensemble[slot].instance
+        connection = await self._pool.link(instance).wait_connection()
+        answer = await connection.ask(self._question(instance, first, end - first), ReadAnswer)
+        if not answer.entries:
+            raise UnavailableError(f"{connection.peer} says nothing of entry {first}")
+        for entry_answer in answer.entries:
+            await self._take(slot, first, entry_answer.answer, entry_answer.body)
+            first = EntryId(first + 1)
+        return first
+
+    def _on_silence(self, batch: ReadBatch) -> list[RecoveryEffect]:
+        """A member is silent; that it was so for a batch before says nothing of this one."""
+        if self._core.batch_first != batch.first:
+            return []
+        return self._core.on_silence(batch.slot)
+
+    def _question(
+        self, instance: InstanceId, first: EntryId, count: int
+    ) -> Callable[[int], Read]:
+        return lambda request: Read(
+            request,
+            self._record.ledger,
+            first,
+            count,
+            self._config.batch_bytes,
+            1,
+            self._record.epoch,
+            instance,
+        )
+
+    async def _take(
+        self, slot: int, entry: EntryId, answer: Answer, body: bytes | memoryview
+    ) -> None:
+        if entry < self._core.decided_end:
+            return  # Another member was first with it.
+        if answer is Answer.HAVE:
+            try:
+                self._bodies[slot, entry] = self._encoded(entry, body)
+            except DamagedBytesError:
+                answer = Answer.CORRUPT
+        await self._tell.send(lambda: self._core.on_answer(slot, entry, answer))
+
+    def _encoded(self, entry: EntryId, body: bytes | memoryview) -> EncodedEntry:
+        """The entry to write again; DamagedBytesError too if it is another one."""
+        encoded = encoded_as_read(body)
+        check_place(encoded.header, self._record, entry)
+        return encoded
+
+    async def _rewrite(self, effect: Rewrite) -> None:
+        encoded = self._bodies.pop((effect.slot, effect.entry))
+        for key in [key for key in self._bodies if key[1] == effect.entry]:
+            del self._bodies[key]
+        self._pace.on_entry(encoded.length_bytes)
+        self._core.batch_entries_next = self._pace.batch_entries
+        if self._writer is None:
+            self._writer = LedgerWriter(
+                self._pool,
+                self._record,
+                self,
+                nursery=self._nursery,
+                lac=EntryId(effect.entry - 1),
+                is_recovery=True,
+            )
+            self._writer.open_nowait()
+            await self._writer.wait_members(patience_s=self._config.member_join_s)
+            await self._replace_lost(self._writer)
+        if self._writer.is_over:
+            raise FencedError(f"another recovers ledger {self._record.ledger}")
+        entry = self._writer.add_nowait(encoded)
+        assert entry == effect.entry, f"entry {effect.entry} was rewritten as {entry}"
+        if self._writer.is_stuck():
+            # Members went while nothing was in flight: the writer does not say it any more.
+            self.on_stuck(entry, self._writer.describe_away())
+
+    def _fragments_made(self) -> tuple[Fragment, ...]:
+        """What was added to the fragments that the ledger had, or stands for the last one."""
+        if self._writer is None:
+            return ()
+        before, after = self._record.fragments, self._writer.record.fragments
+        place = len(before) if after[: len(before)] == before else len(before) - 1
+        return after[place:]
+
+    async def _replace_lost(self, writer: LedgerWriter) -> None:
+        """Let other nodes take the places of members that are away, if it needs them.
+
+        NotEnoughNodesError, FencedError; UnavailableError while metadata is away.
+        """
+        while self._is_short_of_members(writer):
+            found = await self._finder.find(
+                writer.record, writer.slots_away(), is_recovery=True
+            )
+            if not self._is_short_of_members(writer):
+                return  # They came back.
+            fragment = found.fragment_of(writer.record, first=EntryId(writer.lac + 1))
+            writer.check_helps(fragment)
+            writer.hold(found.members)
+            writer.change(writer.record.with_fragment(fragment), found.connections)
+            await writer.wait_members(patience_s=self._config.member_join_s)
+
+    def _is_short_of_members(self, writer: LedgerWriter) -> bool:
+        return not writer.is_over and not writer.can_go_on()
+
+    async def _replace_or_give_up(self, writer: LedgerWriter) -> None:
+        try:
+            await self._replace_lost(writer)
+        except FencedError as error:
+            self._stop(str(error))
+        except GeologError:
+            # What was stuck at first may have been acknowledged meanwhile, and others not.
+            self._tell_nowait(EntryId(writer.lac + 1), is_acked=False)
+        finally:
+            self._is_replacing = False
+
+    # The writer's listener.
+
+    def on_lac(self, lac: EntryId) -> None:
+        """Entries that were written again have reached their ack sets."""
+        for entry in range(self._acked_to + 1, lac + 1):
+            self._tell_nowait(EntryId(entry), is_acked=True)
+        self._progress.on_entries(lac - self._acked_to)
+        self._acked_to = lac
+
+    def on_received(self, through: EntryId) -> None:
+        """Recovery does not ask for it."""
+
+    def on_fenced(self, writer: LedgerWriter, why: str) -> None:  # noqa: ARG002 - its only one.
+        """A rival has taken the ledger: this recovery is over."""
+        self._stop(why)
+
+    def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - It looks itself.
+        """Too few members are up for what is written again: look for others."""
+        writer = self._writer
+        if writer is not None and not self._is_replacing:
+            self._is_replacing = True
+            self._nursery.start_soon(self._replace_or_give_up, writer)
+
+    def _stop(self, why: str) -> None:
+        def stop() -> list[RecoveryEffect]:
+            raise FencedError(f"another recovers: {why}")
+
+        self._tell.send_nowait(stop)
+
+    def _tell_nowait(self, entry: EntryId, *, is_acked: bool) -> None:
+        tell = self._core.on_acked if is_acked else self._core.on_cannot_ack
+        self._tell.send_nowait(lambda: tell(entry))
+
+
+def encoded_as_read(body: bytes | memoryview) -> EncodedEntry:
+    """An entry that was read from a replica, checked to the last byte, to be sent as it is."""
+    entry = decode_entry(body)
+    entry.verify()
+    return EncodedEntry(entry.header, (body,), crc32c(body))

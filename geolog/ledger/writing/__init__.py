@@ -1,0 +1,1 @@
+"""Writing one ledger: its window, its members, and their replacements."""

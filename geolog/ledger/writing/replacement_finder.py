@@ -1,0 +1,163 @@
+"""Nodes to take the place of members that are lost: chosen, and the ledger known to them.
+
+A node that refuses, or does not answer in time, is left out of further choices for a while; so
+is one that was just replaced. Nodes that this process cannot reach are not chosen, whatever
+metadata says of them.
+"""
+
+import random
+from collections.abc import Collection, Iterable
+from functools import partial
+
+import attrs
+import trio
+
+from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
+from geolog.ledger.nodes.connection import NodeConnection
+from geolog.ledger.nodes.node_choice import choose_nodes
+from geolog.ledger.nodes.node_pool import NodePool
+from geolog.ledger.writing.ensemble_links import make_known
+from geolog.ledger.writing.ledger_placement import with_members_of
+from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
+from topology.errors import FencedError, GeologError, NotEnoughNodesError
+from topology.policy import PlacementRequest
+from topology.replacement import Replacement
+from topology.stream_policy import policy_of
+
+AVOID_S = 30.0
+"""How long a node that failed is chosen only if there is no other."""
+
+
+@attrs.frozen
+class ReplacementFound:
+    """Who may take which slot; to each the ledger is known over its connection."""
+
+    members: dict[int, Member]
+    connections: dict[InstanceId, NodeConnection]
+    is_undecided: bool = False
+    """Whether there are better ones is open: the search for them was cut off."""
+
+    def fragment_of(self, record: LedgerRecord, *, first: EntryId) -> Fragment:
+        """The last fragment of a ledger with these members in it, from entry `first` on."""
+        ensemble = tuple(
+            self.members.get(slot, member)
+            for slot, member in enumerate(record.fragments[-1].ensemble)
+        )
+        return Fragment(first, ensemble)
+
+
+class ReplacementFinder:
+    """Finds replacements, for the ledgers of one partition or of one recovery."""
+
+    def __init__(
+        self,
+        pool: NodePool,
+        *,
+        region: str | None,
+        rng: random.Random,
+        patience_s: float,
+    ) -> None:
+        self._pool = pool
+        self._region = region
+        self._rng = rng
+        self._patience_s = patience_s
+        self._avoided_until_s: dict[InstanceId, float] = {}
+
+    def avoid(self, instances: Iterable[InstanceId]) -> None:
+        """Choose these only if there is no other, for a while."""
+        until_s = trio.current_time() + AVOID_S
+        self._avoided_until_s.update(dict.fromkeys(instances, until_s))
+
+    def avoided(self) -> set[InstanceId]:
+        """Nodes that should not be chosen now."""
+        now_s = trio.current_time()
+        self._avoided_until_s = {
+            instance: until_s
+            for instance, until_s in self._avoided_until_s.items()
+            if until_s > now_s
+        }
+        return {*self._avoided_until_s, *self._pool.unreachable()}
+
+    async def find(
+        self, record: LedgerRecord, slots: Collection[int], *, is_recovery: bool = False
+    ) -> ReplacementFound:
+        """Nodes for as many of the slots as can be, ready to be written to.
+
+        NotEnoughNodesError when there is none; FencedError when another has taken the ledger;
+        UnavailableError while metadata does not say which nodes there are.
+        """
+        failed: set[InstanceId] = set()
+        while True:
+            members, is_undecided = await self._choose(record, slots, failed)
+            found = await self._made_known(record, members, is_recovery=is_recovery)
+            now_failed = {member.instance for member in members.values()} - set(found)
+            if not now_failed:
+                return ReplacementFound(members, found, is_undecided)
+            self.avoid(sorted(now_failed))
+            failed |= now_failed
+
+    async def _choose(
+        self, record: LedgerRecord, slots: Collection[int], failed: set[InstanceId]
+    ) -> tuple[dict[int, Member], bool]:
+        seen = await self._pool.nodes.look(self._region)
+        avoided = self.avoided()
+        try:
+            found = await self._replace(record, slots, seen, failed | avoided)
+        except NotEnoughNodesError:
+            if not avoided - failed:
+                raise
+            found = await self._replace(record, slots, seen, failed)
+        members = {slot: seen.member(node) for slot, node in sorted(found.nodes.items())}
+        return members, found.is_undecided
+
+    async def _replace(
+        self,
+        record: LedgerRecord,
+        slots: Collection[int],
+        seen: ClusterSnapshot,
+        excluded: set[InstanceId],
+    ) -> Replacement:
+        """Who may take the slots; the ledger's members stand where its record says they do."""
+        quorum, fragment = record.quorum, record.fragments[-1]
+        request = PlacementRequest(
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            exclude=seen.excluded(excluded),
+            now_s=seen.now_s,
+        )
+        replace_slots = partial(
+            policy_of(record.placement, quorum, seen.place).replace_slots,
+            with_members_of(fragment, seen.members),
+            request,
+            [member.instance for member in fragment.ensemble],
+            slots,
+        )
+        return await choose_nodes(quorum.ensemble_size, replace_slots, self._rng)
+
+    async def _made_known(
+        self, record: LedgerRecord, members: dict[int, Member], *, is_recovery: bool
+    ) -> dict[InstanceId, NodeConnection]:
+        """Those that answered, each with the connection over which it did."""
+        found: dict[InstanceId, NodeConnection] = {}
+        fenced: list[FencedError] = []
+
+        async def ask(instance: InstanceId) -> None:
+            with trio.move_on_after(self._patience_s):
+                try:
+                    connection = await self._pool.link(instance).wait_connection()
+                    await make_known(connection, record, is_recovery=is_recovery)
+                except FencedError as error:
+                    fenced.append(error)
+                except GeologError:
+                    return  # It is not found, whatever the reason: another is chosen.
+                else:
+                    found[instance] = connection
+
+        async with trio.open_nursery() as nursery:
+            for member in members.values():
+                nursery.start_soon(ask, member.instance)
+        if fenced:
+            raise fenced[0]
+        return found

@@ -1,0 +1,113 @@
+"""The clock of a partition's owner: the host's, held to the metadata store's, and what is said.
+
+`geolog.protocol.append_clock` decides. While the host's clock is held back the store is asked
+for its time again, now and then: this process's monotonic clock may have stood still.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import trio
+
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.protocol.append_clock import (
+    AHEAD_US_MAX,
+    AppendClock,
+    ClockAhead,
+    ClockNotice,
+    ClockRight,
+)
+from geolog.protocol.stream_state import OwnerRecord, PartitionName
+from topology.errors import GeologError
+
+_log = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 60.0
+"""Pause between two questions for the store's time while the host's clock is held back."""
+
+
+class AppendTimes:
+    """The time for what one owner of a partition appends."""
+
+    def __init__(
+        self,
+        name: PartitionName,
+        owner: OwnerRecord,
+        *,
+        partitions: PartitionMetadata,
+        now_us: Callable[[], int],
+        nursery: trio.Nursery,
+    ) -> None:
+        self._name = name
+        self._owner = owner
+        self._partitions = partitions
+        self._local_us = now_us
+        self._nursery = nursery
+        self._clock = AppendClock()
+        self._ask_not_before_s = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"AppendTimes({self._name}, {self._clock})"
+
+    def now_us(self) -> int:
+        """What time it is, at most `AHEAD_US_MAX` ahead of the metadata store's clock."""
+        heard, local_us = self._partitions.time_heard, self._local_us()
+        if heard is None:
+            return local_us
+        now_s = trio.current_time()
+        time_us, notice = self._clock.read(local_us=local_us, metadata_us=heard.now_us(now_s))
+        if notice is not None:
+            self._tell(notice)
+        if self._clock.is_held_back and now_s >= self._ask_not_before_s:
+            self._ask_not_before_s = now_s + _ASK_AGAIN_S
+            self._nursery.start_soon(self._ask, name=f"time for {self._name}")
+        return time_us
+
+    def warn_if_ahead(self, last_us: int) -> None:
+        """Warn if the last record, of an owner before, bears a time that has not come."""
+        heard = self._partitions.time_heard
+        if heard is None:
+            return
+        ahead_us = last_us - heard.now_us(trio.current_time())
+        if ahead_us > AHEAD_US_MAX:
+            _log.warning(
+                "%s: its last record bears the time %s, %s ahead of the metadata store's clock;"
+                " append times never decrease, so records appended until then get the same."
+                " Reads that begin at a time before that find them all; retention goes by when"
+                " segments are completed",
+                self._name,
+                _words_of(last_us),
+                _span(ahead_us),
+            )
+
+    def _tell(self, notice: ClockNotice) -> None:
+        match notice:
+            case ClockAhead(ahead_us):
+                _log.warning(
+                    "%s: the clock of this host is %s ahead of the metadata store's; records"
+                    " get times %s ahead of it at most. Set the clock",
+                    self._name,
+                    _span(ahead_us),
+                    _span(AHEAD_US_MAX),
+                )
+            case ClockRight():
+                _log.info("%s: the clock of this host is right again", self._name)
+
+    async def _ask(self) -> None:
+        """Have the store say its time; nothing depends on it."""
+        try:
+            await self._partitions.ask_time(self._owner)
+        except GeologError as error:
+            _log.debug("%s: the metadata store does not say its time: %s", self._name, error)
+
+
+def _span(span_us: int) -> timedelta:
+    return timedelta(seconds=round(span_us / 1e6))
+
+
+def _words_of(time_us: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_us} us after 1970"

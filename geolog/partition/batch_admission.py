@@ -1,0 +1,63 @@
+"""Whether a partition takes a batch in: what its terms ask for, beside what is there already.
+
+A batch is refused whole, and then nothing of it is in the log.
+"""
+
+from geolog.partition.batch_in_flight import BatchTerms
+from geolog.protocol.partition_state import PartitionState, Repeat
+from geolog.protocol.stream_state import PartitionName
+from geolog.wire.entry import WriterStamp
+from topology.errors import ConflictError, FencedError
+
+
+class BatchAdmission:
+    """Judges batches in the order in which they come, and remembers what it let in."""
+
+    def __init__(self, name: PartitionName, state: PartitionState) -> None:
+        self._name = name
+        self._transaction_id = state.transaction_id  # The highest that was let in.
+        self._seqs: dict[bytes, int] = {}  # The same of each writer, since this owner began.
+
+    def __repr__(self) -> str:
+        return f"BatchAdmission({self._name}, {len(self._seqs)} writers)"
+
+    def admit(self, terms: BatchTerms, *, sequence_next: int, sent: PartitionState) -> None:
+        """Let a batch in, which would get `sequence_next`. ConflictError, FencedError.
+
+        sent: the partition after all that was sent.
+        """
+        expected, first = terms.expect_sequence, terms.transaction_first
+        if expected is not None and expected != sequence_next:
+            raise ConflictError(
+                f"sequence {expected} is expected, but the next of {self._name} is"
+                f" {sequence_next}"
+            )
+        highest = self._transaction_id
+        if first is not None and highest is not None and first < highest:
+            raise ConflictError(
+                f"transaction id {first} goes back: {self._name} has {highest} already"
+            )
+        if terms.writer is not None:
+            self._check_writer(terms.writer, sent)
+            self._seqs[terms.writer.writer_id] = terms.writer.seqs.last
+        if terms.transaction_last is not None:
+            self._transaction_id = terms.transaction_last
+
+    def _check_writer(self, stamp: WriterStamp, sent: PartitionState) -> None:
+        writer_id = stamp.writer_id
+        judged = sent.judge(writer_id, stamp.epoch, stamp.seqs)
+        if judged is Repeat.DEPOSED:
+            deposed = FencedError(
+                f"a newer session of writer {writer_id.decode()} has written since"
+            )
+            deposed.outcome = "unknown"  # That session may have appended these.
+            raise deposed
+        highest = max(sent.writer(writer_id).seq_highest, self._seqs.get(writer_id, -1))
+        first = stamp.seqs.first
+        if first <= highest:
+            repeated = ConflictError(
+                f"writer {writer_id.decode()} has appended seq {highest} already: {first}"
+                " is not a new one"
+            )
+            repeated.outcome = "unknown"
+            raise repeated

@@ -1,0 +1,50 @@
+"""The segment that a partition's owner writes now, its ledger, and how both are to end."""
+
+import trio
+
+from geolog.catalog.partition_metadata import ClosingSegment
+from geolog.catalog.segment_records import VersionedSegment
+from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
+from geolog.ledger.writing.ledger_writer import LedgerWriter
+from geolog.protocol.ids import EntryId, Sequence
+from geolog.protocol.partition_state import PartitionState
+from geolog.protocol.roll import RollPolicy
+
+
+class OpenSegment:
+    """One OPEN ledger, listed as the last segment."""
+
+    def __init__(
+        self, segment: VersionedSegment, writer: LedgerWriter, keeper: EnsembleKeeper
+    ) -> None:
+        self.segment = segment
+        self.writer = writer
+        self.keeper = keeper
+        self.written_bytes = 0
+        self._opened_s = trio.current_time()
+
+    def __repr__(self) -> str:
+        return f"OpenSegment({self.segment.record.segment}, {self.writer!r})"
+
+    @property
+    def number(self) -> int:
+        """Its number in the partition's list."""
+        return self.segment.record.segment
+
+    def is_full(self, roll: RollPolicy) -> bool:
+        """Whether it should be closed before the next entry, by size or by age."""
+        age_s = trio.current_time() - self._opened_s
+        return roll.is_due(written_bytes=self.written_bytes, age_s=age_s)
+
+    def closing(self, last_entry: EntryId, acknowledged: PartitionState) -> ClosingSegment:
+        """How it and its ledger are to be when they end at `last_entry`, in this state."""
+        completed = self.segment.record.completed(
+            last_entry=last_entry,
+            last_sequence=Sequence(acknowledged.sequence_next - 1),
+            last_append_time_us=acknowledged.append_time_us,
+            last_transaction_id=acknowledged.transaction_id,
+            size_bytes_through=acknowledged.size_bytes,
+        )
+        return ClosingSegment(
+            self.keeper.ledger, self.keeper.closing(last_entry), self.segment, completed
+        )

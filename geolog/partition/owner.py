@@ -1,0 +1,119 @@
+"""Owning partitions while a block lasts: take them over, write them, leave."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+
+from geolog.background import all_of, open_background
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.partition.ledger_allocator import LedgerAllocator
+from geolog.partition.partition_writer import PartitionWriter
+from geolog.partition.takeover import Takeover
+from geolog.protocol.stream_state import PartitionName, StreamRecord
+from topology.errors import FencedError
+
+_RESTS_MAX = 3.0
+"""How long, as a multiple of what it took in vain, who was overtaken while opening rests."""
+
+_REST_S_MAX = 3.0
+"""Well below the 5 s beside two session time-outs in which appends must go on (law 24)."""
+
+
+@asynccontextmanager
+async def open_partition_writers(
+    stream: StreamRecord,
+    number: int | None,
+    *,
+    who: str,
+    catalog: StreamCatalog,
+    succession: Takeover,
+    config: PartitionConfig,
+    wants_received: bool,
+    now_us: Callable[[], int],
+    on_progress: Callable[[PartitionName], None],
+) -> AsyncIterator[list[PartitionWriter]]:
+    """Take a stream over, or one partition of it, and write it while the block lasts.
+
+    The whole stream is all partitions that it has once they are taken over: whoever writes it
+    later finds as many, or more. Of those who take it over at the same time, each some
+    partitions before the other, none gets it: there is one moment at which its owner owned all.
+    Whoever was overtaken so rests before he is told: if all opened it again at once, each would
+    overtake the others in turn, for ever.
+    Waits for their predecessors' ledgers to be recovered; the caller bounds that wait.
+    FencedError, NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without
+    an error leaves the open ledgers CLOSED.
+    """
+    writers: list[PartitionWriter] = []
+    began_s, rest_s = trio.current_time(), 0.0
+    async with open_background() as nursery:
+
+        async def take(name: PartitionName) -> PartitionWriter:
+            source = LedgerAllocator(
+                name,
+                stream,
+                ledgers=succession.ledgers,
+                pool=succession.pool,
+                region=succession.region,
+                rng=succession.rng,
+                nursery=nursery,
+                config=config,
+                wants_received=wants_received,
+            )
+            source.prepare_early_nowait()
+            try:
+                taken = await succession.take_over(name, who)
+            except BaseException:
+                await source.give_up()
+                raise
+            writer = PartitionWriter(
+                name,
+                stream,
+                taken,
+                partitions=succession.partitions,
+                owners=succession.owners,
+                source=source,
+                config=config,
+                now_us=now_us,
+                on_progress=partial(on_progress, name),
+                nursery=nursery,
+            )
+            writers.append(writer)
+            return writer
+
+        async def take_all() -> list[PartitionWriter]:
+            taken: list[PartitionWriter] = []
+            latest = stream
+            while len(taken) < latest.partitions:
+                more = latest.partition_names()[len(taken) :]
+                taken += await all_of([partial(take, name) for name in more])
+                latest = await catalog.read_same(stream)  # As it is since they were taken.
+            return taken
+
+        try:
+            try:
+                if number is None:
+                    in_order = await take_all()
+                else:
+                    in_order = [await take(stream.partition(number))]
+                # A first ledger is activated by whoever owns the partition still. All were
+                # taken before, so when the last was, none of the others was lost.
+                await all_of([writer.start for writer in in_order])
+            except FencedError:
+                tried_s = trio.current_time() - began_s
+                rest_s = succession.rng.uniform(0, min(_RESTS_MAX * tried_s, _REST_S_MAX))
+                raise
+            for writer in in_order:
+                nursery.start_soon(writer.run, name=f"owner of {writer.name}")
+            yield in_order
+            for writer in in_order:
+                await writer.wait_idle()
+        finally:
+            with trio.move_on_after(config.close_timeout_s, shield=True):
+                await all_of([writer.leave for writer in writers])
+            for writer in writers:
+                writer.close()
+            if rest_s:
+                await trio.sleep(rest_s)

@@ -1,0 +1,89 @@
+"""What a stream's retention lets go of one partition, found again and again.
+
+The oldest segment says whether any goes; only then is the newest that goes searched for. Each
+segment tells how many bytes came before it, so none is asked for those behind it. What lies
+before a segment that is old was completed before it, and is old too, also where the metadata
+store's clock has gone back between: the search need not look at it.
+"""
+
+import logging
+from datetime import timedelta
+
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_list import SegmentList
+from geolog.catalog.segment_records import VersionedSegment
+from geolog.protocol.append_clock import AHEAD_US_MAX
+from geolog.protocol.ids import Sequence
+from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
+from geolog.protocol.stream_state import PartitionName
+
+_log = logging.getLogger(__name__)
+
+
+class PartitionRetention:
+    """Looks at one partition's list of segments; it remembers none of them for long."""
+
+    def __init__(
+        self, name: PartitionName, policy: RetentionPolicy, partitions: PartitionMetadata
+    ) -> None:
+        self.name = name
+        self._policy = policy
+        self._segments = SegmentList(name, partitions)
+        self._is_behind_told = False
+        self._is_ahead_told = False
+
+    def __repr__(self) -> str:
+        return f"PartitionRetention({self.name}, {self._policy})"
+
+    async def first_kept(self, now: Clocks) -> Sequence | None:
+        """The first sequence that is kept, if anything is to go. NoSuchStreamError."""
+        self._tell_behind(now)
+        await self._segments.refresh()
+        first, end = await self._segments.next_from(1), await self._segments.last_number()
+        if first is None or end is None or first == end:
+            return None
+        oldest, last = await self._segments.stored_at(first), await self._segments.at(end)
+        if oldest is None or last is None:
+            return None  # Others are cutting it off.
+
+        def goes(one: VersionedSegment) -> bool:
+            return self._policy.goes(_stored(one), last=last, now=now)
+
+        if not goes(oldest):
+            return None
+        newest = await self._segments.last_stored_where(goes)
+        if newest is None:
+            return None
+        self._tell_stamped_ahead(_stored(newest))
+        assert newest.record.last_sequence is not None
+        return Sequence(newest.record.last_sequence + 1)
+
+    def _tell_behind(self, now: Clocks) -> None:
+        """Warn once that records are kept longer because the clock here is wrong."""
+        if self._policy.retention_s is None or now.metadata_us is None:
+            return
+        behind_us = now.metadata_us - now.local_us
+        is_behind = behind_us > AHEAD_US_MAX
+        if is_behind and not self._is_behind_told:
+            _log.warning(
+                "%s: the clock of this host is %s behind the metadata store's: its retention"
+                " lets records go as much later. Set the clock",
+                self.name,
+                timedelta(seconds=round(behind_us / 1e6)),
+            )
+        self._is_behind_told = is_behind
+
+    def _tell_stamped_ahead(self, segment: StoredSegment) -> None:
+        """Warn once that records went whose own times say that they should stay."""
+        if segment.is_stamped_ahead and not self._is_ahead_told:
+            self._is_ahead_told = True
+            _log.warning(
+                "%s: records up to sequence %s bear times ahead of the metadata store's clock;"
+                " retention goes by when their segments were completed",
+                self.name,
+                segment.record.last_sequence,
+            )
+
+
+def _stored(one: VersionedSegment) -> StoredSegment:
+    return StoredSegment(one.record, one.stored_us)

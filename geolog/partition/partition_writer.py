@@ -1,0 +1,434 @@
+"""The owner of a partition: gives sequences, sends batches, answers them when they are durable.
+
+What it must keep true (design section 7):
+
+1. Sequences are dense, in the order in which batches were taken in.
+2. No entry of a ledger is answered before its predecessor is CLOSED: the next ledger is
+   activated by one multi that closes the old one, opens the new one, lists it, and checks the
+   owner epoch.
+3. When entries cannot be acknowledged, and other members cannot help, the ledger is closed at
+   its LAC and those above it are written again, with the same sequences, to the next.
+4. Ownership is a hint, the fence is the truth: with metadata away the open ledger goes on, past
+   its size and age if need be; the first FENCED ends it all. An owner that has failed says that
+   it has left, so that readers need not wait until its block is over.
+5. A batch ends as acknowledged, refused (it was never sent), or unknown.
+6. A snapshot of the partition's state (its writers, its highest transaction id) opens every
+   ledger but the partition's first, comes again now and then, and ends a ledger that is left in
+   order. It stands before the first batch, so a ledger of no batches has none.
+
+Which ledger is written, and by which members, is `SegmentRoller`'s to see to.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+import trio
+
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.ledger.writing.ledger_writer import LedgerWriter
+from geolog.partition.append_times import AppendTimes
+from geolog.partition.batch_admission import BatchAdmission
+from geolog.partition.batch_in_flight import NO_TERMS, BatchInFlight, BatchTerms
+from geolog.partition.ledger_allocator import LedgerAllocator
+from geolog.partition.open_segment import OpenSegment
+from geolog.partition.segment_roller import SegmentRoller
+from geolog.partition.shown_owners import ShownOwners
+from geolog.partition.takeover import TakenOver
+from geolog.protocol.ids import EntryId, Epoch
+from geolog.protocol.partition_state import PartitionState
+from geolog.protocol.sequencer import Sequencer
+from geolog.protocol.snapshot_pace import SnapshotPace
+from geolog.protocol.stream_state import HOME_EPOCH, OwnerRecord, PartitionName, StreamRecord
+from geolog.wire.batch import SealedBatch
+from geolog.wire.entry import EntryKind, encode_entry
+from geolog.wire.snapshot import seal_snapshot
+from topology.errors import (
+    ClosedError,
+    FencedError,
+    GeologError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+
+_REASON_S = 2.0
+"""How long metadata may take to say who took the partition from this owner."""
+
+_LAST_SNAPSHOT_S = 1.0
+"""How long a snapshot may take that spares the next owner some reading."""
+
+
+class PartitionWriter:
+    """Writes one partition under one owner epoch; `open_partition_writer` makes it.
+
+    Batches move, in order, from `_waiting` (sequence given) to `_sent` (in the open ledger, one
+    entry each) and out. While the succession of segments is rolling nothing moves from the one
+    to the other. `acknowledged` is the partition after all that is out; `_sent_state` after all
+    that was sent as well.
+    """
+
+    def __init__(
+        self,
+        name: PartitionName,
+        stream: StreamRecord,
+        taken: TakenOver,
+        *,
+        partitions: PartitionMetadata,
+        owners: ShownOwners,
+        source: LedgerAllocator,
+        config: PartitionConfig,
+        now_us: Callable[[], int],
+        on_progress: Callable[[], None],
+        nursery: trio.Nursery,
+    ) -> None:
+        """`nursery`: for what is to be found out once the partition was lost."""
+        self.name = name
+        self._stream = stream
+        self._partitions = partitions
+        self._owners = owners
+        self._source = source
+        self._config = config
+        self._times = AppendTimes(
+            name, taken.owner.record, partitions=partitions, now_us=now_us, nursery=nursery
+        )
+        self._times.warn_if_ahead(taken.state.append_time_us)
+        self._on_progress = on_progress
+        self._nursery = nursery
+        self._first_sequence = taken.first_sequence
+        self.acknowledged = taken.state
+        self._sent_state = taken.state.copy()
+        self._sequencer = Sequencer(taken.state.sequence_next, taken.state.append_time_us)
+        self._admission = BatchAdmission(name, taken.state)
+        self._waiting: deque[BatchInFlight] = deque()
+        self._sent: deque[BatchInFlight] = deque()
+        self._in_flight_bytes = 0
+        self._snapshot_pace = SnapshotPace()
+        self._failure: GeologError | None = None
+        self.unknown_count = 0
+        """Records that were sent, and not answered when it failed: they may be in the log."""
+        self._is_fenced = False
+        self._is_leaving = False
+        self._progress = trio.Event()
+        self._segments = SegmentRoller(
+            name, stream, taken.owner, self, partitions=partitions, source=source, config=config
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"PartitionWriter({self.name}, epoch {self.epoch}, {len(self._sent)} sent,"
+            f" {len(self._waiting)} waiting, {self._segments.open!r})"
+        )
+
+    @property
+    def owner(self) -> OwnerRecord:
+        """Who owns the partition, as this owner knows it."""
+        return self._segments.owner.record
+
+    @property
+    def epoch(self) -> Epoch:
+        """The owner epoch under which this writer writes."""
+        return self.owner.epoch
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of batches that are neither acknowledged nor failed."""
+        return self._in_flight_bytes
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many batches are neither acknowledged nor failed."""
+        return len(self._sent) + len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self._sent and not self._waiting
+
+    @property
+    def failure(self) -> GeologError | None:
+        """Why nothing more can be appended, if so."""
+        return self._failure
+
+    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms = NO_TERMS) -> BatchInFlight:
+        """Take a batch in; it is answered through `done`.
+
+        ConflictError when its terms cannot be met: nothing of it is in the log then.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self._admission.admit(
+            terms, sequence_next=self._sequencer.sequence_next, sent=self._sent_state
+        )
+        assigned = self._sequencer.assign(sealed.record_count, now_us=self.now_us())
+        batch = BatchInFlight(sealed, assigned, trio.current_time(), terms)
+        self._in_flight_bytes += batch.size_bytes
+        self._waiting.append(batch)
+        self._send_waiting()
+        return batch
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._segments.may_send():
+            batch = self._waiting.popleft()
+            self._sent.append(batch)
+            self._send(batch)
+        self._segments.on_sent()
+
+    def _send(self, batch: BatchInFlight) -> None:
+        segment = self._segments.open
+        assert segment is not None
+        if self._is_snapshot_due(segment):
+            self._send_snapshot(segment)
+        batch.segment = segment.number
+        batch.entry = segment.writer.entry_next
+        encoded = encode_entry(
+            [batch.sealed],
+            home_epoch=HOME_EPOCH,
+            segment=batch.segment,
+            entry=batch.entry,
+            first_sequence=batch.first_sequence,
+            append_time_us=batch.assigned.append_time_us,
+            writers=[batch.terms.writer],
+        )
+        _note(self._sent_state, batch)
+        segment.written_bytes += encoded.length_bytes
+        self._snapshot_pace.on_entry(encoded.length_bytes)
+        segment.writer.add_nowait(encoded)
+
+    # Snapshots of the state.
+
+    def _is_snapshot_due(self, segment: OpenSegment) -> bool:
+        if segment.writer.entry_next == 0:
+            return segment.number > 1
+        return self._snapshot_pace.is_due
+
+    def _send_snapshot(self, segment: OpenSegment) -> None:
+        """Write down the state after all that was sent."""
+        state, now_us = self._sent_state, self.now_us()
+        if segment.writer.entry_next == 0:
+            idle_us = round(self._stream.writer_retention_s * 1e6)
+            state.forget_idle(now_us - idle_us, trimmed_before=self._first_sequence)
+        snapshot_bytes = 0
+        for sealed in seal_snapshot(state, now_us=now_us):
+            encoded = encode_entry(
+                [sealed],
+                kind=EntryKind.CONTROL,
+                home_epoch=HOME_EPOCH,
+                segment=segment.number,
+                entry=segment.writer.entry_next,
+                first_sequence=state.sequence_next,
+                append_time_us=state.append_time_us,
+            )
+            snapshot_bytes += encoded.length_bytes
+            segment.writer.add_nowait(encoded)
+        self._snapshot_pace.on_snapshot(snapshot_bytes)
+
+    async def _end_with_snapshot(self) -> None:
+        """Spare the next owner what it would have to read, if that is soon done."""
+        segment = self._segments.open
+        if segment is None or self._segments.is_rolling:
+            return
+        if not self._snapshot_pace.is_worth_ending_with:
+            return
+        self._send_snapshot(segment)
+        last = EntryId(segment.writer.entry_next - 1)
+        with trio.move_on_after(_LAST_SNAPSHOT_S):
+            while segment.writer.lac < last and not self.is_failed:
+                await self._progress.wait()
+
+    # What the ledger's writer tells.
+
+    def on_lac(self, lac: EntryId) -> None:
+        """Answer the batches of the acknowledged prefix."""
+        sent = self._sent
+        segment = self._segments.open
+        assert segment is not None
+        while sent and sent[0].entry <= lac:
+            batch = sent.popleft()
+            _note(self.acknowledged, batch)
+            self._finish(batch, None)
+        if self._segments.is_rolling and not sent:
+            self._segments.wake()
+        self._tell_progress()
+
+    def on_received(self, through: EntryId) -> None:
+        """Tell the batches that are in the memory of ack sets."""
+        for batch in self._sent:
+            if batch.entry > through:
+                break
+            batch.received.set()
+
+    def _tell_progress(self) -> None:
+        progress, self._progress = self._progress, trio.Event()
+        progress.set()
+        self._on_progress()
+
+    def on_fenced(self, writer: LedgerWriter, why: str) -> None:
+        """The partition was taken: once it is known by whom, or after a moment, this one fails.
+
+        What was sent is unknown then, what was not is refused.
+        """
+        segment = self._segments.open
+        if segment is not None and writer is segment.writer and not self.is_failed:
+            fenced = FencedError(f"another writer owns {self.name} now: {why}")
+            self._nursery.start_soon(self._fail_as_deposed, fenced)
+            self._is_fenced = True
+            self._segments.wake()
+
+    async def _fail_as_deposed(self, fenced: FencedError) -> None:
+        """Fail for what metadata says of it, if that comes soon; else as fenced."""
+        self._is_fenced = True
+        failure: GeologError = fenced
+        with trio.move_on_after(_REASON_S), suppress(GeologError):
+            found = await self._partitions.why_deposed(self.name, self.owner)
+            if found is not None and not isinstance(found, FencedError):
+                failure = found
+        self._fail(failure)
+
+    def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - It is asked again.
+        """Too few members are up: look for others."""
+        self._segments.wake()
+
+    def _finish(self, batch: BatchInFlight, error: GeologError | None) -> None:
+        batch.error = error
+        self._in_flight_bytes -= batch.size_bytes
+        batch.done.set()
+        batch.received.set()
+
+    def _fail(self, failure: GeologError) -> None:
+        if self._failure is not None:
+            return
+        self._failure = failure
+        segment = self._segments.open
+        if segment is not None and not segment.writer.is_over:
+            segment.writer.close()
+        while self._sent:
+            batch = self._sent.popleft()
+            self.unknown_count += batch.sealed.record_count
+            unknown = OutcomeUnknownError(
+                f"whether sequence {batch.assigned.first_sequence} and on of"
+                f" {self.name} was appended is not known: {failure}"
+            )
+            unknown.__cause__ = failure
+            self._finish(batch, unknown)
+        while self._waiting:
+            self._finish(self._waiting.popleft(), failure)
+        if not self._is_leaving:
+            self._owners.release_nowait(self._segments.owner)
+        self._segments.wake()
+        self._tell_progress()
+
+    # What the succession of segments asks and tells.
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether nothing more is to be written."""
+        return self._failure is not None or self._is_fenced
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether entries of the open ledger are not answered yet."""
+        return bool(self._sent)
+
+    def now_us(self) -> int:
+        """Wall-clock time, not far ahead of the metadata store's."""
+        return self._times.now_us()
+
+    def check_deadline(self) -> None:
+        """UnavailableError when the oldest batch has waited for too long."""
+        if self.is_idle:
+            return
+        waited_s = trio.current_time() - (self._sent or self._waiting)[0].since_s
+        if waited_s > self._config.append_timeout_s:
+            raise UnavailableError(
+                f"no ledger can be written for {self.name}: the oldest append waited"
+                f" {waited_s:.0f} s"
+            )
+
+    def on_segment_open(self, segment: OpenSegment) -> None:
+        """Send what is not answered once more if it is another ledger, and go on there."""
+        self._sent_state = self.acknowledged.copy()
+        for batch in self._sent:
+            assert batch.segment < segment.number, f"{batch} is in {segment} already"
+            self._send(batch)
+        self._send_waiting()
+
+    # Its life.
+
+    async def start(self) -> None:
+        """Open the first ledger of this owner."""
+        await self._segments.start()
+
+    async def run(self) -> None:
+        """Roll, change members, fail over and make ledgers ahead, until it fails."""
+        try:
+            await self._segments.run()
+        except FencedError as error:
+            await self._fail_as_deposed(error)
+        except GeologError as error:
+            self._fail(error)
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is in flight, or the writer has failed."""
+        while not self.is_idle and self._failure is None:
+            await (self._sent or self._waiting)[-1].done.wait()
+
+    async def leave(self) -> None:
+        """Close the open ledger for good and leave, so that the next owner need not recover.
+
+        What metadata does not answer is asked again; the caller bounds that. That the owner has
+        left is said in any case, later if need be: readers would wait for it for ever.
+        """
+        try:
+            await self._close_and_release()
+        finally:
+            self._owners.release_nowait(self._segments.owner)
+
+    async def _close_and_release(self) -> None:
+        self._is_leaving = True  # What is open is closed before it says so.
+        if self.is_idle and not self.is_failed:
+            await self._end_with_snapshot()
+        closing = self._segments.stop(is_clean=self.is_idle and not self.is_failed)
+        self._fail(ClosedError("this writer is closed: use it within its block"))
+        owner = self._segments.owner
+        if closing is not None:
+            await self._insist(partial(self._partitions.finish, self.name, owner, closing))
+        await self._owners.release(owner)
+        await self._segments.discard_unused()
+        if closing is not None and closing.change.last_entry is not None:
+            await self._segments.retire(closing.change.last_entry)
+
+    def close(self) -> None:
+        """Let go of the nodes."""
+        self._source.close()
+
+    async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await ask()
+                return
+            except GeologError as error:
+                if not error.retriable:
+                    return  # Nothing is lost: the next owner recovers what is left open.
+            await trio.sleep(self._config.retry_delay_s)
+
+
+def _note(state: PartitionState, batch: BatchInFlight) -> None:
+    """One more batch, an entry of its own, stands behind what the state says."""
+    append_time_us = batch.assigned.append_time_us
+    state.on_entry(
+        next_sequence=batch.next_sequence,
+        append_time_us=append_time_us,
+        transaction_id=batch.terms.transaction_last,
+        batch_bytes=batch.size_bytes,
+    )
+    stamp = batch.terms.writer
+    if stamp is not None:
+        state.on_batch(
+            stamp.writer_id,
+            stamp.epoch,
+            batch.written(stamp),
+            append_time_us,
+            partitions=stamp.partitions,
+        )

@@ -1,0 +1,443 @@
+"""A partition's segments, one after the other: the open one kept writable, the next made.
+
+One task does it all, so that a ledger's ensemble, its end and its successor are never decided
+by two at once. What it looks at, in this order:
+
+1. Entries in flight cannot be acknowledged: members are replaced. Where that cannot help, the
+   ledger is closed at its LAC, and those above it are written again to the next.
+2. The open segment is full, and the next ledger ready: it is rolled once all in it is answered.
+3. Half the segment is written: the next ledger is made ahead.
+4. Members have been away for a while: they are replaced, without hurry.
+5. The ensemble would not survive another region, though it is complete, or has a member in a
+   region where nothing new is to be placed: a better one is looked for, to roll to.
+
+With metadata away 2 to 5 wait, and the open ledger goes on past its size.
+"""
+
+import logging
+import math
+from typing import Protocol
+
+import trio
+
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.catalog.partition_metadata import ClosingSegment, PartitionMetadata
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.segment_records import VersionedSegment
+from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
+from geolog.ledger.writing.ledger_writer import LedgerListener
+from geolog.partition.ledger_allocator import LedgerAllocator
+from geolog.partition.open_segment import OpenSegment
+from geolog.partition.placement_notice import PlacementNotice
+from geolog.partition.prepared_ledger import PreparedLedger
+from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.partition_state import PartitionState
+from geolog.protocol.roll import RollPolicy
+from geolog.protocol.stream_state import (
+    HOME_EPOCH,
+    PartitionName,
+    SegmentRecord,
+    StreamRecord,
+)
+from topology.errors import FencedError, GeologError, NotEnoughNodesError
+from topology.ring.window_rule import Adherence
+
+_log = logging.getLogger(__name__)
+
+_RESTING_LOOK_S = 5.0
+"""How often a partition is looked at to which nobody writes."""
+
+_BETTER_PAUSES_MAX = 32
+"""How many times `better_ledger_s` the pause grows to while no better ledger is to be had."""
+
+
+class SegmentUser(LedgerListener, Protocol):
+    """Whose entries are written to the segments."""
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether nothing more is to be written."""
+        ...
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether entries of the open ledger are not answered yet."""
+        ...
+
+    @property
+    def acknowledged(self) -> PartitionState:
+        """The partition up to where all is answered."""
+        ...
+
+    def check_deadline(self) -> None:
+        """UnavailableError when an entry has waited for too long."""
+        ...
+
+    def on_segment_open(self, segment: OpenSegment) -> None:
+        """Write what is not answered to this segment, and go on there."""
+        ...
+
+    def now_us(self) -> int:
+        """Wall-clock time."""
+        ...
+
+
+class SegmentRoller:
+    """What becomes of the segments of one partition under one owner epoch.
+
+    Invariants: `open` is None until the first segment is active; while `is_rolling` nothing new
+    is sent to it; `owner` is the owner record as this owner last stored it.
+    """
+
+    def __init__(
+        self,
+        name: PartitionName,
+        stream: StreamRecord,
+        owner: VersionedOwner,
+        user: SegmentUser,
+        *,
+        partitions: PartitionMetadata,
+        source: LedgerAllocator,
+        config: PartitionConfig,
+    ) -> None:
+        self._name = name
+        self._user = user
+        self._partitions = partitions
+        self._source = source
+        self._config = config
+        self._roll = RollPolicy(
+            segment_bytes=stream.segment_bytes, segment_age_s=stream.segment_age_s
+        )
+        self._notice = PlacementNotice(name)
+        self._next: PreparedLedger | None = None
+        self._prepare_not_before_s = 0.0
+        self._keep_not_before_s = 0.0
+        self._better_not_before_s = math.inf
+        self._better_pause_s = config.better_ledger_s
+        self._switches_seen = source.switches
+        self._wake = trio.Event()
+        self.owner = owner
+        self.open: OpenSegment | None = None
+        self.is_rolling = True  # Until the first ledger is active.
+        self.failovers_count = 0
+        self.rolls_count = 0
+        self._is_resting = False  # Nothing was sent between the last two looks.
+
+    def wake(self) -> None:
+        """Something changed that may need a decision."""
+        self._wake.set()
+
+    def may_send(self) -> bool:
+        """Whether the next entry goes to the open segment; if not, it will be told."""
+        segment = self.open
+        if segment is None or self.is_rolling or self._user.is_failed:
+            return False
+        if self._is_roll_due(segment):
+            self.is_rolling = True
+            self._wake.set()
+            return False
+        return True
+
+    def on_sent(self) -> None:
+        """Entries were sent: perhaps the next ledger is to be made."""
+        if self._is_resting:
+            self._wake.set()
+        if (
+            self._next is None
+            and self.open is not None
+            and self._roll.is_preparation_due(written_bytes=self.open.written_bytes)
+        ):
+            self._wake.set()
+
+    def _is_roll_due(self, segment: OpenSegment) -> bool:
+        """A full segment goes on until the next ledger is ready, and metadata there."""
+        return (
+            self._next is not None
+            and segment.is_full(self._roll)
+            and self._partitions.is_reachable
+        )
+
+    # The one task.
+
+    async def run(self) -> None:
+        """Decide and act whenever there is cause to, until the user has failed."""
+        while not self._user.is_failed:
+            entry_next = None if self.open is None else self.open.writer.entry_next
+            with trio.move_on_after(self._pause_s()):
+                await self._wake.wait()
+            self._is_resting = (
+                self.open is not None
+                and self.open.writer.entry_next == entry_next
+                and not (self.is_rolling or self._user.has_sent)
+            )
+            self._wake = trio.Event()
+            if self.open is not None and not self._user.is_failed:
+                await self._work(self.open)
+
+    def _pause_s(self) -> float:
+        """How long nothing is looked at unless there is cause.
+
+        Entries that wait have to be found late in time. A process may have thousands of
+        partitions open that nobody writes to.
+        """
+        if self._is_resting:
+            return _RESTING_LOOK_S
+        return min(0.25, self._config.add_timeout_s / 4)
+
+    async def _work(self, segment: OpenSegment) -> None:
+        self._notice_placement(segment)
+        if self._next is not None and not self._is_usable(self._next):
+            self._drop_next()
+        if segment.keeper.is_urgent:
+            await self._mend(segment)
+        elif self.is_rolling:
+            if not self._user.has_sent:
+                await self._roll_over()
+        elif self._is_preparation_due(segment):
+            await self._prepare_ahead()
+        elif self._is_keeping_due(segment):
+            await self._keep_calmly(segment)
+        elif self._is_better_ledger_due(segment):
+            await self._prepare_better(segment)
+
+    def _notice_placement(self, segment: OpenSegment) -> None:
+        self._notice.see(
+            segment.keeper.ledger.record.ledger,
+            segment.keeper.adherence,
+            is_undecided=segment.keeper.is_undecided or self._source.is_undecided,
+        )
+
+    def _is_usable(self, prepared: PreparedLedger) -> bool:
+        """Whether a ledger that was made ahead may be written: it is young, and allowed."""
+        if prepared.age_s > self._config.prepared_age_s_max:
+            return False
+        return not self._source.is_forbidden(prepared.ledger.record.fragments[-1])
+
+    # An ensemble that cannot acknowledge, or not well.
+
+    async def _mend(self, segment: OpenSegment) -> None:
+        """Replace members until entries can be acknowledged; else find another ledger."""
+        late = segment.writer.instances_late()
+        since_s = trio.current_time()
+        while segment.keeper.is_urgent and not self._user.is_failed:
+            self._user.check_deadline()
+            try:
+                try:
+                    if not await segment.keeper.keep():
+                        await trio.sleep(self._config.retry_delay_s)
+                    continue
+                except NotEnoughNodesError:
+                    if trio.current_time() < since_s + self._config.member_patience_s:
+                        raise  # They may be back in a moment.
+                    prepared = await self._ready_ledger(late)
+            except GeologError as error:
+                if not error.retriable:
+                    raise
+                await trio.sleep(self._config.retry_delay_s)
+                continue
+            if not self._user.is_failed:
+                await self._move_on(prepared)
+                self.failovers_count += 1
+            return
+
+    async def _ready_ledger(self, avoid: list[InstanceId]) -> PreparedLedger:
+        """The ledger made ahead if it can be written now, else a new one."""
+        prepared, self._next = self._next, None
+        if prepared is not None:
+            if prepared.writer.can_go_on() and not set(avoid) & prepared.writer.instances():
+                return prepared
+            self._source.discard_soon(prepared)
+        return await self._source.prepare(self._user, avoid=avoid)
+
+    def _is_keeping_due(self, segment: OpenSegment) -> bool:
+        return trio.current_time() >= self._keep_not_before_s and segment.keeper.is_due
+
+    async def _keep_calmly(self, segment: OpenSegment) -> None:
+        try:
+            await segment.keeper.keep()
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            # The open ledger goes on as it is; the keeper says when to try again.
+            self._keep_not_before_s = trio.current_time() + self._config.retry_delay_s
+
+    def _is_better_ledger_due(self, segment: OpenSegment) -> bool:
+        """Whether the open ledger, though complete, should lie elsewhere; with pauses."""
+        now_s = trio.current_time()
+        if self._switches_seen != self._source.switches:
+            self._switches_seen = self._source.switches
+            self._better_pause_s = self._config.better_ledger_s
+            self._better_not_before_s = now_s  # What could not be placed may fit now.
+        if self._is_well_placed(segment):
+            self._better_pause_s = self._config.better_ledger_s
+            self._better_not_before_s = now_s + self._better_pause_s
+        return now_s >= self._better_not_before_s
+
+    def _is_well_placed(self, segment: OpenSegment) -> bool:
+        """Whether it would survive what it must, and lies where it may."""
+        ensemble = segment.keeper.ledger.record.fragments[-1]
+        return (
+            segment.keeper.adherence is Adherence.STRICT
+            and self._source.keeps_promise(ensemble)
+            and not self._source.is_forbidden(ensemble)
+        )
+
+    async def _prepare_better(self, segment: OpenSegment) -> None:
+        """Look for a ledger that is placed better; after each try that fails, less often."""
+        self._better_not_before_s = trio.current_time() + self._better_pause_s
+        self._better_pause_s = min(
+            2 * self._better_pause_s, _BETTER_PAUSES_MAX * self._config.better_ledger_s
+        )
+        try:
+            better = await self._source.prepare_better(
+                self._user,
+                than=segment.keeper.ledger.record.fragments[-1],
+                adherence=segment.keeper.adherence,
+                avoid=segment.writer.instances_missing(),
+            )
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            return
+        if better is not None:
+            self._drop_next()
+            self._next = better
+            self.is_rolling = True
+            self._wake.set()
+
+    # The next ledger.
+
+    def _is_preparation_due(self, segment: OpenSegment) -> bool:
+        return (
+            self._next is None
+            and (
+                self._roll.is_preparation_due(written_bytes=segment.written_bytes)
+                or segment.is_full(self._roll)  # By its age.
+            )
+            and trio.current_time() >= self._prepare_not_before_s
+        )
+
+    async def _prepare_ahead(self) -> None:
+        try:
+            self._next = await self._source.prepare(self._user)
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            # The open ledger goes on past its size; it is tried again after a pause.
+            self._prepare_not_before_s = trio.current_time() + self._config.prepare_retry_s
+
+    def _drop_next(self) -> None:
+        if self._next is not None:
+            self._source.discard_soon(self._next)
+            self._next = None
+
+    async def _roll_over(self) -> None:
+        prepared, self._next = self._next, None
+        if prepared is not None and prepared.writer.can_go_on():
+            await self._move_on(prepared)
+            self.rolls_count += 1
+            return
+        if prepared is not None:
+            self._source.discard_soon(prepared)  # Its members left since.
+        assert self.open is not None
+        self.is_rolling = False  # The open ledger goes on, and another is made ahead.
+        self._user.on_segment_open(self.open)
+
+    # From one segment to the next.
+
+    async def start(self) -> None:
+        """Open the first segment of this owner."""
+        await self._activate(await self._source.prepare_first(self._user), None)
+
+    async def _move_on(self, prepared: PreparedLedger) -> None:
+        """Close the open ledger at its LAC, activate the next, and send there what is above."""
+        segment = self.open
+        assert segment is not None
+        self.is_rolling = True
+        segment.writer.stop()  # From here on nothing more is acknowledged in it.
+        last_entry = segment.writer.lac
+        await self._activate(prepared, segment.closing(last_entry, self._user.acknowledged))
+        self._source.retire_soon(segment.writer, last_entry)
+
+    async def _activate(self, prepared: PreparedLedger, closing: ClosingSegment | None) -> None:
+        """Make a prepared ledger the open one: metadata is asked until it tells."""
+        prepared, ledger, segment = await self._activated(prepared, closing)
+        if self._user.is_failed:
+            prepared.writer.close()
+            return
+        if prepared.writer.is_over:  # While metadata's answer was on its way.
+            raise FencedError(f"another writer owns {self._name} now")
+        self._better_not_before_s = trio.current_time() + self._config.better_ledger_s
+        keeper = self._source.keeper(ledger, prepared.writer)
+        self.open = OpenSegment(segment, prepared.writer, keeper)
+        self._notice_placement(self.open)
+        self.is_rolling = False
+        self._user.on_segment_open(self.open)
+
+    async def _activated(
+        self, prepared: PreparedLedger, closing: ClosingSegment | None
+    ) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
+        segment = self._segment_of(prepared)
+        while True:
+            try:
+                self.owner, ledger, opened = await self._partitions.activate(
+                    self._name,
+                    self.owner,
+                    closing=closing,
+                    opening=prepared.ledger,
+                    segment=segment,
+                )
+            except NoSuchLedgerError:
+                _log.info("ledger %s has expired unused", prepared.ledger.record.ledger)
+                prepared.writer.close()
+                prepared = await self._source.prepare(self._user)
+                segment = self._segment_of(prepared)
+            except GeologError as error:
+                if not error.retriable:
+                    raise
+                self._user.check_deadline()
+                await trio.sleep(self._config.retry_delay_s)
+            else:
+                return prepared, ledger, opened
+
+    def _segment_of(self, prepared: PreparedLedger) -> SegmentRecord:
+        acknowledged = self._user.acknowledged
+        return SegmentRecord(
+            segment=self.owner.record.segment_highest + 1,
+            ledger=prepared.ledger.record.ledger,
+            home_epoch=HOME_EPOCH,
+            first_sequence=acknowledged.sequence_next,
+            owner_epoch=self.owner.record.epoch,
+            activated_us=self._user.now_us(),
+            append_time_us_before=acknowledged.append_time_us,
+            transaction_id_before=acknowledged.transaction_id,
+            size_bytes_before=acknowledged.size_bytes,
+        )
+
+    # Leaving.
+
+    def stop(self, *, is_clean: bool) -> ClosingSegment | None:
+        """Write nothing more. If all was answered: how the open ledger is to be closed."""
+        if self._next is not None:
+            self._next.writer.close()
+        segment = self.open
+        if segment is None:
+            return None
+        segment.writer.push_lac_nowait()  # Readers need it, should the ledger be left open.
+        if not is_clean:
+            segment.writer.close()
+            return None
+        segment.writer.stop()
+        return segment.closing(segment.writer.lac, self._user.acknowledged)
+
+    async def retire(self, last_entry: EntryId) -> None:
+        """See to the copies of the last segment, which was closed there."""
+        assert self.open is not None
+        await self._source.retire(self.open.writer, last_entry)
+
+    async def discard_unused(self) -> None:
+        """Forget the ledgers that were made ahead for nothing."""
+        await self._source.discard_early()
+        unused, self._next = self._next, None
+        if unused is not None:
+            await self._source.discard(unused)

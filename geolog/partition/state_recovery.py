@@ -1,0 +1,218 @@
+"""What a partition's log says of its state: found by reading back from its end to a snapshot.
+
+All ledgers of the list must be CLOSED. A snapshot of which parts are missing was never
+finished: it is passed over. Only a partition's first ledger has none at its beginning. What was
+read on the way back is folded, run by run, into a state that begins behind: of very many small
+entries only the last batches of each writer are kept.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from itertools import takewhile
+
+import attrs
+
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
+from geolog.ledger.reading.ledger_stream import LedgerStream
+from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.protocol.ids import EntryId, Sequence
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.partition_state import PartitionState, WrittenBatch
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.wire.batch import Batch, Columns
+from geolog.wire.entry import EntryHeader, EntryKind
+from geolog.wire.snapshot import open_snapshot, snapshot_part
+from topology.errors import DamagedBytesError
+
+_RUN_ENTRIES_MIN = 2
+_RUN_ENTRIES_MAX = 256
+"""Entries that are read at a time, on the way back: few at first, as a snapshot may be last."""
+
+
+@attrs.frozen
+class _Fact:
+    """What matters of one entry."""
+
+    header: EntryHeader
+    transaction_id: int | None
+    """The highest, if a record of it has one."""
+    snapshot: Batch | None
+    """Of a control entry: its batch."""
+
+
+@attrs.define
+class _Behind:
+    """What the log says from some place on, as a state that began there with nothing."""
+
+    first: EntryHeader | None = None
+    state: PartitionState = attrs.field(factory=PartitionState)
+    snapshot_parts: list[Batch] = attrs.field(factory=list)
+    """The control entries that come first in the ledger that is being read."""
+
+    def take_in(self, run: list[_Fact]) -> None:
+        """The place is before these entries now, the first of which may be of any kind."""
+        if not run:
+            return
+        self.state.follow(_state_after(run))
+        parts = [one.snapshot for one in takewhile(lambda one: one.snapshot is not None, run)]
+        rest = self.snapshot_parts if len(parts) == len(run) else []
+        self.first = run[0].header
+        self.snapshot_parts = [one for one in parts if one is not None] + rest
+
+
+async def recovered_state(
+    name: PartitionName,
+    *,
+    last: SegmentRecord,
+    partitions: PartitionMetadata,
+    ledgers: LedgerMetadata,
+    reader: LedgerReader,
+    progress: RecoveryProgress,
+) -> PartitionState:
+    """The state at the end of a segment; all up to it are CLOSED. The caller bounds the wait.
+
+    The caller saw them CLOSED: that is not asked for again. `progress` hears of each entry.
+    DamagedBytesError when the log is not what an owner writes.
+    """
+    behind = _Behind()
+    async with aclosing(_backwards(name, last, partitions)) as segments:
+        async for segment in segments:
+            ledger = (await ledgers.read(segment.ledger)).record
+            state = await _read_back(segment, ledger, behind, reader, progress)
+            if state is not None:
+                behind.state.follow(state)
+                return behind.state
+    if behind.first is not None and behind.first.first_sequence > 0:
+        raise DamagedBytesError(
+            f"{name}: segment {behind.first.segment} begins without a snapshot, and what came"
+            " before it is gone"
+        )
+    return behind.state
+
+
+async def _backwards(
+    name: PartitionName, last: SegmentRecord, partitions: PartitionMetadata
+) -> AsyncGenerator[SegmentRecord, None]:
+    """This segment, and those listed before it; mostly the first is all that is needed."""
+    yield last
+    before = last.segment - 1
+    async with aclosing(partitions.segment_numbers_back(name, highest=before)) as numbers:
+        async for number in numbers:
+            for listed in await partitions.segments_at(name, [number]):
+                yield listed.record
+
+
+async def _read_back(
+    segment: SegmentRecord,
+    ledger: LedgerRecord,
+    behind: _Behind,
+    reader: LedgerReader,
+    progress: RecoveryProgress,
+) -> PartitionState | None:
+    """The state by the last snapshot in the ledger, if it has one; `behind` begins there then.
+
+    Else it begins where the ledger does; the state is empty there if it is the first.
+    """
+    assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
+    behind.snapshot_parts = []
+    end, run_entries = ledger.last_entry + 1, _RUN_ENTRIES_MIN
+    while end > 0:
+        first = max(0, end - run_entries)
+        run: list[_Fact] = []
+        async for fetched in _read_run(reader, ledger, EntryId(first), EntryId(end - 1)):
+            run.append(_fact_of(fetched))
+            progress.on_entries(1)
+        for place in reversed(range(len(run))):
+            state = _snapshot_at(run, place, behind.snapshot_parts)
+            if state is not None:
+                behind.take_in(run[place:])
+                return state
+        behind.take_in(run)
+        end, run_entries = first, min(2 * run_entries, _RUN_ENTRIES_MAX)
+    return PartitionState() if segment.segment == 1 or segment.first_sequence == 0 else None
+
+
+async def _read_run(
+    reader: LedgerReader, ledger: LedgerRecord, first: EntryId, last: EntryId
+) -> AsyncIterator[FetchedEntry]:
+    """Entries `first` to `last` of a CLOSED ledger, one after the other."""
+    with LedgerStream(reader, ledger, first, last) as stream:
+        while stream.entry_next <= last:
+            for fetched in await stream.read():
+                yield fetched
+
+
+def _fact_of(fetched: FetchedEntry) -> _Fact:
+    header = fetched.decoded.header
+    if header.kind is EntryKind.CONTROL:
+        return _Fact(header, None, fetched.decoded.open(0))
+    return _Fact(header, _highest_transaction_id(fetched), None)
+
+
+def _highest_transaction_id(fetched: FetchedEntry) -> int | None:
+    for index in reversed(range(len(fetched.decoded.header.lines))):
+        if Columns.TRANSACTION_IDS not in fetched.decoded.columns(index):
+            continue
+        batch = fetched.decoded.open(index)
+        for row in reversed(range(len(batch))):
+            found = batch.transaction_id(row)
+            if found is not None:
+                return found
+    return None
+
+
+def _snapshot_at(
+    run: list[_Fact], place: int, parts_behind: list[Batch]
+) -> PartitionState | None:
+    """The snapshot that begins at this place of a run, if one does, and is whole."""
+    first = run[place].snapshot
+    if first is None:
+        return None
+    part, parts = snapshot_part(first)
+    batches = [*(one.snapshot for one in run[place:]), *parts_behind][:parts]
+    if part != 0 or len(batches) < parts or None in batches:
+        return None
+    header = run[place].header
+    return open_snapshot(
+        [one for one in batches if one is not None],
+        sequence_next=Sequence(header.first_sequence),
+        append_time_us=header.append_time_us,
+    )
+
+
+def _state_after(run: list[_Fact]) -> PartitionState:
+    """What these entries say, and nothing before them."""
+    state = PartitionState()
+    for fact in run:
+        if fact.snapshot is not None:
+            continue
+        header = fact.header
+        state.on_entry(
+            next_sequence=Sequence(header.next_sequence),
+            append_time_us=header.append_time_us,
+            transaction_id=fact.transaction_id,
+            batch_bytes=header.body_bytes,
+        )
+        slot = 0
+        for line in header.lines:
+            if line.writer is not None:
+                batch = WrittenBatch(
+                    seqs=line.writer.seqs,
+                    segment=header.segment,
+                    entry=header.entry,
+                    slot=slot,
+                    first_sequence=Sequence(header.first_sequence + slot),
+                    header_crc=line.header_crc,
+                    body_crc=line.body_crc,
+                )
+                state.on_batch(
+                    line.writer.writer_id,
+                    line.writer.epoch,
+                    batch,
+                    header.append_time_us,
+                    partitions=line.writer.partitions,
+                )
+            slot += line.record_count
+    return state

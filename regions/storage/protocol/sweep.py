@@ -1,0 +1,47 @@
+"""A sealed file's entries in the order in which they lie in it, for who reads all of them.
+
+The table is sorted by ledger and entry, so that ledgers which were written side by side would
+be read by jumping to and fro. Here the rows are first dealt out to windows of the file; that is
+done in steps, because a file may have a million rows, and nobody may wait for all of them.
+"""
+
+from array import array
+from collections.abc import Iterator
+
+from regions.storage.protocol.tables import EntryRow, SealedTable
+
+
+class Sweep:
+    """One walk over a file: `prepare` to its end, then `windows`.
+
+    Of a file whose end is gone the table still tells all entries; those come last.
+    """
+
+    def __init__(self, table: SealedTable, *, size_bytes: int, window_bytes: int) -> None:
+        self._table = table
+        self._window_bytes = window_bytes
+        self._windows = [array("I") for _ in range(size_bytes // window_bytes + 1)]
+
+    def __repr__(self) -> str:
+        return f"Sweep({len(self._table)} entries in {len(self._windows)} windows)"
+
+    def prepare(self, *, step: int) -> Iterator[int]:
+        """Deal the rows out, `step` of them at a time; gives how many were."""
+        count, last = len(self._table), len(self._windows) - 1
+        for first in range(0, count, step):
+            end = min(first + step, count)
+            for row in range(first, end):
+                window = self._table.offset(row) // self._window_bytes
+                self._windows[min(window, last)].append(row)
+            yield end - first
+
+    def windows(self, *, rows_max: int) -> Iterator[list[EntryRow]]:
+        """All entries by their offsets; together those near each other, but at most so many."""
+        for window in self._windows:
+            rows = sorted((self._table.row(at) for at in window), key=_offset_of)
+            for first in range(0, len(rows), rows_max):
+                yield rows[first : first + rows_max]
+
+
+def _offset_of(row: EntryRow) -> int:
+    return row.place.offset

@@ -1,0 +1,1 @@
+"""In-memory and recording versions of the four seams."""

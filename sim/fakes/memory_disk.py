@@ -1,0 +1,301 @@
+"""A disk in memory that forgets, on power loss, what was not synced; and fails when told to.
+
+`crash` gives the disk that is found after power loss. Directory changes are durable only after
+`sync_directory`, and a file's bytes only after a synced write of that file, as on a real one.
+"""
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+import attrs
+import trio
+
+from regions.storage.disk import (
+    DiskFailedError,
+    DiskFile,
+    DiskFullError,
+    Piece,
+    UnreadableError,
+)
+from sim.fakes.memory_inode import Inode
+from topology.errors import NotFoundError
+
+Buffers = Sequence[bytes | bytearray | memoryview]
+
+DISK_BYTES = 1 << 40
+"""How large a disk is if nothing else is said."""
+
+
+@attrs.define
+class DiskFaults:
+    """Which call fails, counted from 1 over all of its kind; and how long others take."""
+
+    write_failing: int | None = None
+    """This synced or unsynced write raises EIO; some of its bytes may be there."""
+    sync_failing: int | None = None
+    """The sync of this synced write raises EIO, after its bytes were written."""
+    full_at_bytes: int | None = None
+    """Writes and allocations that make the files longer than this in all raise ENOSPC."""
+    sync_s: float = 0.0
+    """How long a sync takes."""
+    read_s: float = 0.0
+    """How long a read takes."""
+
+
+class MemoryFile:
+    """An open file of a `MemoryDisk`."""
+
+    def __init__(self, disk: "MemoryDisk", name: str, inode: Inode) -> None:
+        self._disk = disk
+        self._name = name
+        self._inode = inode
+        self._is_poisoned = False
+
+    @property
+    def name(self) -> str:
+        """Name within the directory."""
+        return self._name
+
+    @property
+    def size_bytes(self) -> int:
+        """Length as last written, allocated or cut."""
+        return self._inode.seen_bytes
+
+    async def write_synced(self, offset: int, buffers: Buffers) -> None:
+        """Write all of it there and wait until it is on disk."""
+        with self._poisoned_by_failure():
+            self._write(offset, buffers)
+            await trio.sleep(self._disk.faults.sync_s)
+            self._disk.count_sync(self._name)
+            self._inode.sync()
+
+    async def write(self, offset: int, buffers: Buffers) -> None:
+        """Write without waiting for the disk."""
+        await trio.lowlevel.checkpoint()
+        with self._poisoned_by_failure():
+            self._write(offset, buffers)
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Read; shorter only at the end of the file."""
+        await trio.sleep(self._disk.faults.read_s)
+        if not self._inode.is_readable(offset, length):
+            what = f"cannot read {length} bytes at {offset} of {self._name}"
+            raise UnreadableError(f"{what}: {os.strerror(errno.EIO)}")
+        found = self._inode.read(offset, length)
+        self._disk.read_bytes += len(found)
+        return found
+
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        """Read all of these."""
+        return [await self.read(offset, length) for offset, length in pieces]
+
+    async def forget_cached(self, _pieces: Sequence[Piece]) -> None:
+        """There is no cache over this disk."""
+        await trio.lowlevel.checkpoint()
+
+    async def allocate(self, offset: int, length: int) -> None:
+        """Take space for these bytes. DiskFullError if there is not so much."""
+        await trio.lowlevel.checkpoint()
+        self._disk.count_growth(self._name, offset + length - self.size_bytes)
+        self._inode.seen_bytes = max(self.size_bytes, offset + length)
+
+    async def truncate(self, length: int) -> None:
+        """Cut the file to this length; not durable until the next `write_synced`."""
+        await trio.lowlevel.checkpoint()
+        self._inode.truncate(length)
+
+    def rest(self) -> None:
+        """It is not written any more."""
+
+    async def close(self) -> None:
+        """Close; nothing is synced by it."""
+        await trio.lowlevel.checkpoint()
+
+    def _write(self, offset: int, buffers: Buffers) -> None:
+        written = b"".join(buffers)
+        self._disk.count_write(self._name, offset + len(written) - self.size_bytes)
+        self._inode.write(offset, written)
+
+    @contextmanager
+    def _poisoned_by_failure(self) -> Iterator[None]:
+        assert not self._is_poisoned, f"{self._name} was used again after a failure"
+        try:
+            yield
+        except (DiskFailedError, DiskFullError):
+            self._is_poisoned = True
+            raise
+
+
+class MemoryDisk:
+    """A data directory in memory."""
+
+    def __init__(self, *, capacity_bytes: int = DISK_BYTES, name: str = "in memory") -> None:
+        self.name = name
+        self.faults = DiskFaults()
+        self.capacity_bytes = capacity_bytes
+        self.writes_count = 0
+        self.syncs_count = 0
+        self.read_bytes = 0
+        self._seen: dict[str, Inode] = {}
+        self._synced: dict[str, Inode] = {}
+        self._names_since: list[dict[str, Inode]] = []
+        """What the directory was after each change since it was synced."""
+        self._changes_synced = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+    async def list(self) -> list[str]:
+        """Names of all files, sorted."""
+        await trio.lowlevel.checkpoint()
+        return sorted(self._seen)
+
+    async def open(self, name: str) -> DiskFile:
+        """Open an existing file for reading and writing. NotFoundError."""
+        await trio.lowlevel.checkpoint()
+        return MemoryFile(self, name, self._inode(name))
+
+    async def create(self, name: str) -> DiskFile:
+        """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
+        await trio.lowlevel.checkpoint()
+        self._seen[name] = Inode()
+        self._names_since.append(dict(self._seen))
+        return MemoryFile(self, name, self._seen[name])
+
+    async def rename(self, name: str, to: str) -> None:
+        """Rename, replacing what is there; not durable until `sync_directory`."""
+        await trio.lowlevel.checkpoint()
+        self._seen[to] = self._inode(name)
+        del self._seen[name]
+        self._names_since.append(dict(self._seen))
+
+    async def remove(self, name: str) -> None:
+        """Remove; not durable until `sync_directory`."""
+        await trio.lowlevel.checkpoint()
+        self._inode(name)
+        del self._seen[name]
+        self._names_since.append(dict(self._seen))
+
+    async def sync_directory(self) -> None:
+        """Wait until all creations, renames and removals before this call are on disk."""
+        through = self._changes_synced + len(self._names_since)
+        await trio.sleep(self.faults.sync_s)
+        count = through - self._changes_synced
+        if count > 0:  # Another may have synced them meanwhile.
+            self._synced = self._names_since[count - 1]
+            del self._names_since[:count]
+            self._changes_synced = through
+
+    async def free_bytes(self) -> int:
+        """Space left for this node."""
+        await trio.lowlevel.checkpoint()
+        return self.capacity_bytes - self._used_bytes()
+
+    def handed_on(self) -> "MemoryDisk":
+        """The disk as the next process finds it when this one was killed.
+
+        All that was written can be read, and what was not synced still is not.
+        """
+        found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
+        directories = [self._seen, self._synced, *self._names_since]
+        inodes = {id(inode): inode for names in directories for inode in names.values()}
+        copies = {key: inode.as_seen() for key, inode in inodes.items()}
+        found._seen, found._synced, *found._names_since = [
+            {name: copies[id(inode)] for name, inode in names.items()} for names in directories
+        ]
+        return found
+
+    def is_synced(self, name: str, offset: int, length: int) -> bool:
+        """Whether these bytes of a file are there after power loss, and its name is."""
+        inode = self._seen.get(name)
+        return (
+            inode is not None
+            and self._synced.get(name) is inode
+            and inode.is_synced(offset, offset + length)
+        )
+
+    def crash(self, *, keep_unsynced: bool | Random = False) -> "MemoryDisk":
+        """The disk as found after power loss; this one stays as it is.
+
+        With `keep_unsynced` all that was written is there (as after a SIGKILL); with a random
+        source each sector that was not synced may be there, and as many of the directory's
+        changes, in their order.
+        """
+        found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
+        if isinstance(keep_unsynced, Random):
+            chance = keep_unsynced
+
+            def keeps() -> bool:
+                return chance.random() < 0.5
+        else:
+
+            def keeps() -> bool:
+                return bool(keep_unsynced)
+
+        names = self._names_left(keep_unsynced=keep_unsynced)
+        found._seen = {name: inode.after_power_loss(keeps) for name, inode in names.items()}
+        found._synced = dict(found._seen)
+        return found
+
+    def _names_left(self, *, keep_unsynced: bool | Random) -> dict[str, Inode]:
+        if isinstance(keep_unsynced, Random):
+            return keep_unsynced.choice([self._synced, *self._names_since])
+        return self._seen if keep_unsynced else self._synced
+
+    def content(self, name: str) -> bytes:
+        """A file's bytes, as a process would read them."""
+        inode = self._inode(name)
+        return inode.read(0, inode.seen_bytes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all files, sorted."""
+        return tuple(sorted(self._seen))
+
+    def make_unreadable(self, name: str, offset: int) -> None:
+        """Let the sector of this byte not be read any more."""
+        self._inode(name).make_unreadable(offset)
+
+    def overwrite_at(self, name: str, offset: int, content: bytes) -> None:
+        """Change some of a file's bytes on the disk."""
+        self._inode(name).spoil(offset, content)
+
+    def overwrite(self, name: str, content: bytes) -> None:
+        """Replace a file's bytes on the disk, as rot or a stray hand would."""
+        self._inode(name).replace(content)
+
+    def count_write(self, name: str, growth_bytes: int) -> None:
+        """One more write begins; it fails if `faults` say so."""
+        self.writes_count += 1
+        if self.writes_count == self.faults.write_failing:
+            raise DiskFailedError(f"cannot write {name}: {os.strerror(errno.EIO)}")
+        self.count_growth(name, growth_bytes)
+
+    def count_growth(self, name: str, growth_bytes: int) -> None:
+        """A file is about to take more space; DiskFullError if there is not so much."""
+        limit = self.faults.full_at_bytes
+        limit = self.capacity_bytes if limit is None else min(limit, self.capacity_bytes)
+        if growth_bytes > 0 and self._used_bytes() + growth_bytes > limit:
+            raise DiskFullError(f"cannot write {name}: {os.strerror(errno.ENOSPC)}")
+
+    def count_sync(self, name: str) -> None:
+        """One more sync begins; it fails if `faults` say so."""
+        self.syncs_count += 1
+        if self.syncs_count == self.faults.sync_failing:
+            raise DiskFailedError(f"cannot sync {name}: {os.strerror(errno.EIO)}")
+
+    @property
+    def used_bytes(self) -> int:
+        """What the files take."""
+        return self._used_bytes()
+
+    def _used_bytes(self) -> int:
+        return sum(inode.seen_bytes for inode in self._seen.values())
+
+    def _inode(self, name: str) -> Inode:
+        if name not in self._seen:
+            raise NotFoundError(f"no file {name} in this data directory")
+        return self._seen[name]

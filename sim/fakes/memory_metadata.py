@@ -1,0 +1,526 @@
+"""The metadata store in memory: one tree for a whole world, with sessions that can be cut off.
+
+Theory of operation. `MemoryStore` holds the newest tree and alone changes it. Each
+`MemoryMetadata` is a session and, at once, the server that it is connected to: it reads from
+its own view of the tree, which a test may let fall behind. The server of the next session may
+be behind as well, and the leader may be deposed that a server catches up with. Time is trio's
+clock, so that under the mock clock a history is deterministic. A session that is cut off
+notices `noticed_after_s` later. The store expires it when the time-out since the cut is over;
+the holder takes it for LOST when the time-out since it noticed is over: never before the
+others, as in life.
+"""
+
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import attrs
+import trio
+
+from geolog.background import open_background
+from geolog.metadata.rules import check_operations, check_path, ensure_path_by_creates
+from geolog.metadata.seam import (
+    Create,
+    Delete,
+    Freshness,
+    HeardTime,
+    Operation,
+    Put,
+    SessionLostError,
+    SessionState,
+    Stored,
+)
+from sim.fakes.metadata_tree import MetadataTree, NodeChange, SessionId, WriteAnswer
+from sim.fakes.metadata_view import View
+from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S = 10.0
+
+START_OF_TIME_US = 1_700_000_000_000_000
+"""What the store's clock says when trio's begins at 0."""
+
+
+@attrs.frozen
+class MetadataStatistics:
+    """How much the store holds now."""
+
+    nodes_count: int
+    sessions_count: int
+
+
+class _NoAnswerError(GeologError):
+    """A request was sent, and no answer came back. Never leaves this file."""
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+@attrs.define(eq=False)
+class MemoryStore:
+    """The world's one tree, and its sessions. Got by `open_memory_store`."""
+
+    round_trip_s: Callable[[], float] = _no_time
+    """Draws how long the next request and its answer travel."""
+    clock_offset_us: int = 0
+    """How far the store's clock is ahead of what it should say."""
+
+    tree: MetadataTree = attrs.field(factory=MetadataTree, init=False)
+    _holders: "list[MemoryMetadata]" = attrs.field(factory=list, init=False)
+    _sessions_alive: set[SessionId] = attrs.field(factory=set, init=False)
+    _sessions_begun_count: int = attrs.field(default=0, init=False)
+    _deadlines_moved: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @asynccontextmanager
+    async def open_session(
+        self, timeout_s: float = 6.0, *, round_trip_s: Callable[[], float] | None = None
+    ) -> "AsyncIterator[MemoryMetadata]":
+        """Begin a session. At the end it is closed, or left to expire if it is cut off then.
+
+        `round_trip_s`: how far this session is from the store, if not as far as all.
+        """
+        metadata = MemoryMetadata(self, timeout_s, round_trip_s)
+        self._holders.append(metadata)
+        try:
+            yield metadata
+        finally:
+            metadata.leave()
+
+    def statistics(self) -> MetadataStatistics:
+        """A snapshot of the store's size."""
+        return MetadataStatistics(len(self.tree.nodes), len(self._sessions_alive))
+
+    def begin_session(self) -> SessionId:
+        """Mint a session."""
+        self._sessions_begun_count += 1
+        session = SessionId(self._sessions_begun_count)
+        self._sessions_alive.add(session)
+        return session
+
+    def is_alive(self, session: SessionId) -> bool:
+        """Whether the session has neither expired nor been closed."""
+        return session in self._sessions_alive
+
+    def end_session(self, session: SessionId) -> None:
+        """Delete the session's ephemeral nodes."""
+        self._sessions_alive.discard(session)
+        self.tree, changes = self.tree.without_session(session)
+        self._show(changes)
+
+    def write(self, operations: list[Operation], session: SessionId) -> list[WriteAnswer]:
+        """Carry out a request of a session, and show it to all views."""
+        self.tree, answers, changes = self.tree.apply(operations, session, now_us=self.now_us())
+        self._show(changes)
+        return answers
+
+    def now_us(self) -> int:
+        """What the store's clock says."""
+        return START_OF_TIME_US + self.clock_offset_us + int(trio.current_time() * 1e6)
+
+    def forget(self, metadata: "MemoryMetadata") -> None:
+        """Drop a holder that is gone and whose session is over."""
+        self._holders.remove(metadata)
+
+    def watch_deadlines(self) -> None:
+        """Have the clock look at the holders' deadlines again."""
+        self._deadlines_moved.set()
+
+    async def run_clock(self) -> None:
+        """Carry out what is due, for ever."""
+        while True:
+            self._deadlines_moved = trio.Event()
+            with trio.move_on_at(min((each.due_s for each in self._holders), default=math.inf)):
+                await self._deadlines_moved.wait()
+            for metadata in list(self._holders):
+                metadata.pass_time(trio.current_time())
+
+    def _show(self, changes: list[NodeChange]) -> None:
+        for metadata in list(self._holders):
+            metadata.show(self.tree, changes)
+
+
+@asynccontextmanager
+async def open_memory_store(
+    round_trip_s: Callable[[], float] = _no_time,
+) -> AsyncIterator[MemoryStore]:
+    """A store, empty, whose sessions expire by trio's clock while the block runs."""
+    store = MemoryStore(round_trip_s)
+    async with open_background() as nursery:
+        nursery.start_soon(store.run_clock, name="metadata clock")
+        yield store
+
+
+@attrs.define(eq=False)
+class MemoryMetadata:
+    """`Metadata` over a `MemoryStore`: a session, its connection, and its view of the tree.
+
+    Invariants:
+    1. A request issued in one session is never carried out in another.
+    2. While cut off, the store ends the session no later than the holder takes it for LOST.
+    3. No answer is older than one before it, in whichever session that came.
+    """
+
+    _store: MemoryStore
+    session_timeout_s: float
+    _round_trip_s: Callable[[], float] | None
+    session_id: SessionId = attrs.field(init=False)
+    session_state: SessionState = attrs.field(default=SessionState.CONNECTED, init=False)
+    view: View = attrs.field(init=False)
+    time_heard: HeardTime | None = attrs.field(default=None, init=False)
+    _connection: int = attrs.field(default=0, init=False)
+    """Rises when the holder notices that its connection broke."""
+    _is_cut: bool = attrs.field(default=False, init=False)
+    _is_left: bool = attrs.field(default=False, init=False)
+    _is_caught_up: bool = attrs.field(default=False, init=False)
+    """Whether this session's server has caught up with the leader since the session began."""
+    _is_leader_deposed: bool = attrs.field(default=False, init=False)
+    """Whether the leader that this session's server catches up with is one no more."""
+    _server_next: View | None = attrs.field(default=None, init=False)
+    """The server at which the next session begins, if that lags."""
+    _is_end_due: bool = attrs.field(default=False, init=False)
+    """Whether the session ends with the answer of its next write."""
+    _changes_seen_count: int = attrs.field(default=0, init=False)
+    """How many changes the newest tree has that anything was answered from."""
+    _answers_to_lose_count: int = attrs.field(default=0, init=False)
+    _moved: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _notices_s: float = attrs.field(default=math.inf, init=False)
+    _expires_s: float = attrs.field(default=math.inf, init=False)
+    _lost_s: float = attrs.field(default=math.inf, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.session_id = self._store.begin_session()
+        self.view = View(self._store.tree)
+
+    # What a test or a simulator does to the session.
+
+    def cut_off(self, *, noticed_after_s: float = 0.0) -> None:
+        """Nothing reaches the store from now on. With `math.inf` the holder does not notice."""
+        now_s = trio.current_time()
+        self._is_cut = True
+        self._notices_s = now_s + noticed_after_s
+        self._expires_s = now_s + self.session_timeout_s
+        self.pass_time(now_s)
+        self._store.watch_deadlines()
+
+    def restore(self) -> None:
+        """End the cut. The session goes on, or a new one begins if it is over for either."""
+        self._is_cut = False
+        self._notices_s = self._expires_s = self._lost_s = math.inf
+        is_over = self.session_state is SessionState.LOST
+        if is_over or not self._store.is_alive(self.session_id):
+            self._lose()
+            self._store.end_session(self.session_id)
+            self.session_id = self._store.begin_session()
+            self._begin_at_server()
+        self._move(SessionState.CONNECTED)
+
+    def expire(self) -> None:
+        """The store ends the session now; the holder learns it and begins a new one."""
+        self._store.end_session(self.session_id)
+        self.restore()
+
+    def lag(self) -> None:
+        """Let nearby reads show this moment's tree until the server catches up.
+
+        It does for a read that asks for it, and for a write of its own, also one that is
+        refused.
+        """
+        self.view.is_lagging = True
+
+    def lag_deposed(self) -> None:
+        """The same, but the server's leader is deposed from now on, and does not know it.
+
+        Only what takes a quorum, a write or a CERTAIN read, finds the leader of this day.
+        """
+        self.lag()
+        self._is_leader_deposed = True
+
+    def lag_next(self) -> None:
+        """Let the next session begin at a server that has this moment's tree, and lags.
+
+        Unless it is behind what was answered till then: such a server refuses the session.
+        """
+        self._server_next = View(self._store.tree, is_lagging=True)
+
+    def expire_after_write(self) -> None:
+        """The next write is answered, and the session ends before anything else is asked.
+
+        The next begins at a server that lags: that of `lag_next`, or one without this write.
+        """
+        self._is_end_due = True
+
+    def catch_up(self) -> None:
+        """See the newest tree, now and from now on, and keep the session."""
+        self._is_end_due = False
+        self._server_next = None
+        self._is_leader_deposed = False
+        self.view.is_lagging = False
+        self.view.catch_up()
+
+    def lose_next_answer(self) -> None:
+        """The next write is carried out, but its answer never comes."""
+        self._answers_to_lose_count += 1
+
+    def lose_no_answer(self) -> None:
+        """From now on all answers come."""
+        self._answers_to_lose_count = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing reaches the store now, noticed or not."""
+        return self._is_cut
+
+    # What the store tells.
+
+    def show(self, tree: MetadataTree, changes: list[NodeChange]) -> None:
+        """The store has a newer tree."""
+        self.view.show(tree, changes)
+        if self._server_next is not None:
+            self._server_next.show(tree, changes)
+
+    @property
+    def due_s(self) -> float:
+        """When `pass_time` has something to do."""
+        return min(self._notices_s, self._expires_s, self._lost_s)
+
+    def pass_time(self, now_s: float) -> None:
+        """Notice, expire and lose what is due, in this order."""
+        if self._notices_s <= now_s:
+            self._notices_s = math.inf
+            self._lost_s = now_s + self.session_timeout_s
+            self._connection += 1
+            self.view.fire_all()
+            self._move(SessionState.SUSPENDED)
+        if self._expires_s <= now_s:
+            self._expires_s = math.inf
+            self._store.end_session(self.session_id)
+            if self._is_left:
+                self._store.forget(self)
+        if self._lost_s <= now_s:
+            self._lost_s = math.inf
+            self._lose()
+
+    def leave(self) -> None:
+        """The holder goes: the session is closed if the store can be told, else it expires.
+
+        Whoever has left, has left: a process that died may still be tidied up after.
+        """
+        if self._is_left:
+            return
+        self._is_left = True
+        self._notices_s = self._lost_s = math.inf
+        self._lose()
+        if self._is_cut and self._store.is_alive(self.session_id):
+            return
+        self._store.end_session(self.session_id)
+        self._store.forget(self)
+
+    # The seam.
+
+    async def get(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored:
+        """Read a node of the view."""
+        check_path(path)
+        return await self._read(lambda: self._seen(path, changed), freshness)
+
+    async def find(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> Stored | None:
+        """Read a node of the view, or None."""
+        check_path(path)
+        return await self._read(lambda: self._found(path, changed), freshness)
+
+    async def children(
+        self,
+        path: str,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> list[str]:
+        """List the children that a node has in the view."""
+        check_path(path)
+        return await self._read(lambda: self._listed(path, changed), freshness)
+
+    async def multi(self, operations: list[Operation]) -> list[WriteAnswer]:
+        """Do all or none."""
+        check_operations(operations)
+        return await self._write(list(operations))
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequential: bool = False,
+    ) -> str:
+        """Make one node."""
+        [made] = await self.multi([Create(path, data, is_ephemeral, is_sequential)])
+        assert isinstance(made, str)
+        return made
+
+    async def put(self, path: str, data: bytes, version: int) -> int:
+        """Replace a content by compare-and-set."""
+        [version_new] = await self.multi([Put(path, data, version)])
+        assert isinstance(version_new, int)
+        return version_new
+
+    async def delete(self, path: str, version: int | None = None) -> None:
+        """Delete one node."""
+        await self.multi([Delete(path, version)])
+
+    async def ensure_path(self, path: str) -> None:
+        """Make a node and its missing parents."""
+        check_path(path)
+        await ensure_path_by_creates(self, path)
+
+    async def wait_state_change(self, seen: SessionState) -> SessionState:
+        """Wait for another state than `seen`."""
+        while self.session_state is seen:
+            await self._moved.wait()
+        return self.session_state
+
+    def _seen(self, path: str, changed: trio.Event | None) -> Stored:
+        stored = self.view.tree.get(path)
+        if changed is not None:
+            self.view.watch_node(path, changed.set)
+        return stored
+
+    def _found(self, path: str, changed: trio.Event | None) -> Stored | None:
+        if changed is not None:
+            self.view.watch_node(path, changed.set)
+        return self.view.tree.find(path)
+
+    def _listed(self, path: str, changed: trio.Event | None) -> list[str]:
+        names = self.view.tree.children(path)
+        if changed is not None:
+            self.view.watch_children(path, changed.set)
+        return names
+
+    # How a request travels.
+
+    async def _read(self, look: Callable[[], T], freshness: Freshness) -> T:
+        try:
+            return await self._ask(lambda: self._look(look, freshness))
+        except _NoAnswerError as error:
+            raise UnavailableError(f"{error}; reading again can help") from None
+
+    async def _write(self, operations: list[Operation]) -> list[WriteAnswer]:
+        if self._is_end_due and self._server_next is None:
+            self.lag_next()
+        try:
+            answers, store_us = await self._ask(lambda: self._carry_out(operations))
+        except _NoAnswerError as error:
+            raise OutcomeUnknownError(f"{error}: the write may have been done") from None
+        if any(isinstance(one, Put) for one in operations):
+            self.time_heard = HeardTime(store_us, trio.current_time())
+        if self._is_end_due:
+            self._is_end_due = False
+            self.expire()
+        return answers
+
+    async def _ask(self, act: Callable[[], T]) -> T:
+        is_sent = False
+        with trio.move_on_after(REQUEST_TIMEOUT_S):
+            await self._wait_connected()
+            is_sent = True
+            connection = self._connection
+            await self._travel(connection)
+            try:
+                return act()
+            finally:  # A refusal travels like any answer.
+                await self._travel(connection)
+        if is_sent:
+            raise _NoAnswerError(
+                f"the metadata store did not answer in {REQUEST_TIMEOUT_S:g} s"
+            )
+        raise UnavailableError(f"no metadata server was reached in {REQUEST_TIMEOUT_S:g} s")
+
+    async def _wait_connected(self) -> None:
+        issued_in = None if self.session_state is SessionState.LOST else self.session_id
+        while self.session_state is not SessionState.CONNECTED and not self._is_left:
+            await self._moved.wait()
+        if self._is_left or issued_in not in (None, self.session_id):
+            raise SessionLostError(f"metadata session {issued_in} is over; nothing was asked")
+
+    async def _travel(self, connection: int) -> None:
+        trip_s = (self._round_trip_s or self._store.round_trip_s)() / 2
+        if trip_s:
+            await trio.sleep(trip_s)
+        else:
+            await trio.lowlevel.checkpoint()
+        while self._is_cut and self._connection == connection:
+            await self._moved.wait()
+        if self._connection != connection:
+            raise _NoAnswerError("the connection to the metadata store broke")
+
+    def _look(self, look: Callable[[], T], freshness: Freshness) -> T:
+        """Read from the view, once that is as new as asked for: one step of one session."""
+        self._catch_up(freshness)
+        self._note_seen()
+        return look()
+
+    def _catch_up(self, freshness: Freshness) -> None:
+        if freshness is Freshness.CERTAIN:
+            self._see_quorum()
+        elif freshness is Freshness.LATEST or not self._is_caught_up:
+            self._is_caught_up = True
+            if not self._is_leader_deposed:
+                self.view.catch_up()
+
+    def _see_quorum(self) -> None:
+        self._is_caught_up = True
+        self._is_leader_deposed = False
+        self.view.catch_up()
+
+    def _note_seen(self) -> None:
+        self._changes_seen_count = max(self._changes_seen_count, self.view.tree.changes_count)
+
+    def _begin_at_server(self) -> None:
+        """A new session is at the server that lags, if there is one that takes it."""
+        server, self._server_next = self._server_next, None
+        self._is_caught_up = self._is_leader_deposed = False
+        if server is None or not self._admits(server.tree):
+            server = View(self._store.tree)
+        self.view = server
+
+    def _admits(self, tree: MetadataTree) -> bool:
+        """Whether a server with this tree takes the session: each tells what it has seen."""
+        return tree.changes_count >= self._changes_seen_count
+
+    def _carry_out(self, operations: list[Operation]) -> tuple[list[WriteAnswer], int]:
+        """The answers, and when the store gave them, by its clock."""
+        try:
+            answers = self._store.write(operations, self.session_id)
+        finally:
+            # A server answers a write when it has seen it itself, with all that came before; a
+            # refused one too, for a refusal takes its place in the order of writes. Who reads
+            # again what it was refused over sees it, and need not ask for ever.
+            self._see_quorum()
+        if self._answers_to_lose_count:
+            self._answers_to_lose_count -= 1
+            raise _NoAnswerError("the answer of the metadata store was lost")
+        self._note_seen()
+        return answers, self._store.now_us()
+
+    def _lose(self) -> None:
+        self._connection += 1
+        self.view.fire_all()
+        self._move(SessionState.LOST)
+
+    def _move(self, state: SessionState) -> None:
+        self.session_state = state
+        self._moved.set()
+        self._moved = trio.Event()

@@ -1,0 +1,214 @@
+"""ZooKeeper's tree as a value: the rules of its writes, with no clock, socket or session timer.
+
+Theory of operation. A `Tree` is frozen. `apply` takes the operations of one request and returns
+the successor, what to answer for each operation, and the `Change`s that watches wait for; or
+it raises what the first operation that fails would raise alone, and then nothing was done. A
+server that lags is simply an older tree.
+
+Invariants:
+1. Every node but the root has its parent in the tree, and stands in the parent's `children`.
+2. A node with an owner has no children.
+3. `children_made` counts the children ever made under a node, never the deletions: it is the
+   number that the next sequential child gets.
+"""
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NewType, assert_never
+
+import attrs
+
+from geolog.metadata.rules import parent_of
+from geolog.metadata.seam import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Put,
+    Stored,
+)
+from topology.errors import InvalidArgumentError
+
+SessionId = NewType("SessionId", int)
+"""Names a session of the store; never 0, and never used again."""
+
+WriteAnswer = str | int | None
+
+
+class ChangeKind(enum.Enum):
+    """What happened to the node of a change."""
+
+    MADE = "made"
+    PUT = "put"
+    DELETED = "deleted"
+    CHILDREN = "children"
+
+
+@attrs.frozen
+class NodeChange:
+    """What a watch may wait for: one fact about one path."""
+
+    kind: ChangeKind
+    path: str
+
+
+@attrs.frozen
+class TreeNode:
+    """One node of the tree; `owner` is the session of an ephemeral one."""
+
+    data: bytes = b""
+    version: int = 0
+    owner: SessionId | None = None
+    children: frozenset[str] = frozenset()
+    children_made: int = 0
+    created_us: int = 0
+    modified_us: int = 0
+
+
+@attrs.frozen
+class MetadataTree:
+    """All nodes by path. What changes it returns the successor and leaves this one as it is."""
+
+    nodes: Mapping[str, TreeNode] = attrs.field(
+        factory=lambda: MappingProxyType({"/": TreeNode()})
+    )
+    changes_count: int = attrs.field(default=0, eq=False)
+    """How many requests and ends of sessions made it: the newer of two trees has more."""
+
+    def find(self, path: str) -> Stored | None:
+        """Read a node, or None."""
+        node = self.nodes.get(path)
+        if node is None:
+            return None
+        return Stored(
+            node.data,
+            node.version,
+            node.owner or 0,
+            len(node.children),
+            created_us=node.created_us,
+            modified_us=node.modified_us,
+        )
+
+    def get(self, path: str) -> Stored:
+        """Read a node, or raise NoNodeError."""
+        stored = self.find(path)
+        if stored is None:
+            raise _no_node(path)
+        return stored
+
+    def children(self, path: str) -> list[str]:
+        """Names of the children, sorted, or raise NoNodeError."""
+        if path not in self.nodes:
+            raise _no_node(path)
+        return sorted(self.nodes[path].children)
+
+    def apply(
+        self, operations: list[Operation], session: SessionId, *, now_us: int = 0
+    ) -> tuple["MetadataTree", list[WriteAnswer], list[NodeChange]]:
+        """Carry out all operations, each seeing those before it, or raise and do none."""
+        draft = _Draft(dict(self.nodes), session, now_us)
+        answers = [draft.perform(operation) for operation in operations]
+        return self._successor(draft), answers, draft.changes
+
+    def without_session(self, session: SessionId) -> tuple["MetadataTree", list[NodeChange]]:
+        """Delete all ephemeral nodes of a session that is over."""
+        draft = _Draft(dict(self.nodes), session)
+        for path in sorted(path for path, node in self.nodes.items() if node.owner == session):
+            draft.perform(Delete(path))
+        return self._successor(draft), draft.changes
+
+    def _successor(self, draft: "_Draft") -> "MetadataTree":
+        return MetadataTree(MappingProxyType(draft.nodes), self.changes_count + 1)
+
+
+@attrs.define
+class _Draft:
+    """A tree in the making. It is thrown away when an operation fails."""
+
+    nodes: dict[str, TreeNode]
+    session: SessionId
+    now_us: int = 0
+    changes: list[NodeChange] = attrs.Factory(list)
+
+    def perform(self, operation: Operation) -> WriteAnswer:
+        match operation:
+            case Create():
+                return self._make(operation)
+            case Put(path, data, version):
+                node = self._at_version(path, version)
+                self.nodes[path] = attrs.evolve(
+                    node, data=data, version=version + 1, modified_us=self.now_us
+                )
+                self.changes.append(NodeChange(ChangeKind.PUT, path))
+                return version + 1
+            case Delete(path, version):
+                self._delete(path, version)
+            case Check(path, version):
+                self._at_version(path, version)
+            case _:
+                assert_never(operation)
+        return None
+
+    def _make(self, create: Create) -> str:
+        parent_path = parent_of(create.path)
+        parent = self._node(parent_path)
+        path = create.path
+        if create.is_sequential:
+            path = f"{path}{parent.children_made:010d}"
+        if path in self.nodes:
+            raise NodeExistsError(f"{path} exists already")
+        if parent.owner is not None:
+            raise InvalidArgumentError(
+                f"{parent_path} is ephemeral and can have no child {path.rpartition('/')[2]}"
+            )
+        self.nodes[path] = TreeNode(
+            create.data,
+            owner=self.session if create.is_ephemeral else None,
+            created_us=self.now_us,
+            modified_us=self.now_us,
+        )
+        self.nodes[parent_path] = attrs.evolve(
+            parent,
+            children=parent.children | {path.rpartition("/")[2]},
+            children_made=parent.children_made + 1,
+        )
+        self.changes += [
+            NodeChange(ChangeKind.MADE, path),
+            NodeChange(ChangeKind.CHILDREN, parent_path),
+        ]
+        return path
+
+    def _delete(self, path: str, version: int | None) -> None:
+        node = self._node(path) if version is None else self._at_version(path, version)
+        if node.children:
+            raise NotEmptyError(f"{path} has {len(node.children)} children")
+        parent_path = parent_of(path)
+        parent = self.nodes[parent_path]
+        self.nodes[parent_path] = attrs.evolve(
+            parent, children=parent.children - {path.rpartition("/")[2]}
+        )
+        del self.nodes[path]
+        self.changes += [
+            NodeChange(ChangeKind.DELETED, path),
+            NodeChange(ChangeKind.CHILDREN, parent_path),
+        ]
+
+    def _at_version(self, path: str, version: int) -> TreeNode:
+        node = self._node(path)
+        if node.version != version:
+            raise BadVersionError(f"{path} is at version {node.version}, not {version}")
+        return node
+
+    def _node(self, path: str) -> TreeNode:
+        if path not in self.nodes:
+            raise _no_node(path)
+        return self.nodes[path]
+
+
+def _no_node(path: str) -> NoNodeError:
+    return NoNodeError(f"{path} does not exist")

@@ -1,0 +1,83 @@
+"""One server's view of the metadata tree: it may lag, and it holds a session's watches."""
+
+from collections.abc import Callable
+from itertools import chain
+
+import attrs
+
+from sim.fakes.metadata_tree import ChangeKind, MetadataTree, NodeChange
+
+Watcher = Callable[[], None]
+"""Called once, after the change."""
+
+
+@attrs.frozen
+class _Watch:
+    """What is waited for at one path, and who is told."""
+
+    kinds: frozenset[ChangeKind]
+    tell: Watcher
+
+
+@attrs.define
+class View:
+    """The tree as one session sees it. The next session may have another server's view.
+
+    Invariants:
+    1. `tree` is a tree that the store had, and never goes back.
+    2. A watch fires when its change is seen here, not before, and once.
+    """
+
+    tree: MetadataTree
+    is_lagging: bool = False
+    _newest: MetadataTree = attrs.field(init=False)
+    _changes_unseen: list[NodeChange] = attrs.field(factory=list, init=False)
+    _watches: dict[str, list[_Watch]] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._newest = self.tree
+
+    @property
+    def watches_count(self) -> int:
+        """How many watches wait for a change."""
+        return sum(map(len, self._watches.values()))
+
+    def show(self, tree: MetadataTree, changes: list[NodeChange]) -> None:
+        """The store has a newer tree: see it now, or when this view catches up."""
+        self._newest = tree
+        self._changes_unseen += changes
+        if not self.is_lagging:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """See all that was shown."""
+        self.tree = self._newest
+        changes, self._changes_unseen = self._changes_unseen, []
+        for change in changes:
+            self._fire(change)
+
+    def watch_node(self, path: str, watcher: Watcher) -> None:
+        """Call when the node is made, put or deleted."""
+        self._watch(path, watcher, {ChangeKind.MADE, ChangeKind.PUT, ChangeKind.DELETED})
+
+    def watch_children(self, path: str, watcher: Watcher) -> None:
+        """Call when a child comes or goes, or the node itself is deleted."""
+        self._watch(path, watcher, {ChangeKind.CHILDREN, ChangeKind.DELETED})
+
+    def fire_all(self) -> None:
+        """The connection is lost, and changes may be missed: call all, and forget them."""
+        watches, self._watches = self._watches, {}
+        for one in chain.from_iterable(watches.values()):
+            one.tell()
+
+    def _watch(self, path: str, watcher: Watcher, kinds: set[ChangeKind]) -> None:
+        self._watches.setdefault(path, []).append(_Watch(frozenset(kinds), watcher))
+
+    def _fire(self, change: NodeChange) -> None:
+        watches = self._watches.pop(change.path, [])
+        left = [one for one in watches if change.kind not in one.kinds]
+        if left:
+            self._watches[change.path] = left
+        for one in watches:
+            if change.kind in one.kinds:
+                one.tell()

@@ -1,0 +1,145 @@
+"""A storage node in this process over recorded directories: it lives, is cut off, lives again.
+
+What outlives its lives: the directories, and the metadata store and network it is given.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import attrs
+import trio
+
+from regions.storage.config import StorageConfig
+from regions.storage.disk import Disk
+from regions.storage.node import StorageNode, open_storage_node
+from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore
+from sim.fakes.memory_transport import MemoryNetwork
+from sim.fakes.recording_disk import (
+    CutOffError,
+    ProcessLife,
+    RecordedDirectory,
+    open_recording_disk,
+)
+from topology.errors import GeologError
+
+WrapDisk = Callable[[Disk], Disk]
+"""Puts something between a node and its disk: a planted fault, in a test of a drill."""
+
+
+def as_it_is(disk: Disk) -> Disk:
+    """Nothing between."""
+    return disk
+
+
+@attrs.frozen(kw_only=True)
+class NodeWorld:
+    """What nodes stand on."""
+
+    store: MemoryStore
+    network: MemoryNetwork
+    rng: Random
+    wrap_disk: WrapDisk = as_it_is
+
+
+class NodeLife:
+    """One process of a node. `run` is it; others wait for it, and cut it off."""
+
+    def __init__(self, *, cut_off_at: int | None = None, sync_s: float = 0.0) -> None:
+        self.of_disks = ProcessLife(cut_off_at=cut_off_at, sync_s=sync_s)
+        self.scope = trio.CancelScope()
+        self.begun = trio.Event()
+        """It answers, or has ended before it did."""
+        self.node: StorageNode | None = None
+        """What answers; None if nothing did."""
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does."""
+        self.of_disks.cut_off()
+        self.scope.cancel(reason="killed")
+
+    def end(self) -> None:
+        """Ask it to end in order."""
+        self.scope.cancel(reason="asked to end")
+
+
+class RecordedNode:
+    """A node and its disks as they are now."""
+
+    def __init__(
+        self, config: StorageConfig, world: NodeWorld, directory: Path, directories_count: int
+    ) -> None:
+        self.config = config
+        self._world = world
+        self._directory = directory
+        self._losses_count = 0
+        self._disks = [
+            RecordedDirectory(directory / f"0-{at}") for at in range(directories_count)
+        ]
+        self.problems: list[str] = []
+        """What ended a life that was not cut off."""
+
+    def __repr__(self) -> str:
+        return f"RecordedNode({self.config.node_id}, {self._losses_count} power losses)"
+
+    def lose_power(self) -> None:
+        """Go on with what is left on the disks. No life may run."""
+        self._losses_count += 1
+        self._disks = [
+            each.after_power_loss(
+                self._directory / f"{self._losses_count}-{number}", self._world.rng
+            )
+            for number, each in enumerate(self._disks)
+        ]
+
+    async def run(self, life: NodeLife) -> None:
+        """Live: until it is killed, or asked to end."""
+        try:
+            with life.scope:
+                async with self._open(life.of_disks) as life.node:
+                    life.begun.set()
+                    await trio.sleep_forever()
+        except* CutOffError:
+            pass
+        except* GeologError as group:
+            if not life.of_disks.is_cut_off:  # Else metadata does not hear it any more either.
+                self.problems.append(f"{self.config.node_id} ended: {group.exceptions[0]!r}")
+        finally:
+            life.begun.set()
+
+    @asynccontextmanager
+    async def _open(self, of_disks: ProcessLife) -> AsyncIterator[StorageNode]:
+        world = self._world
+        async with AsyncExitStack() as stack:
+            disks = [
+                world.wrap_disk(
+                    await stack.enter_async_context(open_recording_disk(each, of_disks))
+                )
+                for each in self._disks
+            ]
+            metadata = await stack.enter_async_context(world.store.open_session())
+            tell_others, of_disks.on_cut_off = of_disks.on_cut_off, None
+
+            def on_cut_off() -> None:
+                end_session(metadata)
+                if tell_others is not None:
+                    tell_others()
+
+            of_disks.on_cut_off = on_cut_off
+            stack.callback(of_disks.forget_who_asked)
+            yield await stack.enter_async_context(
+                open_storage_node(
+                    self.config,
+                    transport=world.network.transport(self.config.listen.host),
+                    disks=disks,
+                    metadata=metadata,
+                    random_bytes=world.rng.randbytes,
+                )
+            )
+
+
+def end_session(metadata: MemoryMetadata) -> None:
+    """As of a dead process: the store is told nothing, and no request waits for an answer."""
+    metadata.cut_off()
+    metadata.leave()

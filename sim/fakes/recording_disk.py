@@ -1,0 +1,302 @@
+"""The disk seam over real files that knows at every moment what a power loss would leave.
+
+Theory of operation. `RecordedDirectory` is a real directory and a record of it: for each file
+what was synced and what was done to it since (`RecordedBytes`), and which names were made,
+renamed or removed since the directory was synced. It outlives the processes that use it.
+`RecordingDisk` is what one process sees: the real `FileDisk`, whose every call is noted. Bytes
+are noted before the real call, so that a power loss in the middle of it finds them unsynced.
+
+Each call passes *moments* of its process's life (`ProcessLife`): before it, between its write
+and its sync, after it. At a chosen moment the process is cut off: from then on each call that
+would change a disk raises, and does nothing; reads go on, or the node would take its end for
+damage. Then either `after_power_loss` makes a new real directory of what the disk still holds;
+or, as after SIGKILL, another process goes on with the same directory: it sees all that was
+written, and what was not synced is still not synced.
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import attrs
+import trio
+
+from regions.storage.disk import Disk, DiskFailedError, DiskFile, Piece
+from regions.storage.file_disk import open_file_disk
+from sim.fakes.recorded_bytes import RecordedBytes
+
+Buffers = Sequence[bytes | bytearray | memoryview]
+
+
+class CutOffError(DiskFailedError):
+    """The process has no disk any more: its power is lost, or it was killed."""
+
+
+@attrs.frozen
+class _Made:
+    """A name was given to a new, empty file."""
+
+    name: str
+    file: RecordedBytes
+
+    def apply(self, names: dict[str, RecordedBytes]) -> None:
+        names[self.name] = self.file
+
+
+@attrs.frozen
+class _Renamed:
+    """A file has another name, in place of whatever had it."""
+
+    name: str
+    to: str
+    file: RecordedBytes
+
+    def apply(self, names: dict[str, RecordedBytes]) -> None:
+        if names.get(self.name) is self.file:
+            del names[self.name]
+        names[self.to] = self.file
+
+
+@attrs.frozen
+class _Removed:
+    """A name is gone."""
+
+    name: str
+
+    def apply(self, names: dict[str, RecordedBytes]) -> None:
+        names.pop(self.name, None)
+
+
+NameStep = _Made | _Renamed | _Removed
+
+
+@attrs.define(eq=False)
+class ProcessLife:
+    """How long a process lives that uses recorded directories: its power, so to say."""
+
+    cut_off_at: int | None = None
+    """The moment at which it is cut off, counted from 1 over all of its disks."""
+    sync_s: float = 0.0
+    """How long a sync takes, at least."""
+    cut_off_after_shortened: int | None = None
+    """So many moments after a file is next shortened: in the middle of its being sealed."""
+    on_cut_off: Callable[[], None] | None = None
+    """Called once, at the moment itself."""
+    moments_count: int = attrs.field(default=0, init=False)
+    is_cut_off: bool = attrs.field(default=False, init=False)
+    _is_in_aim: bool = attrs.field(default=False, init=False)
+
+    @property
+    def is_cut_off_at_seal(self) -> bool:
+        """Whether it was cut off where `cut_off_after_shortened` said."""
+        return self.is_cut_off and self._is_in_aim
+
+    def cut_off(self) -> None:
+        """Let no further call of this process change anything."""
+        if not self.is_cut_off:
+            self.is_cut_off = True
+            if self.on_cut_off is not None:
+                self.on_cut_off()
+
+    def forget_who_asked(self) -> None:
+        """The process has ended by itself: nobody need be told of a cut any more."""
+        self.on_cut_off = None
+
+    def check_there(self) -> None:
+        """CutOffError if the process is cut off."""
+        if self.is_cut_off:
+            raise CutOffError("the process was cut off from its disks")
+
+    def note_shortened(self) -> None:
+        """A file is about to be shortened, as one is that took space ahead and is sealed."""
+        if self.cut_off_after_shortened is not None and not self._is_in_aim:
+            self._is_in_aim = True
+            self.cut_off_at = self.moments_count + self.cut_off_after_shortened
+
+    def pass_moment(self) -> None:
+        """One more moment; CutOffError if it is the last, or that was before."""
+        self.check_there()
+        self.moments_count += 1
+        if self.moments_count == self.cut_off_at:
+            self.cut_off()
+            self.check_there()
+
+
+class RecordedDirectory:
+    """A real directory, all of which is on disk at first."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.seen = {
+            each.name: RecordedBytes(bytearray(each.read_bytes())) for each in path.iterdir()
+        }
+        self._synced_names = dict(self.seen)
+        self._name_steps: list[NameStep] = []
+
+    def __repr__(self) -> str:
+        return f"RecordedDirectory({str(self.path)!r}, {len(self.seen)} files)"
+
+    def note_names(self, step: NameStep) -> None:
+        """A name was made, changed or removed; not yet durably."""
+        step.apply(self.seen)
+        self._name_steps.append(step)
+
+    def sync_names(self) -> None:
+        """All names are durable as they are."""
+        self._synced_names = dict(self.seen)
+        self._name_steps.clear()
+
+    def after_power_loss(self, to: Path, rng: Random) -> "RecordedDirectory":
+        """What the disk holds now, as a new directory. This one stays as it is."""
+        keep_share = rng.choice((0.0, 0.5, 0.5, 0.9, 1.0))
+        names = dict(self._synced_names)
+        for step in self._name_steps:
+            if rng.random() < keep_share:
+                step.apply(names)
+        to.mkdir(parents=True)
+        for name, file in names.items():
+            (to / name).write_bytes(file.after_power_loss(rng, keep_share))
+        return RecordedDirectory(to)
+
+
+class RecordingFile:
+    """An open file of a `RecordingDisk`."""
+
+    def __init__(self, life: ProcessLife, file: DiskFile, recorded: RecordedBytes) -> None:
+        self._life = life
+        self._file = file
+        self._recorded = recorded
+
+    def __repr__(self) -> str:
+        return f"RecordingFile({self.name}, {self.size_bytes} bytes)"
+
+    @property
+    def name(self) -> str:
+        """Name within the directory."""
+        return self._file.name
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the real file."""
+        return self._file.size_bytes
+
+    async def write_synced(self, offset: int, buffers: Buffers) -> None:
+        """Write all of it there; from the last moment on it outlives a power loss."""
+        await self.write(offset, buffers)
+        await trio.sleep(self._life.sync_s)
+        self._life.pass_moment()
+        self._recorded.sync()
+        self._life.pass_moment()
+
+    async def write(self, offset: int, buffers: Buffers) -> None:
+        """Write without a sync."""
+        self._life.pass_moment()
+        self._recorded.write(offset, b"".join(buffers))
+        await self._file.write(offset, buffers)
+        self._life.pass_moment()
+
+    async def allocate(self, offset: int, length: int) -> None:
+        """Take disk space; not durable until a sync."""
+        self._life.pass_moment()
+        await self._file.allocate(offset, length)
+        self._recorded.grow(offset + length)
+        self._life.pass_moment()
+
+    async def truncate(self, length: int) -> None:
+        """Cut the file; not durable until a sync."""
+        self._life.note_shortened()
+        self._life.pass_moment()
+        self._recorded.cut(length)
+        await self._file.truncate(length)
+        self._life.pass_moment()
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Read from the real file."""
+        return await self._file.read(offset, length)
+
+    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+        """Read all of these from the real file."""
+        return await self._file.read_many(pieces)
+
+    async def forget_cached(self, pieces: Sequence[Piece]) -> None:
+        """Let the real file be read from disk."""
+        await self._file.forget_cached(pieces)
+
+    def rest(self) -> None:
+        """It is not written any more."""
+        self._file.rest()
+
+    async def close(self) -> None:
+        """Close; nothing is synced by it."""
+        await self._file.close()
+
+
+class RecordingDisk:
+    """A directory as one process sees it; got by `open_recording_disk`."""
+
+    def __init__(self, disk: Disk, directory: RecordedDirectory, life: ProcessLife) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.life = life
+
+    def __repr__(self) -> str:
+        return f"RecordingDisk({self._directory!r})"
+
+    async def list(self) -> list[str]:
+        """Names of all files, sorted."""
+        self.life.check_there()
+        return await self._disk.list()
+
+    async def open(self, name: str) -> DiskFile:
+        """Open an existing file. NotFoundError."""
+        self.life.check_there()
+        file = await self._disk.open(name)
+        return RecordingFile(self.life, file, self._directory.seen[name])
+
+    async def create(self, name: str) -> DiskFile:
+        """Make a new, empty file; its name is not durable until `sync_directory`."""
+        self.life.pass_moment()
+        file = await self._disk.create(name)
+        recorded = RecordedBytes()
+        self._directory.note_names(_Made(name, recorded))
+        self.life.pass_moment()
+        return RecordingFile(self.life, file, recorded)
+
+    async def rename(self, name: str, to: str) -> None:
+        """Rename; not durable until `sync_directory`."""
+        self.life.pass_moment()
+        await self._disk.rename(name, to)
+        self._directory.note_names(_Renamed(name, to, self._directory.seen[name]))
+        self.life.pass_moment()
+
+    async def remove(self, name: str) -> None:
+        """Remove; not durable until `sync_directory`."""
+        self.life.pass_moment()
+        await self._disk.remove(name)
+        self._directory.note_names(_Removed(name))
+        self.life.pass_moment()
+
+    async def sync_directory(self) -> None:
+        """All names so far outlive a power loss from the last moment on."""
+        self.life.pass_moment()
+        await trio.sleep(self.life.sync_s)
+        self._directory.sync_names()
+        self.life.pass_moment()
+
+    async def free_bytes(self) -> int:
+        """Space left on the real disk."""
+        self.life.check_there()
+        return await self._disk.free_bytes()
+
+
+@asynccontextmanager
+async def open_recording_disk(
+    directory: RecordedDirectory, life: ProcessLife
+) -> AsyncIterator[RecordingDisk]:
+    """The directory as a disk of one process."""
+    assert set(os.listdir(directory.path)) == set(directory.seen), "it was changed from outside"
+    async with open_file_disk(directory.path) as disk:
+        yield RecordingDisk(disk, directory, life)

@@ -1,0 +1,185 @@
+"""When all is over: the last read, repair, and what the laws say of the history."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from random import Random
+
+import attrs
+import trio
+
+import geolog
+from geolog.admin.doubt import DoubtReport
+from geolog.admin.verification import VerifyReport
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.ledger_state import LedgerState
+from sim.histories.damaged_twice import damage_twice
+from sim.histories.rotten_copies import rotten_copies
+from sim.laws.history.all_laws import Violation, breaches
+from sim.laws.state.seen import Looking
+from sim.world.apps.operator import repair_all, repair_queued
+from sim.world.apps.reading import Reading
+from sim.world.apps.short_lived import BRIEF, ShortLived
+from sim.world.calls import STREAM
+from sim.world.damage_reports import not_reported
+from sim.world.endings import words_of_crash
+from sim.world.history import Ending, Found, History, ReaderWalk
+from sim.world.process import Process
+from sim.world.trace import Trace
+from sim.world.waiting import operators, run_client, wait_end
+from sim.world.world import ClientMain, World
+
+_LAST_READ_S = 60.0
+
+_REPAIR_S = 600.0
+"""All copies are read twice: over far links, nodes with little room take minutes for that."""
+
+_TOLD_MAX = 5
+
+_ALLOCATED = f"not closed yet, but {LedgerState.ALLOCATED.value}"
+
+
+@attrs.define(eq=False)
+class Breaches:
+    """Collects what is broken, as it is found."""
+
+    replay: str
+    """The command that shows the history again."""
+    trace: Trace
+    violations: list[Violation] = attrs.field(factory=list)
+
+    def add(self, law: str, message: str) -> None:
+        """A law is broken."""
+        if not self.trace.is_closed:
+            self.trace.add("-", "violation", f"{law} {message}")
+        self.violations.append(Violation(law, message, self.replay))
+
+
+@attrs.frozen(eq=False)
+class Judging:
+    """Reads all once more, repairs, verifies, and tells what is broken."""
+
+    history: History
+    reading: Reading
+    short_lived: ShortLived
+    trace: Trace
+    breaches: Breaches
+    rng: Random
+    is_damaged_twice: bool
+    """Whether a file is damaged again whose damage was settled."""
+    is_by_queue: bool
+    """Whether the operator repairs what is in the queue alone, before and after verifying."""
+
+    async def judge(self, world: World) -> None:
+        """Come to an end in time, or tell that as a breach."""
+        reads: list[ReaderWalk] = []
+        reports: list[VerifyReport] = []
+
+        async def read_last(_process: Process, log: geolog.Log) -> None:
+            last = self.reading.begin_last()
+            await self.reading.read_to_end(log, last, follow=self.history.is_seal_asked)
+            if self.history.lives.is_made:
+                await self.short_lived.read_to_end(log, self.short_lived.begin_last())
+            reads.append(last)
+
+        async def repair_last(_process: Process, log: geolog.Log) -> None:
+            if self.is_by_queue:
+                await self._repair_by_queue(log)
+            else:
+                await self._repair(world, log)
+            reports.append(await log.verify_stream(STREAM, full_copies=True))
+            if reports[0].is_good:
+                for rotten in rotten_copies(Looking(world, self.history).look()):
+                    self.breaches.add("15", rotten)
+
+        with self._in_time("the last read", _LAST_READ_S):
+            await wait_end(world, operators)
+            await run_client(world, "closer", self._close_last)
+            await self._run(world, "the last read", read_last)
+        if reads:
+            self.trace.add("-", "phase", "repair")
+            with self._in_time("the repair of all", _REPAIR_S):
+                await self._run(world, "the repair of all", repair_last)
+            if self.is_damaged_twice:
+                with self._in_time("the repair of what was damaged twice", _REPAIR_S):
+                    await self._damage_twice(world)
+        for process, error in world.surprises:
+            self.breaches.add("crash", f"{process.key} ended by {words_of_crash(error)}")
+        if reads:
+            self._judge_history(reads[0])
+        if reports:
+            for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
+                self.breaches.add("2", problem)
+
+    async def _close_last(self, _process: Process, log: geolog.Log) -> None:
+        # Who takes over closes the ledger before: then all copies are due.
+        with suppress(geolog.SealedError):
+            async with log.open_writer(STREAM):
+                pass
+        if self.history.lives.is_made:
+            async with log.open_writer(BRIEF):
+                pass
+
+    async def _damage_twice(self, world: World) -> None:
+        async def repair_once(_process: Process, log: geolog.Log) -> None:
+            await self._repair(world, log)
+
+        async def ask_once(_process: Process, log: geolog.Log) -> None:
+            await repair_all(log, is_deep=False)
+
+        def on_damaged_again() -> None:
+            self.history.happened.add("damaged-twice")
+
+        await damage_twice(
+            world,
+            self.rng,
+            repair=partial(self._run, world, "the repair of damage", repair_once),
+            ask_all=partial(self._run, world, "asking for all copies", ask_once),
+            on_damaged_again=on_damaged_again,
+        )
+
+    async def _run(self, world: World, what: str, main: ClientMain) -> None:
+        process = await run_client(world, "last", main)
+        if process.error is not None:
+            self.breaches.add("24", f"{what} failed: {process.error!r}")
+
+    @contextmanager
+    def _in_time(self, what: str, limit_s: float) -> Iterator[None]:
+        with trio.move_on_after(limit_s) as scope:
+            yield
+        if scope.cancelled_caught and not self.breaches.violations:
+            self.breaches.add("24", f"{what} took more than {limit_s:g} s")
+
+    def _judge_history(self, last: ReaderWalk) -> None:
+        found = [item for item in last.items if isinstance(item, Found)]
+        for law, message in breaches(self.history, Ending(found, last.trims_ended)):
+            self.breaches.add(law, message)
+
+    async def _repair_by_queue(self, log: geolog.Log) -> None:
+        """Laws 15 and 24: the queue ends all doubt, and makes good what verification finds."""
+        doubts = (await repair_queued(log)).doubts
+        await log.verify_stream(STREAM)
+        done = await repair_queued(log)
+        for ledger in done.ledgers:
+            if ledger.state == LedgerState.CLOSED.value and not ledger.is_complete:
+                why = "; ".join(f"{one.node_id}: {one.why}" for one in ledger.incomplete)
+                self.breaches.add("15", f"ledger {ledger.ledger} is not repaired: {why}")
+        self._judge_doubts([*doubts, *done.doubts])
+
+    async def _repair(self, world: World, log: geolog.Log) -> None:
+        """Laws 15 and 24: damage is reported, every copy comes back, and doubt ends."""
+        repaired, doubts = await repair_all(log)
+        for ledger in repaired:
+            if not ledger.is_complete:
+                why = "; ".join(f"{one.node_id}: {one.why}" for one in ledger.incomplete)
+                self.breaches.add("15", f"ledger {ledger.ledger} is not repaired: {why}")
+        damaged = [LedgerId(ledger.ledger) for ledger in repaired if ledger.damaged]
+        for ledger_id in await not_reported(world, damaged):
+            self.breaches.add("15", f"damage of ledger {ledger_id} is not in the repair queue")
+        self._judge_doubts(doubts)
+
+    def _judge_doubts(self, doubts: Sequence[DoubtReport]) -> None:
+        for doubt in doubts:
+            # A ledger made ahead holds nothing that was answered; its day ends it.
+            if not doubt.is_settled and _ALLOCATED not in doubt.why_not:
+                self.breaches.add("24", f"{doubt.node_id} stays in doubt: {doubt.why_not}")

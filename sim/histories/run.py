@@ -1,0 +1,286 @@
+"""One seed, one history: a world is drawn, faults strike and stop, the laws judge it."""
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+import geolog
+from geolog.background import open_background
+from geolog.metadata.paths import ClusterPaths
+from sim.fakes.memory_disk import DISK_BYTES
+from sim.histories.judging import Breaches, Judging
+from sim.laws.history.all_laws import Violation
+from sim.laws.state.all_laws import StateLaws
+from sim.laws.state.seen import Looking
+from sim.scheduling import EndlessMomentError, run_seeded
+from sim.world.apps.workload import Workload
+from sim.world.calls import Calls
+from sim.world.draws.drawing import options_of_seed
+from sim.world.endings import words_of_crash
+from sim.world.exchange import Exchange
+from sim.world.faults.all_faults import FAULTS, strike_for_ever
+from sim.world.history import History
+from sim.world.options import Options
+from sim.world.process import Life, Process
+from sim.world.seams import CLUSTER
+from sim.world.trace import Trace
+from sim.world.truth import Truth
+from sim.world.waiting import clients, run_client, wait_end
+from sim.world.world import World, open_world
+
+_FOUNDING_S = 30.0
+_OPERATORS_S = 120.0
+_RETRY_S = 0.25
+
+_UPKEEP_S = 25.0
+"""Longer than hasty nodes wait before they delete what is garbage: now they have something."""
+
+_NODES_S = 5.0
+"""Longer than a node takes to be found again whose session was lost as all became calm, and one
+that was full to find that its disk has room again."""
+
+_BY_QUEUE_CHANCE = 0.5
+"""How often the operator repairs what is in the queue, and not all that there is."""
+
+_METADATA_STEPS = 40
+"""What a restart and a takeover ask of the metadata store, one after the other, at most."""
+
+
+@attrs.frozen(kw_only=True)
+class SimReport:
+    """What came of one seed."""
+
+    seed: int
+    trace_hash: str
+    simulated_s: float
+    steps: int
+    """Task steps: how often a task was run until it waited again."""
+    events: int
+    """Lines of the trace."""
+    acknowledged: int
+    reads: int
+    faults: dict[str, int]
+    """How often each kind of fault struck."""
+    sometimes: list[str]
+    """What this history has seen of `sim.laws.sometimes`, and the kinds of its events."""
+    violations: list[Violation]
+
+
+def run_seed(
+    seed: int,
+    *,
+    options: Options | None = None,
+    write_line: Callable[[str], None] | None = None,
+    replay: str = "",
+) -> SimReport:
+    """Run the history of a seed, in options other than its own if some are given.
+
+    `replay` is the command that shows it again; not needed where the options are its own.
+    """
+    if options is None:
+        options = options_of_seed(seed, tuple(FAULTS))
+        replay = replay or f"geolog sim replay --seed {seed}"
+    trace = Trace(write_line)
+    run = _Run(seed, options, trace, replay or f"seed {seed}, with the options it was given")
+    try:
+        with trace.taking_logs():
+            run_seeded(run.run, seed=seed)
+    except* EndlessMomentError as group:
+        run.breaches.add("stuck", str(group.exceptions[0]))
+    except* Exception as group:  # noqa: BLE001 - told as what it is, under its seed.
+        run.breaches.add("crash", f"the world itself: {words_of_crash(group)}")
+    return run.report()
+
+
+class _Run:
+    """One run. It ends with a report, whatever was broken."""
+
+    def __init__(self, seed: int, options: Options, trace: Trace, replay: str) -> None:
+        self.seed = seed
+        self.options = options
+        self.trace = trace
+        self.breaches = Breaches(replay, trace)
+        self.history = History()
+        self.history.may_forget_writers = options.stream.may_forget_writers
+        self.faults: dict[str, int] = {}
+        self.sometimes: set[str] = set()
+        self.simulated_s = 0.0
+        self.steps = 0
+
+    def report(self) -> SimReport:
+        return SimReport(
+            seed=self.seed,
+            trace_hash=self.trace.hash,
+            simulated_s=round(self.simulated_s, 6),
+            steps=self.steps,
+            events=self.trace.events_count,
+            acknowledged=len(self.history.acknowledged()),
+            reads=len(self.history.reads),
+            faults=self.faults,
+            sometimes=sorted(self.sometimes | set(self.trace.counts)),
+            violations=self.breaches.violations,
+        )
+
+    async def run(self) -> None:
+        begun_s = trio.current_time()
+        for name, drawn in attrs.asdict(self.options).items():
+            self.trace.add("-", "shape", f"{name} {drawn}")
+        async with open_world(self.options, self.seed, self.trace) as world:
+            try:
+                async with open_background() as nursery:
+                    laws = StateLaws(Looking(world, self.history), self.breaches.add)
+                    self.sometimes = laws.sometimes.seen
+                    nursery.start_soon(laws.watch, name="laws")
+                    await self._live_through(world)
+            finally:
+                self.simulated_s = trio.current_time() - begun_s
+                self.steps = world.queue.steps_count
+
+    async def _live_through(self, world: World) -> None:
+        workload = Workload(
+            Calls(
+                self.options.knobs,
+                self.options.stream,
+                self.history,
+                self.trace,
+                world.chance(self.seed, "workload"),
+                Truth(world.store).trim_of,
+                world.chance(self.seed, "repeats"),
+            ),
+            self.options,
+        )
+        with trio.move_on_after(_FOUNDING_S) as founding:
+            found = workload.tending.found(self.options)
+            await run_client(world, "founder", found)
+        if founding.cancelled_caught:
+            self.breaches.add("24", f"no stream could be made in {_FOUNDING_S:g} s of calm")
+            return
+        self._phase("chaos")
+        workload.start(world)
+        await self._strike(world)
+        self._phase("calm")
+        self._heal(world)
+        workload.calls.quiet.set()
+        await self._await_operators(world)
+        if self.options.knobs.failed_kept_s:
+            await self._read_without_an_owner(world, workload)
+        if self.options.knobs.is_region_exchanged:
+            await self._exchange(world, workload)
+        workload.calls.let_go.set()
+        await self._converge(world, workload)
+        await _wait_nodes(world)
+        if self.options.knobs.is_upkeep_hasty:
+            await trio.sleep(_UPKEEP_S)
+        self._phase("last read")
+        judging = Judging(
+            self.history,
+            workload.reading,
+            workload.short_lived,
+            self.trace,
+            self.breaches,
+            world.chance(self.seed, "damaged twice"),
+            self.options.knobs.is_damaged_twice,
+            is_by_queue=world.chance(self.seed, "repair by queue").random() < _BY_QUEUE_CHANCE,
+        )
+        await judging.judge(world)
+
+    def _phase(self, name: str) -> None:
+        self.trace.add("-", "phase", name)
+
+    async def _strike(self, world: World) -> None:
+        hazards = self.options.hazards
+        with trio.move_on_after(hazards.chaos_s):
+            async with trio.open_nursery() as nursery:
+                for kind, strikes_per_s in hazards.strikes_per_s:
+                    rng = world.chance(self.seed, f"fault {kind}")
+                    nursery.start_soon(
+                        strike_for_ever, world, kind, strikes_per_s, rng, name=kind
+                    )
+                await trio.sleep(hazards.chaos_s)
+        self.faults = dict(sorted(world.struck.items()))
+
+    def _heal(self, world: World) -> None:
+        """Faults that overlapped may have left something behind: now all is well."""
+        world.links.is_calm = True
+        for process in list(world.processes.values()):
+            world.resume(process)
+            if process.session is not None and process.life is Life.RUNNING:
+                process.session.catch_up()
+                process.session.lose_no_answer()
+                process.session.restore()
+        for host in sorted(world.nodes):
+            for bay in world.nodes[host].bays:
+                bay.disk.capacity_bytes = DISK_BYTES
+            if host not in world.processes:
+                world.restart(host)
+
+    async def _await_operators(self, world: World) -> None:
+        """No law says how soon an operator gives a lost disk up: then its node can answer."""
+        with trio.move_on_after(_OPERATORS_S):
+            while any(node.is_being_replaced for node in world.nodes.values()):  # noqa: ASYNC110
+                await trio.sleep(_RETRY_S)
+            return
+        self.breaches.add("24", f"a lost disk was not replaced within {_OPERATORS_S:g} s")
+
+    async def _read_without_an_owner(self, world: World, workload: Workload) -> None:
+        """Law 24: recoveries end, though the last owner has failed and none comes after it."""
+        has_read = trio.Event()
+
+        async def read(process: Process, log: geolog.Log) -> None:
+            await workload.reading.read_once(process, log)
+            has_read.set()
+
+        process = world.start_client("late-reader", self.options.shape.regions[-1], read)
+        grace_s = self._grace_s(world)
+        with trio.move_on_after(grace_s):
+            await has_read.wait()
+            await process.ended.wait()
+            return
+        self.breaches.add("24", f"no read came to its end within {grace_s:g} s of calm")
+
+    async def _exchange(self, world: World, workload: Workload) -> None:
+        """Law 24: a writer goes on with a node that has come from another region."""
+        rng = world.chance(self.seed, "exchange")
+        exchange = Exchange(world, workload.appending, rng, self._grace_s(world))
+        breach = await exchange.breach()
+        if breach is not None:
+            self.breaches.add("24", breach)
+
+    def _grace_s(self, world: World) -> float:
+        metadata_s = _METADATA_STEPS * world.seams.metadata_round_trip_s_max
+        return 2 * self.options.knobs.session_timeout_s + 5.0 + metadata_s
+
+    async def _converge(self, world: World, workload: Workload) -> None:
+        """Law 24: a new owner can append, and whoever waits is answered."""
+        grace_s = self._grace_s(world)
+        appended = trio.Event()
+
+        async def prove(process: Process, log: geolog.Log) -> None:
+            await workload.appending.append_once(process, log)
+            appended.set()
+
+        world.start_client("prover", self.options.shape.regions[-1], prove)
+        with trio.move_on_after(grace_s):
+            await appended.wait()
+            await wait_end(world, clients)
+            return
+        if not appended.is_set():
+            self.breaches.add("24", f"no append succeeded within {grace_s:g} s of calm")
+        for host in clients(world):
+            self.breaches.add("24", f"{host} still waits after {grace_s:g} s of calm")
+
+
+async def _wait_nodes(world: World) -> None:
+    """Let nodes come back: till then, or while one believes to be full, it takes no copies."""
+    with trio.move_on_after(_NODES_S):
+        while not all(_takes_copies(world, host) for host in world.nodes):  # noqa: ASYNC110
+            await trio.sleep(_RETRY_S)
+
+
+def _takes_copies(world: World, host: str) -> bool:
+    """Whether a node answers, can be found, and has room."""
+    core = world.cores.get(host)
+    if core is None or core.service.is_read_only:
+        return False
+    return ClusterPaths(CLUSTER).node_live(core.instance) in world.store.tree.nodes

@@ -1,0 +1,1 @@
+"""Laws over what applications were told, judged when a history is over."""

@@ -1,0 +1,1 @@
+"""Laws over the nodes' cores, metadata and the wire, judged after every step."""

@@ -1,0 +1,53 @@
+"""Law 2, and 21: what was answered OK stays on the disks of an ack set of its fragment.
+
+Also when nodes start again, which may have less on disk than they had in memory, and when the
+ensemble changes: then the entry must be with the members that its record names now.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+import trio
+
+from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from sim.laws.state.copies import slots_with
+from sim.laws.state.seen import Look, SegmentKey
+
+_CLOSED_EVERY_S = 1.0
+"""Closed ledgers are many, and change seldom."""
+
+
+@attrs.define
+class CopiesStay:
+    """Keeps what was answered of each ledger, and the record that it had then."""
+
+    _told: dict[SegmentKey, set[EntryId]] = attrs.field(factory=dict)
+    _records: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
+    _closed_looked_s: float = -_CLOSED_EVERY_S
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Look for the newest entry of each ledger, and for all of one that has changed."""
+        is_closed_due = trio.current_time() - self._closed_looked_s >= _CLOSED_EVERY_S
+        if is_closed_due:
+            self._closed_looked_s = trio.current_time()
+        for append in now.told:
+            assert append.dlsn is not None
+            entry = EntryId(append.dlsn.entry)
+            self._told.setdefault(append.segment_key, set()).add(entry)
+        for key, record in now.ledgers_by_segment().items():
+            told = self._told.get(key)
+            before = self._records.get(record.ledger)
+            self._records[record.ledger] = record
+            has_changed = before is not None and before is not record
+            is_due = has_changed or is_closed_due or record.state is not LedgerState.CLOSED
+            if not told or not is_due:
+                continue
+            for entry in sorted(told) if has_changed else [max(told)]:
+                fragment = record.fragment_of(entry)
+                have = slots_with(now, record.ledger, entry, fragment)
+                if not fragment.rule(record.quorum).is_ack(entry, have):
+                    yield (
+                        f"entry {entry} of ledger {record.ledger} was answered, and is on the"
+                        f" disks of slots {have:b} of its fragment alone: they are no ack set"
+                    )

@@ -1,0 +1,31 @@
+"""Law 5, and 4: no ledger is closed below an entry that was answered OK, before or after."""
+
+from collections.abc import Iterator
+
+import attrs
+
+from sim.laws.state.seen import Look, SegmentKey, is_of_stream, partition_of
+
+
+@attrs.define
+class ClosedAboveOk:
+    """Keeps the highest entry of each segment that was answered OK."""
+
+    _highest: dict[SegmentKey, int] = attrs.field(factory=dict)
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Compare the state of now with all that was told."""
+        for append in now.told:
+            assert append.dlsn is not None
+            key, entry = append.segment_key, append.dlsn.entry
+            self._highest[key] = max(entry, self._highest.get(key, -1))
+        for ledger, record in now.ledgers.items():
+            if not is_of_stream(record):
+                continue
+            if record.segment and record.last_entry is not None:
+                highest = self._highest.get((partition_of(record), record.segment), -1)
+                if highest > record.last_entry:
+                    yield (
+                        f"ledger {ledger} is closed at {record.last_entry}, and entry {highest}"
+                        " of it was answered"
+                    )

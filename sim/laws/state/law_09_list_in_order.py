@@ -1,0 +1,88 @@
+"""Law 9: a partition's list goes on without a gap, and only its last ledger is not CLOSED.
+
+Only its front goes, with the trim, and never the last segment that has records.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import attrs
+
+from geolog.protocol.ledger_state import LedgerState
+from geolog.protocol.stream_state import SegmentRecord
+from sim.laws.state.seen import Look
+
+
+@attrs.define
+class ListInOrder:
+    """Keeps the lists: what is completed never changes, and nothing else leaves them."""
+
+    _before: dict[int, dict[int, SegmentRecord]] = attrs.field(factory=dict)
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Compare the lists of now with what was seen before, and with their ledgers."""
+        for partition, segments in now.lists.items():
+            for words in (
+                *_disorder(segments),
+                *_ledgers_that_differ(now, segments),
+                *self._changed(now, partition, segments),
+            ):
+                yield f"partition {partition}: {words}"
+        for append in now.told:
+            partition, segment = append.segment_key
+            if segment not in now.lists[partition] and not now.is_trimmed(append):
+                yield f"{append.dlsn} was answered, and its segment is not in the list"
+        self._before = {partition: dict(one) for partition, one in now.lists.items()}
+
+    def _changed(
+        self, now: Look, partition: int, segments: Mapping[int, SegmentRecord]
+    ) -> Iterator[str]:
+        trim = now.trims[partition].first_sequence
+        for segment, before in self._before.get(partition, {}).items():
+            found = segments.get(segment)
+            if before.is_completed and found not in (None, before):
+                yield f"segment {segment} was completed as {before}, and is another"
+            if found is None and not _may_go(before, trim, segments):
+                yield f"segment {segment} has left the list, which begins at sequence {trim}"
+
+
+def _may_go(before: SegmentRecord, trim: int, segments: Mapping[int, SegmentRecord]) -> bool:
+    """Whether it lies before the trim, and another is left that has records, or will have."""
+    first_left = min(segments, default=0)
+    if before.segment > first_left:
+        return False
+    # What was not completed when it was last seen ends where the next one begins.
+    last = before.last_sequence
+    end = segments[first_left].first_sequence if last is None else last + 1
+    return end <= trim
+
+
+def _disorder(segments: Mapping[int, SegmentRecord]) -> Iterator[str]:
+    rows = sorted(segments.values(), key=lambda row: row.segment)
+    for one, other in pairwise(rows):
+        if one.last_sequence is None:
+            yield f"segment {one.segment} is not completed, and {other.segment} follows it"
+        elif other.first_sequence != one.last_sequence + 1:
+            yield (
+                f"segment {other.segment} begins at sequence {other.first_sequence}, and"
+                f" {one.segment} ends at {one.last_sequence}"
+            )
+        elif other.size_bytes_before != one.size_bytes_through:
+            yield (
+                f"segment {other.segment} says that {other.size_bytes_before} bytes came before"
+                f" it, and {one.segment} that there were {one.size_bytes_through}"
+            )
+
+
+def _ledgers_that_differ(now: Look, segments: Mapping[int, SegmentRecord]) -> Iterator[str]:
+    for row in segments.values():
+        ledger = now.ledgers.get(row.ledger)
+        if ledger is None:
+            yield f"segment {row.segment} has no ledger {row.ledger}"
+        elif row.is_completed and (
+            ledger.state is not LedgerState.CLOSED or ledger.last_entry != row.last_entry
+        ):
+            yield (
+                f"segment {row.segment} ends at entry {row.last_entry}; its ledger is"
+                f" {ledger.state.value} at {ledger.last_entry}"
+            )

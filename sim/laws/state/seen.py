@@ -1,0 +1,164 @@
+"""What a law may look at: ledgers and lists in metadata, nodes that are up, what was told."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import attrs
+
+from geolog.metadata.documents import open_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.stream_state import (
+    OwnerRecord,
+    PartitionName,
+    SegmentRecord,
+    StreamName,
+    StreamRecord,
+    TrimRecord,
+)
+from regions.storage.store import Store
+from sim.laws.state.wire import Fact
+from sim.world.calls import STREAM
+from sim.world.history import Append, History
+from sim.world.seams import CLUSTER
+from sim.world.world import World
+
+_PATHS = ClusterPaths(CLUSTER)
+_LEDGERS = _PATHS.ledgers
+_STREAM = StreamName.parse(STREAM)
+
+
+SegmentKey = tuple[int, int]
+"""Partition, and segment in its list."""
+
+
+@attrs.frozen(eq=False)
+class Look:
+    """A world as it is at one moment."""
+
+    world: World
+    history: History
+    ledgers: dict[LedgerId, LedgerRecord]
+    """All ledgers, as the leader of the metadata store has them."""
+    lists: dict[int, dict[int, SegmentRecord]]
+    """Of each partition of the one stream: its segments, by number."""
+    trims: dict[int, TrimRecord]
+    """Where each partition begins."""
+    owners: dict[int, OwnerRecord]
+    """Who owns each partition."""
+    stores: dict[InstanceId, tuple[Store, ...]]
+    """The data directories of all nodes that answer, paused ones included."""
+    told: Sequence[Append]
+    """Appends answered OK since the look before."""
+    said: Sequence[Fact]
+    """What nodes were asked and have said since then."""
+
+    def ledgers_by_segment(self) -> dict[SegmentKey, LedgerRecord]:
+        """The ledgers that have been given a segment, by partition and segment."""
+        return {
+            (partition_of(record), record.segment): record
+            for record in self.ledgers.values()
+            if record.segment and is_of_stream(record)
+        }
+
+    def is_trimmed(self, append: Append) -> bool:
+        """Whether what was answered lies before the beginning of its partition."""
+        assert append.sequence is not None
+        trim = self.trims.get(append.partition)
+        return trim is not None and append.sequence < trim.first_sequence
+
+
+def is_of_stream(record: LedgerRecord) -> bool:
+    """Whether a ledger is of the one stream, not of one that comes and goes beside it."""
+    return record.stream.startswith(f"{STREAM}#")
+
+
+def partition_of(record: LedgerRecord) -> int:
+    """The partition that a ledger was made for."""
+    return int(record.stream.rpartition("#")[2])
+
+
+class StateLaw(Protocol):
+    """One law."""
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Compare the state of now with what was seen before."""
+        ...
+
+
+_Record = TypeVar("_Record", LedgerRecord, OwnerRecord, SegmentRecord, StreamRecord, TrimRecord)
+
+
+@attrs.define(eq=False)
+class Looking:
+    """Makes the looks at one world."""
+
+    world: World
+    _history: History
+    _told_count: int = attrs.field(default=0, init=False)
+    _opened: dict[str, tuple[bytes, object]] = attrs.field(factory=dict, init=False)
+    """By path: a document, and what it says: most have not changed since."""
+
+    def look(self, said: Sequence[Fact] = ()) -> Look:
+        """The world as it is now, and what nodes have said since the look before."""
+        told = self._history.acknowledged_in_order[self._told_count :]
+        self._told_count += len(told)
+        ledgers = self._records(_LEDGERS, LedgerRecord)
+        partitions = self._partitions()
+        return Look(
+            self.world,
+            self._history,
+            {record.ledger: record for record in ledgers},
+            {name.number: self._list_of(name) for name in partitions},
+            {name.number: self._trim_of(name) for name in partitions},
+            {name.number: self._owner_of(name) for name in partitions},
+            self._stores(),
+            told,
+            said,
+        )
+
+    def _partitions(self) -> list[PartitionName]:
+        """Those that the stream has come to have."""
+        nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
+        if path not in nodes:
+            return []
+        life = self._open(path, nodes[path].data, StreamRecord).life
+        found = [PartitionName(_STREAM, 0, life)]
+        while _PATHS.trim(found[-1]) in nodes:
+            found.append(PartitionName(_STREAM, len(found), life))
+        return found[:-1]
+
+    def _list_of(self, name: PartitionName) -> dict[int, SegmentRecord]:
+        segments = self._records(_PATHS.segments(name), SegmentRecord)
+        return {record.segment: record for record in segments}
+
+    def _trim_of(self, name: PartitionName) -> TrimRecord:
+        path = _PATHS.trim(name)
+        return self._open(path, self.world.store.tree.nodes[path].data, TrimRecord)
+
+    def _owner_of(self, name: PartitionName) -> OwnerRecord:
+        path = _PATHS.owner(name)
+        return self._open(path, self.world.store.tree.nodes[path].data, OwnerRecord)
+
+    def _records(self, root: str, kind: type[_Record]) -> list[_Record]:
+        """All documents in the buckets of a place."""
+        nodes = self.world.store.tree.nodes
+        found = []
+        for bucket in sorted(nodes[root].children) if root in nodes else ():
+            for name in sorted(nodes[f"{root}/{bucket}"].children):
+                path = f"{root}/{bucket}/{name}"
+                found.append(self._open(path, nodes[path].data, kind))
+        return found
+
+    def _open(self, path: str, data: bytes, kind: type[_Record]) -> _Record:
+        known = self._opened.get(path)
+        if known is not None and known[0] is data and isinstance(known[1], kind):
+            return known[1]
+        record = open_document(data, kind, path=path)
+        self._opened[path] = data, record
+        return record
+
+    def _stores(self) -> dict[InstanceId, tuple[Store, ...]]:
+        cores = [self.world.cores[host] for host in sorted(self.world.cores)]
+        return {core.instance: core.service.stores for core in cores}

@@ -1,0 +1,212 @@
+"""How fast writers append, in real processes, beside what the disk gives without geolog.
+
+Three loads: 1 KiB records, 64 KiB records, both with many in flight, and one 1 KiB record at a
+time; each by one writer, or by one for each of many streams at once. After each of the first
+two the nodes say how large their group writes were, and the floor is measured with writes of
+that size, by as many processes as there are nodes.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from geolog.client.writing.pipeline import Pipeline
+from geolog.client.writing.writer import Writer
+from sim.processes.bench.figures import Figure, LatencyHistogram, figure
+from sim.processes.bench.floor import LATENCY_WRITE_BYTES, Floor, measure_floor
+from sim.processes.bench.site import Site, open_writers
+from sim.studies.node_status import group_writes
+
+FLOOR_S = 1.5
+"""How long each round of a floor takes."""
+
+FLOOR_ROUNDS_COUNT = 3
+
+WARM_UP_S = 1.0
+"""Appends of the first second are not counted: connections open, Python's caches fill."""
+
+_POOL_BYTES = 4 << 20
+
+_TURN_RECORDS = 64
+"""Records that are pushed before others get a turn, which costs as much as three of them."""
+
+Drive = Callable[[Writer, Sequence[bytes], float, LatencyHistogram], Awaitable[int]]
+"""Appends with one writer for a while; how many records were acknowledged."""
+
+
+@attrs.frozen(kw_only=True)
+class Load:
+    """What one phase appends."""
+
+    name: str
+    record_bytes: int
+    in_flight_bytes: int
+    is_one_at_a_time: bool = False
+    floor_share_goal: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """What one phase reached."""
+
+    load: Load
+    records_count: int
+    took_s: float
+    latencies: LatencyHistogram
+    group_bytes: int
+    """Mean bytes of a node's write, each with one sync."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes of records acknowledged in a second."""
+        return self.records_count * self.load.record_bytes / self.took_s
+
+
+async def run_load(
+    site: Site, load: Load, *, duration_s: float, payloads: Sequence[bytes]
+) -> Run:
+    """Append for `duration_s`, after a warm-up."""
+    async with open_writers(
+        site.log, site.streams, in_flight_bytes=load.in_flight_bytes
+    ) as writers:
+        drive = _one_at_a_time if load.is_one_at_a_time else _many_in_flight
+        await _drive_all(drive, writers, payloads, WARM_UP_S, LatencyHistogram())
+        for writer in writers:
+            await writer.flush()
+        before = await group_writes(site.nodes, cluster=site.cluster)
+        latencies, started_s = LatencyHistogram(), trio.current_time()
+        count = await _drive_all(drive, writers, payloads, duration_s, latencies)
+        took_s = trio.current_time() - started_s
+        after = await group_writes(site.nodes, cluster=site.cluster)
+    written_bytes, groups_count = after[0] - before[0], after[1] - before[1]
+    return Run(
+        load=load,
+        records_count=count,
+        took_s=took_s,
+        latencies=latencies,
+        group_bytes=round(written_bytes / max(1, groups_count)),
+    )
+
+
+async def measure_append(
+    site: Site,
+    loads: Sequence[Load],
+    *,
+    duration_s: float,
+    payloads_of: Callable[[int, int], Sequence[bytes]],
+    tell: Callable[[str], None],
+) -> list[Figure]:
+    """Run all loads, and their floors, and give all figures."""
+    figures: list[Figure] = []
+    for load in loads:
+        tell(f"{load.name}: appending for {duration_s:.0f} s")
+        payloads = payloads_of(load.record_bytes, _POOL_BYTES)
+        run = await run_load(site, load, duration_s=duration_s, payloads=payloads)
+        size = LATENCY_WRITE_BYTES if load.is_one_at_a_time else run.group_bytes
+        processes = 1 if load.is_one_at_a_time else len(site.nodes)
+        tell(
+            f"{load.name}: the floor, {processes} processes writing and syncing {size:,} bytes"
+        )
+        floor = await _best_floor(site.directory, write_bytes=size, processes_count=processes)
+        figures += _figures(site, run, floor)
+    return figures
+
+
+async def _best_floor(directory: Path, *, write_bytes: int, processes_count: int) -> Floor:
+    """The best of a few short rounds, each after a rest.
+
+    A disk that has just taken gigabytes is slow for a while: a floor measured only then would
+    flatter the run.
+    """
+    floors = []
+    for _ in range(FLOOR_ROUNDS_COUNT):
+        await trio.to_thread.run_sync(os.sync)
+        floors.append(
+            await measure_floor(
+                directory,
+                write_bytes=write_bytes,
+                processes_count=processes_count,
+                duration_s=FLOOR_S,
+            )
+        )
+    best = max(floors, key=lambda floor: floor.bytes_per_s)
+    return attrs.evolve(best, sync_p50_s=min(floor.sync_p50_s for floor in floors))
+
+
+def _figures(site: Site, run: Run, floor: Floor) -> list[Figure]:
+    load, name = run.load, run.load.name
+    rate = figure(f"{name} rate", run.records_count / run.took_s, "records/s")
+    if load.is_one_at_a_time:
+        latencies = run.latencies.figures(
+            name, p50_floor_ms=floor.sync_p50_s * 1e3, p50_goal="<= 4 x the floor"
+        )
+        return [rate, *latencies]
+    goal = None if load.floor_share_goal is None else f">= {load.floor_share_goal} of the floor"
+    throughput = figure(
+        f"{name} throughput",
+        run.bytes_per_s / 1e6,
+        "MB/s",
+        floor=floor.bytes_per_s / site.write_quorum / 1e6,
+        goal=goal,
+    )
+    group = figure(f"{name} group write", run.group_bytes, "bytes")
+    return [rate, throughput, group, *run.latencies.figures(name)]
+
+
+async def _drive_all(
+    drive: Drive,
+    writers: Sequence[Writer],
+    payloads: Sequence[bytes],
+    duration_s: float,
+    latencies: LatencyHistogram,
+) -> int:
+    """Drive all writers at once; how many records were acknowledged."""
+    counts: list[int] = []
+
+    async def drive_one(writer: Writer) -> None:
+        counts.append(await drive(writer, payloads, duration_s, latencies))
+
+    async with trio.open_nursery() as nursery:
+        for writer in writers:
+            nursery.start_soon(drive_one, writer)
+    return sum(counts)
+
+
+async def _many_in_flight(
+    writer: Writer, payloads: Sequence[bytes], duration_s: float, latencies: LatencyHistogram
+) -> int:
+    pipeline, count = Pipeline(writer), 0
+
+    async def push() -> None:
+        until_s, number = trio.current_time() + duration_s, 0
+        while trio.current_time() < until_s:
+            for _ in range(_TURN_RECORDS):
+                await pipeline.push(payloads[number % len(payloads)])
+                number += 1
+            # A window that never fills must not keep the answers from being taken.
+            await trio.lowlevel.checkpoint()
+        pipeline.close()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(push)
+        while answers := await pipeline.next_answers():
+            now_s = trio.current_time()
+            for answered in answers:
+                count += len(answered)
+                for started_s in answered.started_s:
+                    latencies.record(now_s - started_s)
+    return count
+
+
+async def _one_at_a_time(
+    writer: Writer, payloads: Sequence[bytes], duration_s: float, latencies: LatencyHistogram
+) -> int:
+    until_s, number = trio.current_time() + duration_s, 0
+    while (started_s := trio.current_time()) < until_s:
+        await writer.append(payloads[number % len(payloads)])
+        latencies.record(trio.current_time() - started_s)
+        number += 1
+    return number

@@ -1,0 +1,116 @@
+"""How long a record takes from its publication to readers at the tail, beside its append.
+
+One writer appends at a steady, light rate; readers in the same region follow, through a `Log`
+of their own, all in one process, so that one clock serves both ends. What the readers cost that
+process is in the figures.
+"""
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from geolog.client.connect import connect
+from geolog.client.log import Log
+from geolog.client.writing.pipeline import Pipeline
+from geolog.client.writing.writer import Writer
+from sim.processes.bench.figures import Figure, LatencyHistogram
+from sim.processes.bench.site import Site
+from topology.errors import UnavailableError
+
+LATE_S = 10.0
+"""How long after the last append its record may take to arrive."""
+
+_NUMBER_BYTES = 8
+_TOLD_EVERY = 100
+
+
+@attrs.frozen(kw_only=True)
+class TailLoad:
+    """What is appended, and who follows."""
+
+    record_bytes: int
+    rate_per_s: float
+    readers_count: int
+    duration_s: float
+
+    @property
+    def records_count(self) -> int:
+        """How many records are appended in all."""
+        return max(1, round(self.rate_per_s * self.duration_s))
+
+
+class _Run:
+    """One run: when each record was appended, and how long it took to be answered and read."""
+
+    def __init__(self, site: Site, load: TailLoad, *, filler: bytes) -> None:
+        self._site = site
+        self._load = load
+        self._filler = filler
+        self._published_s: list[float] = []
+        self.appended = LatencyHistogram()
+        self.delivered = LatencyHistogram()
+
+    async def follow(self, log: Log, *, task_status: trio.TaskStatus[None]) -> None:
+        """Read every record, from the first on; ready when the first has come."""
+        async with log.open_reader(self._site.streams[0], follow=True) as reader:
+            await anext(reader)
+            task_status.started()
+            async for record in reader:
+                number = int.from_bytes(record.value[:_NUMBER_BYTES], "little")
+                self.delivered.record(trio.current_time() - self._published_s[number])
+                if number == self._load.records_count - 1:
+                    return
+
+    async def publish(self, writer: Writer, progress: Callable[[int, int], None]) -> None:
+        """Append each record when it is due; one that is slow does not hold back the next."""
+        pipeline, first_s = Pipeline(writer), trio.current_time()
+
+        async def push() -> None:
+            for number in range(self._load.records_count):
+                await trio.sleep_until(first_s + number / self._load.rate_per_s)
+                self._published_s.append(trio.current_time())
+                value = number.to_bytes(_NUMBER_BYTES, "little") + self._filler
+                await pipeline.push(value)
+                if number % _TOLD_EVERY == 0:
+                    progress(number, self._load.records_count)
+            pipeline.close()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(push)
+            while answers := await pipeline.next_answers():
+                now_s = trio.current_time()
+                for answered in answers:
+                    for started_s in answered.started_s:
+                        self.appended.record(now_s - started_s)
+
+
+async def measure_tail(
+    site: Site, load: TailLoad, *, filler: bytes, progress: Callable[[int, int], None]
+) -> list[Figure]:
+    """Append for a while, with readers at the tail. UnavailableError if a record never came."""
+    run = _Run(site, load, filler=filler)
+    async with (
+        connect(
+            zookeeper=site.zookeeper,
+            cluster=site.cluster,
+            region=site.region,
+            gateway=site.gateway,
+        ) as log,
+        site.log.open_writer(site.streams[0]) as writer,
+    ):
+        await writer.append(b"the first: readers are ready when they have it")
+        async with trio.open_nursery() as nursery:
+            for _ in range(load.readers_count):
+                await nursery.start(run.follow, log)
+            await run.publish(writer, progress)
+            nursery.cancel_scope.deadline = trio.current_time() + LATE_S
+        if nursery.cancel_scope.cancelled_caught:
+            raise UnavailableError(f"records did not come within {LATE_S:g} s")
+    floor_ms = run.appended.milliseconds(99)
+    return [
+        *run.appended.figures("append"),
+        *run.delivered.figures(
+            "publish to read", p99_floor_ms=floor_ms, p99_goal="<= append p99 + 2 ms"
+        ),
+    ]

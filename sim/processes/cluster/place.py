@@ -1,0 +1,47 @@
+"""Where a demo lives on this disk, and how another terminal finds the one started last."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from sim.processes.cluster.plan import DISK_BYTES_MIN
+from sim.processes.cluster.readyfile import write_whole
+from topology.errors import NotFoundError, UnavailableError
+
+
+def fresh_directory() -> Path:
+    """A new directory of its own for a demo that was given none."""
+    return Path(tempfile.mkdtemp(prefix="geolog-demo-"))
+
+
+def check_space(directory: Path, needed_bytes: int = DISK_BYTES_MIN) -> None:
+    """Refuse to start where the disk would become full."""
+    directory.mkdir(parents=True, exist_ok=True)
+    free_bytes = shutil.disk_usage(directory).free
+    if free_bytes < needed_bytes:
+        raise UnavailableError(
+            f"{directory} has {free_bytes >> 20} MiB free, {needed_bytes >> 20} may be needed: "
+            "name another disk with --data-dir"
+        )
+
+
+def note_started(directory: Path) -> None:
+    """Remember the demo that was started last, for `geolog demo kill` and its kind."""
+    write_whole(_note(), json.dumps({"directory": str(directory)}))
+
+
+def started_last() -> Path:
+    """The directory of the demo that this user started last."""
+    try:
+        note = _note()
+        if note.stat().st_uid != os.getuid():
+            raise NotFoundError(f"{note} belongs to another user: name the demo's --data-dir")
+        return Path(json.loads(note.read_text())["directory"])
+    except (OSError, ValueError, KeyError) as error:
+        raise NotFoundError("no demo was started here: start one with `geolog demo`") from error
+
+
+def _note() -> Path:
+    return Path(tempfile.gettempdir()) / f"geolog-demo-of-{os.getuid()}.json"

@@ -1,0 +1,234 @@
+"""What a local cluster consists of: each server's name, place, address, directory and argv.
+
+A plan is a value. It is drawn once, with its ports, so that a server that is started again
+comes back as exactly the one that was killed.
+"""
+
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from sim.processes.cluster.wan_ports import Passages, Voter, draw_passages, draw_wan, peers_of
+from sim.processes.wan.conditions import Wan
+from sim.processes.wan.setup import SETUP_NAME, WanSetup
+from topology.errors import InvalidArgumentError, NotFoundError
+from topology.location import Location
+
+ServerKind = Literal["wan", "zookeeper", "storage"]
+
+REGIONS_DEFAULT = ("us-east", "eu-west", "ap-northeast")
+
+DISK_BYTES_MIN = 1 << 30
+"""What a demo may use, and so what must be free where it starts."""
+
+
+@attrs.frozen(kw_only=True)
+class ServerPlan:
+    """One server process."""
+
+    name: str
+    """`us-east-storage-1`: what a person types; of a storage node it is the node id too."""
+    kind: ServerKind
+    region: str
+    address: str
+    location: str
+    """`/us-east/rack-1` of a storage node; a ZooKeeper server has no rack, a WAN emulator
+    stands nowhere."""
+    data_dir: Path
+    log: Path
+    argv: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ClusterPlan:
+    """All servers of one cluster."""
+
+    cluster: str
+    directory: Path
+    regions: tuple[str, ...]
+    servers: tuple[ServerPlan, ...]
+    wan: WanSetup | None = None
+    """The emulator between the regions, if there is one."""
+
+    @property
+    def gateway(self) -> str | None:
+        """Where its gateway listens."""
+        return None if self.wan is None else self.wan.gateway
+
+    @property
+    def zookeeper(self) -> str:
+        """The connection string that all clients use."""
+        return ",".join(server.address for server in self.of_kind("zookeeper"))
+
+    @property
+    def settings_file(self) -> Path:
+        """What `--config` names in another terminal."""
+        return self.directory / "geolog.toml"
+
+    def of_kind(self, kind: ServerKind) -> tuple[ServerPlan, ...]:
+        """The servers of one kind."""
+        return tuple(server for server in self.servers if server.kind == kind)
+
+    def named(self, target: str) -> tuple[ServerPlan, ...]:
+        """The servers that `target` means: a region, kind, name or address, or `all`."""
+        found = tuple(
+            server
+            for server in self.servers
+            if target.replace("/", "-")
+            in ("all", server.region, server.kind, server.name, server.address)
+        )
+        if not found:
+            raise NotFoundError(
+                f"{target!r} names no server: say a region ({', '.join(self.regions)}), "
+                f"a server (such as {self.servers[-1].name} or its address), zookeeper, "
+                f"storage, {'' if self.wan is None else 'wan, '}or all"
+            )
+        return found
+
+
+@attrs.frozen(kw_only=True)
+class ClusterShape:
+    """How large a cluster is to be."""
+
+    regions: tuple[str, ...] = REGIONS_DEFAULT
+    nodes_per_region: int = 3
+    zookeeper_count: int | None = None
+    """Without a number, a demo's quorum: three, or five from five regions on."""
+    wan: Wan | None = None
+    """The links to emulate between the regions; without, they are as near as can be."""
+    storage_options: tuple[str, ...] = ("--journal-file-bytes", "8MiB")
+    """Given to each storage node. Small journal files give disk space back sooner."""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.regions or len(set(self.regions)) != len(self.regions):
+            raise InvalidArgumentError(
+                f"--regions {','.join(self.regions)!r}: name each region once, at least one"
+            )
+        for region in self.regions:
+            if region in ("all", "storage", "zookeeper", "wan"):
+                raise InvalidArgumentError(
+                    f"--regions: {region!r} means servers of all regions: choose another name"
+                )
+            Location.parse(f"/{region}/rack-1")
+        if self.nodes_per_region < 1:
+            raise InvalidArgumentError(
+                f"--nodes-per-region {self.nodes_per_region}: at least 1 is needed"
+            )
+
+    @property
+    def zookeepers(self) -> int:
+        """How many ZooKeeper servers there are."""
+        if self.zookeeper_count is not None:
+            return self.zookeeper_count
+        if len(self.regions) < 3:
+            return 1
+        return 5 if len(self.regions) >= 5 else 3
+
+    @property
+    def ports_count(self) -> int:
+        """How many ports the cluster takes.
+
+        Three a ZooKeeper server, one a node. With a WAN one for the gateway, one a region for
+        probes, and two from each ZooKeeper server to each other.
+        """
+        servers = 3 * self.zookeepers + len(self.regions) * self.nodes_per_region
+        if self.wan is None:
+            return servers
+        return servers + 1 + len(self.regions) + 2 * self.zookeepers * (self.zookeepers - 1)
+
+
+def draw_plan(
+    shape: ClusterShape, *, cluster: str, directory: Path, ports: list[int]
+) -> ClusterPlan:
+    """The plan of a cluster of that shape, in that directory, on those ports."""
+    assert len(ports) >= shape.ports_count
+    addresses = (f"127.0.0.1:{port}" for port in ports)
+    # Each ZooKeeper server has three: for clients, for followers, for elections.
+    voters = [
+        Voter(number, shape.regions[(number - 1) % len(shape.regions)], *islice(addresses, 3))
+        for number in range(1, shape.zookeepers + 1)
+    ]
+    nodes = [
+        (region, number, next(addresses))
+        for region in shape.regions
+        for number in range(1, shape.nodes_per_region + 1)
+    ]
+    wan, passages = None, Passages()
+    if shape.wan is not None:
+        places = {voter.clients: voter.region for voter in voters}
+        places |= {address: region for region, _, address in nodes}
+        passages = draw_passages(voters, addresses)
+        wan = draw_wan(shape.wan, passages, places=places, addresses=addresses)
+    zookeeper = ",".join(voter.clients for voter in voters)
+    common = ["--zookeeper", zookeeper, "--cluster", cluster, *shape.storage_options]
+    if wan is not None:
+        common += ["--gateway", wan.gateway]
+    servers = [] if wan is None else [_emulator(directory, wan)]
+    servers += [
+        _zookeeper(directory, voter, peers_of(voter, voters, passages)) for voter in voters
+    ]
+    servers += [_storage(directory, *node, common) for node in nodes]
+    return ClusterPlan(
+        cluster=cluster,
+        directory=directory,
+        regions=shape.regions,
+        servers=tuple(servers),
+        wan=wan,
+    )
+
+
+def _emulator(directory: Path, wan: WanSetup) -> ServerPlan:
+    return ServerPlan(
+        name="wan",
+        kind="wan",
+        region="",
+        address=wan.gateway,
+        location="-",
+        data_dir=directory,
+        log=directory / "logs" / "wan.log",
+        argv=_argv("wan", "--setup", str(directory / SETUP_NAME)),
+    )
+
+
+def _zookeeper(directory: Path, voter: Voter, peers: str) -> ServerPlan:
+    name = f"zookeeper-{voter.number}"
+    data_dir = directory / voter.region / name
+    options = ["--id", str(voter.number), "--data-dir", str(data_dir)]
+    return ServerPlan(
+        name=f"{voter.region}-{name}",
+        kind="zookeeper",
+        region=voter.region,
+        address=voter.clients,
+        location=f"/{voter.region}",
+        data_dir=data_dir,
+        log=directory / "logs" / f"{voter.region}-{name}.log",
+        argv=_argv("zookeeper", *options, "--listen", voter.clients, "--peers", peers),
+    )
+
+
+def _storage(
+    directory: Path, region: str, number: int, address: str, common: Sequence[str]
+) -> ServerPlan:
+    data_dir = directory / region / f"storage-{number}"
+    location = f"/{region}/rack-{number}"
+    name = f"{region}-storage-{number}"
+    options = ["--data-dir", str(data_dir), "--location", location, "--listen", address]
+    options += ["--node-id", name]
+    return ServerPlan(
+        name=name,
+        kind="storage",
+        region=region,
+        address=address,
+        location=location,
+        data_dir=data_dir,
+        log=directory / "logs" / f"{name}.log",
+        argv=_argv("storage", *options, *common),
+    )
+
+
+def _argv(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-P", "-m", "geolog", "serve", *arguments)

@@ -1,0 +1,81 @@
+"""The files by which others find a local cluster: the ready file, and its settings file."""
+
+import json
+import os
+from pathlib import Path
+
+from sim.processes.cluster.local import LocalCluster
+from sim.processes.cluster.plan import ClusterPlan
+from sim.processes.cluster.server import Server
+
+
+def ready_document(cluster: LocalCluster) -> dict[str, object]:
+    """Everything that runs, by region, with what it takes to kill it and to start it again."""
+    plan = cluster.plan
+    return {
+        "cluster": plan.cluster,
+        "zookeeper": plan.zookeeper,
+        "config": str(plan.settings_file),
+        "console": None,
+        "wan": _process(cluster.servers["wan"]) if plan.wan is not None else None,
+        "regions": {region: _region(cluster, region) for region in plan.regions},
+    }
+
+
+def settings_text(cluster: LocalCluster) -> str:
+    """`geolog.toml`: all that a second terminal needs."""
+    plan = cluster.plan
+    gateway = "" if plan.wan is None else f"gateway = {json.dumps(plan.wan.gateway)}\n"
+    return (
+        "# Written by geolog demo. Use it from another terminal:\n"
+        f"#   geolog --config {plan.settings_file} cluster health\n"
+        f"zookeeper = {json.dumps(plan.zookeeper)}\n"
+        f"zookeeper_regions = {json.dumps(_zookeeper_regions(plan))}\n"
+        f"cluster = {json.dumps(plan.cluster)}\n"
+        f"region = {json.dumps(plan.regions[0])}\n"
+        f"{gateway}"
+        "\n[demo]\n"
+        f"data_dir = {json.dumps(str(plan.directory))}\n"
+    )
+
+
+def _zookeeper_regions(plan: ClusterPlan) -> str:
+    return ",".join(server.region for server in plan.of_kind("zookeeper"))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that others see it whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def _region(cluster: LocalCluster, region: str) -> dict[str, object]:
+    servers = cluster.named(region)
+    storage = [server for server in servers if server.plan.kind == "storage"]
+    zookeepers = [server for server in servers if server.plan.kind == "zookeeper"]
+    return {
+        "proxies": [],
+        "storage": [_storage(server) for server in storage],
+        "relays": [],
+        "zookeeper": _process(zookeepers[0]) if zookeepers else None,
+    }
+
+
+def _storage(server: Server) -> dict[str, object]:
+    return {
+        "id": server.node_id,
+        "name": server.plan.name,
+        "location": server.plan.location,
+        "data_dir": str(server.plan.data_dir),
+    } | _process(server)
+
+
+def _process(server: Server) -> dict[str, object]:
+    return {
+        "address": server.plan.address,
+        "pid": server.pid,
+        "argv": list(server.plan.argv),
+        "log": str(server.plan.log),
+    }

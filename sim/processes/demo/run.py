@@ -1,0 +1,82 @@
+"""One demo from start to end: a cluster, the story told on it, and the wait for Ctrl-C."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import trio
+
+from sim.processes.cluster.control import open_control
+from sim.processes.cluster.local import LocalCluster, open_cluster
+from sim.processes.cluster.place import check_space, fresh_directory, note_started
+from sim.processes.cluster.plan import ClusterPlan, ClusterShape, draw_plan
+from sim.processes.cluster.ports import held_ports
+from sim.processes.cluster.readyfile import ready_document, settings_text, write_whole
+from sim.processes.demo.report import StoryReport
+from sim.processes.demo.screen import Screen
+from sim.processes.demo.story import tell_story
+
+CLUSTER_NAME = "demo"
+
+
+@attrs.frozen(kw_only=True)
+class DemoOptions:
+    """What a demo is asked for."""
+
+    shape: ClusterShape
+    data_dir: Path | None = None
+    """Without one, a fresh temporary directory, removed at the end."""
+    keeps_data: bool = False
+    base_port: int | None = None
+    stays: bool = False
+    runs_workload: bool = True
+    ready_file: Path | None = None
+    is_story_on_stderr: bool = False
+    """Because stdout is for the report as JSON."""
+
+
+async def run_demo(options: DemoOptions, on_report: Callable[[StoryReport], None]) -> None:
+    """Run it; `on_report` gets the workload's report, also when the demo stays after it."""
+    directory = (options.data_dir or fresh_directory()).absolute()
+    screen = Screen(is_on_stderr=options.is_story_on_stderr)
+    try:
+        check_space(directory)
+        with held_ports(options.shape.ports_count, base_port=options.base_port) as ports:
+            plan = draw_plan(
+                options.shape, cluster=CLUSTER_NAME, directory=directory, ports=ports
+            )
+            await _run_cluster(plan, options, screen, on_report)
+    finally:
+        if options.data_dir is None and not options.keeps_data:
+            shutil.rmtree(directory, ignore_errors=True)
+        elif options.keeps_data:
+            screen.line(f"kept: {directory}")
+
+
+async def _run_cluster(
+    plan: ClusterPlan,
+    options: DemoOptions,
+    screen: Screen,
+    on_report: Callable[[StoryReport], None],
+) -> None:
+    started_s = trio.current_time()
+    screen.starting(plan)
+    async with open_cluster(plan) as cluster, open_control(cluster):
+        _write_files(cluster, options.ready_file)
+        screen.banner(cluster, trio.current_time() - started_s)
+        if options.runs_workload:
+            report = await tell_story(cluster, screen)
+            screen.report(report)
+            on_report(report)
+        if options.stays:
+            screen.staying(cluster)
+            await trio.sleep_forever()
+
+
+def _write_files(cluster: LocalCluster, ready_file: Path | None) -> None:
+    write_whole(cluster.plan.settings_file, settings_text(cluster))
+    note_started(cluster.plan.directory)
+    if ready_file is not None:
+        write_whole(ready_file, json.dumps(ready_document(cluster), indent=2) + "\n")

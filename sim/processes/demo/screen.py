@@ -1,0 +1,175 @@
+"""What a demo shows: a banner, a line for each thing that happens, and the counts at the end.
+
+The whole fits a terminal of 80 columns; the banner, the story and the counts each fit without
+scrolling the one before away on 40 lines.
+"""
+
+import os
+import shutil
+import sys
+from itertools import combinations
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sim.processes.cluster.local import LocalCluster
+from sim.processes.cluster.plan import ClusterPlan, ServerPlan
+from sim.processes.demo.report import Latencies, StoryReport
+
+WIDTH_MAX = 80
+_CALL_WIDTH = 36
+
+
+class Screen:
+    """The demo's voice."""
+
+    def __init__(self, *, is_on_stderr: bool = False) -> None:
+        self._console = Console(
+            file=sys.stderr if is_on_stderr else sys.stdout, highlight=False, emoji=False
+        )
+        if not self._console.is_terminal or self._console.width > WIDTH_MAX:
+            self._console.width = WIDTH_MAX
+
+    def line(self, text: str) -> None:
+        """One line as it is."""
+        self._console.print(escape(text), soft_wrap=True)
+
+    def starting(self, plan: ClusterPlan) -> None:
+        """First, so that nobody waits before an empty screen."""
+        nodes, zookeepers = len(plan.of_kind("storage")), len(plan.of_kind("zookeeper"))
+        self._console.rule("[bold]geolog demo[/]", align="left")
+        self._console.print(
+            f"starting {nodes} storage nodes and {zookeepers} ZooKeeper servers "
+            f"in {len(plan.regions)} regions …"
+        )
+        if plan.wan is not None:
+            wan = plan.wan.wan
+            trips = (
+                f"{here}↔{there} {1e3 * wan.round_trip_s(here, there):.4g} ms"
+                for here, there in combinations(wan.regions, 2)
+            )
+            self._console.print(f"[dim]emulated round trips: {', '.join(trips)}[/]")
+
+    def banner(self, cluster: LocalCluster, took_s: float) -> None:
+        """What runs where, and what to try."""
+        plan = cluster.plan
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in ("region", "storage nodes, one a rack", "ZooKeeper"):
+            table.add_column(heading, no_wrap=True)
+        for region in plan.regions:
+            servers = [server for server in plan.servers if server.region == region]
+            table.add_row(
+                f"[bold cyan]{region}[/]",
+                _ports(servers, "storage"),
+                _ports(servers, "zookeeper"),
+            )
+        self._console.print(table)
+        self._console.print(
+            f"[dim]all answer after {took_s:.1f} s, on 127.0.0.1; in another terminal try[/]\n"
+            f"  export GEOLOG_CONFIG={plan.settings_file}",
+            soft_wrap=True,
+        )
+        for call, remark in _to_try(plan):
+            self._console.print(f"  {call:<{_CALL_WIDTH}}  [dim]# {remark}[/]", soft_wrap=True)
+
+    def happened(self, mark: str, what: str, details: str) -> None:
+        """One line of the story: `good`, `bad` or `plain`, what happened, and its figures."""
+        sign = {"good": "[green]●[/]", "bad": "[red]✗[/]", "plain": "[cyan]○[/]"}[mark]
+        self._console.print(f"{sign} [bold]{what:<13}[/] {escape(details)}", soft_wrap=True)
+
+    def report(self, report: StoryReport) -> None:
+        """The counts, which decide whether all was right, then the latencies."""
+        self._console.rule(align="left")
+        counts = Table(box=None, pad_edge=False, show_header=False)
+        counts.add_column(justify="right", no_wrap=True)
+        counts.add_column(no_wrap=True)
+        for number, text in report.counts():
+            counts.add_row(f"[bold]{number:,}[/]", text)
+        self._console.print(counts)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in (
+            "acknowledged appends",
+            "records",
+            "floor",
+            "p50",
+            "p99",
+            "max",
+            "pause",
+        ):
+            table.add_column(heading, justify="left" if heading[0] == "a" else "right")
+        for latencies in report.latencies:
+            table.add_row(*_latency_cells(latencies))
+        self._console.print(table)
+        if any(latencies.floor_ms is not None for latencies in report.latencies):
+            self._console.print(
+                "[dim]floor: the round trip to the nearest other region that is up, which each "
+                "append\nwaits for; pause: the longest time between two answers[/]"
+            )
+        if report.is_good:
+            self._console.print(
+                f"[bold green]Nothing was lost.[/] {report.region_lost} died while the flights "
+                f"were written, by {report.writers_count} writers\n"
+                f"in {report.segments_count} segments; {report.took_s:.0f} s in all. "
+                f"sha256 {report.sha256[:16]}"
+            )
+        for problem in report.problems:
+            self._console.print(f"[bold red]WRONG[/] {escape(problem)}")
+
+    def staying(self, cluster: LocalCluster) -> None:
+        """The last line of a demo that goes on."""
+        self._console.print(
+            "[bold]The cluster goes on until Ctrl-C.[/] "
+            f"Logs: {_short(cluster.plan.directory)}/logs",
+            soft_wrap=True,
+        )
+
+
+def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
+    """Commands for another terminal, and what they do."""
+    command, region = _command(), plan.regions[-1]
+    calls = [
+        (f"{command} cluster health", "is all well?"),
+        (f"{command} stream create shop/orders", "then append to it, and read"),
+        (f"{command} demo kill {region}", "lose a region; restart ends that"),
+    ]
+    if plan.wan is not None:
+        calls.append((f"{command} wan cut {region} all", "lose its links; heal ends that"))
+    return calls
+
+
+def _ports(servers: list[ServerPlan], kind: str) -> str:
+    ports = [server.address.partition(":")[2] for server in servers if server.kind == kind]
+    return "  ".join(f":{port}" for port in ports) or "-"
+
+
+def _latency_cells(latencies: Latencies) -> list[str]:
+    figures = (latencies.p50_ms, latencies.p99_ms, latencies.max_ms, latencies.pause_ms)
+    return [
+        latencies.when,
+        f"{latencies.count:,}",
+        "-" if latencies.floor_ms is None else _ms(latencies.floor_ms),
+        *(_ms(figure) for figure in figures),
+    ]
+
+
+def _ms(figure: float) -> str:
+    return f"{figure:,.1f} ms" if figure < 100 else f"{figure:,.0f} ms"
+
+
+def _command() -> str:
+    """How one calls geolog here: by its name, or by the way to it where PATH does not lead."""
+    if shutil.which("geolog"):
+        return "geolog"
+    return _short(Path(sys.executable).parent / "geolog")
+
+
+def _short(path: Path) -> str:
+    """A path as one would type it here."""
+    relative = os.path.relpath(path)
+    return (
+        relative
+        if len(relative) < len(str(path)) and not relative.startswith("..")
+        else str(path)
+    )

@@ -1,0 +1,206 @@
+"""One storage node on real files loses power, again and again, and is held to all its answers.
+
+A history is a node from its first start on an empty disk: lives that end in the middle of
+anything. Most end by power loss: what was not synced is there, or not, or torn. Some end by
+SIGKILL: the page cache is kept, so the next life sees what is still not synced; it is asked for
+that, and then the power is lost. At each start all promises are checked (`NodePromises`).
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import attrs
+import trio
+
+from geolog.transport.seam import Address, ConnectionFailedError
+from regions.storage.config import StorageConfig
+from sim.fakes.memory_metadata import open_memory_store
+from sim.fakes.memory_transport import MemoryNetwork
+from sim.fakes.recorded_node import NodeLife, NodeWorld, RecordedNode, WrapDisk, as_it_is
+from sim.processes.drills.node_client import NodeClient, NodeGoneError
+from sim.processes.drills.node_promises import NodePromises
+from sim.processes.drills.verdict import Verdict
+
+LOSSES_PER_HISTORY = 10
+LIFE_S_MAX = 30.0
+"""A life that takes longer hangs."""
+
+_SYNC_S = 0.0002
+_SYNC_AT_SEAL_S = 0.005
+_ACTS_TO_SEAL = 400
+_MOMENTS_OF_SEAL = (1, 2, 3, 4, 4, 4, 5, 5, 5, 6)
+"""The most between the write of the table and its sync."""
+_PROBLEMS_MAX = 20
+_CONFIG = StorageConfig(
+    location="/here/rack-1",
+    listen=Address("storage", 7001),
+    node_id="node",
+    journal_file_bytes=1 << 20,
+    mark_idle_s=0.001,
+)
+
+
+@attrs.frozen(kw_only=True)
+class PowerLossOptions:
+    """How often, and with which chances."""
+
+    loops: int = 500
+    seed: int = 0
+    at_seal_share: float = 0.2
+    """Of the lives, those that are to end while a journal file is sealed."""
+
+
+@attrs.define
+class _Counts:
+    """What happened in all histories."""
+
+    power_losses: int = 0
+    kills: int = 0
+    starts: int = 0
+    starts_cut: int = 0
+    """The node was cut off before it answered anybody."""
+    cut_at_seal: int = 0
+    """Lives that ended while a journal file was sealed."""
+    entries_promised: int = 0
+    fences_promised: int = 0
+
+
+async def power_loss(
+    options: PowerLossOptions,
+    directory: Path,
+    tell: Callable[[str], None],
+    *,
+    wrap_disk: WrapDisk = as_it_is,
+) -> Verdict:
+    """Run as many loops as asked for, over files in that directory."""
+    counts, problems = _Counts(), list[str]()
+    started_s = trio.current_time()
+    history = 0
+    while counts.power_losses < options.loops and len(problems) < _PROBLEMS_MAX:
+        history += 1
+        rng = Random(f"{options.seed}/{history}")
+        losses = min(LOSSES_PER_HISTORY, options.loops - counts.power_losses)
+        async with open_memory_store() as store:
+            world = NodeWorld(
+                store=store, network=MemoryNetwork(), rng=rng, wrap_disk=wrap_disk
+            )
+            one = _History(directory / str(history), world, counts, options)
+            await one.run(losses)
+        problems += [f"history {history}: {each}" for each in one.promises.problems]
+        if history % 10 == 0:
+            tell(f"{counts.power_losses:,} of {options.loops:,} power losses")
+    took_s = trio.current_time() - started_s
+    return Verdict(
+        drill="power-loss",
+        passed=not problems,
+        problems=problems[:_PROBLEMS_MAX],
+        counts=attrs.asdict(counts),
+        figures={"took_s": took_s, "loop_s_mean": took_s / max(counts.power_losses, 1)},
+        rounds=[],
+        seed=options.seed,
+    )
+
+
+class _History:
+    """A node, and what it has promised."""
+
+    def __init__(
+        self, directory: Path, world: NodeWorld, counts: _Counts, options: PowerLossOptions
+    ) -> None:
+        self.promises = NodePromises()
+        self._counts = counts
+        self._at_seal_share = options.at_seal_share
+        self._rng = world.rng
+        self._network = world.network
+        self._client = NodeClient(self.promises, world.rng)
+        self._life = NodeLife()
+        self._node = RecordedNode(_CONFIG, world, directory, world.rng.choice((1, 1, 2)))
+
+    async def run(self, losses_count: int) -> None:
+        """So many power losses, and a last look; ends early when a promise is broken."""
+        for _ in range(losses_count):
+            await self._live(self._drawn_life(), self._load)
+            is_at_seal = self._life.of_disks.is_cut_off_at_seal
+            self._counts.cut_at_seal += is_at_seal
+            if is_at_seal or self._rng.random() < 0.4:
+                self._counts.kills += 1
+                await self._live(self._drawn_life(), self._ask_again)
+            self._node.lose_power()
+            self._counts.power_losses += 1
+            if self.promises.problems:
+                return
+        await self._live(NodeLife(sync_s=_SYNC_S), self._client.check, is_killed=False)
+        await self._live(NodeLife(sync_s=_SYNC_S), self._client.check)
+        self._counts.entries_promised += self.promises.entries_count
+        self._counts.fences_promised += self.promises.fences_count
+
+    def _drawn_life(self) -> NodeLife:
+        """It ends while it starts, or under load, or when the load is over."""
+        cut_off_at = self._rng.choice(
+            (None, self._rng.randint(1, 40), self._rng.randint(1, 300))
+        )
+        return NodeLife(cut_off_at=cut_off_at, sync_s=_SYNC_S)
+
+    async def _load(self) -> None:
+        """All promises are kept; then any requests, until the node is gone or it is enough."""
+        await self._client.reopen()
+        await self._client.check()
+        is_slow = self._rng.random() < 0.3
+        acts_count = self._rng.randint(1, 120)
+        if self._rng.random() < self._at_seal_share:
+            self._aim_at_seal()
+            is_slow, acts_count = False, _ACTS_TO_SEAL
+        for _ in range(acts_count):
+            await self._client.act()
+            if is_slow:
+                await self._client.wait_all_answered()
+        if self._rng.random() < 0.5:
+            await self._client.wait_all_answered()
+
+    def _aim_at_seal(self) -> None:
+        """A seal is rare. Its table tells of promises in flight: let there be many then."""
+        disks = self._life.of_disks
+        disks.cut_off_at = None
+        disks.cut_off_after_shortened = self._rng.choice(_MOMENTS_OF_SEAL)
+        disks.sync_s = _SYNC_AT_SEAL_S
+
+    async def _ask_again(self) -> None:
+        """After a kill: what is answered now must be on disk, whatever was before."""
+        await self._client.ask_again()
+        if self._rng.random() < 0.3:
+            await self._load()
+
+    async def _live(
+        self, life: NodeLife, act: Callable[[], Awaitable[None]], *, is_killed: bool = True
+    ) -> None:
+        """Start the node, act as its client, end it; back when nothing of it runs."""
+        self._life = life
+        self._counts.starts += 1
+        with trio.move_on_after(LIFE_S_MAX) as whole:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._node.run, life)
+                await life.begun.wait()
+                if life.node is None:
+                    self._counts.starts_cut += 1
+                else:
+                    await self._act_at(life.node.address, act, nursery)
+                if is_killed:
+                    life.kill()
+                life.end()
+        self.promises.problems += self._node.problems
+        self._node.problems = []
+        if whole.cancelled_caught:
+            self.promises.problems.append(f"a life took more than {LIFE_S_MAX:.0f} s")
+
+    async def _act_at(
+        self, address: Address, act: Callable[[], Awaitable[None]], nursery: trio.Nursery
+    ) -> None:
+        try:
+            stream = await self._network.transport("client").connect(address)
+            self._client.use(stream)
+            nursery.start_soon(self._client.run)
+            await self._client.wait_welcome()
+            await act()
+        except (NodeGoneError, ConnectionFailedError):
+            return  # It was cut off.

@@ -1,0 +1,83 @@
+"""What a drill found: counts that must be zero, and figures that are only told."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import attrs
+
+from geolog.client.log import Log
+from geolog.protocol.ids import DLSN
+from sim.processes.drills.writer_process import Acknowledged
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """The outcome of one drill."""
+
+    drill: str
+    passed: bool
+    problems: list[str]
+    counts: dict[str, int]
+    figures: dict[str, float]
+    rounds: list[dict[str, float]]
+    seed: int
+
+
+@attrs.frozen(kw_only=True)
+class Audit:
+    """Acknowledged records compared with all that the stream holds."""
+
+    acknowledged: int
+    read: int
+    lost: int
+    """Acknowledged, and not at its position."""
+    unequal: int
+    """At the position of an acknowledged record, with other bytes."""
+    repeated: int
+    """Values that are in the stream more than once; each was appended once."""
+    foreign: int
+    """Records that nobody appended."""
+    out_of_turn: int
+    """Records whose sequence does not follow from the one before."""
+
+    @property
+    def problems(self) -> list[str]:
+        """One line for each count that should be zero and is not."""
+        wrong = {
+            "acknowledged records are lost": self.lost,
+            "acknowledged records have other bytes": self.unequal,
+            "records are there more than once": self.repeated,
+            "records were never appended": self.foreign,
+            "records are out of turn": self.out_of_turn,
+        }
+        return [f"{count} {text}" for text, count in wrong.items() if count]
+
+
+async def audit_stream(
+    log: Log, stream: str, acknowledged: Sequence[Acknowledged], appended: set[bytes]
+) -> Audit:
+    """Read the whole stream and hold it against what was acknowledged and appended."""
+    expected = {record.dlsn: record for record in acknowledged}
+    assert len(expected) == len(acknowledged), "two records were answered with one position"
+    found: Counter[bytes] = Counter()
+    at_place: set[DLSN] = set()
+    unequal = out_of_turn = sequence = 0
+    async with log.open_reader(stream) as reader:
+        async for record in reader:
+            found[record.value] += 1
+            out_of_turn += record.sequence != sequence
+            sequence = record.sequence + 1
+            promised = expected.get(record.dlsn)
+            if promised is None:
+                continue
+            at_place.add(record.dlsn)
+            unequal += (promised.value, promised.sequence) != (record.value, record.sequence)
+    return Audit(
+        acknowledged=len(acknowledged),
+        read=found.total(),
+        lost=len(expected.keys() - at_place),
+        unequal=unequal,
+        repeated=sum(count - 1 for count in found.values()),
+        foreign=len(found.keys() - appended),
+        out_of_turn=out_of_turn,
+    )

@@ -1,0 +1,154 @@
+"""What a link between two regions is like, and all links together. Values only.
+
+A link has two directions, each with conditions of its own. What is said of a round trip is
+split: each direction gets half of its delay and half of its jitter.
+"""
+
+import math
+from collections.abc import Mapping
+
+import attrs
+
+from topology.errors import InvalidArgumentError, NotFoundError
+
+BANDWIDTH_DEFAULT = 125e6
+"""A gigabit a second. There is no link without a bandwidth: it bounds what is on its way."""
+
+DELAY_S_MAX = 60.0
+BANDWIDTH_MIN, BANDWIDTH_MAX = 1e3, 10e9
+ALL = "all"
+"""In place of a region: each one."""
+
+
+@attrs.frozen(kw_only=True)
+class Conditions:
+    """What one direction of a link is like. InvalidArgumentError for what cannot be."""
+
+    delay_s: float = 0.0
+    """From one end to the other."""
+
+    jitter_s: float = 0.0
+    """How much the delay varies, either way; evenly. It never puts bytes out of order."""
+
+    bandwidth_bytes_per_s: float = BANDWIDTH_DEFAULT
+    """Of all connections together."""
+
+    stall_rate: float = 0.0
+    """Which share of the pieces sent is held up, as by a lost packet, and what follows it on
+    the same connection."""
+
+    stall_s: float = 0.2
+    """For how long: TCP's shortest retransmission time-out."""
+
+    is_cut: bool = False
+    """Nothing arrives. What is on its way waits, as TCP would send it again once healed."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_within("the round trip", 2 * self.delay_s, "s", 0, 2 * DELAY_S_MAX)
+        _check_within("the stall", self.stall_s, "s", 0, DELAY_S_MAX)
+        _check_within("the stall rate", 100 * self.stall_rate, "%", 0, 100)
+        _check_within(
+            "the bandwidth", self.bandwidth_bytes_per_s, " B/s", BANDWIDTH_MIN, BANDWIDTH_MAX
+        )
+        if not 0 <= self.jitter_s <= self.delay_s:
+            raise InvalidArgumentError(
+                f"a jitter of {2 * self.jitter_s:g}s cannot be with a round trip of "
+                f"{2 * self.delay_s:g}s: from 0 to the round trip, please; else bytes would "
+                "arrive before they were sent"
+            )
+
+
+@attrs.frozen(kw_only=True)
+class LinkChange:
+    """What is to be different about a link; None leaves a thing as it is."""
+
+    rtt_s: float | None = None
+    jitter_s: float | None = None
+    """Of the round trip."""
+    bandwidth_bytes_per_s: float | None = None
+    stall_rate: float | None = None
+    stall_s: float | None = None
+    is_cut: bool | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """It changes nothing."""
+        return all(value is None for value in attrs.astuple(self))
+
+    def of(self, conditions: Conditions) -> Conditions:
+        """The conditions of one direction after it."""
+
+        def either(wanted: float | None, present: float) -> float:
+            return present if wanted is None else wanted
+
+        return Conditions(
+            delay_s=either(self.rtt_s, 2 * conditions.delay_s) / 2,
+            jitter_s=either(self.jitter_s, 2 * conditions.jitter_s) / 2,
+            bandwidth_bytes_per_s=either(
+                self.bandwidth_bytes_per_s, conditions.bandwidth_bytes_per_s
+            ),
+            stall_rate=either(self.stall_rate, conditions.stall_rate),
+            stall_s=either(self.stall_s, conditions.stall_s),
+            is_cut=conditions.is_cut if self.is_cut is None else self.is_cut,
+        )
+
+
+Direction = tuple[str, str]
+"""From one region to another."""
+
+
+@attrs.frozen
+class Wan:
+    """All regions, and each direction between two of them."""
+
+    regions: tuple[str, ...]
+    directions: Mapping[Direction, Conditions]
+
+    @classmethod
+    def between(cls, regions: tuple[str, ...]) -> "Wan":
+        """Links that cost nothing, between all of them."""
+        pairs = [(here, there) for here in regions for there in regions if here != there]
+        return cls(regions, dict.fromkeys(pairs, Conditions()))
+
+    def changed(self, here: str, there: str, change: LinkChange, *, is_one_way: bool) -> "Wan":
+        """The WAN after a change of the links that `here` and `there` mean.
+
+        Either may be `all`. NotFoundError for a link that there is not, InvalidArgumentError
+        for conditions that cannot be; then nothing is changed.
+        """
+        concerned = self.named(here, there)
+        if not is_one_way:
+            concerned += [(b, a) for a, b in concerned if (b, a) not in concerned]
+        updated = {each: change.of(self.directions[each]) for each in concerned}
+        return attrs.evolve(self, directions={**self.directions, **updated})
+
+    def round_trip_s(self, here: str, there: str) -> float:
+        """There and back, without jitter."""
+        return self.directions[here, there].delay_s + self.directions[there, here].delay_s
+
+    def nearest_s(self, here: str, *, without: str | None = None) -> float | None:
+        """The round trip to the nearest other region, but for one; None if there is none."""
+        others = [region for region in self.regions if region not in (here, without)]
+        return min((self.round_trip_s(here, there) for there in others), default=None)
+
+    def named(self, here: str, there: str) -> list[Direction]:
+        """The directions that the two names mean."""
+        for name in (here, there):
+            if name != ALL and name not in self.regions:
+                raise NotFoundError(
+                    f"there is no link {here}-{there}: {name!r} is none of the regions "
+                    f"{', '.join(self.regions)} (or {ALL})"
+                )
+        if here == there != ALL:
+            raise NotFoundError(
+                f"there is no link {here}-{there}: within a region nothing is emulated"
+            )
+        return [(a, b) for a, b in self.directions if here in (a, ALL) and there in (b, ALL)]
+
+
+def _check_within(what: str, value: float, unit: str, low: float, high: float) -> None:
+    # Not by `low <= value`, which is False for nan too: that it is finite is said on its own.
+    if not math.isfinite(value) or not low <= value <= high:
+        raise InvalidArgumentError(
+            f"{what} cannot be {value:g}{unit}: from {low:g} to {high:g}{unit}, please"
+        )

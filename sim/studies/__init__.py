@@ -1,0 +1,1 @@
+"""Studies that ran once: their figures are in docs/MEASUREMENTS.md."""

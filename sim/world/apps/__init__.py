@@ -1,0 +1,1 @@
+"""Applications of a simulated world: writers, readers, operators."""

@@ -1,0 +1,197 @@
+"""The applications that read: all that is there, from a place on, or whatever comes."""
+
+import math
+
+import attrs
+import trio
+
+import geolog
+from geolog.client.reading.bounds import Bound
+from sim.world.calls import STREAM, Calls
+from sim.world.history import Found, Missing, ReaderWalk
+from sim.world.process import Process
+
+_RETRY_S = 0.25
+_FOLLOWED_S_MAX = 5.0
+_RECORDS_BACK_MAX = 20
+_DAWDLING_SHARE = 0.1
+
+_WALK_S_MAX = 5.0
+"""So old a walk is left at its next record once all is calm. Over far links a node with little
+room takes a minute to give all, and law 24 asks that nobody waits, not that a walk is short."""
+
+
+@attrs.define(eq=False)
+class Reading:
+    """What readers run."""
+
+    calls: Calls
+
+    async def read_for_ever(self, process: Process, log: geolog.Log) -> None:
+        """Read all that is there, from a place on, or follow for a while; again and again."""
+        calls = self.calls
+        while not calls.quiet.is_set():
+            placed_share = calls.stream.placed_share
+            if placed_share and calls.rng.random() < placed_share and calls.history.shown:
+                await self._noting(process, log, self._begin_placed(process))
+            else:
+                is_of_all = calls.rng.random() < 0.5
+                await self._noting(process, log, self._begin(process, is_of_all=is_of_all))
+            await trio.sleep(calls.rng.random())
+
+    async def read_once(self, process: Process, log: geolog.Log) -> None:
+        """Read all that is there; try again until that is done."""
+        while True:
+            read = self._begin(process, is_of_all=True)
+            try:
+                await self.read_to_end(log, read)
+            except geolog.GeologError as error:
+                self._on_failed(process, read, error)
+            else:
+                self.calls.done(process, f"read {read.count}")
+                return
+            await trio.sleep(_RETRY_S)
+
+    def _begin(
+        self,
+        process: Process,
+        *,
+        is_of_all: bool,
+        start: Bound | None = None,
+        of: int | None = None,
+    ) -> ReaderWalk:
+        at = self.calls.begin(process, "read")
+        certain, possible = self.calls.history.partitions
+        return self.calls.history.on_read(
+            ReaderWalk(
+                reader=process.key,
+                begun_at=at,
+                is_of_all=is_of_all,
+                partitions=tuple(range(certain)) if of is None else (of,),
+                start=start,
+                trims={one: self.calls.trim_of(one) for one in range(possible)},
+            )
+        )
+
+    def begin_last(self) -> ReaderWalk:
+        """The read of all when all is over."""
+        certain, possible = self.calls.history.partitions
+        return ReaderWalk(
+            reader="last",
+            begun_at=self.calls.trace.events_count,
+            is_of_all=True,
+            partitions=tuple(range(certain)),
+            trims={one: self.calls.trim_of(one) for one in range(possible)},
+        )
+
+    def _begin_placed(self, process: Process) -> ReaderWalk:
+        """A walk over one partition, from the place of a record that is known."""
+        rng, shown = self.calls.rng, self.calls.history.shown
+        known = shown[rng.choice(list(shown))]
+        bounds: list[Bound] = [
+            geolog.AtSequence(known.sequence),
+            geolog.AtDlsn(known.dlsn),
+            geolog.AtTime(known.timestamp_us),
+            geolog.LastRecords(rng.randrange(_RECORDS_BACK_MAX)),
+        ]
+        if known.transaction_id is not None:
+            bounds.append(geolog.AtTransaction(known.transaction_id))
+        bound = rng.choice(bounds)
+        self.calls.history.happened.add(f"opened-{type(bound).__name__}")
+        return self._begin(process, is_of_all=False, start=bound, of=known.partition)
+
+    async def _noting(self, process: Process, log: geolog.Log, read: ReaderWalk) -> None:
+        try:
+            if read.is_of_all or read.start is not None:
+                await self.read_to_end(log, read, is_left_when_calm=True)
+            else:
+                await self._follow(log, read)
+        except geolog.GeologError as error:
+            self._on_failed(process, read, error)
+        else:
+            self.calls.done(process, f"read {read.count}")
+
+    async def read_to_end(
+        self,
+        log: geolog.Log,
+        read: ReaderWalk,
+        *,
+        follow: bool = False,
+        is_left_when_calm: bool = False,
+    ) -> None:
+        """Read as it is to begin, up to the end of this moment, or the end of all."""
+        left_from_s = trio.current_time() + (_WALK_S_MAX if is_left_when_calm else math.inf)
+        name = STREAM if read.start is None else f"{STREAM}#{read.partitions[0]}"
+        start = geolog.EARLIEST if read.start is None else read.start
+        async with log.open_reader(name, start=start, follow=follow) as reader:
+            async for item in reader.items():
+                self._on_item(read, item)
+                if self.calls.quiet.is_set() and trio.current_time() >= left_from_s:
+                    return
+                await self._dawdle()
+        self._on_end(read)
+
+    async def _dawdle(self) -> None:
+        """Now and then rest in the middle of a walk."""
+        rest_s_max = self.calls.stream.reader_rest_s_max
+        if rest_s_max and self.calls.rng.random() < _DAWDLING_SHARE:
+            await self.calls.rest(rest_s_max)
+
+    async def _follow(self, log: geolog.Log, read: ReaderWalk) -> None:
+        rng = self.calls.rng
+        start = rng.choice((geolog.EARLIEST, geolog.LATEST, geolog.LastRecords(3)))
+        with trio.move_on_after(rng.random() * _FOLLOWED_S_MAX):
+            async with log.open_reader(STREAM, start=start, follow=True) as reader:
+                async for item in reader.items():
+                    self._on_item(read, item)
+                    await self._dawdle()
+            self._on_end(read)
+            self._on_followed_to_end(read)
+
+    def _on_item(self, read: ReaderWalk, item: geolog.Record | geolog.Gap) -> None:
+        trim = self.calls.trim_of(item.partition)
+        read.trims_first.setdefault(item.partition, trim)
+        if isinstance(item, geolog.Gap):
+            is_overtaken = any(one.partition == item.partition for one in read.items)
+            self.calls.history.happened.add("overtaken" if is_overtaken else "gap-at-start")
+            read.items.append(
+                Missing(
+                    partition=item.partition,
+                    from_sequence=item.from_sequence,
+                    to_sequence=item.to_sequence,
+                    trim=trim,
+                )
+            )
+        else:
+            self.calls.history.on_shown(read, found(item))
+
+    def _on_end(self, read: ReaderWalk) -> None:
+        read.trims_ended = {one: self.calls.trim_of(one) for one in read.trims}
+        read.has_reached_end = True
+
+    def _on_followed_to_end(self, read: ReaderWalk) -> None:
+        history = self.calls.history
+        history.happened.add("followed-to-end")
+        if not history.is_seal_asked:
+            history.harsh_errors.append(f"{read.reader} followed to an end that nobody made")
+
+    def _on_failed(self, process: Process, read: ReaderWalk, error: geolog.GeologError) -> None:
+        self.calls.failed(process, f"read {read.count} {error!r}")
+        if not error.retriable and self.calls.is_heard(process):
+            self.calls.history.harsh_errors.append(
+                f"a read of {read.reader} from {read.start} failed: {error!r}"
+            )
+
+
+def found(record: geolog.Record) -> Found:
+    """A record as the history keeps it."""
+    return Found(
+        partition=record.partition,
+        sequence=record.sequence,
+        dlsn=record.dlsn,
+        timestamp_us=record.timestamp_us,
+        value=record.value,
+        key=record.key,
+        headers=tuple(sorted(record.headers.items())),
+        transaction_id=record.transaction_id,
+    )

@@ -1,0 +1,65 @@
+"""The applications of a world: who writes the one stream, reads it, and looks after it."""
+
+from collections.abc import Iterator
+
+import attrs
+
+from sim.world.apps.appending import Appending
+from sim.world.apps.operator import OPERATOR
+from sim.world.apps.placing import Placing
+from sim.world.apps.reading import Reading
+from sim.world.apps.short_lived import ShortLived
+from sim.world.apps.tending import Tending
+from sim.world.calls import Calls
+from sim.world.options import Options
+from sim.world.world import ClientMain, World
+
+
+@attrs.define(eq=False)
+class Workload:
+    """What client processes run, until the calls shall be quiet."""
+
+    calls: Calls
+    options: Options
+    appending: Appending = attrs.field(init=False)
+    reading: Reading = attrs.field(init=False)
+    tending: Tending = attrs.field(init=False)
+    placing: Placing = attrs.field(init=False)
+    short_lived: ShortLived = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.appending = Appending(self.calls)
+        self.reading = Reading(self.calls)
+        self.tending = Tending(self.calls)
+        self.placing = Placing(self.calls, self.options.placement)
+        self.short_lived = ShortLived(self.calls, self.options)
+
+    def start(self, world: World) -> None:
+        """Start all client processes."""
+        shape = world.options.shape
+        for number in range(shape.writers_count):
+            region = shape.regions[number % len(shape.regions)]
+            world.start_client(f"writer-{number + 1}", region, self.appending.append_for_ever)
+        for number in range(shape.readers_count):
+            region = shape.regions[-1 - number % len(shape.regions)]
+            world.start_client(f"reader-{number + 1}", region, self.reading.read_for_ever)
+        for host, main in self._tenders():
+            world.start_client(host, shape.regions[0], main)
+
+    def _tenders(self) -> Iterator[tuple[str, ClientMain]]:
+        stream, placement = self.calls.stream, self.options.placement
+        if stream.truncation_rest_s_max is not None:
+            yield "truncater", self.tending.truncate_for_ever
+        if stream.partitions_added:
+            yield "grower", self.tending.add_partitions
+        if stream.seal_after_s_max is not None:
+            yield "sealer", self.tending.seal
+        if placement.switch_rest_s_max is not None:
+            yield "switcher", self.placing.switch_for_ever
+        if placement.repair_rest_s_max is not None:
+            yield f"{OPERATOR}mender", self.placing.repair_for_ever
+        if stream.deletion_rest_s_max is not None:
+            yield f"{OPERATOR}deleter", self.short_lived.delete_for_ever
+            yield "brief-writer-1", self.short_lived.append_for_ever
+            yield "brief-writer-2", self.short_lived.append_for_ever
+            yield "brief-reader", self.short_lived.read_for_ever

@@ -1,0 +1,1 @@
+"""Faults: what strikes a simulated world, and whom."""

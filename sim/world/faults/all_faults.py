@@ -1,0 +1,107 @@
+"""What may befall a world: each fault strikes something, lasts, and ends.
+
+A fault is a context manager: it begins when it is entered, gives the name of what it struck,
+and ends when it is left, also because all faults stop. One that finds nothing to strike gives
+None. Some strike at any time, or after a change of a ledger's record; others, the ambushes, at
+their own moment.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from random import Random
+
+import trio
+
+from sim.world.draws.session_draws import LEADER_DEPOSED, SESSION_BEHIND
+from sim.world.faults import disks as fault_disks
+from sim.world.faults import links as fault_links
+from sim.world.faults import metadata as fault_metadata
+from sim.world.faults import processes as fault_processes
+from sim.world.faults.ambushes import AMBUSHES, Ambush
+from sim.world.world import World
+
+Fault = Callable[[World, Random], AbstractContextManager[str | None]]
+
+_AMBUSH_S_MAX = 5.0
+_AMBUSH_ROUND_TRIPS = 4
+
+
+async def strike_for_ever(world: World, kind: str, strikes_per_s: float, rng: Random) -> None:
+    """Let faults of a kind strike, one after the other; cancelling ends the one that lasts."""
+    while True:
+        await trio.sleep(rng.expovariate(strikes_per_s))
+        fault = FAULTS[kind]
+        begun = (
+            _in_ambush(world, fault, rng)
+            if isinstance(fault, Ambush)
+            else _after_change(world, fault, rng)
+        )
+        async with begun as struck:
+            if struck is None:
+                continue
+            world.struck[kind] += 1
+            world.trace.add("-", "fault-on", f"{kind} {struck}")
+            try:
+                await trio.sleep(rng.random() * world.options.hazards.duration_s_max)
+            finally:
+                world.trace.add("-", "fault-off", f"{kind} {struck}")
+
+
+@asynccontextmanager
+async def _in_ambush(world: World, ambush: Ambush, rng: Random) -> AsyncIterator[str | None]:
+    """Wait for the moment, and strike."""
+    while True:
+        process, details = await world.trace.wait(ambush.event)
+        async with ambush.strike(world, rng, process, details) as struck:
+            if struck is not None:
+                yield struck
+                return
+
+
+@asynccontextmanager
+async def _after_change(world: World, fault: Fault, rng: Random) -> AsyncIterator[str | None]:
+    """Strike; in worlds that lie in wait, soon after the record of a ledger has changed."""
+    if world.options.hazards.lies_in_wait:
+        with trio.move_on_after(_AMBUSH_S_MAX):
+            await world.seams.ledger_changed.wait()
+        round_trip_s = 2 * world.options.links.latency_s_across
+        await trio.sleep(rng.random() * _AMBUSH_ROUND_TRIPS * round_trip_s)
+    with fault(world, rng) as struck:
+        yield struck
+
+
+FAULTS: dict[str, Fault | Ambush] = {
+    "kill-node": fault_processes.kill_node,
+    "power-loss-node": fault_processes.power_loss_node,
+    "power-loss-region": fault_processes.power_loss_region,
+    "power-loss-all": fault_processes.power_loss_all,
+    "kill-client": fault_processes.kill_client,
+    "pause-process": fault_processes.pause_process,
+    "zombie-writer": fault_processes.zombie_writer,
+    "cut-writer": fault_links.cut_writer,
+    "cut-link": fault_links.cut_link,
+    "cut-one-way": fault_links.cut_one_way,
+    "isolate-region": fault_links.isolate_region,
+    "isolate-host": fault_links.isolate_host,
+    "reset-connection": fault_links.reset_connection,
+    "slow-host": fault_links.slow_host,
+    "slow-disk": fault_disks.slow_disk,
+    "disk-error": fault_disks.disk_error,
+    "disk-full": fault_disks.disk_full,
+    "wrong-disk": fault_disks.wrong_disk,
+    "bit-rot": fault_disks.bit_rot,
+    "unreadable-sector": fault_disks.unreadable_sector,
+    "replaced-disk": fault_disks.replaced_disk,
+    "metadata-cut": fault_metadata.metadata_cut,
+    "metadata-away": fault_metadata.metadata_away,
+    "metadata-lag": fault_metadata.metadata_lag,
+    "metadata-expiry": fault_metadata.metadata_expiry,
+    "metadata-answer-lost": fault_metadata.metadata_answer_lost,
+    LEADER_DEPOSED: fault_metadata.leader_deposed,
+    SESSION_BEHIND: fault_metadata.session_behind,
+    "clock-jump": fault_metadata.clock_jump,
+    "clock-skew": fault_metadata.clock_skew,
+    "far-clock": fault_metadata.far_clock,
+    **AMBUSHES,
+}
+"""By name, as options and trace have it."""

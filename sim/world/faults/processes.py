@@ -1,0 +1,90 @@
+"""Faults of processes: they are killed, lose power, stand still, wake up too late."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+from sim.world.faults.targets import (
+    all_down,
+    clients_alive,
+    down,
+    nodes_alive,
+    one_of,
+    paused,
+    processes,
+    writers_alive,
+)
+from sim.world.process import Life
+from sim.world.world import World
+
+_ZOMBIE_BLIND_S = (0.0, 3.0, 10.0)
+"""How long a writer that wakes up hears nothing of metadata, and so believes in itself."""
+
+
+@contextmanager
+def kill_node(world: World, rng: Random) -> Iterator[str | None]:
+    """A storage node is killed, and started again later."""
+    with down(world, one_of(rng, nodes_alive(world)), power_loss=False) as struck:
+        yield struck
+
+
+@contextmanager
+def power_loss_node(world: World, rng: Random) -> Iterator[str | None]:
+    """A storage node's machine loses power; what was not synced may be gone."""
+    with down(world, one_of(rng, nodes_alive(world)), power_loss=True) as struck:
+        yield struck
+
+
+@contextmanager
+def power_loss_region(world: World, rng: Random) -> Iterator[str | None]:
+    """All storage nodes of a region lose power."""
+    region = rng.choice(world.options.shape.regions)
+    hosts = [host for host in nodes_alive(world) if world.nodes[host].region == region]
+    with all_down(world, hosts) as struck:
+        yield struck and f"{region}: {struck}"
+
+
+@contextmanager
+def power_loss_all(world: World, rng: Random) -> Iterator[str | None]:  # noqa: ARG001 - the shape.
+    """All storage nodes lose power at once."""
+    with all_down(world, nodes_alive(world)) as struck:
+        yield struck
+
+
+@contextmanager
+def kill_client(world: World, rng: Random) -> Iterator[str | None]:
+    """A client process is killed, and another is started in its place later."""
+    with down(world, one_of(rng, clients_alive(world)), power_loss=False) as struck:
+        yield struck
+
+
+@contextmanager
+def pause_process(world: World, rng: Random) -> Iterator[str | None]:
+    """A process stands still for a while, and goes on as if nothing had been."""
+    running = [one for one in processes(world) if one.life is Life.RUNNING]
+    if not running:
+        yield None
+        return
+    host = rng.choice(running).host
+    with paused(world, host):
+        yield host
+
+
+@contextmanager
+def zombie_writer(world: World, rng: Random) -> Iterator[str | None]:
+    """A writer stands still, others take over, nodes restart; it goes on without metadata."""
+    running = [one for one in writers_alive(world) if one.life is Life.RUNNING]
+    if not running:
+        yield None
+        return
+    writer = rng.choice(running)
+    world.pause(writer.host)
+    try:
+        yield writer.host
+    finally:
+        power_loss = rng.random() < 0.5
+        for host in nodes_alive(world):
+            if rng.random() < 0.8:
+                world.kill(host, power_loss=power_loss)
+                world.restart(host)
+        world.resume(writer, blind_s=rng.choice(_ZOMBIE_BLIND_S))

@@ -1,0 +1,1 @@
+"""Rings whose every write set adheres: search, repair, and why there is none."""
