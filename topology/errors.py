@@ -4,8 +4,10 @@ Each error says whose fault it is, whether trying again can help (`retriable`), 
 of the request (`outcome`): `refused` is definite, nothing of it is in the log and nothing will
 be; `unknown` means that it may or may not be; `duplicate`, of a record that its writer
 numbered, that the log has a record under that number, or had one that was trimmed since, and
-that nothing was appended now. Codes are those of the wire protocol (interface
-section 4); the command maps them to its exit codes.
+that nothing was appended now. Codes are chosen after
+those of HTTP; the command maps them to its exit codes.
+
+Rules: PROTOCOL S18.
 """
 
 from typing import ClassVar, Literal

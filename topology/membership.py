@@ -5,6 +5,8 @@ next snapshot and who died. A departed node keeps its place here, so that a repl
 sought near it, and for `stabilize_s` it stays a candidate of last resort: a rolling restart
 does not collapse racks. A node that leaves too often within a time is held back from new
 ensembles until it has stayed for a while. The clock is an argument.
+
+Rules: PROTOCOL P10.
 """
 
 import enum

@@ -2,6 +2,8 @@
 
 Rings are found as `topology.ring.search` says: constructed first, then searched for. A search
 that runs into its bound says so (`PlacementUndecidedError`), and never that there is none.
+
+Rules: PROTOCOL P1.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""What every placement policy can be asked, and with which words it answers."""
+"""What every placement policy can be asked, and with which words it answers.
+
+Rules: PROTOCOL P11.
+"""
 
 import random
 from collections.abc import Collection, Mapping, Sequence

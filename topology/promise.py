@@ -2,6 +2,8 @@
 
 A promise holds when, whichever domains (and nodes besides) are lost, every write set still has
 an ack set, and the lost nodes are none: what was acknowledged is left, and can be taken over.
+
+Rules: PROTOCOL P12.
 """
 
 import itertools

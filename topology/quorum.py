@@ -3,9 +3,11 @@
 There is one predicate, `ack`. Its opposite, `block`, is derived from it and from nothing else:
 `block(S) = not ack(write_set - S)`. So every ack set meets every blocking set, whatever the
 quorums and regions are: if S blocks, what is left outside S is no ack set, thus each ack set
-has a member in S (design section 5, "One predicate").
+has a member in S.
 
 Sets of ensemble slots are bit masks: slot i is bit i. An ensemble has at most 64 slots.
+
+Rules: PROTOCOL Q1, Q3 and Q4.
 """
 
 import enum

@@ -5,6 +5,8 @@ closest in another rack, then one in another region, then the rest by closeness.
 in the order of the write set, but of the client's region at most two before one of another
 region. In both, nodes that failed before, only read, are slow, or are gone come later, in this
 order.
+
+Rules: PROTOCOL R12.
 """
 
 import enum

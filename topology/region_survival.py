@@ -3,6 +3,8 @@
 Sizes that are left out are chosen as the promise `1 region` would have them, around those that
 are given. The judge is the policy itself, tried on the nodes: STRICT now, an ack set left and
 no entry lost without any one region, and a new ensemble to be had after that.
+
+Rules: PROTOCOL P8.
 """
 
 import random

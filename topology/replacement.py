@@ -6,6 +6,8 @@ first, those named first among equals, so that a choice that is good for one wri
 good for all. Else bounded searches, which turn back where a write set can no longer adhere,
 look for a ring that is STRICT, then for one that is SOFT. What was cut off is not known, and
 that is said.
+
+Rules: PROTOCOL P6.
 """
 
 import itertools

@@ -8,6 +8,8 @@ A table is TOML, node or pattern to location, first match wins:
 
 A script is run elsewhere; what it printed for each node comes here. Nothing is taken over
 unless all of it is sound.
+
+Rules: PROTOCOL P9.
 """
 
 import fnmatch

@@ -5,6 +5,8 @@ holds when, whichever are lost, in every write set an ack set is left (it can be
 the lost are no ack set (what was acknowledged is left, and what is left can fence), and a new
 ensemble can still be placed. Write sets are whole ensembles here, E = W, so only shares count.
 For regions m is one more than may be lost, so that an answer never stands on the lost alone.
+
+Rules: PROTOCOL P8.
 """
 
 import difflib

@@ -2,6 +2,8 @@
 
 They change where new nodes are placed, and nothing about ledgers that are open: what those
 promise is frozen in their own metadata.
+
+Rules: PROTOCOL P5.
 """
 
 from collections.abc import Sequence

@@ -6,6 +6,8 @@ is missing any more: every ledger below the node's bound that has it as a member
 fenced there under its last epoch, and the node has all its entries. A ledger that was taken
 over may have been fenced at the node as well before recovery gave its slot away: what its old
 writer must not get there is refused again too.
+
+Rules: PROTOCOL C7.
 """
 
 import json

@@ -4,6 +4,8 @@ Three states. *Healthy*: every stream works, and keeps what it was promised thro
 loss. *Degraded*: everything works; a promise would not outlive its next loss, or copies may be
 missing. *Unhealthy*: something does not work now: a stream that cannot be written, taken over
 or read. Each reason names the node or stream, what it cannot take, why, and what mends it.
+
+Rules: PROTOCOL P13.
 """
 
 import itertools

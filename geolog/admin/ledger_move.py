@@ -2,6 +2,8 @@
 
 Fragment by fragment the successor gets all copies that it should have; it is asked whether it
 has them; and only then it takes the slot, by one compare-and-set of the ledger's record.
+
+Rules: PROTOCOL C3.
 """
 
 import attrs

@@ -9,6 +9,8 @@ stopped: what was copied is there, what was changed is done.
 
 The last fragment of a ledger that is not CLOSED is its writer's, or recovery's. The writer
 gives the slot away itself when it can (an ensemble change), and the segment's end closes it.
+
+Rules: PROTOCOL C12.
 """
 
 from collections.abc import Callable

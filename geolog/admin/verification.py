@@ -7,6 +7,8 @@ trimmed: where copies lack, the ledger's record is read again before that is sai
 A ledger of which a member answered that it lacks copies, or has damaged ones, goes into the
 repair queue. A member that is silent says nothing of its copies: it is named, and what it has
 stays open.
+
+Rules: PROTOCOL C14.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -3,6 +3,8 @@
 Every change of the list is one multi that also moves, or checks, the version of the owner
 record, so that only the owner of the moment can make it. Only what was trimmed is taken from
 the front of the list by anybody: the owner never touches it.
+
+Rules: PROTOCOL L8, O3, O4 and O10.
 """
 
 import attrs

@@ -5,6 +5,8 @@ that it lives. The node goes with the session in which it was made; the owner ma
 the next. An owner that leaves takes it away, and says so in its record: then nobody waits for
 it to come back. A partition that was sealed, or whose stream is being deleted, has no owner
 ever after.
+
+Rules: PROTOCOL M2, O1, O9 and O14.
 """
 
 import itertools

@@ -1,6 +1,8 @@
 """A partition's list of segments, as metadata holds it, and where it begins.
 
 The owner alone adds to the list. Only what was trimmed is taken from its front, by anybody.
+
+Rules: PROTOCOL M2 and S12.
 """
 
 from collections.abc import AsyncGenerator, Sequence

@@ -1,4 +1,7 @@
-"""Streams in metadata: their settings, and the partitions that they are made of."""
+"""Streams in metadata: their settings, and the partitions that they are made of.
+
+Rules: PROTOCOL S17.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,6 +1,8 @@
 """What a stream that is asked for comes to: its quorums and policy, why, and at what cost.
 
 Nothing is promised that cannot be kept: the choice is tried on the nodes that there are.
+
+Rules: PROTOCOL P8.
 """
 
 import difflib

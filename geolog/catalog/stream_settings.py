@@ -1,4 +1,7 @@
-"""What a stream's settings may be, and how they may change."""
+"""What a stream's settings may be, and how they may change.
+
+Rules: PROTOCOL S14.
+"""
 
 from collections.abc import Mapping
 

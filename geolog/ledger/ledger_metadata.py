@@ -1,4 +1,7 @@
-"""Ledger records in metadata: made once, then changed by compare-and-set alone."""
+"""Ledger records in metadata: made once, then changed by compare-and-set alone.
+
+Rules: PROTOCOL L1, L2 and M2.
+"""
 
 from collections.abc import Iterable
 from contextlib import suppress

@@ -3,6 +3,8 @@
 Whoever closes a ledger that lacks copies says so and goes on. While metadata is away what was
 said is kept, up to a bound, and tried again; what is lost with the process is found by whoever
 looks at the ledgers themselves.
+
+Rules: PROTOCOL C6.
 """
 
 import logging

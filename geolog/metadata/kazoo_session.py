@@ -9,6 +9,8 @@ A client tells each server that it connects to the highest zxid, the number of a
 it was answered with, and a server that is behind refuses it. Kazoo forgets that number with the
 session; here the next session is given it. A new session catches up before its first read as
 well, for the number does not cover a write whose answer was lost.
+
+Rules: PROTOCOL M6.
 """
 
 import logging

@@ -4,6 +4,8 @@ The record of an instance is made in the step that takes its node id away from i
 good: its disk, should it turn up again, is refused by it. A node says that it is up in a step
 that changes its known record (`regions.storage.registration`), so of a node that starts and an
 operator who replaces it at the same time only one succeeds.
+
+Rules: PROTOCOL D7.
 """
 
 import attrs

@@ -1,4 +1,7 @@
-"""What every metadata store refuses unasked, and what it builds from plainer requests."""
+"""What every metadata store refuses unasked, and what it builds from plainer requests.
+
+Rules: PROTOCOL M1.
+"""
 
 import re
 

@@ -18,6 +18,8 @@ Reads of one process never go back, across sessions too:
 Therefore a procedure of several steps may begin in one session and go on in the next: what it
 read stays true of what it reads, and what it wrote stays written. Each answer itself belongs to
 one session: a read that catches up in one session and looks in another fails as unavailable.
+
+Rules: PROTOCOL M2 and M3.
 """
 
 import enum

@@ -14,6 +14,8 @@ on the same session shows what became of it.
 A read that must be newer than what the server has is sent right behind a sync, or behind a
 write that changes nothing, over the same session: it counts only if both are answered. So is
 each read of a new session, until one of them, or a write, was answered.
+
+Rules: PROTOCOL M4 and M6.
 """
 
 import logging

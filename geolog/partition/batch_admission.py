@@ -1,6 +1,8 @@
 """Whether a partition takes a batch in: what its terms ask for, beside what is there already.
 
 A batch is refused whole, and then nothing of it is in the log.
+
+Rules: PROTOCOL S11 and S19.
 """
 
 from geolog.partition.batch_in_flight import BatchTerms

@@ -1,4 +1,7 @@
-"""Owning partitions while a block lasts: take them over, write them, leave."""
+"""Owning partitions while a block lasts: take them over, write them, leave.
+
+Rules: PROTOCOL O7 and O8.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

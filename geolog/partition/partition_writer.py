@@ -1,6 +1,6 @@
 """The owner of a partition: gives sequences, sends batches, answers them when they are durable.
 
-What it must keep true (design section 7):
+What it must keep true (PROTOCOL O4 to O6, O11 and S1):
 
 1. Sequences are dense, in the order in which batches were taken in.
 2. No entry of a ledger is answered before its predecessor is CLOSED: the next ledger is
@@ -17,6 +17,8 @@ What it must keep true (design section 7):
    order. It stands before the first batch, so a ledger of no batches has none.
 
 Which ledger is written, and by which members, is `SegmentRoller`'s to see to.
+
+Rules: PROTOCOL M5, O5, O11, O14, S18 and W11.
 """
 
 from collections import deque

@@ -12,6 +12,8 @@ by two at once. What it looks at, in this order:
    region where nothing new is to be placed: a better one is looked for, to roll to.
 
 With metadata away 2 to 5 wait, and the open ledger goes on past its size.
+
+Rules: PROTOCOL O4, O6, P2 and P5.
 """
 
 import logging

@@ -3,6 +3,8 @@
 `OwnerPresence` decides; here requests are sent and answers told. It lives as long as the
 process's log: an owner is shown from when it has taken its partition, also while that is being
 recovered, and one that could not say that it leaves before its block was over says so later.
+
+Rules: PROTOCOL O12.
 """
 
 import math

@@ -4,6 +4,8 @@ All ledgers of the list must be CLOSED. A snapshot of which parts are missing wa
 finished: it is passed over. Only a partition's first ledger has none at its beginning. What was
 read on the way back is folded, run by run, into a state that begins behind: of very many small
 entries only the last batches of each writer are kept.
+
+Rules: PROTOCOL S10.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator

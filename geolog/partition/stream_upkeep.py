@@ -1,4 +1,7 @@
-"""Ending streams, and cutting off their fronts: seal, truncate, retention, delete."""
+"""Ending streams, and cutting off their fronts: seal, truncate, retention, delete.
+
+Rules: PROTOCOL S15 and S16.
+"""
 
 import logging
 from collections.abc import Callable, Sequence

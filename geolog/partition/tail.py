@@ -1,4 +1,4 @@
-"""Where a partition ends: asked for, never assumed (design section 8).
+"""Where a partition ends: asked for, never assumed.
 
 The end of an open ledger lies before the first entry of whose write set a blocking set says
 ABSENT. Entries between the LAC and that end may have been answered OK and may still vanish:
@@ -10,6 +10,8 @@ What metadata says of the last segment may be old, even after a sync: its leader
 So an end counts only if metadata says for certain, after all else was asked, that no segment
 follows. Of an open ledger its own record says so, since it is closed in the step that lists the
 next segment; otherwise the owner's record says it. That is one write in metadata for each end.
+
+Rules: PROTOCOL R2 to R6.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""Becoming the owner of a partition: take its epoch, then end what the one before left open."""
+"""Becoming the owner of a partition: take its epoch, then end what the one before left open.
+
+Rules: PROTOCOL O2 and O13.
+"""
 
 import random
 from functools import partial

@@ -21,6 +21,8 @@ Invariants.
 3. Only slots of an entry's write set count for it.
 4. A slot's confirmations are those of the member that has the slot now; none of a held slot
    counts.
+
+Rules: PROTOCOL N15, W1 to W3, W5, W6, W8 and W9.
 """
 
 from collections import deque

@@ -8,6 +8,8 @@ believed: entries get that limit instead. One that is behind is believed.
 
 A clock that is ahead is told once, then again when it has moved by more than the limit, and so
 is its return.
+
+Rules: PROTOCOL S2.
 """
 
 import attrs

@@ -11,6 +11,8 @@ Invariants.
    (confirmed), below it and in a range (missing), or not below it (not confirmed yet).
 2. At most `RANGES_MAX` ranges per slot are kept; beyond that neighbours become one, so that
    entries may be called missing that are not, but never the reverse.
+
+Rules: PROTOCOL W12.
 """
 
 import attrs

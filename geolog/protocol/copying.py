@@ -16,6 +16,8 @@ Invariants.
    leave it.
 2. Of an entry that some target lacks, either a fetch is under way, or it was sent to all of
    these, or `NoIntactCopy` was said, once.
+
+Rules: PROTOCOL C1, C2 and C13.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

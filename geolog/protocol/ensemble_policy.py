@@ -13,6 +13,8 @@ change costs a write to metadata, and a member that comes back soon has most of 
   with fewer copies.
 
 While a change is urgent its caller paces the tries: entries are waiting.
+
+Rules: PROTOCOL W4 and W9.
 """
 
 import enum

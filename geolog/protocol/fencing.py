@@ -7,6 +7,8 @@ ack set under an older epoch, because each ack set would need one of them (`topo
 One write set is not enough: an entry of another may still slip through.
 
 Invariant: `FenceTaken` is said at most once, and carries the highest LAC among the answers.
+
+Rules: PROTOCOL F1.
 """
 
 import attrs

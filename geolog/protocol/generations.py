@@ -17,6 +17,8 @@ any more, and goes by the number of now.
 
 Invariant: once a seq is at or below the highest of any generation, its number stays the same.
 A later session adds only stamps of its own number, which is not below that of any generation.
+
+Rules: PROTOCOL S8.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A type for each id, and an ordered value for each position (design section 2)."""
+"""A type for each id, and an ordered value for each position."""
 
 import re
 from typing import NewType

@@ -12,6 +12,8 @@ is refused, or nothing is known of its outcome, the record is read again and jud
 
 The same write may be tried again while an earlier try of it is still on its way: both name one
 version, so that one of them is stored at most.
+
+Rules: PROTOCOL L5 and L6.
 """
 
 import enum

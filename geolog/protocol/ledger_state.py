@@ -5,6 +5,8 @@ IN_RECOVERY or CLOSED. Every change is one compare-and-set from a state that was
 successor, which the methods here give (`ledger_change` says what becomes of it when another
 change came first). The quorums, the members' regions and the placement policy are frozen with
 it: no switch at run time changes what an acknowledgement meant.
+
+Rules: PROTOCOL L2 to L4, L7, Q2 and Q5.
 """
 
 import enum

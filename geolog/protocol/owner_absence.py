@@ -28,6 +28,8 @@ answer. It is forgotten when the owner is seen, and when nobody has looked for
 Invariants:
 1. An owner that is seen alive is waited for.
 2. An owner of one epoch gets the grace once in a row, however often readers look for it.
+
+Rules: PROTOCOL R5.
 """
 
 from enum import Enum

@@ -15,6 +15,8 @@ Invariants:
 1. An owner that has left is never shown again.
 2. An owner is in at most one request at a time.
 3. As long as requests are answered, all that have not left are shown in the session of now.
+
+Rules: PROTOCOL O12.
 """
 
 import random

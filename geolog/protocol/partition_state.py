@@ -1,8 +1,8 @@
 """What an owner must know of its partition to go on with it: where it ends, and its writers.
 
 The state is what the entries of the log say, one after the other; a snapshot of it is written
-into the log now and then, so that the next owner need not read it from the beginning (design
-section 7, "Exactly once").
+into the log now and then, so that the next owner need not read it from the beginning
+(PROTOCOL O11).
 
 Theory of operation. A named writer numbers its records with a rising `seq`; gaps are allowed,
 also within a batch. A batch of it is appended if its first seq is above all that the writer has
@@ -11,6 +11,8 @@ with the first position, provided its bytes are equal; if not, it is refused, ne
 The last batches of each writer are remembered, with all their seqs, and its writer epoch: a new
 session of a writer fences the older. A seq that lies in a gap was never appended here: it is of
 another partition, or was left out.
+
+Rules: PROTOCOL S4, S5, S7, S9 and S10.
 """
 
 import enum

@@ -9,6 +9,8 @@ What was promised to be survived, where it is more than STRICT says, is asked fo
 
 The answer is the same for two fragments whose members stand and are alike; that none can be
 mended is remembered by that, since in a cluster that has lost a region most of them are.
+
+Rules: PROTOCOL P7.
 """
 
 import random

@@ -8,6 +8,8 @@ was told.
 Invariants.
 1. The prefix never shrinks, and never ends below the LAC.
 2. It passes an entry only when the slots that said they have it are an ack set.
+
+Rules: PROTOCOL W10.
 """
 
 from collections import deque

@@ -18,6 +18,8 @@ closed there can be read in full. Rewrites carry the LAC that recovery started f
 Invariants.
 1. `CloseAt(last)` is said once, and last >= start - 1.
 2. An entry is rewritten at most once a round, from a member that has it intact.
+
+Rules: PROTOCOL F2, F4 to F7, F9 and N6.
 """
 
 import attrs

@@ -3,6 +3,8 @@
 A batch of a recovery is read, and written again, before the next is asked for: each takes two
 round trips. So a writer of tiny entries would leave a ledger whose recovery takes minutes over
 a slow link, were a batch as short as large entries make it.
+
+Rules: PROTOCOL F9.
 """
 
 import attrs

@@ -20,6 +20,8 @@ Invariants.
 6. Of a deleted ledger nothing is answered but a refusal (planted bug 10).
 7. A ledger that was let go is fenced, and what is not found of it is never ABSENT, for ever:
    the node has had it (laws 5, 6, 7).
+
+Rules: PROTOCOL N1 to N14.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Which segments a partition need not keep any more, by their age and by their size."""
+"""Which segments a partition need not keep any more, by their age and by their size.
+
+Rules: PROTOCOL S13.
+"""
 
 import attrs
 

@@ -1,4 +1,7 @@
-"""The dense sequence of a partition, and append times that never decrease."""
+"""The dense sequence of a partition, and append times that never decrease.
+
+Rules: PROTOCOL S1 and S2.
+"""
 
 import attrs
 

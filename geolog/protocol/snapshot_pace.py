@@ -1,4 +1,7 @@
-"""When a partition's state is written into its log again: reading back to it shall be cheap."""
+"""When a partition's state is written into its log again: reading back to it shall be cheap.
+
+Rules: PROTOCOL O11.
+"""
 
 import attrs
 

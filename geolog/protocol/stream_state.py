@@ -2,7 +2,9 @@
 
 Each partition has one owner record. Whoever takes the partition over raises its epoch by
 compare-and-set; every later change of the list is made together with a check of the version
-that this gave, so that a deposed owner can change nothing (design section 7).
+that this gave, so that a deposed owner can change nothing (PROTOCOL O3).
+
+Rules: PROTOCOL O10 and S17.
 """
 
 import enum

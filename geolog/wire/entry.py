@@ -21,6 +21,8 @@ and each line, padded with zeros to 8 bytes:
                                                               then the gaps between its seqs
 
 The header's checksum covers it from byte 8 on.
+
+Rules: PROTOCOL S3.
 """
 
 import enum

@@ -11,6 +11,8 @@ later file. The newest of these is read back and checked before any file goes. A
 live entry that is damaged stays until the entry was stored again; one whose records are partly
 lost stays until that was settled. Then it goes, whatever lives in it: a file that was damaged
 once may be damaged again. Readers in the middle of a file that goes keep it open.
+
+Rules: PROTOCOL J10 and J13.
 """
 
 import logging

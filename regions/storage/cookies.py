@@ -3,6 +3,8 @@
 Every directory of a node has a cookie with the node's identity, its own index, and how many
 there are. So the order in which they are given does not matter, and a directory that is
 missing, foreign, empty or one too many is noticed before anything is opened.
+
+Rules: PROTOCOL D5.
 """
 
 from collections.abc import Sequence

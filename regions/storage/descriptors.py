@@ -11,6 +11,8 @@ tried once more. If that does not help either it is nobody's disk that failed:
 TooManyOpenFilesError.
 
 Calls come from the event loop, the journal thread and the reading threads.
+
+Rules: PROTOCOL J20.
 """
 
 import errno

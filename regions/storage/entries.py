@@ -2,6 +2,8 @@
 
 Bodies from disk are compared with the checksum that came with them when they were added. One
 that does not match is remembered as CORRUPT, and never given away (law 15).
+
+Rules: PROTOCOL C14, J18 and N8.
 """
 
 import logging

@@ -1,6 +1,8 @@
 """What lies in a data directory at a start: journal files, their headers and their tables.
 
 Looking changes nothing, so that a start which is refused leaves the directory as it was.
+
+Rules: PROTOCOL J16.
 """
 
 import logging

@@ -11,6 +11,8 @@ ALLOCATED ledgers that nobody activated expire a day after they were made. Both 
 metadata store's own. What is known of its present is when it last changed something that is
 read here anyway; so in a cluster where nothing happens nothing expires, and no clock is
 compared with another.
+
+Rules: PROTOCOL C10 and L8.
 """
 
 import logging

@@ -7,6 +7,8 @@ start, before it can say of an entry that was acknowledged that it never was the
 Order of a first start: the cookies of all directories, then metadata, then journals. A cookie
 that metadata does not know is therefore new only as long as there is no journal beside it; and
 a directory may be without a cookie only as long as metadata does not know the node.
+
+Rules: PROTOCOL D1 and D2.
 """
 
 import logging

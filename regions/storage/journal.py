@@ -17,6 +17,8 @@ everything
 2. After any error of a write or sync nothing is called back, written or synced again (planted
    bug 14): `run` raises, and the node ends.
 3. A file's name is durable before the first answer that depends on it (planted bug 15).
+
+Rules: PROTOCOL J1, J2, J5 and N4.
 """
 
 import logging

@@ -6,6 +6,8 @@ metadata, for each of its data directories, which journal file is the newest and
 is synced: at each start before it answers, soon after each new file, now and then while
 bytes are written, and at its orderly end. It does not start with a journal that ends before
 that (`restart_journal`). Nothing that is appended waits for a note.
+
+Rules: PROTOCOL J15.
 """
 
 import logging

@@ -5,6 +5,8 @@ the journals, note in metadata how far they are and that the node is up, answer;
 waits for metadata as long as it is away. Order of an end: clients, then the journals, which are
 sealed, then the live record. When a disk fails there is no order: nothing is answered any more,
 and the error ends the process.
+
+Rules: PROTOCOL D8.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""How journal files come into being and go: whole, synced and named, or not at all."""
+"""How journal files come into being and go: whole, synced and named, or not at all.
+
+Rules: PROTOCOL J6.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress

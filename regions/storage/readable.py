@@ -3,6 +3,8 @@
 One bad sector makes a read of a megabyte fail. The bytes around it are read page by page, and
 those of the page itself become `FILLER`, which no checksum takes for what stood there. So all
 that checks bytes finds a page that cannot be read exactly as it finds one that was overwritten.
+
+Rules: PROTOCOL J19.
 """
 
 import logging

@@ -4,6 +4,8 @@ A record at the node's own address is of an older session of its own, and is rep
 another address is of another process with the identity of the same disk: either that process
 is dead, and the record goes with its session, or one of the two runs on a copy of the disk, or
 on a disk that was moved. Their answers would count as one, so only one of them may go on.
+
+Rules: PROTOCOL D4 and D8.
 """
 
 import logging

@@ -3,6 +3,8 @@
 It reads only. What is to be done on the disk afterwards it leaves to `restart`, as facts: the
 tail to be copied, the tables to be put beside their files, the files that are retired and still
 there.
+
+Rules: PROTOCOL J3 and J19.
 """
 
 import logging

@@ -16,6 +16,8 @@ before anything that it says is answered, and counts from there.
 Rot and a missing or shortened file put every ledger in doubt that may have had a record there
 (`Ledgers.on_damage`); an entry that a readable header or the table names is CORRUPT at worst.
 Nothing on the disk is changed before all was read: a start that is refused leaves it as it was.
+
+Rules: PROTOCOL J4, J11 and J16.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,8 @@ Rot that nobody reads is found while other copies are still good. A damaged entr
 from then on, whoever asks, so that recovery's add of the same entry is stored again. How far a
 round came is not remembered over a restart: one begins some minutes after each start, so that
 restarts do not put it off for ever.
+
+Rules: PROTOCOL J18.
 """
 
 import logging

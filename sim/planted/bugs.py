@@ -1,7 +1,7 @@
 """The planted bugs, by name: each replaces a piece of a core or a shell while a history runs.
 
-Production code knows nothing of them. Their numbers are those of the project's list; each
-breaks one thing that a theory of operation relies on.
+Production code knows nothing of them. Each breaks one thing that a theory of operation relies
+on; docs/PLANTED_BUGS.md lists them by number, docs/LAWS.md by the law that finds them.
 """
 
 from collections.abc import Iterator

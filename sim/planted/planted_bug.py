@@ -12,7 +12,7 @@ Patch = tuple[object, str, object]
 
 @attrs.frozen
 class PlantedBug:
-    """One defect. From 41 on the numbers are the simulator's own."""
+    """One defect, by its number in docs/PLANTED_BUGS.md."""
 
     number: int
     what: str

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from sim.laws.state.steady_nodes import ENDINGS
 from sim.world.draws.drawing import draw_options
+from sim.world.endings import ENDINGS
 from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
 from topology.quorum import Durability

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from sim.laws.state.steady_nodes import ENDINGS
 from sim.planted.hunt import options_of_hunt
 from sim.world.draws.base_options import BASE
 from sim.world.draws.clock_draws import FAR
 from sim.world.draws.drawing import draw_options, options_of_seed
 from sim.world.draws.special_worlds import RARE, steady
+from sim.world.endings import ENDINGS
 from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
 

@@ -2,6 +2,8 @@
 
 A policy says which rule holds, what the label of a node is, and which nodes may be used. From
 these follow adherence, the replacement of a node, and repair.
+
+Rules: PROTOCOL P2 and P4.
 """
 
 import random

@@ -15,6 +15,8 @@ is remembered.
 First the fullest domains go first: this proves most of what cannot be. Where that is cut off,
 short searches in orders that are drawn follow, each near to even spreading: of rings that take
 one order a million steps some other order finds one at once. The draws are the same each time.
+
+Rules: PROTOCOL P3.
 """
 
 import random

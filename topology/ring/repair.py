@@ -4,6 +4,8 @@ So many changes are tried as are surely needed, then one more, and so on: the fi
 are the fewest. What is surely needed is counted over write sets that share no slot: each tells
 how many of its slots must change, whatever they change to. The same count, over the slots not
 yet decided, ends a branch as soon as the changes left cannot be enough.
+
+Rules: PROTOCOL P7.
 """
 
 from collections import Counter

@@ -5,6 +5,8 @@ the ring. Both begin from the most even shares that the nodes allow: no others h
 their fullest domains. When those shares break a limit over the ring as a whole no ring can keep
 it: that is an obstacle (`topology.ring.obstacle`). What is left is searched slot by slot
 (`topology.ring.exact_search`); the search ends at a bound, and says so.
+
+Rules: PROTOCOL P3.
 """
 
 from collections import Counter

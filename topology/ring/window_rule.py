@@ -10,6 +10,8 @@ write set". All policies are such lists:
 
 Filling a slot never lowers what lies outside, so a limit that a write set cannot meet any more
 is seen before the write set is full. A label of None is a slot whose node does not count.
+
+Rules: PROTOCOL P1.
 """
 
 import enum

@@ -6,6 +6,8 @@ ledger is on its way out, and none could be better placed, nobody has a reason t
 the note is from what was given up, and is taken back by one compare-and-set. Should somebody be
 on the way all the same, who saw other nodes up, then he finds that his note is gone before he
 names anybody a member, and begins again.
+
+Rules: PROTOCOL C11.
 """
 
 import attrs

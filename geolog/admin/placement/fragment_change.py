@@ -9,6 +9,8 @@ was copied.
 
 A slot that goes to another region takes its copy out of the old one. So those who stay must
 have all of theirs then, as far as ack sets need them: they are given what they lack before.
+
+Rules: PROTOCOL C3 and C4.
 """
 
 from collections.abc import Collection, Mapping, Set

@@ -6,6 +6,8 @@ last fragment of a ledger that is written belongs to its writer, who changes mem
 Nothing is kept of a repair but what it did: whoever is interrupted runs it again. What was
 mended adheres then, and for the next fragment the same nodes are drawn again, so that what was
 copied there is found. Two repairs at once do double work and no harm.
+
+Rules: PROTOCOL L6.
 """
 
 from collections.abc import Callable, Mapping

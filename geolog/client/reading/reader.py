@@ -2,6 +2,8 @@
 
 Records of one partition come in order; those of several come as they are there. A bounded read
 ends at the ends that were asked for when it was opened, or fails.
+
+Rules: PROTOCOL R6.
 """
 
 from collections import deque

@@ -1,4 +1,7 @@
-"""A partition's segments and ledgers as one reader knows them, looked up with patience."""
+"""A partition's segments and ledgers as one reader knows them, looked up with patience.
+
+Rules: PROTOCOL R9.
+"""
 
 import math
 import random

@@ -10,6 +10,8 @@ then while they do not come.
 
 What is trimmed while it is read may be gone at any moment: then the walk goes on where the
 partition begins, and says what it leaves out.
+
+Rules: PROTOCOL R1, R7, R10 and R11.
 """
 
 import math

@@ -7,6 +7,8 @@ somewhat longer, for fewer and larger ones cost less.
 
 A named writer has no more batches unanswered than the log remembers of it, so that all of them
 can be told from new ones when they come again. One more is held back until one is answered.
+
+Rules: PROTOCOL S6.
 """
 
 import math

@@ -4,6 +4,8 @@ The partition of a key is `crc32c(key) mod partitions`: a fixed function of both
 writer of a stream, in any language, sends a key to the same partition. What a named writer
 sends without a key goes by its id: its sequence of seqs is then whole in one place. It goes by
 the number of partitions that its seq was first divided among, however many there are now.
+
+Rules: PROTOCOL S14.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""Records of a named writer that come again: found in the log, and compared with it."""
+"""Records of a named writer that come again: found in the log, and compared with it.
+
+Rules: PROTOCOL S5 and S19.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 

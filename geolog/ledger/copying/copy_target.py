@@ -1,4 +1,7 @@
-"""A node that is given copies of a ledger's entries by somebody who is not its writer."""
+"""A node that is given copies of a ledger's entries by somebody who is not its writer.
+
+Rules: PROTOCOL C5.
+"""
 
 import attrs
 import trio

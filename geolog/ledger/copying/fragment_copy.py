@@ -3,6 +3,8 @@
 Every byte is checked between reading and sending: the entry's checksums, and that it is the
 entry that was asked for. What is under way at once is bounded in bytes, and what is copied in a
 second where a rate is given.
+
+Rules: PROTOCOL C2.
 """
 
 import math

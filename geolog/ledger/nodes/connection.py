@@ -9,6 +9,8 @@ the receiving task: no task, timer or channel per add. A message goes out by the
 hand when the socket takes it; the sending task has only the rest. When the connection ends,
 whoever waits for an answer gets ConnectionFailedError, and each sink is told once that its adds
 are lost.
+
+Rules: PROTOCOL N15.
 """
 
 import math

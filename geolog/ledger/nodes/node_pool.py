@@ -6,6 +6,8 @@ while somebody wants it, with growing pauses between attempts; those who use it 
 comes up; when nobody has wanted it for a while its connection is given up. One task a link,
 none a ledger. One more task watches for nodes that leave something unanswered, one follows the
 list of live nodes, and one pushes the LAC of writers that have fallen idle.
+
+Rules: PROTOCOL D3 and N14.
 """
 
 import enum

@@ -4,6 +4,8 @@ At or below the LAC, or the end of a CLOSED ledger, there is no negative answer:
 read, or it is unavailable for now, or all its replicas, proven intact, say that it is not
 there. Then it has moved, or it is lost: which of the two says the ledger's record, read for
 certain after they were asked. As long as metadata does not answer the entry is unavailable.
+
+Rules: PROTOCOL R2, R8 and R9.
 """
 
 import random

@@ -3,6 +3,8 @@
 An order is drawn once a second for each fragment, and kept until then, unless a member fails or
 is forgiven meanwhile: within that time the reads of a ledger stick to one of the closest, and
 asking costs the path of a read next to nothing.
+
+Rules: PROTOCOL R12.
 """
 
 import random

@@ -3,6 +3,8 @@
 Whoever calls, and however many at once: each takes the ledger's next epoch by compare-and-set
 first, so that the latest wins and the others find out at their next step. What happens between
 fence and close is `recovery_run`'s.
+
+Rules: PROTOCOL F2 and L4.
 """
 
 import random

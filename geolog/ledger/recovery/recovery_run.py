@@ -4,6 +4,8 @@ The ledger is fenced. Where the members that answer are no ack set for what is w
 others take the places of those that are away: they are fenced first, which makes the ledger
 known to them, and what is written again goes to them too. The fragments that this makes stay in
 memory; they are stored with the end alone. What proves an absence is asked of the old members.
+
+Rules: PROTOCOL F3, F7 and F8.
 """
 
 import random

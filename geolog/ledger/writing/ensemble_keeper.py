@@ -5,6 +5,8 @@ the add window, what a conflict means by `geolog.protocol.ledger_change`. The or
 make the ledger known to the new members, hold the slots, compare-and-set, and only then send.
 Metadata may answer late or not at all; the change then stays under way, entries that the
 members in common cannot acknowledge wait, and `keep` goes on with it when it is called again.
+
+Rules: PROTOCOL W5 to W7.
 """
 
 import logging

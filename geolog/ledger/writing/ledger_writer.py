@@ -3,6 +3,8 @@
 It decides nothing about acknowledgement (`geolog.protocol.add_window` does). Entries that are
 not acknowledged are kept, to be sent again to a member that comes back, or to the one that
 takes its slot. When the ledger must end, its owner writes their batches again, to the next.
+
+Rules: PROTOCOL Q5, W3 and W11.
 """
 
 from collections import deque

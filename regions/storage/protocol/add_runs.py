@@ -9,6 +9,8 @@ Invariants.
 1. What `on_synced` returns only rises, and is never at or above an add that was taken and is
    not synced.
 2. When every group is synced it has returned the last add that was taken.
+
+Rules: PROTOCOL N16.
 """
 
 from collections import deque

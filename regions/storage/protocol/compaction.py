@@ -6,6 +6,8 @@ nothing. Of the others the one with the smallest live share is taken, if that is
 share of a half means that a byte is copied for each byte won. Small files, as starts and
 crashes leave them, are taken whatever lives in them when there are many, or they would only
 ever grow in number; several become one, which is then not small any more.
+
+Rules: PROTOCOL J13.
 """
 
 from collections.abc import Callable, Iterator, Sequence

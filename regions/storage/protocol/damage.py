@@ -4,6 +4,8 @@ Damage is known by the files that it is in and by its extent: a checksum over wh
 missing. The same file, found again with the same bytes missing, has the same damage. If it is
 found shorter, with other gaps or not at all, that is damage of its own, and nobody has settled
 it.
+
+Rules: PROTOCOL J12.
 """
 
 import struct

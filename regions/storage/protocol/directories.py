@@ -1,4 +1,7 @@
-"""Which data directory of a node a ledger lives in: frozen, since nothing else finds it."""
+"""Which data directory of a node a ledger lives in: frozen, since nothing else finds it.
+
+Rules: PROTOCOL D6.
+"""
 
 import struct
 

@@ -13,6 +13,8 @@ When the grace is over the shell reads the record once more and asks `on_look` a
 giving up are one step in which nothing else can happen: what was asked of the ledger before has
 ended its candidacy, what comes after finds it deleted, or its entries gone. So who notes that
 copies are brought here, and then asks which are here already, is told of none that goes.
+
+Rules: PROTOCOL C8 and C9.
 """
 
 import enum

@@ -2,6 +2,8 @@
 
 Ids of deleted ledgers and of retired files are kept for ever, because they are never used
 again. They are given out in order, so that after a while they are few intervals.
+
+Rules: PROTOCOL J14.
 """
 
 from bisect import bisect_left, bisect_right

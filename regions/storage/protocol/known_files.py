@@ -4,6 +4,8 @@ Theory of operation. Files are numbered from 1 without holes, so each number up 
 either a file that is there, or one that was retired: its live entries were copied, that was
 synced, and only then was it removed. Any other number is a file that was lost. What is
 known of the files stands in each table, so that it outlives the files that said it first.
+
+Rules: PROTOCOL J9.
 """
 
 from collections.abc import Iterable, Iterator

@@ -14,6 +14,8 @@ anew, or goes, that counts.
 Deleted ledgers are gone but for their ids: what older files still say of them is not replayed.
 Ledgers that were let go stay, with epoch and fence; what files still hold of their entries is
 found again after a start, until they are let go once more.
+
+Rules: PROTOCOL J8, J12, N9 and N12.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""What a node has promised, put together for a table; at once, or step by step."""
+"""What a node has promised, put together for a table; at once, or step by step.
+
+Rules: PROTOCOL J21.
+"""
 
 from collections.abc import Iterator
 from itertools import islice

@@ -8,6 +8,8 @@ A record's header checksum is seeded with the file's salt and id and the record'
 which are not stored in it: a block that lies at the wrong place, or was left there by an older
 file, does not pass. It covers the body's checksum, which came with the entry and is never made
 anew.
+
+Rules: PROTOCOL J7.
 """
 
 import enum

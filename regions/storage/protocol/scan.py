@@ -8,6 +8,8 @@ stands at.
 
 What a gap means depends on the highest mark, which is known at the end alone: below it, rot;
 above it, the tail that a crash tore, or space that was allocated and never written.
+
+Rules: PROTOCOL J3.
 """
 
 from array import array

@@ -4,6 +4,8 @@ The free space is divided from the bottom up: a reserve in which fences and tabl
 written; room in which compaction can copy, so that a full disk gives back what is deleted; and
 the rest, which entries may fill. When that is used up the directory is read-only, until a good
 deal more is free again: else it would be told to all that it is writable, and not, in turns.
+
+Rules: PROTOCOL J17.
 """
 
 _BACK_SHARE = 4

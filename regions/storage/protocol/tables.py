@@ -6,6 +6,8 @@ first held them. The last is the place of each entry of this file, sorted. A foo
 size, at the very end, says where the table is.
 
 Rows stay bytes in memory, because an object for each entry would cost ten times as much.
+
+Rules: PROTOCOL J10 and J21.
 """
 
 import struct

@@ -125,7 +125,7 @@ def naive_is_ack(config: QuorumConfig, regions: list[str]) -> bool:
 
 
 def naive_adherence(config: QuorumConfig, ring: tuple[str, ...]) -> Adherence:
-    """Design section 6, word by word."""
+    """PROTOCOL P1, word by word."""
     write_sets = [
         [ring[(first + turn) % len(ring)] for turn in range(config.write_quorum)]
         for first in range(len(ring))
