@@ -6,6 +6,8 @@ the disk is full. So there is always some of it as long as the disk has any to g
 A disk may refuse space though it says that some is free: a quota does. Then it is as good as
 full, until it gives twice as much as was asked for. What was taken from clients by then has its
 space already: that of all that waits to be written is taken with each piece.
+
+Rules: PROTOCOL J17.
 """
 
 import logging

@@ -255,7 +255,8 @@ def test_every_planted_bug_is_named_under_each_law_that_finds_it() -> None:
         f"law {law}: {name}"
         for name, told in found_by.items()
         for law in re.findall(r"\w+", told)
-        if name not in QUOTED.findall(laws()[law])
+        if law != "crash"  # An assertion told before a law could.
+        and name not in QUOTED.findall(laws()[law])
     ]
 
     assert missing == []

@@ -19,7 +19,7 @@ from geolog.protocol.messages import (
     Reason,
     Refused,
 )
-from sim.memory_disk import MemoryDisk
+from sim.fakes.memory_disk import MemoryDisk
 from tests.pure.storage.nodes import BareClient, World, a_config, a_world
 
 CONFIG = attrs.evolve(a_config(), journal_file_bytes=4 << 20)
