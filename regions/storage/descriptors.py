@@ -55,7 +55,7 @@ class Descriptors:
     """Those of one data directory.
 
     Invariants.
-    1. A descriptor that is lent is not closed.
+    1. A descriptor that is lent is not closed, and does not rest.
     2. At most `idle_max` rest, besides those that are lent or kept.
     """
 
@@ -143,10 +143,10 @@ class Descriptors:
     def _take(self, descriptor: Descriptor, opened: int) -> None:
         with self._lock:
             descriptor.users_count += 1
-            if descriptor.number != _CLOSED:
-                os.close(opened)  # Another reader was faster.
-                return
             self._idle.pop(descriptor, None)
+            if descriptor.number != _CLOSED:
+                os.close(opened)  # Another reader was faster, and may be done with it.
+                return
             descriptor.number = opened
             self._open_count += 1
             self._reopened_count += 1
@@ -163,6 +163,7 @@ class Descriptors:
                 self._close_now(self._idle.popitem(last=False)[0])
 
     def _close_now(self, descriptor: Descriptor) -> None:
+        assert not descriptor.users_count, "a descriptor is closed under its reader"
         number, descriptor.number = descriptor.number, _CLOSED
         self._open_count -= 1
         os.close(number)

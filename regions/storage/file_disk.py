@@ -314,6 +314,8 @@ class RealFile:
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
                 raise TooManyOpenFilesError(f"{what}: {error.strerror}") from error
+            is_ours = error.errno == errno.EBADF and not self._descriptor.is_over
+            assert not is_ours, f"{what}: its descriptor was closed under its reader"
             raise UnreadableError(f"{what}: {error.strerror}") from error
 
     @contextmanager

@@ -128,6 +128,50 @@ def test_a_descriptor_that_is_lent_is_not_closed_and_those_that_rest_longest_are
         descriptors.close(other)
 
 
+def test_a_descriptor_that_another_reader_opened_meanwhile_is_not_closed_while_it_is_lent(
+    tmp_path: Path,
+) -> None:
+    """Two readers find a file closed, and open it; one is done before the other takes it."""
+    (tmp_path / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    comes_first: list[Callable[[], None]] = []
+
+    def opening() -> int:
+        if comes_first:
+            comes_first.pop()()
+        return os.open(tmp_path / "a", os.O_RDONLY)
+
+    descriptors = Descriptors(idle_max=2)
+    shared = descriptors.adopt(opening(), opening, is_kept=False)
+    descriptors.close_idle()
+
+    def read_and_rest() -> None:
+        with descriptors.lent(shared):
+            pass
+
+    comes_first.append(read_and_rest)
+    with descriptors.lent(shared) as number:
+        assert descriptors.statistics().idle_count == 0
+        descriptors.close_idle()
+        with (tmp_path / "b").open("rb"):  # It would get the number.
+            assert os.pread(number, 1, 0) == b"a"
+    assert descriptors.statistics().idle_count == 1
+
+
+async def test_a_descriptor_that_is_closed_under_its_reader_is_not_taken_for_damage(
+    tmp_path: Path,
+) -> None:
+    """Damage is repaired from others; a defect of ours ends the node."""
+    async with open_file_disk(tmp_path, files_open_max=1) as disk:
+        file = await disk.create("a")
+        await file.write_synced(0, [BODY])
+        with disk.descriptors.lent(file._descriptor) as number:  # type: ignore[attr-defined]  # noqa: SLF001
+            os.close(number)
+            with pytest.raises(AssertionError, match="closed under"):
+                await file.read(0, len(BODY) + 1)
+            assert os.open(tmp_path / "a", os.O_RDWR) == number  # The lowest that is free.
+
+
 async def test_without_a_descriptor_a_read_is_refused_as_busy_and_the_node_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
