@@ -6,13 +6,14 @@ the next. An owner that leaves takes it away, and says so in its record: then no
 it to come back. A partition that was sealed, or whose stream is being deleted, has no owner
 ever after.
 
-Rules: PROTOCOL M2, O1, O9 and O14.
+Rules: PROTOCOL M2, O1, O9, O13 and O14.
 """
 
 import itertools
 from collections.abc import Sequence
-from contextlib import suppress
+from enum import Enum
 from functools import partial
+from typing import Protocol
 
 import attrs
 import trio
@@ -42,9 +43,6 @@ from topology.errors import (
     SealedError,
 )
 
-GIVE_BACK_S = 2.0
-"""How long giving a partition back may take; else that waits for the end of the session."""
-
 
 @attrs.frozen
 class VersionedOwner:
@@ -54,6 +52,63 @@ class VersionedOwner:
     version: int
     shown_in: int = attrs.field(default=0, eq=False)
     """Of an owner that was just taken: the session of its node, if that is known."""
+
+
+@attrs.frozen
+class OwnerClaim:
+    """What metadata is asked for when a partition is to be taken: an epoch, once."""
+
+    name: PartitionName
+    record: OwnerRecord
+    """The owner's, if the claim is met."""
+    mark: bytes
+    """What its node holds then; no other claim of this process has it."""
+
+
+class ClaimListener(Protocol):
+    """Hears of claims before metadata does, so that what comes of them is never forgotten."""
+
+    def on_claimed(self, claim: OwnerClaim) -> None:
+        """It is asked for from now on; one of the others follows."""
+        ...
+
+    def on_taken(self, claim: OwnerClaim, owner: "VersionedOwner") -> None:
+        """It was met."""
+        ...
+
+    def on_refused(self, claim: OwnerClaim) -> None:
+        """It was not met, for certain, and never will be."""
+        ...
+
+    def on_in_doubt(self, claim: OwnerClaim) -> None:
+        """It may be met, now or later, and is not wanted any more."""
+        ...
+
+
+class NoClaimListener:
+    """Forgets claims: what comes of them goes with the session."""
+
+    def on_claimed(self, claim: OwnerClaim) -> None:
+        """Nothing."""
+
+    def on_taken(self, claim: OwnerClaim, owner: "VersionedOwner") -> None:
+        """Nothing."""
+
+    def on_refused(self, claim: OwnerClaim) -> None:
+        """Nothing."""
+
+    def on_in_doubt(self, claim: OwnerClaim) -> None:
+        """Nothing."""
+
+
+class Revival(Enum):
+    """What came of showing an owner in a new session."""
+
+    SHOWN = "shown"
+    FAILED = "failed"
+    """Or the outcome is not known: ask again."""
+    NOWHERE = "nowhere"
+    """There is nowhere to make its node: the stream may be gone."""
 
 
 class PartitionOwners:
@@ -132,12 +187,15 @@ class PartitionOwners:
         found = await self._metadata.find(owner.session)  # As new as the owner's record.
         return owner.epoch, OwnerSeen.MISSING if found is None else OwnerSeen.ALIVE
 
-    async def take_ownership(self, name: PartitionName, who: str) -> VersionedOwner:
+    async def take_ownership(
+        self, name: PartitionName, who: str, claims: ClaimListener | None = None
+    ) -> VersionedOwner:
         """Become the owner: the next epoch, by compare-and-set, with a session of its own.
 
-        SealedError, NoSuchStreamError.
+        SealedError, NoSuchStreamError. `claims` hears of all that may come of it, however this
+        ends.
         """
-        mark = f"{who} {next(self._takes)}".encode()
+        claims = NoClaimListener() if claims is None else claims
         while True:
             read = await self.owner_latest(name)
             if read.record.is_sealed or read.record.is_deleted:
@@ -145,39 +203,50 @@ class PartitionOwners:
             epoch = Epoch(read.record.epoch + 1)
             node = self._paths.session(name, epoch)
             taken = attrs.evolve(read.record, epoch=epoch, owner=who, session=node)
+            claim = OwnerClaim(name, taken, f"{who} {next(self._takes)}".encode())
             session = self._metadata.session_id
+            claims.on_claimed(claim)
             try:
                 _, version = await self._metadata.multi(
                     [
-                        Create(node, mark, is_ephemeral=True),
+                        Create(node, claim.mark, is_ephemeral=True),
                         Put(self._paths.owner(name), seal_document(taken), read.version),
                     ]
                 )
             except (BadVersionError, NodeExistsError, NoNodeError):
-                continue  # Another took that epoch: take the next. Or the stream is gone.
+                # Another took that epoch: take the next. Or the stream is gone.
+                claims.on_refused(claim)
+                continue
             except OutcomeUnknownError:
                 # The epoch may be ours, or that of another writer of this process, which would
                 # look the same. An epoch more costs nothing.
+                claims.on_in_doubt(claim)
                 continue
-            except trio.Cancelled:
-                with trio.move_on_after(GIVE_BACK_S, shield=True), suppress(GeologError):
-                    await self._give_back(name, taken, mark)
+            except BaseException:
+                claims.on_in_doubt(claim)
                 raise
             assert isinstance(version, int)
             # What was asked in a session is not carried out in the next.
             is_known = self._metadata.session_id == session
-            return VersionedOwner(taken, version, session if is_known else 0)
+            owner = VersionedOwner(taken, version, session if is_known else 0)
+            claims.on_taken(claim, owner)
+            return owner
 
-    async def _give_back(self, name: PartitionName, taken: OwnerRecord, mark: bytes) -> None:
-        """Leave if the partition was taken: by us, not by another writer of this process."""
-        found = await self.owner_latest(name)
-        if found.record == taken:
-            node = await self._metadata.find(taken.session)
-            if node is not None and node.data == mark:
-                await self.release_ownership(name, found)
+    async def release_claim(self, claim: OwnerClaim) -> None:
+        """Leave, if the claim was met: by its mark, not as another of this process.
 
-    async def revive_sessions(self, owners: Sequence[OwnerRecord]) -> list[OwnerRecord]:
-        """Show in this session that these owners live: those that are shown now.
+        The answer comes after whatever became of the claim: metadata answers in the order in
+        which it was asked, and what a session asked is not carried out once the next has begun.
+        A node of it that went with its session is nobody's: readers do not wait for it.
+        NoSuchStreamError.
+        """
+        node = claim.record.session
+        found = await self._metadata.find(node, freshness=Freshness.CERTAIN)
+        if found is not None and found.data == claim.mark:
+            await self.release_ownership(claim.name, await self.owner_latest(claim.name), node)
+
+    async def revive_sessions(self, owners: Sequence[OwnerRecord]) -> list[Revival]:
+        """Show in this session that these owners live; what came of it, for each.
 
         One request does for all, unless an older session has left something of one of them, or
         the answer to an earlier request was lost.
@@ -190,12 +259,11 @@ class PartitionOwners:
                 ]
             )
         except (NodeExistsError, NoNodeError):
-            shown = await all_of([partial(self.revive_session, owner) for owner in owners])
-            return [owner for owner, is_shown in zip(owners, shown, strict=True) if is_shown]
-        return list(owners)
+            return await all_of([partial(self.revive_session, owner) for owner in owners])
+        return [Revival.SHOWN] * len(owners)
 
-    async def revive_session(self, owner: OwnerRecord) -> bool:
-        """The same of one; False if that failed, or its outcome is not known: try again.
+    async def revive_session(self, owner: OwnerRecord) -> Revival:
+        """The same of one.
 
         A node of an older session, which will go with it, gives way in the same step: it is
         this owner's, as nobody else ever has its epoch, and readers never miss it.
@@ -205,12 +273,14 @@ class PartitionOwners:
         try:
             found = await self._metadata.find(node)
             if found is not None and found.session_id == self._metadata.session_id:
-                return True
+                return Revival.SHOWN
             leftovers: list[Operation] = [] if found is None else [Delete(node)]
             await self._metadata.multi([*leftovers, *creates])
+        except NoNodeError:
+            return Revival.NOWHERE
         except GeologError:
-            return False
-        return True
+            return Revival.FAILED
+        return Revival.SHOWN
 
     async def ask_time(self, owner: OwnerRecord) -> None:
         """Write where that owner shows that it lives: the answer says the store's time."""
@@ -218,12 +288,15 @@ class PartitionOwners:
         if stored is not None:
             await self._metadata.put(owner.session, stored.data, stored.version)
 
-    async def release_ownership(self, name: PartitionName, owner: VersionedOwner) -> None:
+    async def release_ownership(
+        self, name: PartitionName, owner: VersionedOwner, node: str | None = None
+    ) -> None:
         """Leave, and say so: nobody needs to wait for the session to expire, or for the owner.
 
-        Nothing of another owner is touched. NoSuchStreamError.
+        Nothing of another owner is touched. `node` is that of the owner that leaves, if the
+        record may be of a later one. NoSuchStreamError.
         """
-        node = owner.record.session
+        node = owner.record.session if node is None else node
         found, is_shown = owner, True
         while True:
             says: list[Operation] = []

@@ -116,6 +116,7 @@ class PartitionWriter:
         self._segments = SegmentRoller(
             name, stream, taken.owner, self, partitions=partitions, source=source, config=config
         )
+        owners.tell_deposed(taken.owner.record, self._fail)
 
     def __repr__(self) -> str:
         return (

@@ -2,37 +2,54 @@
 
 `OwnerPresence` decides; here requests are sent and answers told. It lives as long as the
 process's log: an owner is shown from when it has taken its partition, also while that is being
-recovered, and one that could not say that it leaves before its block was over says so later.
+recovered, and one that could not say that it leaves before its block was over says so later. It
+hears of each claim of a partition before metadata does: a claim whose answer is lost, or which
+nobody waits for any more, may have been met, and an owner that nobody remembers would keep
+readers waiting for as long as the process lives.
 
-Rules: PROTOCOL O12.
+Rules: PROTOCOL O12, O13 and O14.
 """
 
+import logging
 import math
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import assert_never
 
 import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.catalog.partition_owners import PartitionOwners, VersionedOwner
+from geolog.catalog.partition_owners import (
+    OwnerClaim,
+    PartitionOwners,
+    Revival,
+    VersionedOwner,
+)
 from geolog.metadata.seam import Metadata, SessionState
 from geolog.protocol.owner_presence import Ask, OwnerPresence, Release, Show
-from geolog.protocol.stream_state import PartitionName
-from topology.errors import GeologError
+from geolog.protocol.stream_state import OwnerRecord, PartitionName
+from topology.errors import GeologError, NoSuchStreamError
+
+_log = logging.getLogger(__name__)
 
 _LOOKS_PER_TIMEOUT = 8
 """A quick loss and return shows no change of the session's state, so it is looked at."""
 
+_LOOK_S_MAX = 1.0
+
 
 @attrs.define(eq=False)
 class _Shown:
-    """An owner of this process."""
+    """An owner of this process, or what may be one."""
 
-    name: PartitionName
-    owner: VersionedOwner
+    claim: OwnerClaim
+    owner: VersionedOwner | None = None
+    """None as long as it is not known that the claim was met."""
+    on_deposed: Callable[[GeologError], None] | None = None
+    why_deposed: GeologError | None = None
+    is_refusal_told: bool = False
     released: trio.Event = attrs.field(factory=trio.Event)
 
 
@@ -46,29 +63,70 @@ class ShownOwners:
         self._partitions = partitions
         self._core = OwnerPresence(rng)
         self._shown: dict[str, _Shown] = {}
+        """By the mark of the claim."""
+        self._taken: dict[str, _Shown] = {}
+        """Of these, those that took their partition, by their node."""
         self._wake = trio.Event()
 
     def __repr__(self) -> str:
         return f"ShownOwners({self._core!r})"
 
-    def on_taken(self, name: PartitionName, owner: VersionedOwner) -> None:
-        """This owner has taken its partition: show that it lives, until it is released."""
-        node = owner.record.session
-        self._shown[node] = _Shown(name, owner)
-        self._core.on_taken(node, owner.shown_in)
+    async def take(self, name: PartitionName, who: str) -> VersionedOwner:
+        """Become the owner, which is shown from now on, until it is released.
+
+        However this ends, no owner of it is left behind. SealedError, NoSuchStreamError.
+        """
+        return await self._partitions.take_ownership(name, who, self)
+
+    # What the claims of this process come to.
+
+    def on_claimed(self, claim: OwnerClaim) -> None:
+        """Keep it in mind before metadata has it."""
+        self._shown[_key(claim)] = _Shown(claim)
+        self._core.on_claimed(_key(claim))
+
+    def on_taken(self, claim: OwnerClaim, owner: VersionedOwner) -> None:
+        """Show that this owner lives."""
+        shown = self._shown[_key(claim)]
+        shown.owner = owner
+        self._taken[owner.record.session] = shown
+        self._core.on_taken(_key(claim), owner.shown_in)
         self._wake.set()
+
+    def on_refused(self, claim: OwnerClaim) -> None:
+        """Forget it."""
+        self._core.on_refused(_key(claim))
+        del self._shown[_key(claim)]
+
+    def on_in_doubt(self, claim: OwnerClaim) -> None:
+        """Clear, in the background, what proves to be ours."""
+        self._core.on_in_doubt(_key(claim))
+        self._wake.set()
+
+    # What owners tell, and are told.
+
+    def tell_deposed(
+        self, owner: OwnerRecord, on_deposed: Callable[[GeologError], None]
+    ) -> None:
+        """Call this once, if it is found out here that the owner is one no more."""
+        shown = self._taken.get(owner.session)
+        if shown is None:
+            return
+        shown.on_deposed = on_deposed
+        if shown.why_deposed is not None:
+            on_deposed(shown.why_deposed)
 
     def release_nowait(self, owner: VersionedOwner) -> None:
         """This owner has left; nothing if it is released already."""
-        shown = self._shown.get(owner.record.session)
+        shown = self._taken.get(owner.record.session)
         if shown is not None:
             shown.owner = owner
-            self._core.on_left(owner.record.session)
+            self._core.on_left(_key(shown.claim))
             self._wake.set()
 
     async def release(self, owner: VersionedOwner) -> None:
         """The same, and wait until metadata has it; the caller bounds that."""
-        shown = self._shown.get(owner.record.session)
+        shown = self._taken.get(owner.record.session)
         if shown is not None:
             self.release_nowait(owner)
             await shown.released.wait()
@@ -83,52 +141,118 @@ class ShownOwners:
                     session = self._metadata.session_id
                     for ask in self._core.due(session, trio.current_time()):
                         nursery.start_soon(self._perform, ask, session)
-                with trio.move_on_after(self._pause_s()):
+                with trio.move_on_at(self._next_look_s()):
                     await self._wake.wait()
 
-    def _pause_s(self) -> float:
+    def _next_look_s(self) -> float:
         if not self._shown:
             return math.inf
-        return min(1.0, self._metadata.session_timeout_s / _LOOKS_PER_TIMEOUT)
+        look_s = min(_LOOK_S_MAX, self._metadata.session_timeout_s / _LOOKS_PER_TIMEOUT)
+        next_s = trio.current_time() + look_s
+        if self._metadata.session_state is not SessionState.CONNECTED:
+            return next_s
+        return min(next_s, self._core.next_due_s(self._metadata.session_id))
 
     async def _follow_session(self) -> None:
+        state = self._metadata.session_state
         while True:
-            await self._metadata.wait_state_change(self._metadata.session_state)
+            state = await self._metadata.wait_state_change(state)
+            if state is SessionState.CONNECTED:
+                self._core.on_connected(trio.current_time())
             self._wake.set()
 
     async def _perform(self, ask: Ask, session: int) -> None:
         match ask:
-            case Show(nodes):
-                await self._show(nodes, session)
-            case Release(node):
-                await self._release(node)
+            case Show(owners):
+                await self._show(owners, session)
+            case Release(owner):
+                await self._release(owner)
             case _:
                 assert_never(ask)
         self._wake.set()
 
-    async def _show(self, nodes: Sequence[str], session: int) -> None:
-        found: set[str] = set()
-        try:
-            owners = [self._shown[node].owner.record for node in nodes]
-            found = {owner.session for owner in await self._partitions.revive_sessions(owners)}
-        except GeologError:
-            pass  # It is tried again after a pause.
-        if self._metadata.session_id != session:
-            found = set()  # In which of the two they were made is found out in the next.
-        self._core.on_shown([node for node in nodes if node in found], session)
-        self._core.on_missed([node for node in nodes if node not in found], trio.current_time())
+    async def _show(self, asked: Sequence[str], session: int) -> None:
+        revivals = [Revival.FAILED] * len(asked)
+        with suppress(GeologError):  # It is tried again after a pause.
+            revivals = await self._partitions.revive_sessions(
+                [self._owner(key).record for key in asked]
+            )
+        for key, revival in zip(asked, revivals, strict=True):
+            if revival is Revival.NOWHERE:
+                await self._find_out_why(key)
+        # In which of two sessions they were made is found out in the next.
+        is_same = self._metadata.session_id == session
+        shown = {
+            key
+            for key, revival in zip(asked, revivals, strict=True)
+            if is_same and revival is Revival.SHOWN
+        }
+        self._core.on_shown([key for key in asked if key in shown], session)
+        self._miss([key for key in asked if key not in shown])
 
-    async def _release(self, node: str) -> None:
-        shown = self._shown[node]
+    async def _find_out_why(self, key: str) -> None:
+        """An owner that is one no more has left, and is told why."""
+        shown = self._shown[key]
         try:
-            await self._partitions.release_ownership(shown.name, shown.owner)
+            why = await self._partitions.why_deposed(shown.claim.name, self._owner(key).record)
+        except GeologError:
+            return  # It is not known: it is asked again.
+        if why is None or shown.why_deposed is not None:
+            return
+        shown.why_deposed = why
+        self._core.on_left(key)
+        if shown.on_deposed is not None:
+            shown.on_deposed(why)
+
+    async def _release(self, key: str) -> None:
+        shown = self._shown[key]
+        try:
+            if shown.owner is None:
+                await self._partitions.release_claim(shown.claim)
+            else:
+                await self._partitions.release_ownership(shown.claim.name, shown.owner)
+        except NoSuchStreamError:
+            pass  # All of it is gone.
         except GeologError as error:
             if error.retriable:
-                self._core.on_missed([node], trio.current_time())
-                return
-        self._core.on_released(node)
-        del self._shown[node]
+                self._miss([key])
+            else:
+                self._refuse(key, error)
+            return
+        self._core.on_released(key)
+        del self._shown[key]
+        if shown.owner is not None:
+            del self._taken[shown.owner.record.session]
         shown.released.set()
+
+    def _refuse(self, key: str, error: GeologError) -> None:
+        """Say so once, and go on: until it is released, readers wait for this owner."""
+        shown = self._shown[key]
+        if not shown.is_refusal_told:
+            shown.is_refusal_told = True
+            _log.warning(
+                "cannot say in metadata that %s has left %s: %s. Until it does, readers that"
+                " meet the end of this partition wait: mend that, or end this process. It is"
+                " tried again, less and less often.",
+                shown.claim.record.owner,
+                shown.claim.name,
+                error,
+            )
+        self._core.on_refused_release(key, trio.current_time())
+
+    def _miss(self, asked: Sequence[str]) -> None:
+        self._core.on_missed(
+            asked, trio.current_time(), session_timeout_s=self._metadata.session_timeout_s
+        )
+
+    def _owner(self, key: str) -> VersionedOwner:
+        owner = self._shown[key].owner
+        assert owner is not None, f"{key} is shown, and did not take its partition"
+        return owner
+
+
+def _key(claim: OwnerClaim) -> str:
+    return claim.mark.decode()
 
 
 @asynccontextmanager

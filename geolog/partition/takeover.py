@@ -11,7 +11,7 @@ import trio
 
 from geolog.background import both
 from geolog.catalog.partition_metadata import PartitionMetadata
-from geolog.catalog.partition_owners import GIVE_BACK_S, VersionedOwner
+from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.segment_records import VersionedSegment
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.nodes.node_pool import NodePool
@@ -25,6 +25,9 @@ from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import DamagedBytesError, DataLostError
+
+_GIVE_BACK_S = 2.0
+"""How long a takeover that fails waits for metadata; it goes on in the background."""
 
 
 @attrs.frozen
@@ -62,8 +65,7 @@ class Takeover:
         # back (`geolog.metadata.seam`). What was written to become the owner stands behind all
         # that the owners before wrote, so each later read sees that, and sees a ledger CLOSED
         # that was closed here; none of them needs to catch up.
-        owner = await self.partitions.take_ownership(name, who)
-        self.owners.on_taken(name, owner)
+        owner = await self.owners.take(name, who)
         try:
             state, trim = await both(
                 partial(self.end_open_segment, name, owner),
@@ -71,7 +73,8 @@ class Takeover:
             )
             return TakenOver(owner, state, trim.first_sequence)
         except BaseException:
-            with trio.move_on_after(GIVE_BACK_S, shield=True):
+            # The owner is forgotten no sooner than metadata has it, however late that is.
+            with trio.move_on_after(_GIVE_BACK_S, shield=True):
                 await self.owners.release(owner)
             raise
 

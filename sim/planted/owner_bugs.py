@@ -39,7 +39,8 @@ async def start_and_look(writer: PartitionWriter) -> None:
     """Take the session of the first look for the one in which the owner was shown."""
     await _start(writer)
     owners = writer._owners
-    owners._core._presences[writer.owner.session].shown_in = owners._metadata.session_id
+    owner = owners._taken[writer.owner.session].claim.mark.decode()
+    owners._core._presences[owner].shown_in = owners._metadata.session_id
 
 
 def fail_and_stay(writer: PartitionWriter, failure: GeologError) -> None:

@@ -64,8 +64,7 @@ class _Continued(Takeover):
 
     async def take_over(self, name: PartitionName, who: str) -> TakenOver:
         """Own the partition, from the state that was given."""
-        owner = await self.partitions.take_ownership(name, who)
-        self.owners.on_taken(name, owner)
+        owner = await self.owners.take(name, who)
         return TakenOver(owner, self.state.copy(), 0)
 
 

@@ -1,8 +1,11 @@
 """Which owners are shown in which session: all that live, and none that has left."""
 
+import math
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -10,6 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from geolog.protocol.owner_presence import (
     PAUSE_S_MAX,
     PAUSE_S_MIN,
+    PAUSE_SHARE,
+    REFUSED_PAUSE_S_MAX,
     SHOWN_AT_ONCE_MAX,
     Ask,
     OwnerPresence,
@@ -17,12 +22,19 @@ from geolog.protocol.owner_presence import (
     Show,
 )
 
+TIMEOUT_S = 6.0
+
 
 def presence_of(*owners: str, shown_in: int = 1) -> OwnerPresence:
     presence = OwnerPresence(random.Random(0))
     for owner in owners:
+        presence.on_claimed(owner)
         presence.on_taken(owner, shown_in)
     return presence
+
+
+def miss(presence: OwnerPresence, now_s: float, timeout_s: float = 6.0) -> None:
+    presence.on_missed(["a"], now_s, session_timeout_s=timeout_s)
 
 
 def test_an_owner_is_shown_in_each_session_that_its_node_was_not_made_in() -> None:
@@ -66,13 +78,14 @@ def test_a_release_waits_for_the_showing_that_is_under_way() -> None:
     assert presence.due(2, 0.0) == [Release("a")]
 
 
-def test_what_fails_is_tried_again_less_and_less_often() -> None:
+def test_a_release_that_fails_is_tried_again_less_and_less_often() -> None:
     presence = presence_of("a")
+    presence.on_left("a")
     tried_s = []
     for tenths in range(1200):
         if presence.due(2, tenths / 10):
             tried_s.append(tenths / 10)
-            presence.on_missed(["a"], tenths / 10)
+            miss(presence, tenths / 10)
     pauses_s = [later - earlier for earlier, later in pairwise(tried_s)]
 
     assert pauses_s[0] <= PAUSE_S_MIN + 0.1
@@ -84,16 +97,80 @@ def test_a_new_session_is_a_new_beginning() -> None:
     presence = presence_of("a")
     for _ in range(8):
         presence.due(2, 0.0)
-        presence.on_missed(["a"], 0.0)
+        miss(presence, 0.0)
 
     assert presence.due(2, 0.0) == []
     assert presence.due(3, 0.0) == [Show(["a"])]
 
 
+@pytest.mark.parametrize("timeout_s", [2.0, 6.0, 30.0])
+def test_an_owner_is_not_hidden_for_long_once_it_can_be_shown(timeout_s: float) -> None:
+    """Whatever failed before: readers wait for half a time-out."""
+    presence = presence_of("a")
+    now_s = 0.0
+    for _ in range(12):
+        while not presence.due(2, now_s):
+            now_s += 0.01
+        miss(presence, now_s, timeout_s)
+
+    assert presence.next_due_s(2) - now_s <= min(PAUSE_SHARE * timeout_s, PAUSE_S_MAX)
+
+
+def test_a_connection_that_comes_back_is_a_new_beginning() -> None:
+    presence = presence_of("a")
+    for _ in range(12):
+        presence.due(2, 1000.0)
+        presence.on_missed(["a"], 0.0, session_timeout_s=60.0)
+    presence.on_connected(0.0)
+
+    assert presence.next_due_s(2) <= PAUSE_S_MIN
+    assert presence.due(2, PAUSE_S_MIN) == [Show(["a"])]
+
+
+def test_owners_that_were_missed_together_are_shown_together() -> None:
+    presence = presence_of("a", "b")
+    presence.due(2, 0.0)
+    presence.on_missed(["a", "b"], 0.0, session_timeout_s=TIMEOUT_S)
+
+    assert presence.due(2, presence.next_due_s(2)) == [Show(["a", "b"])]
+
+
+def test_what_is_claimed_is_neither_shown_nor_released_until_it_is_known() -> None:
+    presence = OwnerPresence(random.Random(0))
+    presence.on_claimed("a")
+
+    assert presence.due(2, 0.0) == []
+    assert presence.next_due_s(2) == math.inf
+
+
+def test_a_claim_in_doubt_is_released_and_never_shown() -> None:
+    presence = OwnerPresence(random.Random(0))
+    presence.on_claimed("a")
+    presence.on_in_doubt("a")
+
+    assert presence.due(2, 0.0) == [Release("a")]
+    presence.on_released("a")
+    assert len(presence) == 0
+
+
+def test_a_release_that_is_refused_is_asked_for_seldom_and_never_given_up() -> None:
+    presence = presence_of("a")
+    presence.on_left("a")
+    now_s, tried_s = 0.0, []
+    for _ in range(12):
+        now_s = presence.next_due_s(1)
+        assert presence.due(1, now_s) == [Release("a")]
+        tried_s.append(now_s)
+        presence.on_refused_release("a", now_s)
+    pauses_s = [later - earlier for earlier, later in pairwise(tried_s)]
+
+    assert REFUSED_PAUSE_S_MAX / 2 <= pauses_s[-1] <= REFUSED_PAUSE_S_MAX
+
+
 def test_an_owner_that_could_not_be_shown_is_released_without_a_pause() -> None:
     presence = presence_of("a")
     presence.due(2, 0.0)
-    presence.on_missed(["a"], 0.0)
+    miss(presence, 0.0)
     presence.on_left("a")
 
     assert presence.due(2, 0.0) == [Release("a")]
@@ -119,7 +196,33 @@ class ShownInTheEnd(RuleBasedStateMachine):
         owner = f"{self.count}"
         self.store[owner] = self.session
         self.living.add(owner)
+        self.presence.on_claimed(owner)
         self.presence.on_taken(owner, self.session if is_known else 0)
+
+    @rule(is_met=st.booleans())
+    def claim_in_vain(self, is_met: bool) -> None:  # noqa: FBT001 - Hypothesis draws it.
+        """Nobody is told whether it was met, and an owner that may be there has to go."""
+        self.count += 1
+        owner = f"{self.count}"
+        if is_met:
+            self.store[owner] = self.session
+        self.left.add(owner)
+        self.presence.on_claimed(owner)
+        self.presence.on_in_doubt(owner)
+
+    @rule()
+    def claim_what_another_has(self) -> None:
+        self.count += 1
+        self.presence.on_claimed(f"{self.count}")
+        self.presence.on_refused(f"{self.count}")
+
+    @rule()
+    def come_back(self) -> None:
+        """The connection, in the same session."""
+        self.presence.on_connected(self.now_s)
+
+    def miss(self, owners: Sequence[str]) -> None:
+        self.presence.on_missed(owners, self.now_s, session_timeout_s=TIMEOUT_S)
 
     @precondition(lambda self: self.living)
     @rule(rng=st.randoms(use_true_random=False))
@@ -161,7 +264,7 @@ class ShownInTheEnd(RuleBasedStateMachine):
                 if is_told:
                     self.presence.on_shown(owners, session)
                 else:
-                    self.presence.on_missed(owners, self.now_s)
+                    self.miss(owners)
             case Release(owner):
                 if is_done:
                     self.store.pop(owner, None)
@@ -169,7 +272,7 @@ class ShownInTheEnd(RuleBasedStateMachine):
                     self.presence.on_released(owner)
                     self.left.discard(owner)
                 else:
-                    self.presence.on_missed([owner], self.now_s)
+                    self.miss([owner])
 
     @invariant()
     def all_is_well_in_the_end(self) -> None:

@@ -1,10 +1,8 @@
 """Owners show that they live, in whichever session; readers depose no owner that does."""
 
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -16,13 +14,8 @@ from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import LogConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata
-from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Operation
-from geolog.partition.shown_owners import ShownOwners, open_shown_owners
 from geolog.protocol.owner_absence import OwnerSeen
-from geolog.protocol.stream_state import PartitionName, StreamMode, StreamName, StreamRecord
-from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore, open_memory_store
-from sim.studies.counted_metadata import CountedMetadata
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -33,57 +26,12 @@ from tests.pure.whole.clusters import (
     open_world,
     values_of,
 )
-from topology.quorum import QuorumConfig
+from tests.pure.whole.owner_sites import NAME, PATHS, Late, open_site
 
-PATHS = ClusterPaths("default")
-NAME = PartitionName(StreamName.parse(STREAM), life="1")
 FAR_S = 0.2
 
 
 # Metadata alone.
-
-
-@attrs.frozen
-class Site:
-    """A stream in metadata, and the owners that one process has of its partitions."""
-
-    store: MemoryStore
-    session: MemoryMetadata
-    counted: CountedMetadata
-    partitions: PartitionMetadata
-    shown: ShownOwners
-    record: StreamRecord
-
-    async def take(self, number: int = 0) -> VersionedOwner:
-        name = self.record.partition(number)
-        owner = await self.partitions.take_ownership(name, "process")
-        self.shown.on_taken(name, owner)
-        return owner
-
-    def session_of(self, owner: VersionedOwner) -> int | None:
-        """In which session it is shown that the owner lives; None if it is not."""
-        found = self.store.tree.find(owner.record.session)
-        return None if found is None else found.session_id
-
-
-@asynccontextmanager
-async def open_site(partitions: int = 1) -> AsyncIterator[Site]:
-    async with open_memory_store() as store, store.open_session() as session:
-        counted = CountedMetadata(session)
-        metadata = PartitionMetadata(counted, PATHS, LedgerMetadata(counted, PATHS))
-        record = StreamRecord(
-            name=NAME.stream,
-            mode=StreamMode.GLOBAL,
-            quorum=QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1),
-            segment_bytes=1 << 20,
-            created_us=0,
-            life=NAME.life,
-            partitions=partitions,
-        )
-        await session.ensure_path(PATHS.root)
-        await StreamCatalog(session, PATHS).create(record)
-        async with open_shown_owners(counted, metadata, random.Random(0)) as shown:
-            yield Site(store, session, counted, metadata, shown, record)
 
 
 async def test_an_owner_is_shown_again_in_the_next_session(autojump_clock: MockClock) -> None:
@@ -100,9 +48,8 @@ async def test_an_owner_whose_session_was_lost_before_anybody_looked_is_shown_ag
     autojump_clock: MockClock,
 ) -> None:
     async with open_site() as site:
-        owner = await site.partitions.take_ownership(NAME, "process")
-        site.session.expire()
-        site.shown.on_taken(NAME, owner)
+        owner = await site.take()
+        site.session.expire()  # No other task has run since.
         await trio.sleep(2)
 
         assert site.session_of(owner) == site.session.session_id
@@ -226,24 +173,6 @@ async def test_a_take_that_is_given_up_leaves_another_of_the_same_process_its_ow
         [owner] = taken
         assert site.session_of(owner) == site.session.session_id
         assert (await partitions.look_for_owner(NAME))[1] is OwnerSeen.ALIVE
-
-
-@attrs.frozen
-class Late:
-    """A way to metadata on which another's request comes first, and one's own never arrives."""
-
-    real: MemoryMetadata
-    comes_first: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.real, name)
-
-    async def multi(self, operations: list[Operation]) -> list[str | int | None]:
-        if not self.comes_first:
-            return await self.real.multi(operations)
-        await self.comes_first.pop()()
-        await trio.sleep_forever()
-        raise AssertionError
 
 
 # Whole clusters.

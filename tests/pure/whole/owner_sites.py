@@ -1,0 +1,111 @@
+"""A stream in metadata alone, and the owners that one process has of its partitions."""
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Operation
+from geolog.partition.shown_owners import ShownOwners, open_shown_owners
+from geolog.protocol.stream_state import PartitionName, StreamMode, StreamName, StreamRecord
+from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore, open_memory_store
+from sim.studies.counted_metadata import CountedMetadata
+from tests.pure.whole.clusters import STREAM
+from topology.errors import ConflictError, OutcomeUnknownError
+from topology.quorum import QuorumConfig
+
+PATHS = ClusterPaths("default")
+NAME = PartitionName(StreamName.parse(STREAM), life="1")
+
+
+@attrs.define
+class Late:
+    """A way to metadata on which requests fail, break off, or come too late."""
+
+    real: MemoryMetadata
+    comes_first: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
+    """Another's request, before one's own that never arrives."""
+    breaks_count: int = 0
+    """So many are carried out, and the connection is gone before the answer."""
+    failures_count: int = 0
+    """So many meet a connection that breaks."""
+    refusals_count: int = 0
+    """So many are refused, for a reason that only an operator can mend."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.real, name)
+
+    async def multi(self, operations: list[Operation]) -> list[str | int | None]:
+        if self.comes_first:
+            await self.comes_first.pop()()
+            await trio.sleep_forever()
+        if self.failures_count:
+            self.failures_count -= 1
+            raise OutcomeUnknownError("the connection broke")
+        if self.refusals_count:
+            self.refusals_count -= 1
+            raise ConflictError("not allowed")
+        answers = await self.real.multi(operations)
+        if self.breaks_count:
+            self.breaks_count -= 1
+            self.real.cut_off()
+            raise OutcomeUnknownError("the connection broke")
+        return answers
+
+
+@attrs.frozen
+class Site:
+    """A stream in metadata, and the owners that one process has of its partitions.
+
+    `late`: what its owners ask passes through this.
+    """
+
+    store: MemoryStore
+    session: MemoryMetadata
+    counted: CountedMetadata
+    late: Late
+    partitions: PartitionMetadata
+    shown: ShownOwners
+    record: StreamRecord
+
+    async def take(self, number: int = 0) -> VersionedOwner:
+        name = self.record.partition(number)
+        return await self.shown.take(name, "process")
+
+    def session_of(self, owner: VersionedOwner) -> int | None:
+        """In which session it is shown that the owner lives; None if it is not."""
+        found = self.store.tree.find(owner.record.session)
+        return None if found is None else found.session_id
+
+
+@asynccontextmanager
+async def open_site(
+    partitions: int = 1, *, session_timeout_s: float = 6.0
+) -> AsyncIterator[Site]:
+    async with (
+        open_memory_store() as store,
+        store.open_session(session_timeout_s) as session,
+    ):
+        late = Late(session)
+        counted = CountedMetadata(late)  # type: ignore[arg-type]
+        metadata = PartitionMetadata(counted, PATHS, LedgerMetadata(counted, PATHS))
+        record = StreamRecord(
+            name=NAME.stream,
+            mode=StreamMode.GLOBAL,
+            quorum=QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1),
+            segment_bytes=1 << 20,
+            created_us=0,
+            life=NAME.life,
+            partitions=partitions,
+        )
+        await session.ensure_path(PATHS.root)
+        await StreamCatalog(session, PATHS).create(record)
+        async with open_shown_owners(counted, metadata, random.Random(0)) as shown:
+            yield Site(store, session, counted, late, metadata, shown, record)

@@ -1,0 +1,169 @@
+"""An owner that nobody waits for, or that is one no more, keeps no reader waiting."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.protocol.ids import Epoch
+from geolog.protocol.owner_absence import OwnerSeen
+from sim.fakes.memory_metadata import MemoryMetadata
+from tests.pure.whole.clusters import (
+    STREAM,
+    World,
+    die_before_the_lac_is_told,
+    ended_by,
+    is_owned,
+    numbered,
+    open_world,
+    values_of,
+)
+from tests.pure.whole.owner_sites import NAME, PATHS, open_site
+
+# Metadata alone.
+
+
+async def test_a_take_given_up_in_doubt_is_given_back_once_metadata_answers(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        site.late.breaks_count = 1
+        with trio.move_on_after(1.0):
+            await site.take()
+        await trio.sleep(3.0)
+        taken = PATHS.session(NAME, Epoch(1))
+        assert site.store.tree.find(taken) is not None
+        site.session.restore()
+        await trio.sleep(2.0)
+
+        assert site.store.tree.find(taken) is None
+        assert (await site.partitions.look_for_owner(NAME))[1] is OwnerSeen.LEFT
+
+
+async def test_a_take_that_succeeds_after_one_in_doubt_leaves_one_owner(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        site.session.lose_next_answer()
+        owner = await site.take()
+        await trio.sleep(5.0)
+
+        (shown,) = await site.session.children(PATHS.sessions(NAME))
+        assert PATHS.session(NAME, owner.record.epoch).endswith(shown)
+        assert (await site.partitions.look_for_owner(NAME))[1] is OwnerSeen.ALIVE
+
+
+async def test_a_release_that_metadata_refuses_is_warned_of_and_tried_again(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_site() as site:
+        owner = await site.take()
+        site.late.refusals_count = 5
+        with trio.move_on_after(1.0):
+            await site.shown.release(owner)
+        assert site.session_of(owner) is not None
+        await trio.sleep(60.0)
+
+        assert site.session_of(owner) is None
+        assert (await site.partitions.look_for_owner(NAME))[1] is OwnerSeen.LEFT
+        assert [record.message.count("cannot say") for record in caplog.records] == [1]
+
+
+async def test_an_owner_is_shown_soon_after_a_session_whose_first_requests_failed(
+    autojump_clock: MockClock,
+) -> None:
+    """Each meets a connection that breaks; readers wait for half a session time-out."""
+    async with open_site(session_timeout_s=2.0) as site:
+        owner = await site.take()
+        await trio.sleep(5.0)
+        site.late.failures_count = 8
+        site.session.expire()
+        while site.late.failures_count:  # noqa: ASYNC110 - not told.
+            await trio.sleep(0.01)
+        connected_s = trio.current_time()
+        while site.session_of(owner) != site.session.session_id:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+        assert trio.current_time() - connected_s < 2.0 / 4
+
+
+async def test_an_idle_owner_of_a_deleted_stream_learns_of_it_and_asks_no_more(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(partitions=2) as site:
+        owner, other = await site.take(0), await site.take(1)
+        told: list[geolog.GeologError] = []
+        site.shown.tell_deposed(owner.record, told.append)
+        await site.partitions.depose(NAME)
+        await site.session.delete(owner.record.session)
+        await site.session.delete(PATHS.sessions(NAME))
+        site.session.expire()
+        await trio.sleep(10.0)
+        asked = site.counted.asked
+        await trio.sleep(600.0)
+
+        assert [type(error) for error in told] == [geolog.NoSuchStreamError]
+        assert site.counted.asked == asked
+        assert site.session_of(other) == site.session.session_id
+
+
+# Whole clusters.
+
+
+async def test_a_takeover_given_up_in_doubt_blocks_no_reader_while_its_process_lives(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        with ended_by(ZeroDivisionError):
+            await die_before_the_lac_is_told(world)
+        await trio.sleep(10)
+        sessions: list[MemoryMetadata] = []
+        async with (
+            world.cluster.open_client(
+                "us-east", host="opener", on_session=sessions.append
+            ) as log,
+            trio.open_nursery() as nursery,
+        ):
+            world.cluster.store.round_trip_s = lambda: 0.1
+            nursery.start_soon(cut_off_when_taken, world, sessions[0])
+            with trio.move_on_after(1.0):
+                async with log.open_writer(STREAM):
+                    raise AssertionError
+            await trio.sleep(4.0)  # Longer than anybody waits for it, and no time-out.
+            sessions[0].restore()
+            await trio.sleep(2.0)
+
+            assert not await is_owned(world.log)
+            with trio.fail_after(10.0):
+                assert await values_of(world.log) == numbered(3)
+
+
+async def cut_off_when_taken(world: World, session: MemoryMetadata) -> None:
+    """The take is carried out, and its answer is lost."""
+    name = (await StreamCatalog(world.session, PATHS).read(NAME.stream)).partition(0)
+    taken = trio.Event()
+    assert not await world.session.children(PATHS.sessions(name), changed=taken)
+    await taken.wait()
+    session.cut_off()
+
+
+async def test_a_writer_that_is_idle_hears_that_its_stream_was_deleted(
+    autojump_clock: MockClock,
+) -> None:
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_world() as world,
+        world.cluster.open_client("us-east", host="owner", on_session=sessions.append) as log,
+    ):
+        with ended_by(geolog.NoSuchStreamError):
+            async with log.open_writer(STREAM) as writer:
+                await writer.append(b"first")
+                await world.log.delete_stream(STREAM)
+                sessions[0].expire()
+                await trio.sleep(10)
+                for node in world.cluster.nodes:  # Nobody else could tell it.
+                    world.cluster.network.cut("owner", node)
+                sessions[0].cut_off()
+                with trio.fail_after(0.1):
+                    await writer.append(b"second")
