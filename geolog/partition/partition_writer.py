@@ -11,14 +11,15 @@ What it must keep true (PROTOCOL O4 to O6, O11 and S1):
 4. Ownership is a hint, the fence is the truth: with metadata away the open ledger goes on, past
    its size and age if need be; the first FENCED ends it all. An owner that has failed says that
    it has left, so that readers need not wait until its block is over.
-5. A batch ends as acknowledged, refused (it was never sent), or unknown.
+5. A batch ends as acknowledged, refused (it was never sent), or unknown. One of a named writer
+   is not refused by a failure: a newer session may have appended it.
 6. A snapshot of the partition's state (its writers, its highest transaction id) opens every
    ledger but the partition's first, comes again now and then, and ends a ledger that is left in
    order. It stands before the first batch, so a ledger of no batches has none.
 
 Which ledger is written, and by which members, is `SegmentRoller`'s to see to.
 
-Rules: PROTOCOL M5, O5, O11, O14, S18 and W11.
+Rules: PROTOCOL M5, O5, O11, O14, S18, S19 and W11.
 """
 
 from collections import deque
@@ -39,6 +40,7 @@ from geolog.partition.open_segment import OpenSegment
 from geolog.partition.segment_roller import SegmentRoller
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.takeover import TakenOver
+from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.ids import EntryId, Epoch
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.sequencer import Sequencer
@@ -109,7 +111,7 @@ class PartitionWriter:
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
         self.unknown_count = 0
-        """Records that were sent, and not answered when it failed: they may be in the log."""
+        """Records, sent or numbered, without an answer when it failed: maybe in the log."""
         self._is_fenced = False
         self._is_leaving = False
         self._progress = trio.Event()
@@ -160,7 +162,7 @@ class PartitionWriter:
         ConflictError when its terms cannot be met: nothing of it is in the log then.
         """
         if self._failure is not None:
-            raise self._failure
+            raise told_of_record(self._failure, is_numbered=terms.writer is not None)
         self._admission.admit(
             terms, sequence_next=self._sequencer.sequence_next, sent=self._sent_state
         )
@@ -270,7 +272,7 @@ class PartitionWriter:
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
         """The partition was taken: once it is known by whom, or after a moment, this one fails.
 
-        What was sent is unknown then, what was not is refused.
+        What was sent is unknown then, what was not is refused unless it is numbered.
         """
         segment = self._segments.open
         if segment is not None and writer is segment.writer and not self.is_failed:
@@ -316,7 +318,11 @@ class PartitionWriter:
             unknown.__cause__ = failure
             self._finish(batch, unknown)
         while self._waiting:
-            self._finish(self._waiting.popleft(), failure)
+            batch = self._waiting.popleft()
+            is_numbered = batch.terms.writer is not None
+            if is_numbered:
+                self.unknown_count += batch.sealed.record_count
+            self._finish(batch, told_of_record(failure, is_numbered=is_numbered))
         if not self._is_leaving:
             self._owners.release_nowait(self._segments.owner)
         self._segments.wake()

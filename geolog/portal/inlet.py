@@ -28,6 +28,7 @@ from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, Receipt
 from geolog.portal.call import CLOSED
 from geolog.portal.trio_thread import TrioThread
+from geolog.protocol.append_failure import told_of_record
 from topology.errors import ClosedError, GeologError, OutcomeUnknownError, TooLargeError
 
 W = TypeVar("W")
@@ -330,9 +331,7 @@ class Inlet(Generic[W]):
         return woken
 
 
-def _closed_before_it_was_sent(fields: RecordFields | None, why: str) -> ClosedError:
+def _closed_before_it_was_sent(fields: RecordFields | None, why: str) -> GeologError:
     """Nothing of the record was sent now. With a number of its own it may be in the log."""
-    error = ClosedError(why)
-    if fields is not None and fields.seq is not None:
-        error.outcome = "unknown"  # It was not judged whether it is a repeat.
-    return error
+    is_numbered = fields is not None and fields.seq is not None
+    return told_of_record(ClosedError(why), is_numbered=is_numbered)

@@ -21,6 +21,7 @@ import trio
 from geolog.client.writing.open_batch import OpenBatch, Placed, WriterSession
 from geolog.client.writing.record_fields import RecordFields
 from geolog.partition.batch_in_flight import BatchTerms
+from geolog.protocol.append_failure import told_as_unknown
 from geolog.protocol.ids import Epoch
 from geolog.protocol.partition_state import BATCHES_REMEMBERED, PartitionState
 from geolog.protocol.stream_state import PartitionName
@@ -75,7 +76,7 @@ class BatchSink(Protocol):
 
     @property
     def unknown_count(self) -> int:
-        """Records that were sent, and not answered when it failed."""
+        """Records that may be in the log, and were not answered when it failed."""
         ...
 
     @property
@@ -169,9 +170,7 @@ class PartitionBatcher:
         return self.taker.in_flight_bytes + filling_bytes
 
     def check(self, fields: RecordFields) -> None:
-        """ConflictError if the record's numbers go back; what stopped the lane, if so."""
-        if self.taker.failure is not None:
-            raise self.taker.failure
+        """ConflictError if the record's numbers go back."""
         number, highest = fields.transaction_id, self._transaction_id
         if number is not None and highest is not None and number < highest:
             raise ConflictError(
@@ -304,9 +303,7 @@ class PartitionBatcher:
         if not count:
             raise failure
         records = "1 record that was" if count == 1 else f"{count} records that were"
-        told = type(failure)(f"{failure}; {records} sent may be in the log")
-        told.outcome = "unknown"
-        raise told from failure
+        raise told_as_unknown(failure, f"{failure}; {records} not answered may be in the log")
 
     async def run_linger(self) -> None:
         """Seal batches that do not fill up by themselves; never returns."""

@@ -31,6 +31,7 @@ from geolog.client.writing.writer_pending import (
     ReceiptTerms,
 )
 from geolog.client.writing.writer_repeats import ReadBack, WriterRepeats
+from geolog.protocol.append_failure import told_of_record
 from geolog.wire.limits import WRITER_ID_BYTES_MAX
 from topology.errors import ClosedError, GeologError, InvalidArgumentError, TooLargeError
 
@@ -204,6 +205,10 @@ class Writer:
                 return None, self._named.repeats.answer(having, seq, fields)
             fields.seq = seq
         lane = self.lanes[place]
+        if lane.taker.failure is not None:
+            # A number that this writer gives now is of no record that was appended before.
+            is_numbered = fields.seq is not None and not is_numbered_here
+            raise told_of_record(lane.taker.failure, is_numbered=is_numbered)
         lane.check(fields)
         if not self._has_room(lane, fields, size_bytes):
             self._blocked_bytes, self._blocked_lane = size_bytes, lane
@@ -219,7 +224,7 @@ class Writer:
 
     def _has_room(self, lane: PartitionBatcher, fields: RecordFields, size_bytes: int) -> bool:
         if self._in_flight_bytes + size_bytes > self._config.in_flight_bytes:
-            self._check_can_wait(size_bytes)
+            self._check_can_wait(fields, size_bytes)
             return False
         return lane.has_room(fields, size_bytes)
 
@@ -244,11 +249,11 @@ class Writer:
             return None
         return named.repeats.lane_that_has(seq)
 
-    def _check_can_wait(self, size_bytes: int) -> None:
+    def _check_can_wait(self, fields: RecordFields, size_bytes: int) -> None:
         """Raise why there will never be room, if so."""
         failure = self._failure()
         if failure is not None:  # Of another lane, which may hold the window for ever.
-            raise failure
+            raise told_of_record(failure, is_numbered=fields.seq is not None)
         if size_bytes > self._config.in_flight_bytes:
             raise TooLargeError(
                 f"a record of {size_bytes} bytes is over in_flight_bytes, which is"
@@ -326,11 +331,8 @@ class Writer:
         """The block is over: nothing more is taken in."""
         self._is_closed = True
 
-    def _closed(self, seq: int | None) -> ClosedError:
-        error = ClosedError(CLOSED_WRITER)
-        if seq is not None:
-            error.outcome = "unknown"  # Under its number it may have been appended before.
-        return error
+    def _closed(self, seq: int | None) -> GeologError:
+        return told_of_record(ClosedError(CLOSED_WRITER), is_numbered=seq is not None)
 
     def statistics(self) -> WriterStatistics:
         """A snapshot."""

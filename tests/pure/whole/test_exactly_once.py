@@ -96,6 +96,64 @@ async def test_a_repeat_that_cannot_be_compared_is_a_duplicate_and_not_refused(
     assert there[0] == b"one"
 
 
+async def test_a_deposed_session_is_not_told_refused_of_what_a_newer_one_appended(
+    autojump_clock: MockClock,
+) -> None:
+    outcomes: dict[int, str] = {}
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="newer") as elsewhere,
+    ):
+        with ended_by(geolog.FencedError):
+            async with world.log.open_writer(STREAM, writer_id=TILL) as older:
+                await older.append(b"5", seq=5)
+                async with elsewhere.open_writer(STREAM, writer_id=TILL) as newer:
+                    for seq in (6, 7, 8):
+                        await newer.append(b"%d" % seq, seq=seq)
+                    for seq in (6, 7, 8):
+                        with pytest.raises(geolog.GeologError) as failed:
+                            await older.append(b"%d" % seq, seq=seq)
+                        outcomes[seq] = failed.value.outcome
+                        await trio.sleep(1)  # The older owner has failed by then.
+                with pytest.raises(geolog.FencedError) as unnumbered:
+                    await older.append(b"nine")
+        there = await values_of(world.log)
+
+    assert outcomes == {6: "unknown", 7: "unknown", 8: "unknown"}
+    assert unnumbered.value.outcome == "refused"  # Its number was given by this writer, now.
+    assert there == [b"5", b"6", b"7", b"8"]
+
+
+async def test_what_waits_as_its_owner_fails_is_not_refused_if_it_is_numbered(
+    autojump_clock: MockClock,
+) -> None:
+    """An owner that is fenced sends no more, and asks metadata for a moment who it was."""
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="newer") as elsewhere,
+    ):
+        with ended_by(geolog.FencedError) as ended:
+            async with world.log.open_writer(STREAM, writer_id=TILL) as older:
+                await older.append(b"5", seq=5)
+                async with elsewhere.open_writer(STREAM, writer_id=TILL) as newer:
+                    await newer.append(b"6", seq=6)
+                    await newer.append(b"7", seq=7)
+                world.session.cut_off()
+                sent = older.append_nowait(b"6", seq=6)
+                await trio.sleep(0.1)
+                waiting = older.append_nowait(b"7", seq=7)
+                older.lanes[0].seal()
+                assert not waiting.is_done
+                for one, kind in (
+                    (sent, geolog.OutcomeUnknownError), (waiting, geolog.FencedError)
+                ):  # fmt: skip
+                    with pytest.raises(kind) as failed:
+                        await one.wait()
+                    assert failed.value.outcome == "unknown"
+
+    assert "2 records that were not answered may be in the log" in str(ended.error)
+
+
 async def test_a_repeat_whose_record_is_lost_is_an_alarm_and_not_refused(
     autojump_clock: MockClock,
 ) -> None:
