@@ -30,7 +30,7 @@ from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until, row_of_transaction
 from geolog.client.reading.record import Gap, GapReason, Record, RecordBatch
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
-from geolog.client.reading.walk import Chunk, PartitionWalk, TrimmedRun
+from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.partition.tail import PartitionEnd
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
@@ -351,7 +351,7 @@ async def _read_ahead(
                 await send.send((lane, TrimmedRun(begin.trimmed_from, begin.sequence)))
             if lane.until.is_before(begin):
                 return
-            with PartitionWalk(scan, begin, end) as walk:
+            async with open_walk(scan, begin, end) as walk:
                 while (found := await walk.next_chunk()) is not None:
                     await send.send((lane, found))
                     if isinstance(found, Chunk) and lane.until.is_past(

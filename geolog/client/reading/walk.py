@@ -6,7 +6,7 @@ segment, entry and first sequence, so a copy that belongs elsewhere is found.
 A ledger's record may change while it is read: its writer gives a place to another node, a
 copier moves what is closed. A reader that goes by an old record may ask nodes that have
 nothing. So the record is read again before entries count as lost (`LedgerReader`), and now and
-then while they do not come.
+then while they do not come. `LedgerWatch` tells what becomes of an open ledger.
 
 What is trimmed while it is read may be gone at any moment: then the walk goes on where the
 partition begins, and says what it leaves out.
@@ -15,10 +15,14 @@ Rules: PROTOCOL R1, R7, R10 and R11.
 """
 
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
+from geolog.background import open_background
+from geolog.client.reading.ledger_watch import LedgerWatch
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import Begin
 from geolog.client.reading.scan import PartitionScan
@@ -55,15 +59,35 @@ class TrimmedRun:
     to_sequence: int
 
 
+@asynccontextmanager
+async def open_walk(
+    scan: PartitionScan, begin: Begin, end: PartitionEnd | None
+) -> AsyncIterator["PartitionWalk"]:
+    """A walk from `begin` on, up to the end or for ever; nothing is under way after it."""
+    async with open_background() as nursery:
+        walk = PartitionWalk(scan, begin, end, nursery)
+        try:
+            yield walk
+        finally:
+            walk.close()
+
+
 class PartitionWalk:
-    """Stands before the next entry. A context manager: nothing is under way after it.
+    """Stands before the next entry; `open_walk` makes it.
 
     Invariants: all entries of the ledger up to `_readable` are acknowledged; `_stream`, if
     there is one, stands at `_entry` of that ledger, by the record that is in `_ledger`.
     """
 
-    def __init__(self, scan: PartitionScan, begin: Begin, end: PartitionEnd | None) -> None:
+    def __init__(
+        self,
+        scan: PartitionScan,
+        begin: Begin,
+        end: PartitionEnd | None,
+        nursery: trio.Nursery,
+    ) -> None:
         self._scan = scan
+        self._nursery = nursery
         self._config = scan.config
         self._end = end
         self._segment = max(1, begin.segment)
@@ -71,7 +95,7 @@ class PartitionWalk:
         self._sequence: int | None = None
         self._least_sequence = begin.sequence  # What lies before is not wanted.
         self._ledger: LedgerRecord | None = None
-        self._ledger_changed = trio.Event()
+        self._watch: LedgerWatch | None = None  # Of a ledger that may change.
         self._readable = EntryId(begin.entry - 1)
         self._stream: LedgerStream | None = None
         self._is_sealed = False  # And all of it was given.
@@ -80,10 +104,8 @@ class PartitionWalk:
     def __repr__(self) -> str:
         return f"PartitionWalk({self._scan.name}, at entry {self._entry} of {self._segment})"
 
-    def __enter__(self) -> "PartitionWalk":
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
+    def close(self) -> None:
+        """Wait for nothing more."""
         self._close_stream()
 
     async def next_chunk(self) -> Chunk | TrimmedRun | None:
@@ -112,7 +134,7 @@ class PartitionWalk:
         if self._is_over(segment, ledger):
             self._segment, self._entry = self._segment + 1, EntryId(0)
             return None
-        entries = await self._follow(segment, ledger)
+        entries = await self._follow(ledger)
         return self._checked(segment, entries) if entries else None
 
     def _is_at_end(self) -> bool:
@@ -130,11 +152,11 @@ class PartitionWalk:
         """The segment's ledger, as it was read."""
         if self._ledger is None or self._ledger.ledger != segment.ledger:
             self._close_stream()
-            self._ledger_changed = trio.Event()
             is_final = segment.is_completed or self._end is not None
             # A watch on what never changes would wait for ever, one for each segment.
-            changed = None if is_final else self._ledger_changed
+            changed = None if is_final else trio.Event()
             self._ledger = (await self._scan.ledger_of(segment, changed=changed)).record
+            self._watch_ledger(segment, changed)
             self._readable = EntryId(self._entry - 1)
         has_successor = self._end is not None and segment.segment < self._end.segment
         if has_successor and self._ledger.state is not LedgerState.CLOSED:
@@ -203,13 +225,15 @@ class PartitionWalk:
 
     # Behind the last that is known to be acknowledged.
 
-    async def _follow(self, segment: SegmentRecord, ledger: LedgerRecord) -> list[FetchedEntry]:
+    async def _follow(self, ledger: LedgerRecord) -> list[FetchedEntry]:
         """Wait at the tail until there is more, or something else has become of the ledger."""
         followed = await self._wait_at_tail(ledger)
         if followed is not None:
             self._readable = EntryId(max(self._readable, followed.lac))
             if followed.entries:
                 return followed.entries
+        if self._hear_of_ledger():
+            return []
         now_s = trio.current_time()
         if self._entry > self._readable:
             if now_s - self._asked_all_s >= self._config.follow_ask_all_s:
@@ -218,46 +242,46 @@ class PartitionWalk:
                 self._readable = max(self._readable, lac or self._readable)
             elif followed is None or followed.is_fenced:
                 await trio.sleep(self._config.follow_poll_s)  # It answers at once.
-        if self._ledger_changed.is_set() and self._scan.can_ask:
-            await self._read_ledger_again(segment)
         return []
 
     async def _wait_at_tail(self, ledger: LedgerRecord) -> Followed | None:
-        """What the nearest member says; None if it failed, or to read the record again."""
-        if self._ledger_changed.is_set() and self._scan.can_ask:
+        """What the nearest member says; None if it failed, or the ledger's record changed."""
+        assert self._watch is not None
+        news = self._watch.news
+        if news.is_set():
             return None
         followed: Followed | None = None
         async with trio.open_nursery() as nursery:
 
-            async def end_with_change() -> None:
-                await self._ledger_changed.wait()
-                await self._scan.wait_to_ask()
+            async def end_with_news() -> None:
+                await news.wait()
                 nursery.cancel_scope.cancel()
 
-            nursery.start_soon(end_with_change)
+            nursery.start_soon(end_with_news)
             followed = await self._scan.reader.follow(
                 ledger, self._entry, wait_s=self._config.follow_ask_all_s
             )
             nursery.cancel_scope.cancel()
         return followed
 
-    async def _read_ledger_again(self, segment: SegmentRecord) -> None:
-        """Follow what becomes of the ledger; with metadata away, go on with what is known."""
-        self._ledger_changed = trio.Event()
-        try:
-            with trio.move_on_after(self._config.follow_ask_all_s):
-                found = await self._scan.ledger_now(segment)
-                if found.state is not LedgerState.CLOSED:
-                    found = await self._scan.ledger_now(segment, self._ledger_changed)
-                self._ledger = found
-                self._close_stream()
-                self._scan.pace.on_answered()
-                return
-        except GeologError as error:
-            if not error.retriable:
-                raise
-        self._scan.pace.on_failed(now_s=trio.current_time())
-        self._ledger_changed.set()  # It is still not known.
+    def _hear_of_ledger(self) -> bool:
+        """Go by what the ledger has become, if anything is new of it."""
+        assert self._watch is not None
+        found = self._watch.take_nowait()
+        if found is None:
+            return False
+        self._ledger = found
+        self._close_stream()
+        return True
+
+    def _watch_ledger(self, segment: SegmentRecord, changed: trio.Event | None) -> None:
+        """Look after the ledger that is read now, if it may change, and no longer the last."""
+        if self._watch is not None:
+            self._watch.asking.cancel(reason="another ledger is read")
+            self._watch = None
+        if changed is not None:
+            self._watch = LedgerWatch(self._scan, segment, changed)
+            self._nursery.start_soon(self._watch.run, name=f"watch of {segment.ledger}")
 
     # Segments that are gone, or not there yet.
 

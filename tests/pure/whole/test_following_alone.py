@@ -4,6 +4,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.reading.scan import ReaderConfig
 from sim.in_process import open_in_process_cluster
 from tests.pure.whole.clusters import REGIONS, STREAM, append_each, numbered
 from tests.pure.whole.distant_metadata import DistantClient, open_distant_client
@@ -65,3 +66,24 @@ async def test_it_asks_at_once_when_metadata_is_back(autojump_clock: MockClock) 
 
                 assert await next_values(reader, 3) == numbered(3, 3)
                 assert trio.current_time() - back_s < 1.0
+
+
+async def test_far_from_metadata_it_follows_into_the_next_segment(
+    autojump_clock: MockClock,
+) -> None:
+    """A read of metadata takes longer than it waits at a storage node."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client("us-east", host="near") as log,
+        open_distant_client(cluster, is_read_nearby=True) as far,
+    ):
+        await log.create_stream(STREAM, survive="1 region")
+        async with far.log.open_reader(STREAM, follow=True) as reader:
+            async with log.open_writer(STREAM) as writer:
+                await append_each(writer, numbered(3))
+                assert await next_values(reader, 3) == numbered(3)
+                far.metadata.read_s = 3 * ReaderConfig().follow_ask_all_s
+            async with log.open_writer(STREAM) as writer:  # In another segment.
+                await append_each(writer, numbered(3, 3))
+                with trio.fail_after(10 * far.metadata.read_s):
+                    assert [(await anext(reader)).value for _ in range(3)] == numbered(3, 3)
