@@ -1,4 +1,7 @@
-"""Bringing back copies that are missing or damaged, ledger by ledger."""
+"""Bringing back copies that are missing or damaged, ledger by ledger.
+
+Rules: PROTOCOL R9.
+"""
 
 from collections.abc import Callable
 
@@ -44,15 +47,24 @@ class RepairReport:
     damaged: int = 0
     """Copies found damaged."""
     lost_count: int = 0
-    """Entries of which no member has an intact copy, though all answered."""
+    """Entries of which no member has an intact copy, though all answered, and metadata named
+    the same members after that."""
     lost: list[int] = attrs.field(factory=list)
     incomplete: list[MemberComplaint] = attrs.field(factory=list)
     unreadable_why: str = ""
     """What is wrong with its record in metadata."""
     is_complete: bool = False
     """Whether it is CLOSED, and every member has every copy that it should have."""
+    is_moving: bool = False
+    """Whether others still changed its record: entries that were not found may be elsewhere."""
     is_in_queue: bool = False
     """Whether it stays in the repair queue."""
+
+    def tell_moving(self) -> None:
+        """Say nothing of entries as lost: the record by which they were asked for is old."""
+        self.is_moving = True
+        if self.lost_count:
+            self.lost_count, self.lost, self.incomplete = 0, [], []
 
 
 class LedgerRepairer:
@@ -76,15 +88,18 @@ class LedgerRepairer:
         """
         read = await self._access.ledgers.read_latest(ledger)
         report = await self._repair_as(read.record, is_deep=is_deep)
-        for _ in range(_ATTEMPTS_MAX - 1):
-            if report.is_complete:
-                break
+        attempts_count = 1
+        while not report.is_complete:
             before, read = read, await self._access.ledgers.read_certain(ledger)
             if read == before:
                 break  # Nobody was in the way: another attempt now would end like this one.
+            if attempts_count == _ATTEMPTS_MAX:
+                report.tell_moving()
+                break
             earlier, report = report, await self._repair_as(read.record, is_deep=is_deep)
             report.copies_stored += earlier.copies_stored
             report.bytes_stored += earlier.bytes_stored
+            attempts_count += 1
         return report
 
     async def _repair_as(self, record: LedgerRecord, *, is_deep: bool) -> RepairReport:

@@ -336,6 +336,8 @@ def _check_repaired(done: QueueRepaired) -> None:
 
 
 def _why_incomplete(report: RepairReport) -> str:
+    if report.is_moving and not report.incomplete:
+        return "others still change its members, so some copies were not found: repair it again"
     if report.incomplete:
         return ", ".join(f"{one.node_id}: {one.why}" for one in report.incomplete)
     if report.unreadable_why:

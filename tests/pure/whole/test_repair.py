@@ -182,6 +182,32 @@ async def test_an_entry_that_rotted_everywhere_is_reported_and_not_invented(
         assert (await world.log.verify_stream(STREAM)).damaged == len(ensemble)
 
 
+@pytest.mark.parametrize("changes_count", [2, 3])
+async def test_nothing_is_told_lost_by_a_record_that_others_changed_meanwhile(
+    changes_count: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        values = await written(world)
+        ledger, ensemble = await ledger_of(world)
+        for node_id in ensemble:
+            await rot(world, node_id, values[7])
+        ledgers = world.log.access.ledgers
+        read_certain = ledgers.read_certain
+        reads = itertools.count(1)
+
+        async def read_changed(ledger: LedgerId) -> VersionedLedger:
+            version = 100 + min(next(reads), changes_count)
+            return attrs.evolve(await read_certain(ledger), version=version)
+
+        monkeypatch.setattr(ledgers, "read_certain", read_changed)
+        report = await repairer_of(world).repair(ledger, is_deep=True)
+
+        assert not report.is_complete
+        is_still_changed = changes_count == 3  # Also after the last attempt.
+        assert report.is_moving == is_still_changed
+        assert (report.lost_count, report.lost) == ((0, []) if is_still_changed else (1, [7]))
+
+
 async def test_a_member_that_is_down_keeps_the_ledger_in_the_queue(
     autojump_clock: MockClock,
 ) -> None:
