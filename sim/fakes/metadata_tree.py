@@ -58,7 +58,7 @@ class NodeChange:
 
 
 @attrs.frozen
-class TreeNode:
+class MetadataNode:
     """One node of the tree; `owner` is the session of an ephemeral one."""
 
     data: bytes = b""
@@ -74,8 +74,8 @@ class TreeNode:
 class MetadataTree:
     """All nodes by path. What changes it returns the successor and leaves this one as it is."""
 
-    nodes: Mapping[str, TreeNode] = attrs.field(
-        factory=lambda: MappingProxyType({"/": TreeNode()})
+    nodes: Mapping[str, MetadataNode] = attrs.field(
+        factory=lambda: MappingProxyType({"/": MetadataNode()})
     )
     changes_count: int = attrs.field(default=0, eq=False)
     """How many requests and ends of sessions made it: the newer of two trees has more."""
@@ -130,7 +130,7 @@ class MetadataTree:
 class _Draft:
     """A tree in the making. It is thrown away when an operation fails."""
 
-    nodes: dict[str, TreeNode]
+    nodes: dict[str, MetadataNode]
     session: SessionId
     now_us: int = 0
     changes: list[NodeChange] = attrs.Factory(list)
@@ -166,7 +166,7 @@ class _Draft:
             raise InvalidArgumentError(
                 f"{parent_path} is ephemeral and can have no child {path.rpartition('/')[2]}"
             )
-        self.nodes[path] = TreeNode(
+        self.nodes[path] = MetadataNode(
             create.data,
             owner=self.session if create.is_ephemeral else None,
             created_us=self.now_us,
@@ -198,13 +198,13 @@ class _Draft:
             NodeChange(ChangeKind.CHILDREN, parent_path),
         ]
 
-    def _at_version(self, path: str, version: int) -> TreeNode:
+    def _at_version(self, path: str, version: int) -> MetadataNode:
         node = self._node(path)
         if node.version != version:
             raise BadVersionError(f"{path} is at version {node.version}, not {version}")
         return node
 
-    def _node(self, path: str) -> TreeNode:
+    def _node(self, path: str) -> MetadataNode:
         if path not in self.nodes:
             raise _no_node(path)
         return self.nodes[path]

@@ -9,7 +9,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from regions.storage.store import Store
-from sim.fakes.metadata_tree import TreeNode
+from sim.fakes.metadata_tree import MetadataNode
 from sim.laws.state.seen import Look
 from sim.world.seams import CLUSTER
 
@@ -111,7 +111,7 @@ def _of_world(now: Look) -> Iterator[str]:
         yield "repair-queued"
 
 
-def _nodes(now: Look) -> Iterable[tuple[str, TreeNode]]:
+def _nodes(now: Look) -> Iterable[tuple[str, MetadataNode]]:
     return now.world.store.tree.nodes.items()
 
 

@@ -26,6 +26,9 @@ FILE_NAMES_WITHOUT_A_NOUN |= {"util", "utils"}
 CLASS_ENDINGS_WITHOUT_A_NOUN = {"Common", "Data", "Handler", "Helper", "Helpers", "Manager"}
 CLASS_ENDINGS_WITHOUT_A_NOUN |= {"Processor", "Util", "Utils"}
 
+# Packages whose classes are those of `geolog.client` once more, by design.
+SURFACES = {("geolog", "aio"), ("geolog", "blocking")}
+
 # Written so that this line does not find itself.
 OF_ONE_MACHINE = re.compile(
     r"(^|[^A-Za-z0-9_.])/(wor[k]|far[m]|hom[e])/"
@@ -91,6 +94,19 @@ def test_every_class_is_named_after_the_thing_it_is() -> None:
     ]
 
     assert nameless == []
+
+
+def test_a_public_class_name_has_one_meaning_in_one_package() -> None:
+    places: dict[str, list[str]] = {}
+    for path in python_files():
+        relative = path.relative_to(ROOT)
+        if relative.parts[0] not in FLOORS or relative.parts[:2] in SURFACES:
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{relative}:{node.lineno}")
+
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_no_file_names_a_machine_or_a_package_registry() -> None:
