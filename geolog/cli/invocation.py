@@ -6,6 +6,7 @@ The global options stand before the noun or after the verb, as one likes; the la
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -89,7 +90,12 @@ class Invocation:
 
 
 def tell(message: str) -> None:
-    """A message for a person: on stderr, so that stdout holds data alone."""
+    """A message for a person: on stderr, so that stdout holds data alone.
+
+    What was printed before stands before it, also where both go to one file.
+    """
+    with suppress(OSError, ValueError):  # What stdout does not take is told at the end.
+        sys.stdout.flush()
     print(message, file=sys.stderr, flush=True)
 
 
