@@ -33,6 +33,8 @@ from geolog.protocol.stream_state import PartitionName, SegmentRecord
 
 _LAC_POLL_S = 0.005
 _STATE_POLL_S = 0.1
+_AGAIN_S_MAX = 0.5
+"""What the pause grows to before the end is asked for once more: that may cost a write."""
 _RECOVERY_PATIENCE_S = 2.0
 
 
@@ -67,12 +69,15 @@ class TailFinder:
         self._recovery = recovery
         self._absences: OwnerAbsences[PartitionName] = OwnerAbsences()
         self._recoveries: dict[LedgerId, tuple[Epoch, float]] = {}  # The last, and since when.
+        self._contradictions: dict[PartitionName, str] = {}  # While an end is asked for.
 
     async def end_of(self, name: PartitionName) -> PartitionEnd:
         """The end of the partition as of a moment after this call; the caller bounds the wait.
 
         NoSuchStreamError.
         """
+        pause_s = _LAC_POLL_S
+        self._contradictions.pop(name, None)
         while True:
             listed = await self._partitions.last_segment(name)
             last = None if listed is None else listed.record
@@ -83,8 +88,16 @@ class TailFinder:
                     raise  # It is listed, and there is no such ledger: metadata is damaged.
                 found = None  # It was completed, and trimmed since.
             if found is not None:
+                self._contradictions.pop(name, None)
                 return found
-            await trio.sleep(_LAC_POLL_S)  # The list has grown, or it was an old one.
+            await trio.sleep(pause_s)  # The list has grown, or it was an old one.
+            pause_s = min(2 * pause_s, _AGAIN_S_MAX)
+
+    def why_not_found(self, name: PartitionName) -> str:
+        """Why the end did not come in time, for those who asked for it and were late."""
+        return self._contradictions.get(
+            name, "too few replicas answer, or its last ledger is being recovered"
+        )
 
     async def _end_after(
         self, name: PartitionName, last: SegmentRecord | None
@@ -132,15 +145,16 @@ class TailFinder:
             view = await self._reader.probe_tail(ledger, max(lac, held_to))
             # Counted from the first answer: over distance that takes longer than the pause.
             next_look_s = min(next_look_s, trio.current_time() + _STATE_POLL_S)
-            if view.is_taken or trio.current_time() >= next_look_s:
-                is_new_doubt = view.is_taken and not is_doubted
+            # Who recovers a ledger has fenced its members: that is news of an OPEN one alone.
+            is_new_doubt = view.is_taken and not is_doubted and ledger.state is LedgerState.OPEN
+            if is_new_doubt or trio.current_time() >= next_look_s:
                 is_doubted = is_doubted or is_new_doubt
                 freshness = Freshness.CERTAIN if is_new_doubt else Freshness.LATEST
                 if await self._is_ended(name, ledger, freshness):
                     return None
                 next_look_s = trio.current_time() + _STATE_POLL_S
             if end is None and view.end is not None:
-                if not await self._stands(ledger, view):
+                if not await self._stands(name, ledger, view):
                     return None
                 end = view.end
             lac = max(lac, view.lac)
@@ -151,7 +165,7 @@ class TailFinder:
                 await trio.sleep(_LAC_POLL_S)
             held_to = max(held_to, view.held_to)
 
-    async def _stands(self, ledger: LedgerRecord, view: TailView) -> bool:
+    async def _stands(self, name: PartitionName, ledger: LedgerRecord, view: TailView) -> bool:
         """Whether the end that members have just told of is that of the partition.
 
         It is not if one was replaced: of its successor's entries it says ABSENT. Nor if the
@@ -161,7 +175,14 @@ class TailFinder:
         found = await self._ledgers.record_certain(ledger.ledger)
         if found.state is LedgerState.CLOSED or found.fragments != ledger.fragments:
             return False
-        return not (view.is_taken and found.state is LedgerState.OPEN)
+        if view.is_taken and found.state is LedgerState.OPEN:
+            self._contradictions[name] = (
+                f"a member of ledger {ledger.ledger} is fenced or of a later epoch, but"
+                f" metadata says that the ledger is open in epoch {found.epoch}. Was metadata"
+                f" restored from an older copy? See `geolog ledger describe {ledger.ledger}`"
+            )
+            return False
+        return True
 
     async def _is_ended(
         self, name: PartitionName, ledger: LedgerRecord, freshness: Freshness

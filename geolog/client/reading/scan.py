@@ -97,11 +97,16 @@ class PartitionScan:
             lambda: self._tail.end_of(self.name),
             timeout_s=timeout_s,
             late=f"the end of {self.name} could not be found within {timeout_s} s",
-            why="too few replicas answer, or its last ledger is being recovered",
+            why=lambda: self._tail.why_not_found(self.name),
         )
 
     async def _insist(
-        self, ask: Callable[[], Awaitable[T]], *, timeout_s: float, late: str, why: str
+        self,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        timeout_s: float,
+        late: str,
+        why: str | Callable[[], str],
     ) -> T:
         """Ask again what is merely unavailable, until it is too late."""
         with trio.move_on_after(timeout_s):
@@ -113,7 +118,7 @@ class PartitionScan:
                         raise
                     why = str(error)
                 await trio.sleep(self.config.retry_delay_s)
-        raise UnavailableError(f"{late}: {why}")
+        raise UnavailableError(f"{late}: {why if isinstance(why, str) else why()}")
 
     async def segment(self, number: int) -> SegmentRecord | None:
         """A segment's record, with patience; None if it is not listed, or gone since."""
