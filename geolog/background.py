@@ -70,10 +70,12 @@ async def all_of(
 ) -> list[T]:
     """What each of these returns, in order; they run at the same time, or so many of them.
 
-    The first error ends the others, and comes out as it is.
+    The first error ends the others, and comes out as it is. So do sys.exit and Ctrl-C, whatever
+    failed with them.
     """
     found: dict[int, T] = {}
     failures: list[Exception] = []
+    group: BaseExceptionGroup[BaseException] | None = None
     turns = trio.Semaphore(at_once_max or max(1, len(asked)))
 
     async def ask(place: int) -> None:
@@ -84,9 +86,14 @@ async def all_of(
             failures.append(error)
             nursery.cancel_scope.cancel(reason="another has failed")
 
-    async with trio.open_nursery() as nursery:
-        for place in range(len(asked)):
-            nursery.start_soon(ask, place)
+    try:
+        async with trio.open_nursery() as nursery:
+            for place in range(len(asked)):
+                nursery.start_soon(ask, place)
+    except BaseExceptionGroup as errors_of_tasks:
+        group = errors_of_tasks
+    if group is not None:
+        _raise_all(failures[0] if failures else None, group)
     if failures:
         raise failures[0]
     return [found[place] for place in range(len(asked))]

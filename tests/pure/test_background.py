@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from geolog.background import open_background
+from geolog.background import all_of, both, open_background
 from topology.errors import UnavailableError
 
 
@@ -88,6 +88,28 @@ async def test_a_group_that_the_block_raises_is_left_as_it_is() -> None:
         async with open_background():
             raise group
     assert ended.value is group
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(3)])
+async def test_what_ends_one_of_several_questions_comes_out_as_it_is(
+    ending: BaseException,
+) -> None:
+    async def be_struck() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        raise ending
+
+    with pytest.raises(type(ending)) as ended:
+        await both(trio.sleep_forever, be_struck)
+    assert ended.value is ending
+
+
+async def test_the_first_error_of_several_questions_comes_out_as_it_is() -> None:
+    async def fail() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await all_of([trio.sleep_forever, fail, trio.sleep_forever])
 
 
 async def _wait_beside(task: Callable[[], Awaitable[None]]) -> None:
