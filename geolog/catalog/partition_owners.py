@@ -33,7 +33,7 @@ from geolog.metadata.seam import (
     Put,
 )
 from geolog.protocol.ids import Epoch
-from geolog.protocol.owner_absence import OwnerSeen
+from geolog.protocol.owner_absence import OwnerLook, OwnerSeen
 from geolog.protocol.stream_state import OwnerRecord, PartitionName
 from topology.errors import (
     FencedError,
@@ -179,13 +179,17 @@ class PartitionOwners:
 
     async def look_for_owner(
         self, name: PartitionName, *, freshness: Freshness = Freshness.LATEST
-    ) -> tuple[Epoch, OwnerSeen]:
-        """The epoch of the owner of now, and whether it is there. NoSuchStreamError."""
+    ) -> OwnerLook:
+        """The epoch of the current owner, and whether it is there. NoSuchStreamError."""
         owner = (await self.owner(name, freshness=freshness)).record
         if not owner.session:
-            return owner.epoch, OwnerSeen.LEFT
-        found = await self._metadata.find(owner.session)  # As new as the owner's record.
-        return owner.epoch, OwnerSeen.MISSING if found is None else OwnerSeen.ALIVE
+            return OwnerLook(owner.epoch, OwnerSeen.LEFT)
+        # What follows is as new as the owner's record.
+        if await self._metadata.find(owner.session) is not None:
+            return OwnerLook(owner.epoch, OwnerSeen.ALIVE)
+        beside = await self._metadata.find(self._paths.sessions(name))
+        changes_count = 0 if beside is None else beside.children_changes
+        return OwnerLook(owner.epoch, OwnerSeen.MISSING, changes_count)
 
     async def take_ownership(
         self, name: PartitionName, who: str, claims: ClaimListener | None = None

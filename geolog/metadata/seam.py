@@ -96,6 +96,8 @@ class Stored:
     0 for any other. Stores number sessions differently: equal nodes are both ephemeral or not.
     """
     children_count: int = 0
+    children_changes: int = attrs.field(default=0, eq=False)
+    """How many children were ever made, or went: the same number says that none has since."""
     created_us: int = attrs.field(default=0, eq=False)
     """When it was made: Unix time in microseconds, by the metadata store's own clock."""
     modified_us: int = attrs.field(default=0, eq=False)

@@ -427,6 +427,7 @@ class ZooKeeperMetadata:
             stat.version,
             stat.ephemeralOwner,
             stat.numChildren,
+            stat.cversion,
             created_us=stat.ctime * 1000,
             modified_us=stat.mtime * 1000,
         )

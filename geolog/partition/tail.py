@@ -221,11 +221,10 @@ class TailFinder:
         is fenced for good, and a leader that was deposed may not have heard of the owner.
         """
         for freshness in (Freshness.LATEST, Freshness.CERTAIN):
-            epoch, seen = await self._partitions.look_for_owner(name, freshness=freshness)
+            look = await self._partitions.look_for_owner(name, freshness=freshness)
             is_gone = self._absences.on_look(
                 name,
-                epoch,
-                seen,
+                look,
                 now_s=trio.current_time(),
                 session_timeout_s=self._partitions.session_timeout_s,
             )

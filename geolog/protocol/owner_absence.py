@@ -22,16 +22,22 @@ which leaves half of one, and 5 s, for the recovery itself (law 24).
 
 The grace counts from the first look that missed the owner, and is remembered by owner epoch: a
 reader that asks again and again, each time with less patience than the grace, still gets its
-answer. It is forgotten when the owner is seen, and when nobody has looked for
-`REMEMBERED_GRACES` of it: an owner missed long ago may have been back, and be gone anew.
+answer, however seldom it asks. It is forgotten when the owner is seen, or must have been back
+unseen: metadata counts how often a node was made, or went, where owners of the partition show
+that they live, and a look that finds another number is a first one again.
+Between two looks of the same number the owner was missing all the time.
+
+Only the partitions that were missed last are remembered, `REMEMBERED_MAX` of them: one that is
+forgotten gives its owner a second grace.
 
 Invariants:
 1. An owner that is seen alive is waited for.
-2. An owner of one epoch gets the grace once in a row, however often readers look for it.
+2. An owner gets the grace once each time that it goes, however often readers look for it.
 
 Rules: PROTOCOL R5.
 """
 
+from collections import OrderedDict
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -42,7 +48,7 @@ from geolog.protocol.ids import Epoch
 GRACE_SHARE = 0.5
 """How much of a session time-out an owner may be missing before its ledger is recovered."""
 
-REMEMBERED_GRACES = 20
+REMEMBERED_MAX = 10_000
 
 Partition = TypeVar("Partition")
 
@@ -56,19 +62,21 @@ class OwnerSeen(Enum):
 
 
 @attrs.frozen
-class _Missing:
-    """The owner of an epoch was missed at each look from the first to the last."""
+class OwnerLook:
+    """What a look for the owner of a partition found."""
 
     epoch: Epoch
-    first_s: float
-    last_s: float
+    seen: OwnerSeen
+    changes_count: int = 0
+    """Of a missing one: how often a node of an owner of this partition was made, or went."""
 
 
 class OwnerAbsences(Generic[Partition]):
     """The owners that the readers of one process have missed, by partition."""
 
     def __init__(self) -> None:
-        self._missing: dict[Partition, _Missing] = {}
+        self._missing: OrderedDict[Partition, tuple[OwnerLook, float]] = OrderedDict()
+        """The first look that missed the owner, and when; those missed last come last."""
 
     def __len__(self) -> int:
         return len(self._missing)
@@ -76,25 +84,17 @@ class OwnerAbsences(Generic[Partition]):
     def on_look(
         self,
         partition: Partition,
-        epoch: Epoch,
-        seen: OwnerSeen,
+        look: OwnerLook,
         *,
         now_s: float,
         session_timeout_s: float,
     ) -> bool:
         """Whether to recover what the owner of that epoch left open; if not, wait for it."""
-        grace_s = GRACE_SHARE * session_timeout_s
-        if seen is not OwnerSeen.MISSING:
-            self._missing.pop(partition, None)
-            return seen is OwnerSeen.LEFT
-        self._forget_before(now_s - REMEMBERED_GRACES * grace_s)
-        known = self._missing.get(partition)
-        is_known = known is not None and known.epoch == epoch
-        first_s = known.first_s if known is not None and is_known else now_s
-        self._missing[partition] = _Missing(epoch, first_s, now_s)
-        return now_s - first_s >= grace_s
-
-    def _forget_before(self, then_s: float) -> None:
-        old = [one for one, missing in self._missing.items() if missing.last_s < then_s]
-        for one in old:
-            del self._missing[one]
+        known = self._missing.pop(partition, None)
+        if look.seen is not OwnerSeen.MISSING:
+            return look.seen is OwnerSeen.LEFT
+        first_s = known[1] if known is not None and known[0] == look else now_s
+        self._missing[partition] = look, first_s
+        if len(self._missing) > REMEMBERED_MAX:
+            self._missing.popitem(last=False)
+        return now_s - first_s >= GRACE_SHARE * session_timeout_s

@@ -138,10 +138,14 @@ class OwnerPresence:
             (
                 0.0 if presence.asked_in != session else presence.not_before_s
                 for presence in self._presences.values()
-                if not presence.is_asked and (presence.has_left or presence.shown_in != session)
+                if not presence.is_asked
+                and (presence.has_left or self._is_hidden(presence, session))
             ),
             default=math.inf,
         )
+
+    def _is_hidden(self, presence: _Presence, session: int) -> bool:
+        return presence.shown_in != session
 
     def due(self, session: int, now_s: float) -> list[Ask]:
         """What is to be asked now, in this session; each is answered by one of the `on_…`."""
@@ -155,7 +159,7 @@ class OwnerPresence:
                 continue
             if presence.has_left:
                 left.append(owner)
-            elif presence.shown_in != session:
+            elif self._is_hidden(presence, session):
                 hidden.append(owner)
         for owner in (*hidden, *left):
             self._presences[owner].is_asked = True

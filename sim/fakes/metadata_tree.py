@@ -66,6 +66,7 @@ class MetadataNode:
     owner: SessionId | None = None
     children: frozenset[str] = frozenset()
     children_made: int = 0
+    children_changes: int = 0
     created_us: int = 0
     modified_us: int = 0
 
@@ -90,6 +91,7 @@ class MetadataTree:
             node.version,
             node.owner or 0,
             len(node.children),
+            node.children_changes,
             created_us=node.created_us,
             modified_us=node.modified_us,
         )
@@ -176,6 +178,7 @@ class _Draft:
             parent,
             children=parent.children | {path.rpartition("/")[2]},
             children_made=parent.children_made + 1,
+            children_changes=parent.children_changes + 1,
         )
         self.changes += [
             NodeChange(ChangeKind.MADE, path),
@@ -190,7 +193,9 @@ class _Draft:
         parent_path = parent_of(path)
         parent = self.nodes[parent_path]
         self.nodes[parent_path] = attrs.evolve(
-            parent, children=parent.children - {path.rpartition("/")[2]}
+            parent,
+            children=parent.children - {path.rpartition("/")[2]},
+            children_changes=parent.children_changes + 1,
         )
         del self.nodes[path]
         self.changes += [

@@ -1,9 +1,8 @@
 """Defects of owners, and of readers that look for them, in the place of good methods."""
 
 from geolog.partition.partition_writer import PartitionWriter
-from geolog.protocol.ids import Epoch
-from geolog.protocol.owner_absence import OwnerAbsences, OwnerSeen
-from geolog.protocol.owner_presence import Ask, OwnerPresence
+from geolog.protocol.owner_absence import OwnerAbsences, OwnerLook
+from geolog.protocol.owner_presence import OwnerPresence, _Presence
 from geolog.protocol.stream_state import PartitionName
 from sim.planted.planted_bug import PlantedBug
 from topology.errors import GeologError
@@ -14,7 +13,6 @@ from topology.errors import GeologError
 _start = PartitionWriter.start
 _fail = PartitionWriter._fail
 _on_taken = OwnerPresence.on_taken
-_due = OwnerPresence.due
 
 _NOT_LOOKED_AT = -1
 
@@ -24,15 +22,9 @@ def take_without_a_look(presence: OwnerPresence, owner: str, _session: int) -> N
     _on_taken(presence, owner, _NOT_LOOKED_AT)
 
 
-def due_once_looked_at(presence: OwnerPresence, session: int, now_s: float) -> list[Ask]:
+def is_hidden_once_looked_at(_all: OwnerPresence, one: _Presence, session: int) -> bool:
     """Show the owners of writers that have started."""
-    hidden = [one for one in presence._presences.values() if one.shown_in == _NOT_LOOKED_AT]
-    for one in hidden:
-        one.shown_in = session
-    asks = _due(presence, session, now_s)
-    for one in hidden:
-        one.shown_in = _NOT_LOOKED_AT
-    return asks
+    return one.shown_in not in (session, _NOT_LOOKED_AT)
 
 
 async def start_and_look(writer: PartitionWriter) -> None:
@@ -53,8 +45,7 @@ def fail_and_stay(writer: PartitionWriter, failure: GeologError) -> None:
 def take_for_dead(
     _absences: OwnerAbsences[PartitionName],
     _partition: PartitionName,
-    _epoch: Epoch,
-    _seen: OwnerSeen,
+    _look: OwnerLook,
     *,
     now_s: float,  # noqa: ARG001 - the shape.
     session_timeout_s: float,  # noqa: ARG001 - the shape.
@@ -69,7 +60,7 @@ OWNER_BUGS: dict[str, PlantedBug] = {
         "an owner whose session was lost before the first look is not shown in the next",
         [
             (OwnerPresence, "on_taken", take_without_a_look),
-            (OwnerPresence, "due", due_once_looked_at),
+            (OwnerPresence, "_is_hidden", is_hidden_once_looked_at),
             (PartitionWriter, "start", start_and_look),
         ],
         is_of_owners=True,

@@ -181,6 +181,11 @@ class Side:
         return who
 
 
+def changes_of(answer: object) -> int | None:
+    """How often a child of a node that was read was made, or went."""
+    return answer.children_changes if isinstance(answer, Stored) else None
+
+
 def check_times(answer: object) -> None:
     """Each store has a clock of its own; what they must agree on is the order."""
     if isinstance(answer, Stored):
@@ -211,6 +216,7 @@ async def compare(servers: str, history: list[Step]) -> None:
             answers = await memory.take(step), await zookeeper.take(step)
             assert answers[0] == answers[1], step
             assert memory.session_of(answers[0]) == zookeeper.session_of(answers[1]), step
+            assert changes_of(answers[0]) == changes_of(answers[1]), step
             for answer in answers:
                 check_times(answer)
             await check_watches(memory, zookeeper)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from geolog.protocol.ids import Epoch
 from geolog.protocol.owner_absence import (
     GRACE_SHARE,
-    REMEMBERED_GRACES,
+    REMEMBERED_MAX,
     OwnerAbsences,
+    OwnerLook,
     OwnerSeen,
 )
 
@@ -28,6 +29,11 @@ class Look:
     partition: str
     epoch: Epoch
     seen: OwnerSeen
+    changes_count: int = 0
+
+    @property
+    def found(self) -> OwnerLook:
+        return OwnerLook(self.epoch, self.seen, self.changes_count)
 
 
 def verdicts(looks: Sequence[Look]) -> list[bool]:
@@ -37,11 +43,7 @@ def verdicts(looks: Sequence[Look]) -> list[bool]:
         now_s += look.after_s
         found.append(
             absences.on_look(
-                look.partition,
-                look.epoch,
-                look.seen,
-                now_s=now_s,
-                session_timeout_s=TIMEOUT_S,
+                look.partition, look.found, now_s=now_s, session_timeout_s=TIMEOUT_S
             )
         )
     return found
@@ -69,10 +71,24 @@ def test_a_missing_owner_gets_a_grace_and_one_that_left_gets_none(seen: str, don
 
 def test_a_reader_that_asks_seldom_is_not_put_off_for_ever() -> None:
     assert of_one("mmm", every_s=9.0) == ".RR"
+    assert of_one("mmm", every_s=900.0) == ".RR"
 
 
-def test_an_owner_that_was_missed_long_ago_gets_the_grace_again() -> None:
-    assert of_one("mm", every_s=REMEMBERED_GRACES * GRACE_S + 1) == ".."
+@pytest.mark.parametrize("after_s", [4.0, 50.0, 1e6])
+def test_an_owner_that_was_back_unseen_gets_the_grace_again(after_s: float) -> None:
+    first = Look(0.0, "p", Epoch(1), SEEN["m"], changes_count=2)
+    again = Look(after_s, "p", Epoch(1), SEEN["m"], changes_count=4)
+
+    assert verdicts([first, again]) == [False, False]
+
+
+def test_readers_remember_so_many_missing_owners_at_most() -> None:
+    absences: OwnerAbsences[int] = OwnerAbsences()
+    for number in range(REMEMBERED_MAX + 10):
+        missing = OwnerLook(Epoch(1), OwnerSeen.MISSING)
+        absences.on_look(number, missing, now_s=0.0, session_timeout_s=TIMEOUT_S)
+
+    assert len(absences) == REMEMBERED_MAX
 
 
 def test_the_next_owner_gets_a_grace_of_its_own() -> None:
@@ -95,22 +111,12 @@ def naive_verdicts(looks: Sequence[Look]) -> list[bool]:
             before = looks[earlier]
             if before.partition != look.partition:
                 continue
-            is_same = before.epoch == look.epoch and before.seen is OwnerSeen.MISSING
-            next_s = min(
-                at_s[i]
-                for i in range(earlier + 1, end + 1)
-                if _is_of_same_partition(looks[i], look)
-            )
-            if not is_same or next_s - at_s[earlier] > REMEMBERED_GRACES * GRACE_S:
+            if before.found != look.found:
                 break
             since_s = at_s[earlier]
         is_over = look.seen is OwnerSeen.MISSING and at_s[end] - since_s >= GRACE_S
         found.append(is_over or look.seen is OwnerSeen.LEFT)
     return found
-
-
-def _is_of_same_partition(one: Look, look: Look) -> bool:
-    return one.partition == look.partition
 
 
 looks = st.builds(
@@ -119,6 +125,7 @@ looks = st.builds(
     st.sampled_from("pq"),
     st.sampled_from([Epoch(1), Epoch(2)]),
     st.sampled_from([OwnerSeen.MISSING] * 4 + [OwnerSeen.ALIVE, OwnerSeen.LEFT]),
+    st.sampled_from([0, 0, 0, 2]),
 )
 
 
@@ -131,9 +138,7 @@ def test_verdicts_agree_with_a_walk_back_over_all_looks(history: list[Look]) -> 
 def test_only_owners_that_are_missing_are_remembered(history: list[Look]) -> None:
     absences: OwnerAbsences[str] = OwnerAbsences()
     for look in history:
-        absences.on_look(
-            look.partition, look.epoch, look.seen, now_s=0.0, session_timeout_s=TIMEOUT_S
-        )
+        absences.on_look(look.partition, look.found, now_s=0.0, session_timeout_s=TIMEOUT_S)
     last = {look.partition: look.seen for look in history}
 
     assert len(absences) == sum(seen is OwnerSeen.MISSING for seen in last.values())

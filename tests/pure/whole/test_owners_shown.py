@@ -129,7 +129,7 @@ async def test_an_owner_that_leaves_while_metadata_is_away_says_so_later(
         await trio.sleep(15)
 
         assert site.session_of(owner) is None
-        assert (await site.partitions.look_for_owner(NAME))[1] is OwnerSeen.LEFT
+        assert (await site.partitions.look_for_owner(NAME)).seen is OwnerSeen.LEFT
 
 
 @pytest.mark.parametrize("is_answer_lost", [False, True])
@@ -172,7 +172,7 @@ async def test_a_take_that_is_given_up_leaves_another_of_the_same_process_its_ow
 
         [owner] = taken
         assert site.session_of(owner) == site.session.session_id
-        assert (await partitions.look_for_owner(NAME))[1] is OwnerSeen.ALIVE
+        assert (await partitions.look_for_owner(NAME)).seen is OwnerSeen.ALIVE
 
 
 # Whole clusters.
@@ -201,6 +201,35 @@ async def test_a_reader_gives_an_owner_time_to_come_back(autojump_clock: MockClo
             await trio.sleep(1.5)  # Less than the grace.
             session.restore()
         await writer.append(b"last")
+
+
+async def test_an_owner_gets_time_to_come_back_each_time_that_its_session_is_lost(
+    autojump_clock: MockClock,
+) -> None:
+    """The reader does not look in between, and so has not seen that it was back."""
+    async with (
+        open_world() as world,
+        open_far_writer(world) as (writer, session),
+        world.cluster.open_client("eu-west", host="reads") as log,
+    ):
+        await writer.append(b"first")
+        for _ in range(2):
+            session.cut_off()
+            world.cluster.store.end_session(session.session_id)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write_on, writer)
+                with trio.move_on_after(1.0):  # Less than the grace.
+                    while True:
+                        await values_of(log)
+                nursery.cancel_scope.cancel()
+            session.restore()
+            await trio.sleep(40)
+        await writer.append(b"last")
+
+
+async def write_on(writer: geolog.Writer) -> None:
+    while True:
+        await writer.append(b"more")
 
 
 async def test_a_reader_does_not_depose_an_owner_that_a_deposed_leader_has_not_heard_of(
@@ -254,12 +283,8 @@ async def read_while_written(
 ) -> None:
     """Read to the end while the writer writes, again and again for longer than a grace."""
 
-    async def write() -> None:
-        while True:
-            await writer.append(b"more")
-
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(write)
+        nursery.start_soon(write_on, writer)
         async with world.cluster.open_client(
             "eu-west", host="reads", on_session=on_session
         ) as log:
