@@ -286,11 +286,16 @@ class PartitionOwners:
             return Revival.FAILED
         return Revival.SHOWN
 
-    async def ask_time(self, owner: OwnerRecord) -> None:
-        """Write where that owner shows that it lives: the answer says the store's time."""
+    async def ask_time(self, owner: OwnerRecord) -> bool:
+        """Write where that owner shows that it lives: the answer says the store's time.
+
+        Returns whether it does; False if nothing is there, as when its session was lost.
+        """
         stored = await self._metadata.find(owner.session)
-        if stored is not None:
-            await self._metadata.put(owner.session, stored.data, stored.version)
+        if stored is None:
+            return False
+        await self._metadata.put(owner.session, stored.data, stored.version)
+        return True
 
     async def release_ownership(
         self, name: PartitionName, owner: VersionedOwner, node: str | None = None

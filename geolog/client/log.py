@@ -156,6 +156,7 @@ class Log:
             region=region,
             rng=rng,
             recovery=config.recovery,
+            now_us=now_us,
         )
         self._upkeep = StreamUpkeep(
             catalog=self._catalog,

@@ -1,12 +1,13 @@
 """The clock of a partition's owner: the host's, held to the metadata store's, and what is said.
 
-`geolog.protocol.append_clock` decides. While the host's clock is held back the store is asked
-for its time again, now and then: this process's monotonic clock may have stood still.
+`geolog.protocol.append_clock` decides: also when the store is asked for its time, since this
+process's monotonic clock may have stood still.
 """
 
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import assert_never
 
 import trio
 
@@ -14,17 +15,15 @@ from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.protocol.append_clock import (
     AHEAD_US_MAX,
     AppendClock,
+    AskStore,
     ClockAhead,
-    ClockNotice,
+    ClockEffect,
     ClockRight,
 )
 from geolog.protocol.stream_state import OwnerRecord, PartitionName
 from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
-
-_ASK_AGAIN_S = 60.0
-"""Pause between two questions for the store's time while the host's clock is held back."""
 
 
 class AppendTimes:
@@ -42,26 +41,25 @@ class AppendTimes:
         self._name = name
         self._owner = owner
         self._partitions = partitions
-        self._local_us = now_us
+        self.local_us = now_us
+        """What the clock of this host says, held to no other."""
         self._nursery = nursery
         self._clock = AppendClock()
-        self._ask_not_before_s = float("-inf")
 
     def __repr__(self) -> str:
         return f"AppendTimes({self._name}, {self._clock})"
 
     def now_us(self) -> int:
         """What time it is, at most `AHEAD_US_MAX` ahead of the metadata store's clock."""
-        heard, local_us = self._partitions.time_heard, self._local_us()
+        heard, local_us = self._partitions.time_heard, self.local_us()
         if heard is None:
             return local_us
         now_s = trio.current_time()
-        time_us, notice = self._clock.read(local_us=local_us, metadata_us=heard.now_us(now_s))
-        if notice is not None:
-            self._tell(notice)
-        if self._clock.is_held_back and now_s >= self._ask_not_before_s:
-            self._ask_not_before_s = now_s + _ASK_AGAIN_S
-            self._nursery.start_soon(self._ask, name=f"time for {self._name}")
+        time_us, effects = self._clock.read(
+            local_us=local_us, metadata_us=heard.now_us(now_s), now_s=now_s
+        )
+        for effect in effects:
+            self._perform(effect)
         return time_us
 
     def warn_if_ahead(self, last_us: int) -> None:
@@ -72,34 +70,45 @@ class AppendTimes:
         ahead_us = last_us - heard.now_us(trio.current_time())
         if ahead_us > AHEAD_US_MAX:
             _log.warning(
-                "%s: its last record bears the time %s, %s ahead of the metadata store's clock;"
-                " append times never decrease, so records appended until then get the same."
-                " Reads that begin at a time before that find them all; retention goes by when"
-                " segments are completed",
+                "%s: its last record bears the time %s, %s ahead of the metadata store's clock:"
+                " one of the two clocks is wrong, or was. Append times never decrease, so"
+                " records appended until then get the same. Reads that begin at a time before"
+                " that find them all; retention goes by when segments are completed",
                 self._name,
                 _words_of(last_us),
                 _span(ahead_us),
             )
 
-    def _tell(self, notice: ClockNotice) -> None:
-        match notice:
+    def _perform(self, effect: ClockEffect) -> None:
+        match effect:
+            case AskStore():
+                self._nursery.start_soon(self._ask, name=f"time for {self._name}")
             case ClockAhead(ahead_us):
                 _log.warning(
-                    "%s: the clock of this host is %s ahead of the metadata store's; records"
-                    " get times %s ahead of it at most. Set the clock",
+                    "%s: the clock of this host is %s ahead of the metadata store's, and one of"
+                    " the two is wrong; records get times %s ahead of the store's at most. Set"
+                    " the clock that is wrong",
                     self._name,
                     _span(ahead_us),
                     _span(AHEAD_US_MAX),
                 )
             case ClockRight():
-                _log.info("%s: the clock of this host is right again", self._name)
+                _log.info(
+                    "%s: the clocks of this host and of the metadata store agree again",
+                    self._name,
+                )
+            case _:
+                assert_never(effect)
 
     async def _ask(self) -> None:
-        """Have the store say its time; nothing depends on it."""
+        """Have the store say its time."""
+        is_answered = False
         try:
-            await self._partitions.ask_time(self._owner)
+            is_answered = await self._partitions.ask_time(self._owner)
         except GeologError as error:
             _log.debug("%s: the metadata store does not say its time: %s", self._name, error)
+        self._clock.on_asked(is_answered=is_answered, now_s=trio.current_time())
+        self.now_us()
 
 
 def _span(span_us: int) -> timedelta:

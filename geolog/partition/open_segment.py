@@ -36,12 +36,18 @@ class OpenSegment:
         age_s = trio.current_time() - self._opened_s
         return roll.is_due(written_bytes=self.written_bytes, age_s=age_s)
 
-    def closing(self, last_entry: EntryId, acknowledged: PartitionState) -> ClosingSegment:
-        """How it and its ledger are to be when they end at `last_entry`, in this state."""
+    def closing(
+        self, last_entry: EntryId, acknowledged: PartitionState, *, local_us: int
+    ) -> ClosingSegment:
+        """How it and its ledger are to be when they end at `last_entry`, in this state.
+
+        `local_us`: what this host's clock says, whatever the metadata store's does.
+        """
         completed = self.segment.record.completed(
             last_entry=last_entry,
             last_sequence=Sequence(acknowledged.sequence_next - 1),
             last_append_time_us=acknowledged.append_time_us,
+            completed_us=local_us,
             last_transaction_id=acknowledged.transaction_id,
             size_bytes_through=acknowledged.size_bytes,
         )

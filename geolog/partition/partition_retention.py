@@ -2,8 +2,8 @@
 
 The oldest segment says whether any goes; only then is the newest that goes searched for. Each
 segment tells how many bytes came before it, so none is asked for those behind it. What lies
-before a segment that is old was completed before it, and is old too, also where the metadata
-store's clock has gone back between: the search need not look at it.
+before a segment that is old was completed before it, and is old too, also where clocks were
+wrong between: the search need not look at it. It ends with a segment that was judged itself.
 """
 
 import logging
@@ -54,35 +54,44 @@ class PartitionRetention:
         newest = await self._segments.last_stored_where(goes)
         if newest is None:
             return None
-        self._tell_stamped_ahead(_stored(newest))
+        self._tell_ahead(_stored(newest), now)
         assert newest.record.last_sequence is not None
         return Sequence(newest.record.last_sequence + 1)
 
     def _tell_behind(self, now: Clocks) -> None:
-        """Warn once that records are kept longer because the clock here is wrong."""
+        """Warn once that this host's clock is behind the store's: either may be wrong."""
         if self._policy.retention_s is None or now.metadata_us is None:
             return
         behind_us = now.metadata_us - now.local_us
         is_behind = behind_us > AHEAD_US_MAX
         if is_behind and not self._is_behind_told:
             _log.warning(
-                "%s: the clock of this host is %s behind the metadata store's: its retention"
-                " lets records go as much later. Set the clock",
+                "%s: the clock of this host is %s behind the metadata store's, and one of the"
+                " two is wrong; retention may let records go later. Set the one that is wrong",
                 self.name,
-                timedelta(seconds=round(behind_us / 1e6)),
+                _span(behind_us),
             )
         self._is_behind_told = is_behind
 
-    def _tell_stamped_ahead(self, segment: StoredSegment) -> None:
-        """Warn once that records went whose own times say that they should stay."""
-        if segment.is_stamped_ahead and not self._is_ahead_told:
+    def _tell_ahead(self, segment: StoredSegment, now: Clocks) -> None:
+        """Warn once that the store's clock alone has let records go."""
+        ahead_us = segment.ahead_us(now)
+        if ahead_us > AHEAD_US_MAX and not self._is_ahead_told:
             self._is_ahead_told = True
             _log.warning(
-                "%s: records up to sequence %s bear times ahead of the metadata store's clock;"
-                " retention goes by when their segments were completed",
+                "%s: the clock of the host that completed segment %d, with the records up to"
+                " sequence %s, was %s ahead of what this host's says now, and one of the two is"
+                " wrong; retention goes by the metadata store's clock alone. Set the clock that"
+                " is wrong",
                 self.name,
+                segment.record.segment,
                 segment.record.last_sequence,
+                _span(ahead_us),
             )
+
+
+def _span(span_us: int) -> timedelta:
+    return timedelta(seconds=round(span_us / 1e6))
 
 
 def _stored(one: VersionedSegment) -> StoredSegment:

@@ -344,6 +344,10 @@ class PartitionWriter:
         """Wall-clock time, not far ahead of the metadata store's."""
         return self._times.now_us()
 
+    def local_us(self) -> int:
+        """What the clock of this host says."""
+        return self._times.local_us()
+
     def check_deadline(self) -> None:
         """UnavailableError when the oldest batch has waited for too long."""
         if self.is_idle:

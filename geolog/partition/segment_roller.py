@@ -80,7 +80,11 @@ class SegmentUser(LedgerListener, Protocol):
         ...
 
     def now_us(self) -> int:
-        """Wall-clock time."""
+        """Wall-clock time, not far ahead of the metadata store's."""
+        ...
+
+    def local_us(self) -> int:
+        """What the clock of this host says."""
         ...
 
 
@@ -358,7 +362,7 @@ class SegmentRoller:
         self.is_rolling = True
         segment.writer.stop()  # From here on nothing more is acknowledged in it.
         last_entry = segment.writer.lac
-        await self._activate(prepared, segment.closing(last_entry, self._user.acknowledged))
+        await self._activate(prepared, self._closing(segment, last_entry))
         self._source.retire_soon(segment.writer, last_entry)
 
     async def _activate(self, prepared: PreparedLedger, closing: ClosingSegment | None) -> None:
@@ -430,7 +434,12 @@ class SegmentRoller:
             segment.writer.close()
             return None
         segment.writer.stop()
-        return segment.closing(segment.writer.lac, self._user.acknowledged)
+        return self._closing(segment, segment.writer.lac)
+
+    def _closing(self, segment: OpenSegment, last_entry: EntryId) -> ClosingSegment:
+        return segment.closing(
+            last_entry, self._user.acknowledged, local_us=self._user.local_us()
+        )
 
     async def retire(self, last_entry: EntryId) -> None:
         """See to the copies of the last segment, which was closed there."""

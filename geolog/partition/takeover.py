@@ -4,6 +4,7 @@ Rules: PROTOCOL O2 and O13.
 """
 
 import random
+from collections.abc import Callable
 from functools import partial
 
 import attrs
@@ -51,6 +52,8 @@ class Takeover:
     region: str | None
     rng: random.Random
     recovery: RecoveryConfig
+    now_us: Callable[[], int]
+    """What the clock of this host says."""
     progress: RecoveryProgress = attrs.field(factory=RecoveryProgress)
     """Of all recoveries of what others left open, and of what is read back of their logs."""
 
@@ -130,6 +133,7 @@ class Takeover:
             last_entry=closed.last_entry,
             last_sequence=Sequence(state.sequence_next - 1),
             last_append_time_us=state.append_time_us,
+            completed_us=self.now_us(),
             last_transaction_id=state.transaction_id,
             size_bytes_through=state.size_bytes,
         )

@@ -1,5 +1,42 @@
 """Which segments a partition need not keep any more, by their age and by their size.
 
+Theory of operation. Clocks can be wrong, and a record that went is gone. So the age of a
+segment is measured twice, from when it was completed, which is later than any record in it:
+
+- by the metadata store's clock: what it says now, less what it said when it stored the record
+  of the completed segment (`stored_us`);
+- by the hosts' clocks: what this host's says now, less what that of the host which completed
+  the segment said then (`completed_us`), an owner or one that recovered it. This one is held
+  to no other clock: else the store's would lie in both measures.
+
+A segment is old when both say so. Where the host that completed it seems to be more than
+`AHEAD_US_MAX` ahead of this one, one of the two is wrong: the hosts have no say, or a clock a
+century ahead would keep its segments for a century. Then the store's decides alone.
+
+Guarantee: no record goes before its time is over, if at most one of three clocks is wrong: the
+store's, that of the host which completed the segment, and this host's. A wrong clock may differ
+by any span, by another one then than now. For a segment that is young in truth:
+
+    wrong clock                     store says   hosts say     so it stays by
+    none                            young        young         both
+    of the completing host, behind  young        old           the store's
+    of the completing host, ahead   young        no say        the store's
+    this host's, behind             young        no say        the store's
+    this host's, ahead              young        old           the store's
+    the store's, behind then        old          young         the hosts'
+    the store's, ahead then         young        young         both, for longer
+    the store's, behind now         young        young         both, for longer
+    the store's, ahead now          old          young         the hosts'
+
+Where one host completes and looks it has one clock: if that is wrong, the store's is right. Two
+hosts are right together while they differ by at most `AHEAD_US_MAX`; by as much may a record
+go early while the store's clock is wrong, and by nothing while that is right.
+
+What lies before an old segment was completed before it, so it is old too, whatever clocks its
+own completion was seen by: the guarantee needs only the segment that is asked for to be judged.
+
+A wrong clock keeps a segment for as much longer as it is off, at most.
+
 Rules: PROTOCOL S13.
 """
 
@@ -27,20 +64,10 @@ class StoredSegment:
     record: SegmentRecord
     stored_us: int
 
-    @property
-    def last_append_time_us(self) -> int | None:
-        """When its last record came, at most; None while it is open.
-
-        No record can come after the segment is completed: a later stamp is a wrong clock's.
-        """
-        stamped_us = self.record.last_append_time_us
-        return None if stamped_us is None else min(stamped_us, self.stored_us + AHEAD_US_MAX)
-
-    @property
-    def is_stamped_ahead(self) -> bool:
-        """Whether its last record bears a time that had not come when it was completed."""
-        stamped_us = self.record.last_append_time_us
-        return stamped_us is not None and stamped_us > self.stored_us + AHEAD_US_MAX
+    def ahead_us(self, now: Clocks) -> int:
+        """How far the host that completed it was ahead of this one, at least; 0: it was not."""
+        completed_us = self.record.completed_us
+        return 0 if completed_us is None else max(0, completed_us - now.local_us)
 
 
 @attrs.frozen(kw_only=True)
@@ -48,11 +75,8 @@ class RetentionPolicy:
     """What is kept at least: records as old as this, and as many bytes. None: all of it.
 
     A stream may have both: a segment goes as soon as either lets it go. Only whole segments go,
-    from the front, and never the last: what is kept may be more, never less.
-
-    A segment is old when two clocks say so: this process's of its last record, and the metadata
-    store's of its completion. So a wrong clock, here or where records were appended, may keep
-    records for longer, and takes none away.
+    from the front, and never the last: what is kept may be more, never less. By age that holds
+    whichever one clock is wrong; the table above says why.
     """
 
     retention_s: float | None = None
@@ -73,13 +97,13 @@ class RetentionPolicy:
         return self._is_old(segment, now) or self._is_enough(_kept_bytes(segment.record, last))
 
     def _is_old(self, segment: StoredSegment, now: Clocks) -> bool:
-        last_us = segment.last_append_time_us
-        if self.retention_s is None or last_us is None or now.metadata_us is None:
+        completed_us = segment.record.completed_us
+        if self.retention_s is None or completed_us is None or now.metadata_us is None:
             return False
         kept_us = self.retention_s * 1e6
-        return (
-            last_us < now.local_us - kept_us and segment.stored_us < now.metadata_us - kept_us
-        )
+        if now.metadata_us - segment.stored_us <= kept_us:
+            return False
+        return now.local_us - completed_us > kept_us or segment.ahead_us(now) > AHEAD_US_MAX
 
     def _is_enough(self, kept_bytes: int) -> bool:
         return self.retention_bytes is not None and kept_bytes >= self.retention_bytes

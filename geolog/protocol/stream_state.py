@@ -192,6 +192,8 @@ class SegmentRecord:
     last_entry: EntryId | None = None
     last_sequence: Sequence | None = None
     last_append_time_us: int | None = None
+    completed_us: int | None = None
+    """When it ended, by the clock of the host that completed it, held to no other."""
     last_transaction_id: int | None = None
     """The highest transaction id in it or before it, if any record had one."""
     size_bytes: int | None = None
@@ -213,6 +215,7 @@ class SegmentRecord:
         last_entry: EntryId,
         last_sequence: Sequence,
         last_append_time_us: int,
+        completed_us: int,
         last_transaction_id: int | None,
         size_bytes_through: int,
     ) -> "SegmentRecord":
@@ -225,6 +228,7 @@ class SegmentRecord:
             last_entry=last_entry,
             last_sequence=last_sequence,
             last_append_time_us=last_append_time_us,
+            completed_us=completed_us,
             last_transaction_id=last_transaction_id,
             size_bytes=size_bytes_through - self.size_bytes_before,
         )

@@ -12,10 +12,12 @@ from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
 from geolog.partition.batch_in_flight import BatchTerms
 from geolog.partition.stream_upkeep import StreamUpkeep
+from geolog.protocol.append_clock import AHEAD_US_MAX
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from sim.planted.planted_bug import PlantedBug
+from sim.world.draws.clock_draws import with_store_clock_off
 
 # A planted bug reaches into the private state of what it spoils.
 # ruff: noqa: SLF001
@@ -121,7 +123,7 @@ async def flush_without_waiting(lane: PartitionBatcher) -> None:
 
 def believe_local_clock(times: AppendTimes) -> int:
     """Stamp what is appended with whatever the clock of the host says."""
-    return times._local_us()
+    return times.local_us()
 
 
 def is_old_by_local_clock(policy: RetentionPolicy, segment: StoredSegment, now: Clocks) -> bool:
@@ -130,6 +132,16 @@ def is_old_by_local_clock(policy: RetentionPolicy, segment: StoredSegment, now: 
     if policy.retention_s is None or last_us is None:
         return False
     return last_us < now.local_us - policy.retention_s * 1e6
+
+
+def is_old_by_held_times(policy: RetentionPolicy, segment: StoredSegment, now: Clocks) -> bool:
+    """Let a segment go by times that are all held to the metadata store's clock."""
+    stamped_us = segment.record.last_append_time_us
+    if policy.retention_s is None or stamped_us is None or now.metadata_us is None:
+        return False
+    kept_us = policy.retention_s * 1e6
+    last_us = min(stamped_us, segment.stored_us + AHEAD_US_MAX)
+    return last_us < now.local_us - kept_us and segment.stored_us < now.metadata_us - kept_us
 
 
 STREAM_BUGS: dict[str, PlantedBug] = {
@@ -201,6 +213,12 @@ STREAM_BUGS: dict[str, PlantedBug] = {
         "retention by time goes by the clock of one host alone",
         [(RetentionPolicy, "_is_old", is_old_by_local_clock)],
         is_of_clocks=True,
+    ),
+    "retention-by-held-times": PlantedBug(
+        77,
+        "retention by time asks a host's clock for times that are held to the store's clock",
+        [(RetentionPolicy, "_is_old", is_old_by_held_times)],
+        made_for=with_store_clock_off,
     ),
     "flush-waits-for-nothing": PlantedBug(
         50,

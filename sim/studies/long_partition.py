@@ -119,6 +119,7 @@ class LongPartition:
                 region=access.region,
                 rng=access.rng,
                 recovery=access.recovery,
+                now_us=lambda: now_us,
                 state=self._state,
             ),
             now_us=lambda: now_us,
@@ -199,6 +200,7 @@ class LongPartition:
             last_entry=EntryId(_ENTRIES_COUNT - 1),
             last_sequence=Sequence(self._state.sequence_next - 1),
             last_append_time_us=self._state.append_time_us,
+            completed_us=self._state.append_time_us,
             last_transaction_id=self._state.transaction_id,
             size_bytes_through=self._state.size_bytes,
         )

@@ -6,7 +6,7 @@ import pytest
 
 from sim.planted.hunt import options_of_hunt
 from sim.world.draws.base_options import BASE
-from sim.world.draws.clock_draws import FAR
+from sim.world.draws.clock_draws import FAR, STORE_CLOCK
 from sim.world.draws.drawing import draw_options, options_of_seed
 from sim.world.draws.special_worlds import RARE, steady
 from sim.world.endings import ENDINGS
@@ -63,6 +63,17 @@ def test_clocks_are_far_off_in_worlds_of_their_own_where_retention_looks_often()
     assert 10 < len(far) < 50
     assert all((one.stream.retention_s, one.stream.segment_age_s) == (3.0, 1.0) for one in far)
     assert not struck_by(FAR, first)
+
+
+def test_the_clock_of_the_store_is_far_off_in_worlds_where_those_of_hosts_are_right() -> None:
+    drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(300)]
+    far = struck_by(STORE_CLOCK, drawn)
+    first = [draw_options(Random(f"{seed}/options"), tuple(FAULTS)) for seed in range(300)]
+
+    assert 6 < len(far) < 40
+    assert all((one.stream.retention_s, one.stream.segment_age_s) == (3.0, 1.0) for one in far)
+    assert not [kind for kind in ("clock-jump", "clock-skew", FAR) if struck_by(kind, far)]
+    assert not struck_by(STORE_CLOCK, first)
 
 
 def test_a_region_is_exchanged_in_worlds_of_their_own_where_nothing_strikes() -> None:

@@ -1,6 +1,7 @@
-"""Law 9: append times are not far ahead of the metadata store's clock, whatever hosts believe.
+"""Law 9: append times are not far ahead, whatever hosts or the metadata store believe.
 
-They never decrease, so one that is far ahead would be the time of all that comes after it.
+They never decrease, so one that is far ahead would be the time of all that comes after it. No
+world has wrong clocks of hosts and a wrong one of the store at once.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ class TimesAreNear:
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Look at the segments that were completed since the look before."""
-        true_us = now.world.store.now_us()
+        true_us = now.world.seams.true_now_us()
         for partition, segments in now.lists.items():
             for number, record in segments.items():
                 stamped_us = record.last_append_time_us

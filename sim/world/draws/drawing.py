@@ -8,7 +8,7 @@ from random import Random
 
 import attrs
 
-from sim.world.draws.clock_draws import draw_clocks
+from sim.world.draws.clock_draws import draw_clocks, draw_store_clocks
 from sim.world.draws.damage_draws import draw_damage
 from sim.world.draws.last_draws import STRUCK_LAST, draw_last, draw_last_strikes
 from sim.world.draws.owner_draws import draw_owners
@@ -78,6 +78,7 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     drawn = draw_owners(drawn, Random(f"{seed}/owners"))
     drawn = draw_sessions(drawn, Random(f"{seed}/sessions"))
     drawn = draw_clocks(drawn, Random(f"{seed}/clocks"))
+    drawn = draw_store_clocks(drawn, Random(f"{seed}/clock of the store"))
     drawn = draw_exchange(drawn, Random(f"{seed}/exchange of regions"))
     return draw_damage(drawn, Random(f"{seed}/damage"))
 

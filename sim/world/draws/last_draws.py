@@ -4,7 +4,7 @@ from random import Random
 
 import attrs
 
-from sim.world.draws.clock_draws import FAR
+from sim.world.draws.clock_draws import FAR, STORE_CLOCK
 from sim.world.draws.damage_draws import UNREADABLE
 from sim.world.draws.owner_draws import LOST_EARLY
 from sim.world.draws.session_draws import STRUCK_WITH_SESSIONS
@@ -18,7 +18,9 @@ _OTHER_BYTES_SHARE = 0.3
 _REPEATING_SHARE = 0.5
 _REPEATS_SHARE = 0.3
 
-STRUCK_LAST = frozenset({_CREATED, LOST_EARLY, FAR, UNREADABLE}) | STRUCK_WITH_SESSIONS
+STRUCK_LAST = (
+    frozenset({_CREATED, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE}) | STRUCK_WITH_SESSIONS
+)
 """Faults drawn here, or with owners, clocks, damage or sessions, and nowhere else."""
 
 

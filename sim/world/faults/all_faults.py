@@ -102,6 +102,7 @@ FAULTS: dict[str, Fault | Ambush] = {
     "clock-jump": fault_metadata.clock_jump,
     "clock-skew": fault_metadata.clock_skew,
     "far-clock": fault_metadata.far_clock,
+    "store-clock": fault_metadata.store_clock,
     **AMBUSHES,
 }
 """By name, as options and trace have it."""

@@ -147,6 +147,17 @@ def far_clock(world: World, rng: Random) -> Iterator[str | None]:
 
 
 @contextmanager
+def store_clock(world: World, rng: Random) -> Iterator[str | None]:
+    """The metadata store's clock is days, months or a century off, to either side."""
+    off_s = rng.choice(_FAR_CLOCKS_S)
+    world.store.clock_offset_us = round(off_s * 1e6)
+    try:
+        yield f"the store {off_s:+.0f} s"
+    finally:
+        world.store.clock_offset_us = 0
+
+
+@contextmanager
 def clock_skew(world: World, rng: Random) -> Iterator[str | None]:
     """All wall clocks differ, by up to five seconds to either side."""
     hosts = sorted(world.links.region_of)

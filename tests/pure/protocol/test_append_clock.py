@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from geolog.protocol.append_clock import (
     AHEAD_US_MAX,
+    ASK_AGAIN_S,
+    RETRY_S,
     AppendClock,
+    AskStore,
     ClockAhead,
-    ClockNotice,
+    ClockEffect,
     ClockRight,
 )
 from geolog.protocol.ids import Sequence
@@ -19,43 +22,95 @@ MINUTE_US = 60_000_000
 METADATA_US = 1_700_000_000_000_000
 
 
-def read(clock: AppendClock, minutes_ahead: float) -> tuple[float, ClockNotice | None]:
+def read(
+    clock: AppendClock, minutes_ahead: float, now_s: float = 0.0
+) -> tuple[float, list[ClockEffect]]:
     """What an entry gets whose owner's clock is so far ahead, in minutes ahead as well."""
     local_us = METADATA_US + round(minutes_ahead * MINUTE_US)
-    time_us, notice = clock.read(local_us=local_us, metadata_us=METADATA_US)
-    return (time_us - METADATA_US) / MINUTE_US, notice
+    time_us, effects = clock.read(local_us=local_us, metadata_us=METADATA_US, now_s=now_s)
+    return (time_us - METADATA_US) / MINUTE_US, effects
+
+
+def asked(clock: AppendClock, minutes_ahead: float, now_s: float = 0.0) -> list[ClockEffect]:
+    """What is told once the store was asked, and has said that the clock is so far ahead."""
+    clock.on_asked(is_answered=True, now_s=now_s)
+    return read(clock, minutes_ahead, now_s)[1]
 
 
 def test_a_clock_that_is_near_or_behind_is_believed() -> None:
     clock = AppendClock()
 
     for minutes in (0, 4.9, 5, -60, -1_000_000):
-        assert read(clock, minutes) == (minutes, None)
+        assert read(clock, minutes) == (minutes, [])
 
 
-def test_a_clock_that_is_far_ahead_is_held_back_and_told_once() -> None:
+def test_a_clock_that_is_far_ahead_is_held_back_and_told_once_the_store_was_asked() -> None:
     clock = AppendClock()
 
-    assert read(clock, 60) == (5, ClockAhead(60 * MINUTE_US))
-    assert read(clock, 60.5) == (5, None)
-    assert clock.is_held_back
+    assert read(clock, 60) == (5, [AskStore()])
+    assert read(clock, 60) == (5, [])
+    assert asked(clock, 60) == [ClockAhead(60 * MINUTE_US)]
+    assert read(clock, 60.5) == (5, [])
+
+
+def test_a_host_that_slept_is_believed_again_and_nobody_is_warned() -> None:
+    clock = AppendClock()
+
+    assert read(clock, 480) == (5, [AskStore()])
+    assert asked(clock, 0) == []
+    assert read(clock, 0) == (0, [])
+
+
+def test_a_host_that_is_ahead_and_slept_is_asked_for_before_it_is_told_again() -> None:
+    clock = AppendClock()
+    read(clock, 60)
+    asked(clock, 60)
+
+    assert read(clock, 540, RETRY_S) == (5, [AskStore()])
+    assert asked(clock, 60, RETRY_S) == []
+
+
+def test_a_question_that_fails_is_soon_asked_again() -> None:
+    clock = AppendClock()
+    read(clock, 60)
+    clock.on_asked(is_answered=False, now_s=7.0)
+
+    assert read(clock, 60, 7.0) == (5, [])
+    assert read(clock, 60, 7.0 + RETRY_S) == (5, [AskStore()])
+    assert asked(clock, 60, 9.0) == [ClockAhead(60 * MINUTE_US)]
+
+
+def test_a_clock_that_is_held_back_is_compared_now_and_then() -> None:
+    clock = AppendClock()
+    read(clock, 60)
+    asked(clock, 60)
+
+    assert read(clock, 60, ASK_AGAIN_S - 1) == (5, [])
+    assert read(clock, 60, ASK_AGAIN_S) == (5, [AskStore()])
+    assert asked(clock, 60, ASK_AGAIN_S) == []
+    assert read(clock, 60, ASK_AGAIN_S + RETRY_S) == (5, [])
 
 
 def test_it_is_told_again_when_it_has_changed_and_when_it_is_right() -> None:
     clock = AppendClock()
     read(clock, 60)
+    asked(clock, 60)
 
-    assert read(clock, 600) == (5, ClockAhead(600 * MINUTE_US))
-    assert read(clock, 0) == (0, ClockRight())
-    assert not clock.is_held_back
-    assert read(clock, 600) == (5, ClockAhead(600 * MINUTE_US))
+    assert read(clock, 600, RETRY_S) == (5, [AskStore()])
+    assert asked(clock, 600) == [ClockAhead(600 * MINUTE_US)]
+    assert read(clock, 0) == (0, [ClockRight()])
+    assert read(clock, 600, RETRY_S) == (5, [AskStore()])
+    assert asked(clock, 600) == [ClockAhead(600 * MINUTE_US)]
 
 
 def test_a_clock_at_the_limit_is_not_told_at_each_step_over_it() -> None:
     clock = AppendClock()
-    told = [read(clock, minutes)[1] for minutes in (5.01, 4.99, 5.01, 4.99, 5.01)]
+    read(clock, 5.01)
+    told = [
+        effect for minutes in (5.01, 4.99, 5.01, 4.99, 5.01) for effect in asked(clock, minutes)
+    ]
 
-    assert [one for one in told if one is not None] == [ClockAhead(round(5.01 * MINUTE_US))]
+    assert told == [ClockAhead(round(5.01 * MINUTE_US))]
 
 
 CLOCKS = st.lists(
@@ -74,7 +129,9 @@ def test_append_times_never_decrease_and_are_near_the_metadata_store_unless_they
     times, naive, metadata_us, highest_us = [], [], METADATA_US, before_us
     for took_us, ahead_us in steps:
         metadata_us += took_us
-        now_us, _ = clock.read(local_us=metadata_us + ahead_us, metadata_us=metadata_us)
+        now_us, _ = clock.read(
+            local_us=metadata_us + ahead_us, metadata_us=metadata_us, now_s=metadata_us / 1e6
+        )
         times.append(sequencer.assign(1, now_us=now_us).append_time_us)
         highest_us = max(highest_us, metadata_us + min(ahead_us, AHEAD_US_MAX))
         naive.append(highest_us)

@@ -1,8 +1,10 @@
 """What a retention lets go: whole segments, never the last, never too much."""
 
+import itertools
 from itertools import accumulate
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +30,7 @@ NOW = at(40, 40)
 
 
 def segments_of(sizes_and_days: list[tuple[int, int]]) -> list[SegmentRecord]:
-    """Segments of ten records, oldest first; each day is when its last record came."""
+    """Segments of ten records, oldest first; each day is when it was completed."""
     sizes = [size for size, _ in sizes_and_days]
     return [
         SegmentRecord(
@@ -43,6 +45,7 @@ def segments_of(sizes_and_days: list[tuple[int, int]]) -> list[SegmentRecord]:
             last_entry=EntryId(9),
             last_sequence=Sequence(10 * number + 9),
             last_append_time_us=day * DAY_US,
+            completed_us=day * DAY_US,
             last_transaction_id=None,
             size_bytes_through=before + size,
         )
@@ -53,18 +56,18 @@ def segments_of(sizes_and_days: list[tuple[int, int]]) -> list[SegmentRecord]:
 
 
 def stored(record: SegmentRecord, day: float | None = None) -> StoredSegment:
-    """As of that day by the metadata store's clock, or of when its last record came."""
-    last_us = record.last_append_time_us or 0
-    return StoredSegment(record, last_us if day is None else round(day * DAY_US))
+    """As of that day by the metadata store's clock, or by that of the host."""
+    completed_us = record.completed_us or 0
+    return StoredSegment(record, completed_us if day is None else round(day * DAY_US))
 
 
 def going(policy: RetentionPolicy, segments: list[SegmentRecord]) -> list[bool]:
     return [policy.goes(stored(one), last=segments[-1], now=NOW) for one in segments]
 
 
-def goes(stamped_day: int, stored_day: float, now: Clocks, *, days: float = 7) -> bool:
+def goes(completed_day: int, stored_day: float, now: Clocks, *, days: float = 7) -> bool:
     """Whether the first of two segments goes by age."""
-    first, last = segments_of([(10, stamped_day), (10, stamped_day)])
+    first, last = segments_of([(10, completed_day), (10, completed_day)])
     policy = RetentionPolicy(retention_s=days * DAY_S)
     return policy.goes(stored(first, stored_day), last=last, now=now)
 
@@ -75,47 +78,143 @@ def test_a_clock_that_is_ahead_takes_nothing_away_that_is_young_to_the_metadata_
     assert goes(32, 32, at(47, 40))
 
 
-def test_a_clock_that_is_behind_only_delays() -> None:
-    assert not goes(30, 30, at(35, 40))
-    assert goes(30, 30, at(37.1, 42.1))
+def test_a_clock_that_is_behind_takes_nothing_away_that_is_young_to_the_metadata_store() -> (
+    None
+):
+    assert not goes(39, 39, at(5, 40))
+    assert not goes(30, 30, at(36.9, 40))
+    assert goes(30, 30, at(37.1, 40))
 
 
-def test_a_segment_that_is_stamped_ahead_goes_by_when_it_was_completed() -> None:
+def test_a_clock_of_the_store_that_was_behind_takes_nothing_away_that_is_young_to_hosts() -> (
+    None
+):
+    assert not goes(39, 9, at(40, 40))
+    assert goes(32, 2, at(40, 40))
+
+
+def test_where_the_host_that_completed_a_segment_was_ahead_the_store_decides_alone() -> None:
     century = 36_500
 
-    assert stored(segments_of([(10, century)])[0], 39).is_stamped_ahead
     assert not goes(century, 39, at(40, 40))
     assert goes(century, 32, at(40, 40))
 
 
-def test_a_segment_that_was_completed_late_stays_for_as_long_from_then_on() -> None:
-    assert not goes(1, 39, at(40, 40))
-    assert goes(1, 39, at(46.1, 46.1))
+def test_two_hosts_that_are_right_may_differ_by_minutes_and_both_have_their_say() -> None:
+    minutes = AHEAD_US_MAX / DAY_US
+
+    assert not goes(40, 9, at(40 - 0.9 * minutes, 40))
+    assert goes(40, 9, at(40 - 1.1 * minutes, 40))
+
+
+def test_a_segment_whose_end_was_noted_by_no_clock_stays() -> None:
+    first, last = segments_of([(10, 1), (10, 1)])
+    unnoted = attrs.evolve(first, completed_us=None)
+
+    assert not RetentionPolicy(retention_s=DAY_S).goes(stored(unnoted, 1), last=last, now=NOW)
 
 
 def test_nothing_goes_by_age_before_the_metadata_store_has_said_its_time() -> None:
     assert not goes(1, 1, at(40, None))
 
 
-MIXED = st.integers(-50 * DAY_US, 150 * DAY_US)
+@attrs.frozen(kw_only=True)
+class Offs:
+    """How far each clock is off, when the segment was completed and now."""
+
+    store_then_us: int = 0
+    host_then_us: int = 0
+    """Of the host that completed the segment."""
+    store_now_us: int = 0
+    here_now_us: int = 0
+    """Of the host that looks."""
+
+    def goes(self, *, age_us: int, retention_us: int) -> bool:
+        """Whether a segment goes that is so old in truth."""
+        completed_us = NOW_US - age_us
+        first, last = segments_of([(10, 0), (10, 0)])
+        segment = StoredSegment(
+            attrs.evolve(first, completed_us=completed_us + self.host_then_us),
+            completed_us + self.store_then_us,
+        )
+        now = Clocks(local_us=NOW_US + self.here_now_us, metadata_us=NOW_US + self.store_now_us)
+        return RetentionPolicy(retention_s=retention_us / 1e6).goes(segment, last=last, now=now)
 
 
-@given(MIXED, MIXED, MIXED, MIXED, st.integers(1, 30))
-def test_whatever_the_clocks_say_what_goes_is_old_to_the_metadata_store(
-    stamped_us: int, stored_us: int, local_us: int, metadata_us: int, days: int
+NEAR_US = AHEAD_US_MAX // 2
+"""How far off a clock may be that is right: any two differ by no more than they may."""
+
+RIGHT = st.integers(-NEAR_US, NEAR_US)
+ANY = st.one_of(RIGHT, st.integers(-200 * DAY_US, 200 * DAY_US))
+FAR_US = (-400 * DAY_US, -30 * DAY_US, -8 * DAY_US, -3 * DAY_US, 0)
+EVERYWHERE_US = sorted({*FAR_US, *(-one for one in FAR_US)})
+KEPT_US = 7 * DAY_US
+
+
+@pytest.mark.parametrize(
+    ("which", "wrong"),
+    [
+        (which, tuple(zip(names, offs, strict=True)))
+        for which, names in {
+            "the store": ("store_then_us", "store_now_us"),
+            "the host that completed": ("host_then_us",),
+            "the host that looks": ("here_now_us",),
+            "one host that did both": ("host_then_us", "here_now_us"),
+        }.items()
+        for offs in itertools.product(EVERYWHERE_US, repeat=len(names))
+    ],
+)
+def test_no_clock_that_is_wrong_alone_takes_a_young_segment_away(
+    which: str, wrong: tuple[tuple[str, int], ...]
 ) -> None:
-    first, last = segments_of([(10, 0), (10, 0)])
-    segment = StoredSegment(attrs.evolve(first, last_append_time_us=stamped_us), stored_us)
-    now = Clocks(local_us=local_us, metadata_us=metadata_us)
+    offs = Offs(**dict(wrong))
 
-    is_gone = RetentionPolicy(retention_s=days * DAY_S).goes(segment, last=last, now=now)
+    for age_us in (0, DAY_US, 4 * DAY_US, KEPT_US - 1, KEPT_US):
+        assert not offs.goes(age_us=age_us, retention_us=KEPT_US), which
 
-    is_old_there = metadata_us - stored_us > days * DAY_US
-    is_old_here = (
-        local_us - stamped_us > days * DAY_US
-        or local_us - (stored_us + AHEAD_US_MAX) > days * DAY_US
+
+@given(st.integers(0, 100 * DAY_US), st.integers(1, 30 * DAY_US), ANY, ANY)
+def test_while_the_stores_clock_is_right_nothing_goes_early_whatever_all_hosts_say(
+    age_us: int, retention_us: int, host_then_us: int, here_now_us: int
+) -> None:
+    offs = Offs(host_then_us=host_then_us, here_now_us=here_now_us)
+
+    assert not offs.goes(age_us=age_us, retention_us=retention_us) or age_us > retention_us
+
+
+@given(st.integers(0, 100 * DAY_US), st.integers(1, 30 * DAY_US), ANY, ANY, RIGHT, RIGHT)
+def test_while_hosts_are_right_what_goes_is_early_by_what_they_differ_at_most(
+    age_us: int,
+    retention_us: int,
+    store_then_us: int,
+    store_now_us: int,
+    host_then_us: int,
+    here_now_us: int,
+) -> None:
+    offs = Offs(
+        store_then_us=store_then_us,
+        store_now_us=store_now_us,
+        host_then_us=host_then_us,
+        here_now_us=here_now_us,
     )
-    assert is_gone == (is_old_there and is_old_here)
+    early_us = max(0, here_now_us - host_then_us)
+
+    is_gone = offs.goes(age_us=age_us, retention_us=retention_us)
+
+    assert not is_gone or age_us > retention_us - early_us
+
+
+@given(
+    st.integers(1, 30 * DAY_US),
+    st.integers(-200 * DAY_US, 200 * DAY_US),
+    st.sampled_from(sorted(one.name for one in attrs.fields(Offs))),
+)
+def test_a_wrong_clock_keeps_a_segment_for_as_much_longer_as_it_is_off_at_most(
+    retention_us: int, off_us: int, which: str
+) -> None:
+    offs = Offs(**{which: off_us})
+
+    assert offs.goes(age_us=retention_us + abs(off_us) + 1, retention_us=retention_us)
 
 
 def test_without_a_limit_all_is_kept() -> None:

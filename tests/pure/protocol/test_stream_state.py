@@ -26,6 +26,7 @@ def completed(record: SegmentRecord, last_entry: int, last_sequence: int) -> Seg
         last_sequence=Sequence(last_sequence),
         last_transaction_id=None,
         last_append_time_us=7,
+        completed_us=7,
         size_bytes_through=10,
     )
 

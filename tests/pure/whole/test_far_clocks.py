@@ -117,24 +117,29 @@ async def test_a_clock_that_is_ahead_is_told_once(
 
     (told,) = warnings_of(caplog, "ahead of the metadata store's")
     assert "8 days" in told
+    assert "one of the two is wrong" in told
     assert f"{STREAM}#0" in told
 
 
-async def test_a_clock_that_is_behind_keeps_records_longer_and_is_told_once(
+async def test_a_clock_that_is_behind_is_told_once_and_retention_goes_by_the_store_alone(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_short_stream() as (cluster, log):
         async with log.open_writer(STREAM) as writer:
             await append_some(writer, 8)
-        await trio.sleep(2 * KEPT_S)
+        await trio.sleep(KEPT_S - 120)
         async with open_writer_at(cluster, -30 * DAY_S) as writer:
             await append_some(writer, 1)
-            await trio.sleep(120)
-        kept = await records_of(log)
+            kept = await records_of(log)
+            await trio.sleep(240)
+        left = await records_of(log)
 
     (told,) = warnings_of(caplog, "behind the metadata store's")
     assert "30 days" in told
+    assert "one of the two is wrong" in told
+    assert len(warnings_of(caplog, "30 days, 0:00:00 ahead of what this host's says now")) <= 1
     assert kept[0].sequence == 0
+    assert left[0].sequence >= 4
 
 
 async def test_a_partition_that_was_stamped_ahead_goes_on_there_is_told_of_and_goes_in_the_end(
@@ -160,7 +165,7 @@ async def test_a_partition_that_was_stamped_ahead_goes_on_there_is_told_of_and_g
     assert [one.sequence for one in kept] == list(range(16))
     assert {one.timestamp_us for one in kept[8:]} == {stamped_us}
     assert len(warnings_of(caplog, "its last record bears the time 2123-")) == 2  # Takeovers.
-    assert len(warnings_of(caplog, "bear times ahead of the metadata store's clock")) == 1
+    assert len(warnings_of(caplog, "days, 0:00:00 ahead of what this host's says now")) <= 1
     assert left[0].sequence >= 12
 
 
@@ -183,3 +188,62 @@ async def test_a_process_whose_monotonic_clock_stood_still_soon_learns_the_time(
 
         assert at_once.timestamp_us - before.timestamp_us < 2 * AHEAD_US_MAX
         assert after.timestamp_us - before.timestamp_us >= slept_us
+
+
+@pytest.mark.parametrize("is_recovered", [False, True])
+@pytest.mark.parametrize("off_s", FAR_S)
+async def test_a_store_whose_clock_was_wrong_and_comes_right_takes_no_young_records_away(
+    off_s: float,
+    is_recovered: bool,  # noqa: FBT001 - Drawn by pytest.
+    autojump_clock: MockClock,
+) -> None:
+    async with open_short_stream() as (cluster, log):
+        cluster.store.clock_offset_us = round(off_s * 1e6)
+        if is_recovered:
+            with trio.CancelScope() as killed:
+                async with log.open_writer(STREAM) as writer:
+                    await append_some(writer, 8)
+                    killed.cancel()
+        else:
+            async with log.open_writer(STREAM) as writer:
+                await append_some(writer, 8)
+        async with cluster.open_client("eu", host="another") as other:
+            async with other.open_writer(STREAM) as writer:  # Its recovery completes the last.
+                await append_some(writer, 1)
+            cluster.store.clock_offset_us = 0
+            async with other.open_writer(STREAM) as writer:
+                await append_some(writer, 1)
+                await trio.sleep(120)
+
+        assert (await records_of(log))[0].sequence == 0
+
+
+async def test_a_store_whose_clock_goes_far_on_takes_no_young_records_away(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_short_stream() as (cluster, log):
+        async with log.open_writer(STREAM) as writer:
+            await append_some(writer, 8)
+            cluster.store.clock_offset_us = round(30 * DAY_S * 1e6)
+            await append_some(writer, 8)
+            await trio.sleep(60)
+
+        assert [one.sequence for one in await records_of(log)] == list(range(16))
+
+
+async def test_a_host_that_slept_is_not_told_that_its_clock_is_wrong(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All wall clocks went on by eight hours, its monotonic one did not."""
+    async with open_short_stream() as (cluster, _):
+        slept_us = 0
+        async with (
+            cluster.open_client("eu", host="sleeps", off_us=lambda: slept_us) as sleeper,
+            sleeper.open_writer(STREAM) as writer,
+        ):
+            await append_some(writer, 2)
+            slept_us = cluster.store.clock_offset_us = round(8 * HOUR_S * 1e6)
+            await append_some(writer, 4)
+
+    assert not warnings_of(caplog, "clock")
+    assert not [one for one in caplog.messages if "agree again" in one]
