@@ -27,6 +27,7 @@ _SEEDS_MAX = 40
         ("replacement-anywhere", 11),
         ("append-time-unclamped", 0),
         ("retention-by-local-clock", 0),
+        ("retention-by-held-times", 0),
         ("new-members-by-old-regions", 3),
         ("failed-owner-stays", 2),
         ("live-owner-deposed", 4),
