@@ -75,6 +75,7 @@ OWNER_BUGS: dict[str, PlantedBug] = {
         68,
         "a reader recovers an open ledger without a look for its owner",
         [(OwnerAbsences, "on_look", take_for_dead)],
+        is_of_owners=True,
     ),
 }
 """By name."""

@@ -54,9 +54,9 @@ def test_repairs_of_placement_beside_all_else_that_happens_break_no_law() -> Non
 
 
 def test_members_that_replace_others_are_held_to_the_best_choice() -> None:
-    report = run_seed(8, options=MEMBERS_END)
+    report = run_seed(3, options=MEMBERS_END)
     with planted("replacement-anywhere"):
-        spoiled = run_seed(8, options=MEMBERS_END)
+        spoiled = run_seed(3, options=MEMBERS_END)
 
     assert report.violations == []
     assert CHANGE_JUDGED in report.sometimes

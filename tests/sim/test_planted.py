@@ -30,7 +30,7 @@ _SEEDS_MAX = 40
         ("retention-by-held-times", 0),
         ("new-members-by-old-regions", 3),
         ("failed-owner-stays", 2),
-        ("live-owner-deposed", 4),
+        ("live-owner-deposed", 0),
         ("settled-by-file", 0),
         ("unreadable-as-end", 6),
     ],

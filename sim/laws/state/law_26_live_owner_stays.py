@@ -12,6 +12,7 @@ from geolog.protocol.stream_state import OwnerRecord
 from sim.laws.state.seen import Look
 from sim.world.process import Life, Process
 from sim.world.world import World
+from topology.errors import FencedError
 
 _ROUND_TRIPS = 3
 """Between a reader's last look for the owner and the ledger's record, which it takes over."""
@@ -53,8 +54,10 @@ class LiveOwnerStays:
         ledger = now.ledgers.get(before.ledger.ledger)
         if owner is None or ledger is None or ledger.epoch == before.ledger.epoch:
             return
-        if owner.epoch != before.owner.epoch or not owner.session:
+        if owner.epoch != before.owner.epoch:
             return
+        if not owner.session and (partition, owner.epoch) not in _fenced_owners(now):
+            return  # It left first. A fenced owner leaves as well, but afterwards.
         session, since_s = self._connected.get(owner.owner, (0, trio.current_time()))
         connected_s = trio.current_time() - since_s
         round_trips_s = _ROUND_TRIPS * now.world.seams.metadata_round_trip_s_max
@@ -112,4 +115,14 @@ def _failed_owners(now: Look) -> set[tuple[int, Epoch]]:
         for writer in now.history.writers.values()
         for lane in writer.lanes
         if lane.taker.failure is not None
+    }
+
+
+def _fenced_owners(now: Look) -> set[tuple[int, Epoch]]:
+    """Those that ended because others took their ledgers."""
+    return {
+        (lane.taker.name.number, lane.taker.epoch)
+        for writer in now.history.writers.values()
+        for lane in writer.lanes
+        if isinstance(lane.taker.failure, FencedError)
     }
