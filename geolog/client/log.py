@@ -529,8 +529,15 @@ class Log:
         moment; with `follow` it goes on, and ends only with a stream that is sealed.
         """
         record, names = await self._named(name)
+        _, number = parse_target(name)
+
+        async def more_scans(known_count: int) -> list[PartitionScan]:
+            latest = (await self._catalog.read_same(record)).partition_names()
+            return [self._scan(record, one) for one in latest[known_count:]]
+
         async with open_stream_reader(
             [self._scan(record, one) for one in names],
+            more_scans=more_scans if number is None else None,
             start=start,
             stop=stop,
             is_following=follow,

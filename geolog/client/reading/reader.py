@@ -3,7 +3,7 @@
 Records of one partition come in order; those of several come as they are there. A bounded read
 ends at the ends that were asked for when it was opened, or fails.
 
-Rules: PROTOCOL R6.
+Rules: PROTOCOL R6, R14.
 """
 
 from collections import deque
@@ -239,6 +239,7 @@ class ReadTrimmedError(TrimmedError):
 async def open_stream_reader(
     scans: list[PartitionScan],
     *,
+    more_scans: Callable[[int], Awaitable[list[PartitionScan]]] | None = None,
     start: Bound,
     stop: Bound | None,
     is_following: bool,
@@ -248,14 +249,27 @@ async def open_stream_reader(
 
     With `is_following` it goes on behind that end, until `stop`, or for ever. A bound that
     names a place in one partition is refused for several: InvalidArgumentError.
+
+    more_scans: the partitions of the stream behind the first so many; None if one partition is
+    read. It is asked once the ends are known: metadata has caught up by then, and reads never
+    go back, so it tells of every partition that was there when the read began.
     """
     what = str(scans[0].name if len(scans) == 1 else scans[0].name.stream)
     check_one_partition(what, len(scans), start)
     check_one_partition(what, len(scans), stop)
     check_order(start, stop)
-    found = await all_of(
-        [partial(_found_lane, scan, start, stop, is_following) for scan in scans]
-    )
+    found: list[tuple[_Lane, PartitionEnd | None]] = []
+    while len(found) < len(scans):
+        found += await all_of(
+            [
+                partial(_found_lane, scan, start, stop, is_following)
+                for scan in scans[len(found) :]
+            ]
+        )
+        if more_scans is not None:
+            scans = [*scans, *await more_scans(len(scans))]
+        check_one_partition(what, len(scans), start)
+        check_one_partition(what, len(scans), stop)
     send, receive = trio.open_memory_channel[Received](config.ahead_chunks)
     async with open_background() as nursery, send:
         for scan, (lane, end) in zip(scans, found, strict=True):

@@ -96,4 +96,4 @@ async def test_a_stream_that_is_written_is_read(
             async with far.log.open_reader(STREAM) as reader:
                 async for _ in reader:
                     break
-                assert count.trips == (2 if is_read_nearby else 12)
+                assert count.trips == (2 if is_read_nearby else 13)

@@ -611,3 +611,21 @@ async def test_a_position_of_an_epoch_that_never_was_is_refused(
         reading = world.log.open_reader(STREAM, start=geolog.AtSequence(1, home_epoch=9))
         with pytest.raises(geolog.InvalidArgumentError, match="home epoch 9"):
             await reading.__aenter__()
+
+
+@pytest.mark.parametrize("lag", ["lag", "lag_deposed"])
+async def test_a_reader_whose_metadata_lags_opens_the_partitions_that_are_new(
+    autojump_clock: MockClock, lag: str
+) -> None:
+    async with open_world() as world:
+        sessions: list[MemoryMetadata] = []
+        async with world.cluster.open_client(
+            "eu-west", host="lags", on_session=sessions.append
+        ) as other:
+            assert await values_of(other) == []
+            getattr(sessions[0], lag)()
+            await world.log.update_stream(STREAM, partitions=2)
+            async with world.log.open_writer(f"{STREAM}#1") as writer:
+                await append_each(writer, numbered(3))
+
+            assert await values_of(other) == numbered(3)
