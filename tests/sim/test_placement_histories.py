@@ -54,10 +54,22 @@ def test_repairs_of_placement_beside_all_else_that_happens_break_no_law() -> Non
 
 
 def test_members_that_replace_others_are_held_to_the_best_choice() -> None:
-    report = run_seed(3, options=MEMBERS_END)
-    with planted("replacement-anywhere"):
-        spoiled = run_seed(3, options=MEMBERS_END)
+    seeds = range(20)  # An ensemble change that can be judged is rare.
 
+    judged = (seed for seed in seeds if is_change_judged(seed))
+    found = next(
+        (laws for seed in judged if (laws := laws_broken_by_any_replacement(seed))), []
+    )
+
+    assert found == ["21"]
+
+
+def is_change_judged(seed: int) -> bool:
+    report = run_seed(seed, options=MEMBERS_END)
     assert report.violations == []
-    assert CHANGE_JUDGED in report.sometimes
-    assert [one.law for one in spoiled.violations] == ["21"]
+    return CHANGE_JUDGED in report.sometimes
+
+
+def laws_broken_by_any_replacement(seed: int) -> list[str]:
+    with planted("replacement-anywhere"):
+        return [one.law for one in run_seed(seed, options=MEMBERS_END).violations]
