@@ -122,7 +122,7 @@ def judge(
 
 
 def _node_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Reason]:
-    """What is wrong with nodes."""
+    """Reasons that lie with nodes."""
     if not cluster.known:
         yield _unhealthy("no storage node has joined the cluster, or it has another name")
     for down in cluster.down:
@@ -178,7 +178,7 @@ def _queue_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_R
 def _stream_reasons(
     cluster: ClusterState, streams: Sequence[StreamState], rooms: Rooms
 ) -> Iterator[_Reason]:
-    """What is wrong with each stream's next ledger, and with the open one."""
+    """Reasons that lie with each stream's next ledger, and with the open one."""
     for found in (
         [_no_room(stream, rooms, cluster) for stream in streams],
         [_open_trouble(stream, cluster, rooms) for stream in streams],
@@ -205,7 +205,7 @@ def _no_room(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reaso
 
 
 def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _Reason | None:
-    """What is wrong with the fragment that is written now."""
+    """Reasons that lie with the fragment being written."""
     ledger = stream.last_ledger
     if ledger is None or ledger.state is LedgerState.CLOSED:
         return None
@@ -312,7 +312,7 @@ def _what_soft_means(ledger: LedgerRecord, adherence: Adherence) -> str:
 
 
 def _ledger_reasons(streams: Mapping[str, StreamLedgers]) -> Iterator[_Reason]:
-    """What is wrong with the ledgers of streams, but for open fragments."""
+    """Reasons that lie with ledgers of streams, open fragments aside."""
     for found in (
         _flawed(streams, lambda one: one.unreadable, _unreadable),
         _flawed(streams, lambda one: one.failed, _failed),

@@ -23,7 +23,7 @@ from topology.stream_policy import (
 )
 
 _RoomKey = tuple[PlacementTerms, QuorumConfig, frozenset[str]]
-"""What is placed, and which regions are lost."""
+"""The nodes of a placement, and the regions that are lost."""
 
 _MEMBERSHIP = MembershipConfig(default_location=DEFAULT_LOCATION)
 

@@ -1,6 +1,6 @@
-"""Who owns a partition, as metadata holds it: a record whose epoch only rises.
+"""The owner of a partition in metadata: a record whose epoch only rises.
 
-Whoever takes a partition raises its epoch by compare-and-set, and shows by an ephemeral node
+A new owner raises the epoch by compare-and-set, and shows by an ephemeral node
 that it lives. The node goes with the session in which it was made; the owner makes it again in
 the next. An owner that leaves takes it away, and says so in its record: then nobody waits for
 it to come back. A partition that was sealed, or whose stream is being deleted, has no owner

@@ -75,7 +75,7 @@ class Flaws:
 
 @attrs.define
 class StreamLedgers:
-    """What is wrong with the ledgers of one stream, but for an open fragment."""
+    """Reasons that lie with the ledgers of one stream, an open fragment aside."""
 
     weak: Flaws = attrs.field(factory=Flaws)
     """As they are placed they do not keep the promise, or could lie better."""
