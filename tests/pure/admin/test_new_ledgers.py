@@ -3,7 +3,7 @@
 import pytest
 
 from geolog.admin.placement.new_ledgers import NewLedgers, judge_new_ledgers
-from tests.pure.client.test_health import THREE, nodes_of
+from tests.pure.admin.test_health import THREE, nodes_of
 from topology.quorum import Durability, QuorumConfig
 from topology.stream_policy import PlacementTerms
 from topology.switches import PlacementSwitches
