@@ -36,10 +36,11 @@ class DescriptorPlan:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the process's own limit as far as it may; the limit from now on."""
+    """Raise the process's own limit as far as it may, never lower it; the limit from now on."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard, *_LIMITS_TRIED):
-        if soft != resource.RLIM_INFINITY and wanted != soft:
+        is_more = wanted > soft or wanted == resource.RLIM_INFINITY
+        if soft != resource.RLIM_INFINITY and is_more:
             with suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
                 break

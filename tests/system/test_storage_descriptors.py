@@ -284,14 +284,23 @@ def test_a_limit_that_holds_less_than_the_least_is_refused(
         )
 
 
-def test_a_process_raises_its_own_limit_as_far_as_it_may() -> None:
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [(256, 700, 700), (700, 700, 700), (15_000, 15_000, 15_000), (256, 15_000, 15_000)],
+)
+def test_a_process_raises_its_own_limit_as_far_as_it_may(
+    soft: int, hard: int, raised: int
+) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most not in (resource.RLIM_INFINITY, max(most, hard)):
+        pytest.skip(f"this process may not have {hard} open files")
     code = (
         "from regions.storage.descriptor_limit import raise_descriptor_limit as up;"
         " print(up(), up())"
     )
 
     def lower() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 700))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
@@ -301,7 +310,7 @@ def test_a_process_raises_its_own_limit_as_far_as_it_may() -> None:
         text=True,
     )
 
-    assert done.stdout == "700 700\n"
+    assert done.stdout == f"{raised} {raised}\n"
 
 
 def test_a_node_does_not_start_under_a_limit_that_is_too_low(tmp_path: Path) -> None:
