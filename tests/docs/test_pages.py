@@ -197,7 +197,7 @@ def test_the_index_names_every_page() -> None:
     missing = [
         page.name
         for page in PAGES
-        if page.parent.name == "docs" and f"({page.name})" not in index
+        if page.parent == ROOT / "docs" and f"({page.name})" not in index
     ]
 
     assert missing == ["README.md"]
