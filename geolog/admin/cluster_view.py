@@ -16,6 +16,7 @@ from geolog.ledger.copying.member_answers import MemberAnswers
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import read_switches
+from geolog.metadata.reachability import AskReach
 from geolog.metadata.replaced_nodes import ReplacedNode, list_replaced_nodes
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError, NoSuchStreamError
@@ -61,14 +62,18 @@ async def _unmoved(access: ClusterAccess) -> list[ReplacedNode]:
 async def judge_cluster(
     access: ClusterAccess,
     *,
-    metadata_spare: int | None,
+    ask_reach: AskReach | None,
     ledgers_max: int | None = LEDGERS_JUDGED_MAX,
 ) -> HealthReport:
-    """Judge the cluster as it is now; of more ledgers than `ledgers_max` a sample is judged."""
+    """Judge the cluster as it is now; of more ledgers than `ledgers_max` a sample is judged.
+
+    `ask_reach`: asks the servers of the metadata store how they are, if these are known.
+    """
     switches = await read_switches(access.metadata, access.cluster)
     known = await list_known_nodes(access.metadata, access.cluster)
     answering = await _answering_nodes(access)
     queued = await access.repair_queue.ledgers()
+    reach = None if ask_reach is None else await ask_reach()
     cluster = ClusterState(
         known=known,
         live=[record for record, _ in answering],
@@ -79,7 +84,8 @@ async def judge_cluster(
         queued_count=len(queued),
         forbidden_regions=switches.forbidden_regions,
         metadata=access.metadata.session_state.value,
-        metadata_spare=metadata_spare,
+        metadata_spare=None if reach is None else reach.spare_count,
+        metadata_away=() if reach is None else reach.away,
     )
     streams = await _stream_states(access)
     ledgers = await judge_ledgers(

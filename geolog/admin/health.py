@@ -59,8 +59,10 @@ class ClusterState:
     forbidden_regions: frozenset[str] = frozenset()
     metadata: str = "connected"
     metadata_spare: int | None = None
-    """Servers that the metadata store can lose with a majority left, None if that is not
+    """Servers that the metadata store can lose now with a majority left, None if that is not
     known. They are taken to stand in a region each, as they should."""
+    metadata_away: Sequence[str] = ()
+    """Of each of its servers that serves nobody, why that is."""
 
     @property
     def down(self) -> list[NodeRecord]:
@@ -84,6 +86,7 @@ def judge(
     rooms = Rooms(cluster.live, cluster.forbidden_regions)
     reasons = [
         *_node_reasons(cluster, ledgers),
+        *_metadata_reasons(cluster),
         *_queue_reasons(cluster, ledgers),
         *_stream_reasons(cluster, streams, rooms),
         *_ledger_reasons(ledgers.streams),
@@ -153,6 +156,15 @@ def _node_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Re
                 f"the disk of node {gone.node_id} ({gone.location}) was given up, and its"
                 f" copies are not all moved: `geolog node replace {gone.node_id}` goes on"
             )
+
+
+def _metadata_reasons(cluster: ClusterState) -> Iterator[_Reason]:
+    """Servers of the metadata store that are away: without a majority nothing new begins."""
+    for why in cluster.metadata_away:
+        yield _degraded(
+            f"a ZooKeeper server is away: {why}: start it; until then ZooKeeper can lose"
+            f" {cluster.metadata_spare} more"
+        )
 
 
 def _queue_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Reason]:

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Literal
 
 from geolog.catalog.partition_owners import PartitionOwners
@@ -13,9 +14,10 @@ from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
 from geolog.metadata.clusters import check_cluster
 from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.reachability import AskReach, reach_of
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
-from geolog.metadata.zookeeper import open_zookeeper
+from geolog.metadata.zookeeper import open_zookeeper, parse_servers
 from geolog.partition.shown_owners import open_shown_owners
 from geolog.transport.gateway import gateway_of, transport_through
 from geolog.transport.seam import Address, Transport
@@ -33,13 +35,13 @@ async def open_log(
     rng: random.Random,
     now_us: Callable[[], int],
     config: LogConfig | None = None,
-    metadata_spare: int | None = None,
+    ask_reach: AskReach | None = None,
     metadata_regions: tuple[str, ...] | None = None,
 ) -> AsyncIterator[Log]:
     """A log over given seams, while the block lasts.
 
-    `metadata_spare`: how many servers of the metadata store can be lost, `metadata_regions`:
-    where they stand, a region each; if that is known.
+    `ask_reach`: asks the servers of the metadata store how they are, `metadata_regions`: where
+    they stand, a region each; if that is known.
     """
     config = config or LogConfig()
     queue = RepairQueue(metadata, ClusterPaths(cluster), now_us=now_us)
@@ -63,7 +65,7 @@ async def open_log(
             rng=rng,
             now_us=now_us,
             config=config,
-            metadata_spare=metadata_spare,
+            ask_reach=ask_reach,
             metadata_regions=metadata_regions,
         )
         try:
@@ -99,7 +101,7 @@ async def connect(
         )
     rng = random.Random()
     through = gateway_of(gateway, region)
-    servers_count = len(zookeeper.partition("/")[0].split(","))
+    servers = [Address.parse(each) for each in parse_servers(zookeeper)[0].split(",")]
     async with open_zookeeper(
         zookeeper, session_timeout_s=session_timeout_s, gateway=through
     ) as metadata:
@@ -113,8 +115,8 @@ async def connect(
             rng=rng,
             now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
             config=config,
-            metadata_spare=(servers_count - 1) // 2,
-            metadata_regions=_checked_regions(zookeeper_regions, servers_count),
+            ask_reach=partial(reach_of, servers, transport_through(through)),
+            metadata_regions=_checked_regions(zookeeper_regions, len(servers)),
         ) as log:
             yield log
 

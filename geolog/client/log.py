@@ -46,6 +46,7 @@ from geolog.ledger.recovery.ledger_recovery import RecoveryConfig
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.reachability import AskReach
 from geolog.metadata.seam import Freshness, Metadata
 from geolog.partition.read_back import BatchReadBack
 from geolog.partition.shown_owners import ShownOwners
@@ -118,7 +119,7 @@ class Log:
         rng: random.Random,
         now_us: Callable[[], int],
         config: LogConfig,
-        metadata_spare: int | None,
+        ask_reach: AskReach | None,
         metadata_regions: tuple[str, ...] | None = None,
     ) -> None:
         self.cluster = cluster
@@ -129,7 +130,7 @@ class Log:
         self._rng = rng
         self._now_us = now_us
         self._config = config
-        self._metadata_spare = metadata_spare
+        self._ask_reach = ask_reach
         self._ledgers = LedgerMetadata(metadata, ClusterPaths(cluster), repairs)
         self._catalog = StreamCatalog(metadata, ClusterPaths(cluster))
         self._partitions = PartitionMetadata(metadata, ClusterPaths(cluster), self._ledgers)
@@ -422,7 +423,7 @@ class Log:
         """Judge the cluster as it is now; of very many ledgers a sample, or every one."""
         return await judge_cluster(
             self.access,
-            metadata_spare=self._metadata_spare,
+            ask_reach=self._ask_reach,
             ledgers_max=None if every_ledger else LEDGERS_JUDGED_MAX,
         )
 

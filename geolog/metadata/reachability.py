@@ -4,7 +4,7 @@ A ZooKeeper server that has no quorum takes connections, and ends them again. So
 how it is, by the command `srvr`, which ZooKeeper allows unless it is told otherwise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 import trio
@@ -29,6 +29,18 @@ class Reach:
     """Those that answer, and serve nobody: they are no majority, or have not found it yet."""
     serving: tuple[Address, ...]
 
+    @property
+    def away(self) -> tuple[str, ...]:
+        """Of each server that serves nobody, why that is."""
+        idle = (f"{server} answers, and serves nobody" for server in self.idle)
+        return (*self.unreached, *idle)
+
+    @property
+    def spare_count(self) -> int:
+        """How many of those that serve can be lost with a majority left."""
+        count = len(self.away) + len(self.serving)
+        return max(0, len(self.serving) - (count // 2 + 1))
+
     def why_away(self) -> str | None:
         """What is wrong, and what to do; None if a server serves."""
         if self.serving:
@@ -42,6 +54,10 @@ class Reach:
             f"ZooKeeper has no quorum: {' and '.join(map(str, self.idle))} {answer} nobody"
             f"{away}. Of its {count} servers {count // 2 + 1} must be up, and reach each other"
         )
+
+
+AskReach = Callable[[], Awaitable[Reach]]
+"""Asks the servers of one metadata store."""
 
 
 async def reach_of(servers: Sequence[Address], transport: Transport) -> Reach:

@@ -106,6 +106,7 @@ def judged(
     live: list[NodeRecord],
     *streams: StreamState,
     metadata_spare: int | None = None,
+    metadata_away: Sequence[str] = (),
     ledgers: LedgersJudged | None = None,
     unmoved: Sequence[ReplacedNode] = (),
     doubt_below: dict[InstanceId, LedgerId] | None = None,
@@ -115,6 +116,7 @@ def judged(
         known=known,
         live=live,
         metadata_spare=metadata_spare,
+        metadata_away=metadata_away,
         unmoved=unmoved,
         doubt_below=doubt_below or {},
         queued_count=queued_count,
@@ -233,6 +235,17 @@ def test_metadata_servers_bound_what_may_be_lost() -> None:
 
     assert judged(nodes, nodes, metadata_spare=0).regions_spare == 0
     assert judged(nodes, nodes, metadata_spare=1).regions_spare == 1
+
+
+def test_a_metadata_server_that_is_away_degrades() -> None:
+    nodes = nodes_of("aabbcc")
+    report = judged(nodes, nodes, metadata_spare=0, metadata_away=["c:2181 does not answer"])
+
+    assert (report.state, report.regions_spare) == (HealthState.DEGRADED, 0)
+    assert report.reasons == [
+        "a ZooKeeper server is away: c:2181 does not answer: start it; until then ZooKeeper can"
+        " lose 0 more"
+    ]
 
 
 def test_without_streams_all_regions_but_one_may_go() -> None:

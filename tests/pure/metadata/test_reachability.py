@@ -77,6 +77,21 @@ async def test_each_server_is_asked_at_once_and_told_in_its_order(
     assert trio.current_time() <= 1.0
 
 
+async def test_who_serves_nobody_is_no_part_of_a_majority(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    found = await reach(UP, IDLE, UP, UP, DOWN)
+
+    assert found.away == (
+        "cannot connect to server:2: refused",
+        "server:4 answers, and serves nobody",
+    )
+    assert found.spare_count == 0
+    assert (await reach(UP, UP, UP)).spare_count == 1
+    assert (await reach(UP, UP, UP, UP)).spare_count == 1
+    assert (await reach(UP, DOWN, IDLE)).spare_count == 0
+
+
 async def test_where_one_serves_nothing_is_wrong_with_the_store(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
