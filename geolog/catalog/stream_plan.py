@@ -5,7 +5,6 @@ Nothing is promised that cannot be kept: the choice is tried on the nodes that t
 Rules: PROTOCOL P8.
 """
 
-import difflib
 import itertools
 import random
 from collections.abc import Iterable, Sequence
@@ -14,15 +13,17 @@ from functools import partial
 import attrs
 
 from geolog.background import both
+from geolog.catalog.stream_settings import StreamSettings
 from geolog.ledger.nodes.node_pool import NodePool
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.seam import Metadata
+from geolog.protocol.stream_state import StreamName, StreamRecord
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.placement import Candidate
 from topology.policy import PlacementRequest
-from topology.quorum import Durability, QuorumConfig, ack_quorum_smallest
+from topology.quorum import QuorumConfig, ack_quorum_smallest
 from topology.region_survival import (
     ONE_REGION,
     SizesGiven,
@@ -40,43 +41,36 @@ from topology.survive import Loss, plan_to_survive
 
 
 @attrs.frozen(kw_only=True)
-class StreamWanted:
-    """What is asked for: either what to survive, or sizes; None is not given."""
-
-    survive: str | None = None
-    ensemble_size: int | None = None
-    write_quorum: int | None = None
-    ack_quorum: int | None = None
-    min_regions: int | None = None
-    durability: str = "regions"
-    policy: str | None = None
-
-    @property
-    def sizes(self) -> tuple[int | None, ...]:
-        """All sizes that may be given."""
-        return (self.ensemble_size, self.write_quorum, self.ack_quorum, self.min_regions)
-
-    def given(self, durability: Durability) -> SizesGiven:
-        """The sizes that are given."""
-        return SizesGiven(
-            ensemble_size=self.ensemble_size,
-            write_quorum=self.write_quorum,
-            ack_quorum=self.ack_quorum,
-            min_regions=self.min_regions,
-            durability=durability,
-        )
-
-
-@attrs.frozen(kw_only=True)
 class StreamPlan:
-    """What it comes to, with the reasons for a person, a sentence each."""
+    """The quorums and the policy of a new stream, and the reasons for them."""
 
     quorum: QuorumConfig
     placement: PlacementTerms
     survive: str = ""
     explanation: tuple[str, ...]
+    """The reasons, a sentence each."""
     region_loss_why_not: str = ""
     """Why the stream does not survive losing a region; empty if it does."""
+
+    def record(
+        self, name: StreamName, settings: StreamSettings, *, life: str, created_us: int
+    ) -> StreamRecord:
+        """The stream's record as metadata will hold it."""
+        return StreamRecord(
+            name=name,
+            life=life,
+            created_us=created_us,
+            mode=settings.mode,
+            quorum=self.quorum,
+            placement=self.placement,
+            survive=self.survive,
+            partitions=settings.partitions,
+            segment_bytes=settings.segment_bytes,
+            segment_age_s=settings.segment_age_s,
+            retention_s=settings.retention_s,
+            retention_bytes=settings.retention_bytes,
+            writer_retention_s=settings.writer_retention_s,
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -91,19 +85,17 @@ class StreamPlanner:
     metadata_regions: tuple[str, ...] | None
     """Where the servers of the metadata store stand, one name each; None if not known."""
 
-    async def plan(self, wanted: StreamWanted) -> StreamPlan:
+    async def plan(self, settings: StreamSettings) -> StreamPlan:
         """The plan. InvalidArgumentError, NotEnoughNodesError: with the nearest that can be."""
-        durability = parse_durability(wanted.durability)
-        kind = None if wanted.policy is None else parse_policy(wanted.policy)
-        if wanted.survive is not None:
-            return await self._plan_to_survive(wanted, durability, kind)
-        return await self._plan_around(wanted, durability, kind)
+        if settings.survive is None:
+            return await self._plan_around(settings)
+        if settings.has_sizes:
+            raise InvalidArgumentError("give either what to survive, or the quorums, not both")
+        return await self._plan_to_survive(settings, Loss.parse(settings.survive))
 
-    async def _plan_around(
-        self, wanted: StreamWanted, durability: Durability, kind: PolicyKind | None
-    ) -> StreamPlan:
+    async def _plan_around(self, settings: StreamSettings) -> StreamPlan:
         """Keep the sizes that are given; what is left out keeps surviving one region."""
-        terms = PlacementTerms(policy=kind or PolicyKind.REGION_AWARE)
+        terms = PlacementTerms(policy=settings.policy or PolicyKind.REGION_AWARE)
         registered, switches = await both(
             partial(list_known_nodes, self.metadata, self.cluster),
             partial(read_switches, self.metadata, self.cluster),
@@ -112,9 +104,9 @@ class StreamPlanner:
         allowed = _members(
             one for one in known if one.location.region not in switches.forbidden_regions
         )
-        given = wanted.given(durability)
+        given = settings.sizes
         derived = None if given.is_complete else complete_sizes(given, terms, allowed)
-        quorum = derived or _usual_quorum(wanted, durability, terms)
+        quorum = derived or _usual_quorum(given, terms)
         terms.check(quorum)
         self._try_on(known, terms, quorum)
         why_not = why_not_without_a_region(quorum, terms, allowed)
@@ -135,13 +127,7 @@ class StreamPlanner:
             region_loss_why_not=why_not,
         )
 
-    async def _plan_to_survive(
-        self, wanted: StreamWanted, durability: Durability, kind: PolicyKind | None
-    ) -> StreamPlan:
-        assert wanted.survive is not None
-        if any(size is not None for size in wanted.sizes):
-            raise InvalidArgumentError("give either what to survive, or the quorums, not both")
-        loss = Loss.parse(wanted.survive)
+    async def _plan_to_survive(self, settings: StreamSettings, loss: Loss) -> StreamPlan:
         up, switches = await both(
             self.pool.live_nodes, partial(read_switches, self.metadata, self.cluster)
         )
@@ -153,7 +139,7 @@ class StreamPlanner:
             if one.is_writable and one.location.region not in forbidden
         ]
         try:
-            found = plan_to_survive(wanted.survive, candidates, durability=durability)
+            found = plan_to_survive(str(loss), candidates, durability=settings.durability)
         except NotEnoughNodesError as error:
             if not forbidden:
                 raise
@@ -161,6 +147,7 @@ class StreamPlanner:
                 f"{error}. Placement is forbidden in {_named(forbidden)}"
                 " (geolog region allow-placement)"
             ) from None
+        kind = settings.policy
         if kind is not None and kind is not found.placement.policy:
             raise InvalidArgumentError(
                 f"survive {str(loss)!r} is kept by policy {found.placement.policy.value!r}, not"
@@ -205,28 +192,6 @@ def _named(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def parse_policy(text: str) -> PolicyKind:
-    """A policy by its name; InvalidArgumentError names the nearest."""
-    names = [kind.value for kind in PolicyKind]
-    if text not in names:
-        nearest = difflib.get_close_matches(text.lower(), names, 1, 0.0)[0]
-        raise InvalidArgumentError(
-            f"policy {text!r} is not known; the nearest is {nearest!r}, all are"
-            f" {', '.join(names)}"
-        )
-    return PolicyKind(text)
-
-
-def parse_durability(text: str) -> Durability:
-    """A kind of durability by its name; InvalidArgumentError lists them."""
-    try:
-        return Durability(text)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"durability {text!r} is not known; it is 'regions' or 'count'"
-        ) from None
-
-
 def judge_majority(loss: Loss, regions: Sequence[str] | None) -> str:
     """Whether the metadata store outlives the loss too, as a sentence. NotEnoughNodesError."""
     if loss.kind != "region":
@@ -250,9 +215,7 @@ def judge_majority(loss: Loss, regions: Sequence[str] | None) -> str:
     return f"ZooKeeper keeps a majority of its {len(regions)} servers without them, too"
 
 
-def _usual_quorum(
-    wanted: StreamWanted, durability: Durability, terms: PlacementTerms
-) -> QuorumConfig:
+def _usual_quorum(wanted: SizesGiven, terms: PlacementTerms) -> QuorumConfig:
     """The sizes where no choice of them outlives a region: E 3, W = E, A a majority, m 1."""
     usual = 1 if terms.policy is PolicyKind.LOCAL_NODE else 3
     least = max(size or 1 for size in (wanted.ack_quorum, wanted.min_regions))
@@ -266,14 +229,15 @@ def _usual_quorum(
     ack_quorum = wanted.ack_quorum
     if ack_quorum is None:
         ack_quorum = max(
-            write_quorum // 2 + 1, ack_quorum_smallest(write_quorum, min_regions, durability)
+            write_quorum // 2 + 1,
+            ack_quorum_smallest(write_quorum, min_regions, wanted.durability),
         )
     return QuorumConfig(
         ensemble_size=ensemble_size,
         write_quorum=write_quorum,
         ack_quorum=ack_quorum,
         min_regions=min_regions,
-        durability=durability,
+        durability=wanted.durability,
     )
 
 

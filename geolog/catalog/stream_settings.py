@@ -1,21 +1,137 @@
-"""What a stream's settings may be, and how they may change.
+"""A stream's settings: what a caller may ask for, what is valid, and what may change later.
 
 Rules: PROTOCOL S14.
 """
 
-from collections.abc import Mapping
+import difflib
+from typing import Literal
 
 import attrs
 
-from geolog.protocol.stream_state import PARTITIONS_MAX, StreamRecord
+from geolog.protocol.stream_state import (
+    PARTITIONS_MAX,
+    SEGMENT_AGE_S,
+    WRITER_RETENTION_S,
+    StreamMode,
+    StreamRecord,
+)
 from topology.errors import ConflictError, InvalidArgumentError, SealedError
+from topology.quorum import Durability
+from topology.region_survival import SizesGiven
+from topology.stream_policy import PolicyKind
 
+SEGMENT_BYTES = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN = 64 * 1024
 
 _MAY_DIFFER = {"created_us", "life", "is_sealed", "is_incomplete", "survive"}
-
-
 _NAMES = {"placement": "policy"}
+
+
+def parse_mode(text: str) -> StreamMode:
+    """Parse a stream mode. InvalidArgumentError for all but `global`."""
+    if text != StreamMode.GLOBAL.value:
+        raise InvalidArgumentError(
+            f"mode {text!r} is not built yet; 'global' ones are durable in several regions"
+        )
+    return StreamMode.GLOBAL
+
+
+def parse_durability(text: str) -> Durability:
+    """A kind of durability by its name; InvalidArgumentError lists them."""
+    try:
+        return Durability(text)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"durability {text!r} is not known; it is 'regions' or 'count'"
+        ) from None
+
+
+def parse_policy(text: str) -> PolicyKind:
+    """A policy by its name; InvalidArgumentError names the nearest."""
+    names = [kind.value for kind in PolicyKind]
+    if text not in names:
+        nearest = difflib.get_close_matches(text.lower(), names, 1, 0.0)[0]
+        raise InvalidArgumentError(
+            f"policy {text!r} is not known; the nearest is {nearest!r}, all are"
+            f" {', '.join(names)}"
+        )
+    return PolicyKind(text)
+
+
+@attrs.frozen(kw_only=True)
+class StreamSettings:
+    """Everything a caller may say about a new stream; texts are parsed as it is built.
+
+    A caller gives either `survive` or sizes. None means that the planner chooses.
+    """
+
+    mode: StreamMode = attrs.field(converter=parse_mode)
+    survive: str | None = None
+    ensemble_size: int | None = None
+    write_quorum: int | None = None
+    ack_quorum: int | None = None
+    min_regions: int | None = None
+    durability: Durability = attrs.field(converter=parse_durability)
+    policy: PolicyKind | None = attrs.field(
+        default=None, converter=attrs.converters.optional(parse_policy)
+    )
+    partitions: int = 1
+    segment_bytes: int = SEGMENT_BYTES
+    segment_age_s: float = SEGMENT_AGE_S
+    retention_s: float | None = None
+    """Keep records at least this long; None keeps them for ever."""
+    retention_bytes: int | None = None
+    """Keep at least this much of each partition; None keeps all."""
+    writer_retention_s: float = WRITER_RETENTION_S
+    """Remember an idle named writer this long."""
+
+    @property
+    def sizes(self) -> SizesGiven:
+        """The quorum sizes that the caller gave."""
+        return SizesGiven(
+            ensemble_size=self.ensemble_size,
+            write_quorum=self.write_quorum,
+            ack_quorum=self.ack_quorum,
+            min_regions=self.min_regions,
+            durability=self.durability,
+        )
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether the caller gave any quorum size."""
+        return self.sizes != SizesGiven(durability=self.durability)
+
+
+@attrs.frozen(kw_only=True)
+class StreamChanges:
+    """New settings for a stream; a field at its default leaves the setting as it is."""
+
+    partitions: int | None = None
+    segment_bytes: int | None = None
+    segment_age_s: float | None = None
+    retention_s: float | Literal["same"] | None = "same"
+    """None: keep records for ever."""
+    retention_bytes: int | Literal["same"] | None = "same"
+    """None: keep all of each partition."""
+    writer_retention_s: float | None = None
+
+    def applied_to(self, record: StreamRecord) -> StreamRecord:
+        """The record with these changes. InvalidArgumentError, SealedError."""
+        given = {
+            field.name: value
+            for field in attrs.fields(StreamChanges)
+            if (value := getattr(self, field.name)) != field.default
+        }
+        changed = attrs.evolve(record, **given)
+        check_settings(changed)
+        if changed.partitions < record.partitions:
+            raise InvalidArgumentError(
+                f"{record.name} has {record.partitions} partitions; there can be more, never"
+                " less"
+            )
+        if record.is_sealed and changed.partitions != record.partitions:
+            raise SealedError(f"{record.name} is sealed: it gets no more partitions")
+        return changed
 
 
 def check_settings(record: StreamRecord) -> None:
@@ -70,16 +186,3 @@ def _setting_text(key: str, value: object) -> str:
         return "without limit"
     unit = " s" if key.endswith("_s") else ""
     return f"{value:g}{unit}" if isinstance(value, float) else f"{value}{unit}"
-
-
-def changed_settings(record: StreamRecord, given: Mapping[str, object]) -> StreamRecord:
-    """The successor with these settings. InvalidArgumentError, SealedError."""
-    changed = attrs.evolve(record, **given)  # type: ignore[arg-type] # They were named by us.
-    check_settings(changed)
-    if changed.partitions < record.partitions:
-        raise InvalidArgumentError(
-            f"{record.name} has {record.partitions} partitions; there can be more, never less"
-        )
-    if record.is_sealed and changed.partitions != record.partitions:
-        raise SealedError(f"{record.name} is sealed: it gets no more partitions")
-    return changed

@@ -22,8 +22,14 @@ from geolog.catalog.descriptions import (
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.stream_catalog import StreamCatalog, StreamExistsError
-from geolog.catalog.stream_plan import StreamPlanner, StreamWanted
-from geolog.catalog.stream_settings import changed_settings, check_same, check_settings
+from geolog.catalog.stream_plan import StreamPlanner
+from geolog.catalog.stream_settings import (
+    SEGMENT_BYTES,
+    StreamChanges,
+    StreamSettings,
+    check_same,
+    check_settings,
+)
 from geolog.catalog.stream_view import StreamView
 from geolog.client.arguments import checked
 from geolog.client.reading.bounds import EARLIEST, Bound
@@ -58,12 +64,11 @@ from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
     WRITER_RETENTION_S,
     PartitionName,
-    StreamMode,
     StreamName,
     StreamRecord,
     parse_target,
 )
-from topology.errors import ClosedError, InvalidArgumentError
+from topology.errors import ClosedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -224,7 +229,7 @@ class Log:
         policy: str | None = None,
         mode: str = "global",
         partitions: int = 1,
-        segment_bytes: int = 64 * 1024 * 1024,
+        segment_bytes: int = SEGMENT_BYTES,
         segment_age_s: float = SEGMENT_AGE_S,
         retention_s: float | None = None,
         retention_bytes: int | None = None,
@@ -246,35 +251,26 @@ class Log:
         NotEnoughNodesError.
         """
         stream = StreamName.parse(name)
-        if mode != StreamMode.GLOBAL.value:
-            raise InvalidArgumentError(
-                f"mode {mode!r} is not built yet; 'global' ones are durable in several regions"
-            )
-        plan = await self._planner.plan(
-            StreamWanted(
-                survive=survive,
-                ensemble_size=ensemble_size,
-                write_quorum=write_quorum,
-                ack_quorum=ack_quorum,
-                min_regions=min_regions,
-                durability=durability,
-                policy=policy,
-            )
-        )
-        record = StreamRecord(
-            name=stream,
-            life=self._catalog.new_life(now_us=self._now_us()),
-            mode=StreamMode.GLOBAL,
-            quorum=plan.quorum,
-            placement=plan.placement,
-            survive=plan.survive,
+        settings = StreamSettings(
+            mode=mode,
+            survive=survive,
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            min_regions=min_regions,
+            durability=durability,
+            policy=policy,
             partitions=partitions,
             segment_bytes=segment_bytes,
             segment_age_s=segment_age_s,
             retention_s=retention_s,
             retention_bytes=retention_bytes,
             writer_retention_s=writer_retention_s,
-            created_us=self._now_us(),
+        )
+        plan = await self._planner.plan(settings)
+        now_us = self._now_us()
+        record = plan.record(
+            stream, settings, life=self._catalog.new_life(now_us=now_us), created_us=now_us
         )
         check_settings(record)
         try:
@@ -310,21 +306,15 @@ class Log:
         A retention of None keeps all.
         NoSuchStreamError, InvalidArgumentError, SealedError.
         """
-        given: dict[str, object] = {
-            key: value
-            for key, value in {
-                "partitions": partitions,
-                "segment_bytes": segment_bytes,
-                "segment_age_s": segment_age_s,
-                "writer_retention_s": writer_retention_s,
-            }.items()
-            if value is not None
-        }
-        limits = {"retention_s": retention_s, "retention_bytes": retention_bytes}
-        given |= {key: value for key, value in limits.items() if value != "same"}
-        await self._catalog.change(
-            StreamName.parse(name), lambda found: changed_settings(found, given)
+        changes = StreamChanges(
+            partitions=partitions,
+            segment_bytes=segment_bytes,
+            segment_age_s=segment_age_s,
+            retention_s=retention_s,
+            retention_bytes=retention_bytes,
+            writer_retention_s=writer_retention_s,
         )
+        await self._catalog.change(StreamName.parse(name), changes.applied_to)
         return await self.describe_stream(name)
 
     @_public

@@ -8,7 +8,7 @@ import attrs
 import click
 
 from geolog.catalog.descriptions import PartitionDescription, StreamDescription
-from geolog.catalog.stream_plan import parse_policy
+from geolog.catalog.stream_settings import parse_policy
 from geolog.cli.arguments import confirm, partition_or_stream, stream_name
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.session import ask
@@ -16,6 +16,8 @@ from geolog.cli.settings.quantities import parse_bytes, parse_seconds
 from geolog.cli.terminal.output import show
 from geolog.client.reading.bounds import parse_bound
 from topology.survive import Loss
+
+_SIZES = ("ensemble_size", "write_quorum", "ack_quorum", "min_regions")
 
 
 @click.group(cls=Noun, name="stream")
@@ -45,7 +47,7 @@ def command() -> None:
     help="What the stream outlives, and so E, W, A, m and the policy: '1 node', '1 rack',"
     " '1 region', '1 region and 1 node' or '2 regions'.",
 )
-@click.option("--ensemble", type=int, metavar="E", help="Nodes of a segment.")
+@click.option("--ensemble", "ensemble_size", type=int, metavar="E", help="Nodes of a segment.")
 @click.option("--write-quorum", type=int, metavar="W", help="Copies of an entry.")
 @click.option("--ack-quorum", type=int, metavar="A", help="Copies on disk before the answer.")
 @click.option("--min-regions", type=int, metavar="M", help="Distinct regions among those.")
@@ -63,6 +65,7 @@ def command() -> None:
 )
 @click.option(
     "--segment-size",
+    "segment_bytes",
     type=parse_bytes,
     default="64MiB",
     show_default=True,
@@ -79,6 +82,7 @@ def command() -> None:
 )
 @click.option(
     "--segment-age",
+    "segment_age_s",
     type=parse_seconds,
     default="1h",
     show_default=True,
@@ -87,6 +91,7 @@ def command() -> None:
 )
 @click.option(
     "--retention",
+    "retention_s",
     type=parse_seconds,
     metavar="TIME",
     help="How long records are kept at least, as 7d. Default: forever.",
@@ -99,6 +104,7 @@ def command() -> None:
 )
 @click.option(
     "--writer-retention",
+    "writer_retention_s",
     type=parse_seconds,
     default="7d",
     show_default=True,
@@ -113,21 +119,10 @@ def command() -> None:
 def create(
     *,
     name: str,
-    mode: Literal["global"],
     survive: str | None,
-    ensemble: int | None,
-    write_quorum: int | None,
-    ack_quorum: int | None,
-    min_regions: int | None,
-    durability: Literal["regions", "count"],
     policy: str | None,
-    segment_size: int,
-    partitions: int,
-    segment_age: float,
-    retention: float | None,
-    retention_bytes: int | None,
-    writer_retention: float,
     if_not_exists: bool,
+    **settings: object,
 ) -> None:
     """Create the stream NAMESPACE/NAME.
 
@@ -136,33 +131,22 @@ def create(
     says that it does NOT survive losing a region, and why. The choice is explained, with its
     cost.
     """
-    sizes = (ensemble, write_quorum, ack_quorum, min_regions)
-    if survive is not None and any(size is not None for size in sizes):
+    has_sizes = any(settings[size] is not None for size in _SIZES)
+    if survive is not None and has_sizes:
         raise click.UsageError("give --survive, or the quorum sizes, not both")
     if survive is not None:
         Loss.parse(survive)
     if policy is not None:
         parse_policy(policy)
-    if all(size is None for size in sizes) and policy in (None, "region_aware"):
+    if not has_sizes and policy in (None, "region_aware"):
         survive = survive or "1 region"
     description = ask(
         lambda log: log.create_stream(
             name,
             survive=survive,
-            ensemble_size=ensemble,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            min_regions=min_regions,
-            durability=durability,
             policy=policy,
-            mode=mode,
-            segment_bytes=segment_size,
-            partitions=partitions,
-            segment_age_s=segment_age,
-            retention_s=retention,
-            retention_bytes=retention_bytes,
-            writer_retention_s=writer_retention,
             if_not_exists=if_not_exists,
+            **settings,  # type: ignore[arg-type] # Options are named and typed as its settings.
         ),
         minds_region=True,
     )
@@ -260,13 +244,22 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
 @click.argument("name", type=stream_name)
 @click.option("--partitions", type=int, metavar="N", help="More than before; never less.")
 @click.option(
-    "--segment-size", type=parse_bytes, metavar="SIZE", help="At which it is closed, as 64MiB."
+    "--segment-size",
+    "segment_bytes",
+    type=parse_bytes,
+    metavar="SIZE",
+    help="At which it is closed, as 64MiB.",
 )
 @click.option(
-    "--segment-age", type=parse_seconds, metavar="TIME", help="At which it is closed, as 1h."
+    "--segment-age",
+    "segment_age_s",
+    type=parse_seconds,
+    metavar="TIME",
+    help="At which it is closed, as 1h.",
 )
 @click.option(
     "--retention",
+    "retention_s",
     type=_seconds_or_all,
     metavar="TIME|forever",
     help="How long records are kept at least, as 7d.",
@@ -279,49 +272,27 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
 )
 @click.option(
     "--writer-retention",
+    "writer_retention_s",
     type=parse_seconds,
     metavar="TIME",
     help="How long a named writer that is idle is remembered, as 7d.",
 )
-def update(
-    *,
-    name: str,
-    partitions: int | None,
-    segment_size: int | None,
-    segment_age: float | None,
-    retention: float | Literal["forever"] | None,
-    retention_bytes: int | Literal["all"] | None,
-    writer_retention: float | None,
-) -> None:
+def update(*, name: str, **settings: object) -> None:
     """Change settings of the stream; what is not given stays.
 
     Writers that begin from now on go by them.
     """
-    given = (
-        partitions,
-        segment_size,
-        segment_age,
-        retention,
-        retention_bytes,
-        writer_retention,
-    )
-    if all(one is None for one in given):
+    given = {
+        key: None if value in ("forever", "all") else value
+        for key, value in settings.items()
+        if value is not None
+    }
+    if not given:
         raise click.UsageError("nothing is to be changed: give a setting, as --retention 7d")
-    kept_s: float | Literal["same"] | None = "same"
-    if retention is not None:
-        kept_s = None if retention == "forever" else retention
-    kept_bytes: int | Literal["same"] | None = "same"
-    if retention_bytes is not None:
-        kept_bytes = None if retention_bytes == "all" else retention_bytes
     description = ask(
         lambda log: log.update_stream(
             name,
-            partitions=partitions,
-            segment_bytes=segment_size,
-            segment_age_s=segment_age,
-            retention_s=kept_s,
-            retention_bytes=kept_bytes,
-            writer_retention_s=writer_retention,
+            **given,  # type: ignore[arg-type] # Options are named and typed as its settings.
         )
     )
     _show(description)
