@@ -21,7 +21,7 @@ help:
 	@echo 'make test    every check there is'
 	@echo 'make check   the quick ones: format, lint, types, import contracts, pure tests'
 	@echo 'make lint    format, lint, types and import contracts, without pytest'
-	@echo 'make format  puts every file into its form, and mends what lint can mend by itself'
+	@echo 'make format  formats every file, applies lint fixes, regenerates geolog/blocking from geolog/aio'
 	@echo 'make lock    resolves the dependencies; ARGS=--upgrade takes the newest'
 	@echo 'make captures takes the pictures of the documentation anew, in a minute or two'
 	@echo 'make clean   removes all that was built here'
@@ -44,6 +44,7 @@ lint: $(STAMP)
 format: $(STAMP)
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+	@$(BIN)/python -P -m sim.twins
 
 # A tree that an interrupted installation left behind cannot be trusted, so it is built again whole.
 $(STAMP):

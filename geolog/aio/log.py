@@ -1,7 +1,6 @@
 """The log, call by call."""
 
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
@@ -18,17 +17,17 @@ from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.portal.inlet import Inlet
 from geolog.portal.outlet import Outlet
-from geolog.portal.residence import Residence
+from geolog.portal.residence import Residence, TrioBlock
 from geolog.portal.trio_thread import Tasks, shared_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _awaiting(
+def _in_trio_thread(
     method: Callable[Concatenate[TrioLog, P], Awaitable[T]],
 ) -> Callable[Concatenate["Log", P], Coroutine[None, None, T]]:
-    """The same method, for tasks of an event loop."""
+    """Run the method in the trio thread; wait for its result in the calling task."""
 
     @wraps(method)
     async def call(self: "Log", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -49,16 +48,16 @@ class Log:
     def __repr__(self) -> str:
         return f"Log(cluster {self.cluster!r}, region {self.region!r})"
 
-    create_stream = _awaiting(TrioLog.create_stream)
-    update_stream = _awaiting(TrioLog.update_stream)
-    seal_stream = _awaiting(TrioLog.seal_stream)
-    truncate_stream = _awaiting(TrioLog.truncate_stream)
-    delete_stream = _awaiting(TrioLog.delete_stream)
-    list_streams = _awaiting(TrioLog.list_streams)
-    describe_stream = _awaiting(TrioLog.describe_stream)
-    list_segments = _awaiting(TrioLog.list_segments)
-    list_nodes = _awaiting(TrioLog.list_nodes)
-    health = _awaiting(TrioLog.health)
+    create_stream = _in_trio_thread(TrioLog.create_stream)
+    update_stream = _in_trio_thread(TrioLog.update_stream)
+    seal_stream = _in_trio_thread(TrioLog.seal_stream)
+    truncate_stream = _in_trio_thread(TrioLog.truncate_stream)
+    delete_stream = _in_trio_thread(TrioLog.delete_stream)
+    list_streams = _in_trio_thread(TrioLog.list_streams)
+    describe_stream = _in_trio_thread(TrioLog.describe_stream)
+    list_segments = _in_trio_thread(TrioLog.list_segments)
+    list_nodes = _in_trio_thread(TrioLog.list_nodes)
+    health = _in_trio_thread(TrioLog.health)
 
     async def verify_stream(
         self,
@@ -69,7 +68,7 @@ class Log:
     ) -> VerifyReport:
         """Read every replica of every entry up to the stream's end of this moment.
 
-        `progress` is told records done and records in all, about, in this task.
+        `progress` gets records done and records in all, approximately, in this task.
         NoSuchStreamError, UnavailableError.
         """
         verify = partial(self._log.verify_stream, name, full_copies=full_copies)
@@ -136,9 +135,9 @@ class Log:
 
 
 def log_of(
-    opening: Callable[[], AbstractAsyncContextManager[TrioLog]],
+    opening: Callable[[], TrioBlock[TrioLog]],
 ) -> Opening[Log, TrioLog]:
-    """A log whose trio side is opened so, in the process's trio thread."""
+    """Open a log in the process's trio thread, as `opening` does."""
 
     def prepare() -> tuple[Residence[TrioLog], Tasks]:
         thread = shared_thread()
@@ -148,7 +147,7 @@ def log_of(
 
 
 def _connecting(
-    connect: Callable[P, AbstractAsyncContextManager[TrioLog]],
+    connect: Callable[P, TrioBlock[TrioLog]],
 ) -> Callable[P, Opening[Log, TrioLog]]:
     @wraps(connect)
     def opening(*args: P.args, **kwargs: P.kwargs) -> Opening[Log, TrioLog]:

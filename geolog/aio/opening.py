@@ -1,4 +1,4 @@
-"""A block of an asyncio program, around a block in the trio thread."""
+"""A block of an asyncio program, which holds a block open in the trio thread."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 class Opening(AbstractAsyncContextManager[S], Generic[S, T]):
-    """What `async with` enters: it opens, and closes when the block ends. Entered once."""
+    """Opens when `async with` enters it and closes when the block ends. Use it once."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Reading in an event loop: batches cross, records are views of them."""
+"""Read from an event loop: batches cross from the trio thread, records are views of them."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Generic, TypeVar
 
 import attrs
@@ -97,7 +97,7 @@ class Reader:
 class Items(Generic[T]):
     """The same reader, in other units."""
 
-    _next: Callable[[], Awaitable[T]]
+    _next: Callable[[], Coroutine[None, None, T]]
 
     def __aiter__(self) -> "Items[T]":
         return self

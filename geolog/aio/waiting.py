@@ -7,21 +7,25 @@ from contextlib import suppress
 from typing import TypeVar
 
 from geolog.portal.call import Call
+from geolog.portal.inlet import Inlet, QueuedAppend
 from geolog.portal.progress import LatestProgress
 
 T = TypeVar("T")
 
 Waiter = asyncio.Future[None]
-"""One task that sleeps until it is woken; of the loop that is running there."""
+"""Wakes one task, in the event loop that the task runs in."""
+
+GIVEN_UP = (asyncio.CancelledError,)
+"""Raised in a task that may not wait any longer."""
 
 
 def new_waiter() -> Waiter:
-    """For the task that calls."""
+    """Make a waiter for the calling task."""
     return asyncio.get_running_loop().create_future()
 
 
 def wake_all(waiters: Sequence[Waiter]) -> None:
-    """Let tasks go on, from another thread: one crossing for all of one loop."""
+    """Wake tasks from another thread, with one call into each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
     for waiter in waiters:
         by_loop.setdefault(waiter.get_loop(), []).append(waiter)
@@ -43,12 +47,12 @@ def _waiter_of(future: Future[T]) -> Waiter:
 
 
 async def settle(future: Future[T]) -> None:
-    """Wait until it is settled; what it is settled with is not raised."""
+    """Wait until the future is done; do not raise its exception."""
     await _waiter_of(future)
 
 
 async def settle_at_last(future: Future[T]) -> None:
-    """Wait until it is settled, also when cancelled again: it is about to be."""
+    """Wait until the future is done, even if cancelled again; it is about to be done."""
     waiter = _waiter_of(future)
     while not waiter.done():
         with suppress(asyncio.CancelledError):
@@ -56,7 +60,7 @@ async def settle_at_last(future: Future[T]) -> None:
 
 
 async def wait_for(call: Call[T]) -> T:
-    """The call's result. A call that is not waited for any more is cancelled first."""
+    """Wait for the call and return its result; cancel the call if this task is cancelled."""
     try:
         await settle(call.future)
     except asyncio.CancelledError:
@@ -66,11 +70,16 @@ async def wait_for(call: Call[T]) -> T:
     return call.future.result()
 
 
+def withdraw(inlet: Inlet[Waiter], append: QueuedAppend[Waiter], _: BaseException) -> None:
+    """Take back an append whose task was cancelled, if it was not sent yet."""
+    inlet.withdraw(append)
+
+
 async def wait_with_progress(
     begin: Callable[[Callable[[int, int], None]], Call[T]],
     progress: Callable[[int, int], None],
 ) -> T:
-    """Begin a call, and have its progress told in this task until it is done."""
+    """Start a call and wait for it; run `progress` in this task as news arrives."""
     loop, news = asyncio.get_running_loop(), asyncio.Event()
 
     def on_news() -> None:

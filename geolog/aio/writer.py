@@ -1,12 +1,11 @@
-"""Appending from an event loop: records gather in a queue and cross together."""
+"""Append from an event loop: records cross to the trio thread in groups."""
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 
 import attrs
 
-from geolog.aio.waiting import Waiter, new_waiter, wait_for
+from geolog.aio.waiting import GIVEN_UP, Waiter, new_waiter, wait_for, withdraw
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer import WriterStatistics
@@ -94,8 +93,9 @@ class Writer:
         ConflictError: a transaction id or seq goes back, other bytes were appended under this
         seq, or the record would not get the sequence that is expected. FencedError: another
         writer owns the stream now. SealedError. OutcomeUnknownError: it may or may not be in
-        the log. TooLargeError, InvalidArgumentError: it was not sent. When cancelled, it
-        is taken back if it was not sent yet; else it may or may not be in the log.
+        the log. TooLargeError, InvalidArgumentError: it was not sent. An append
+        that is cancelled or out of time is taken back if it was not sent yet; otherwise it may
+        or may not be in the log.
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
@@ -104,8 +104,8 @@ class Writer:
         append = await self._put(fields, is_posted=False)
         try:
             return await Pending(self._residence, self._inlet, append).wait()
-        except asyncio.CancelledError:
-            self._inlet.withdraw(append)
+        except GIVEN_UP as error:
+            withdraw(self._inlet, append, error)
             raise
 
     async def post(

@@ -1,14 +1,14 @@
+# Generated from geolog/aio/log.py by `python -P -m sim.twins`: edit that file.
 """The log, call by call."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from geolog.admin.verification import VerifyReport
 from geolog.blocking.opening import Opening
 from geolog.blocking.reader import Reader
-from geolog.blocking.waiting import ThreadWaiter, wait_for, wait_with_progress, wake_all
+from geolog.blocking.waiting import Waiter, wait_for, wait_with_progress, wake_all
 from geolog.blocking.writer import Writer
 from geolog.client import connect as trio_connect
 from geolog.client.log import Log as TrioLog
@@ -18,21 +18,21 @@ from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.portal.inlet import Inlet
 from geolog.portal.outlet import Outlet
-from geolog.portal.residence import Residence
+from geolog.portal.residence import Residence, TrioBlock
 from geolog.portal.trio_thread import Tasks, shared_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _waiting(
+def _in_trio_thread(
     method: Callable[Concatenate[TrioLog, P], Awaitable[T]],
 ) -> Callable[Concatenate["Log", P], T]:
-    """The same method, for threads that wait."""
+    """Run the method in the trio thread; wait for its result in the calling thread."""
 
     @wraps(method)
     def call(self: "Log", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._wait_for(partial(method, self._log, *args, **kwargs))
+        return wait_for(self._residence.call(partial(method, self._log, *args, **kwargs)))
 
     return call
 
@@ -49,16 +49,16 @@ class Log:
     def __repr__(self) -> str:
         return f"Log(cluster {self.cluster!r}, region {self.region!r})"
 
-    create_stream = _waiting(TrioLog.create_stream)
-    update_stream = _waiting(TrioLog.update_stream)
-    seal_stream = _waiting(TrioLog.seal_stream)
-    truncate_stream = _waiting(TrioLog.truncate_stream)
-    delete_stream = _waiting(TrioLog.delete_stream)
-    list_streams = _waiting(TrioLog.list_streams)
-    describe_stream = _waiting(TrioLog.describe_stream)
-    list_segments = _waiting(TrioLog.list_segments)
-    list_nodes = _waiting(TrioLog.list_nodes)
-    health = _waiting(TrioLog.health)
+    create_stream = _in_trio_thread(TrioLog.create_stream)
+    update_stream = _in_trio_thread(TrioLog.update_stream)
+    seal_stream = _in_trio_thread(TrioLog.seal_stream)
+    truncate_stream = _in_trio_thread(TrioLog.truncate_stream)
+    delete_stream = _in_trio_thread(TrioLog.delete_stream)
+    list_streams = _in_trio_thread(TrioLog.list_streams)
+    describe_stream = _in_trio_thread(TrioLog.describe_stream)
+    list_segments = _in_trio_thread(TrioLog.list_segments)
+    list_nodes = _in_trio_thread(TrioLog.list_nodes)
+    health = _in_trio_thread(TrioLog.health)
 
     def verify_stream(
         self,
@@ -69,12 +69,12 @@ class Log:
     ) -> VerifyReport:
         """Read every replica of every entry up to the stream's end of this moment.
 
-        `progress` is told records done and records in all, about, in this thread.
+        `progress` gets records done and records in all, approximately, in this thread.
         NoSuchStreamError, UnavailableError.
         """
         verify = partial(self._log.verify_stream, name, full_copies=full_copies)
         if progress is None:
-            return self._wait_for(verify)
+            return wait_for(self._residence.call(verify))
         return wait_with_progress(
             lambda tell: self._residence.call(partial(verify, progress=tell)), progress
         )
@@ -96,7 +96,7 @@ class Log:
         appended again is found out. ack: what is true when an append is answered.
         """
         thread = self._residence.thread
-        inlet = Inlet[ThreadWaiter](thread, in_flight_bytes=in_flight_bytes, wake=wake_all)
+        inlet = Inlet[Waiter](thread, in_flight_bytes=in_flight_bytes, wake=wake_all)
         opening = partial(
             self._log.open_writer,
             name,
@@ -126,7 +126,7 @@ class Log:
         moment; with `follow` it goes on, and ends only with a stream that is sealed.
         """
         thread = self._residence.thread
-        outlet = Outlet[ThreadWaiter](thread, wake=wake_all)
+        outlet = Outlet[Waiter](thread, wake=wake_all)
         opening = partial(self._log.open_reader, name, start=start, stop=stop, follow=follow)
 
         def prepare() -> tuple[Residence[TrioReader], Tasks]:
@@ -134,14 +134,11 @@ class Log:
 
         return Opening(prepare, lambda _, reader: Reader(repr(reader), outlet))
 
-    def _wait_for(self, function: Callable[[], Awaitable[T]]) -> T:
-        return wait_for(self._residence.call(function))
-
 
 def log_of(
-    opening: Callable[[], AbstractAsyncContextManager[TrioLog]],
+    opening: Callable[[], TrioBlock[TrioLog]],
 ) -> Opening[Log, TrioLog]:
-    """A log whose trio side is opened so, in the process's trio thread."""
+    """Open a log in the process's trio thread, as `opening` does."""
 
     def prepare() -> tuple[Residence[TrioLog], Tasks]:
         thread = shared_thread()
@@ -151,7 +148,7 @@ def log_of(
 
 
 def _connecting(
-    connect: Callable[P, AbstractAsyncContextManager[TrioLog]],
+    connect: Callable[P, TrioBlock[TrioLog]],
 ) -> Callable[P, Opening[Log, TrioLog]]:
     @wraps(connect)
     def opening(*args: P.args, **kwargs: P.kwargs) -> Opening[Log, TrioLog]:

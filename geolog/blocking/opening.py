@@ -1,11 +1,12 @@
-"""A block of a plain program, around a block in the trio thread."""
+# Generated from geolog/aio/opening.py by `python -P -m sim.twins`: edit that file.
+"""A block of a plain program, which holds a block open in the trio thread."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from geolog.blocking.waiting import settle
+from geolog.blocking.waiting import settle, settle_at_last
 from geolog.portal.residence import Residence
 from geolog.portal.trio_thread import Tasks
 from topology.errors import ClosedError
@@ -15,7 +16,7 @@ S = TypeVar("S")
 
 
 class Opening(AbstractContextManager[S], Generic[S, T]):
-    """What `with` enters: it opens, and closes when the block ends. It can be entered once."""
+    """Opens when `with` enters it and closes when the block ends. Use it once."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
             return self._surface(residence, residence.opened.result())
         except BaseException:
             residence.cancel()
-            residence.ended.exception()
+            settle_at_last(residence.ended)
             raise
 
     def __exit__(
@@ -55,6 +56,6 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
             settle(residence.ended)
         except BaseException:
             residence.cancel()
-            residence.ended.exception()
+            settle_at_last(residence.ended)
             raise
         residence.raise_end(error)

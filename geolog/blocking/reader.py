@@ -1,4 +1,5 @@
-"""Reading in plain threads: batches cross, records are views of them."""
+# Generated from geolog/aio/reader.py by `python -P -m sim.twins`: edit that file.
+"""Read from a plain thread: batches cross from the trio thread, records are views of them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -6,7 +7,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from geolog.blocking.waiting import ThreadWaiter
+from geolog.blocking.waiting import Waiter, new_waiter
 from geolog.client.reading.reader import ReadTrimmedError
 from geolog.client.reading.record import Gap, Record, RecordBatch
 from geolog.portal.outlet import Outlet
@@ -23,7 +24,7 @@ class Reader:
     in their place.
     """
 
-    def __init__(self, name: str, outlet: Outlet[ThreadWaiter]) -> None:
+    def __init__(self, name: str, outlet: Outlet[Waiter]) -> None:
         self._name = name
         self._outlet = outlet
         self._runs: deque[RecordBatch | Gap] = deque()
@@ -84,7 +85,7 @@ class Reader:
                 self._wait_some()
 
     def _wait_some(self) -> None:
-        waiter = ThreadWaiter()
+        waiter = new_waiter()
         if self._outlet.wait_some(waiter):
             try:
                 waiter.sleep()

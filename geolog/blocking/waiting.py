@@ -9,13 +9,19 @@ from typing import TypeVar
 from geolog.blocking.deadline import remaining_s
 from geolog.portal.call import Call
 from geolog.portal.errors import CancelledCallError
+from geolog.portal.inlet import Inlet, QueuedAppend
 from geolog.portal.progress import LatestProgress
 
 T = TypeVar("T")
 
+GIVEN_UP = (TimeoutError, KeyboardInterrupt)
+"""Raised in a thread that may not wait any longer."""
 
-class ThreadWaiter:
-    """One thread that sleeps until it is woken, once."""
+_OUT_OF_TIME = "the time of fail_after is over"
+
+
+class Waiter:
+    """Wakes one thread, once."""
 
     __slots__ = ("_lock",)
 
@@ -24,56 +30,81 @@ class ThreadWaiter:
         self._lock.acquire()
 
     def wake(self) -> None:
-        """Let it go on."""
+        """Wake the thread."""
         self._lock.release()
 
     def sleep(self) -> None:
-        """Until it is woken. TimeoutError, KeyboardInterrupt."""
+        """Sleep until woken. TimeoutError, KeyboardInterrupt."""
         remaining = remaining_s()
         if not self._lock.acquire(timeout=-1 if remaining is None else remaining):
-            raise TimeoutError("the time of fail_after is over")
+            raise TimeoutError(_OUT_OF_TIME)
 
 
-def wake_all(waiters: Sequence[ThreadWaiter]) -> None:
-    """Let them go on."""
+def new_waiter() -> Waiter:
+    """Make a waiter for the calling thread."""
+    return Waiter()
+
+
+def wake_all(waiters: Sequence[Waiter]) -> None:
+    """Wake threads."""
     for waiter in waiters:
         waiter.wake()
 
 
 def wait_for(call: Call[T]) -> T:
-    """The call's result. A call that is not waited for any more is cancelled first."""
+    """Wait for the call and return its result; cancel the call if this thread gives up."""
     try:
         settle(call.future)
     except TimeoutError:
         return _cancelled_result(call)
     except BaseException:
         call.cancel()
-        call.future.exception()
+        settle_at_last(call.future)
         raise
     return call.future.result()
 
 
 def settle(future: Future[T]) -> None:
-    """Wait until it is settled; what it is settled with is not raised. TimeoutError."""
-    waiter = ThreadWaiter()
+    """Wait until the future is done; do not raise its exception. TimeoutError."""
+    waiter = Waiter()
     future.add_done_callback(lambda _: waiter.wake())
     waiter.sleep()
 
 
+def settle_at_last(future: Future[T]) -> None:
+    """Wait until the future is done, past any deadline; it is about to be done."""
+    future.exception()
+
+
+def withdraw(inlet: Inlet[Waiter], append: QueuedAppend[Waiter], error: BaseException) -> None:
+    """Take back an append whose thread gives up, if it was not sent yet.
+
+    TimeoutError replaces a TimeoutError of an append without an answer, and says whether the
+    record may be in the log.
+    """
+    is_timeout = isinstance(error, TimeoutError)
+    if is_timeout and append.is_done:
+        return
+    is_out = inlet.withdraw(append)
+    if is_timeout:
+        so = "it was not sent" if is_out else "it may or may not be in the log"
+        raise TimeoutError(f"{_OUT_OF_TIME}: {so}") from None
+
+
 def _cancelled_result(call: Call[T]) -> T:
-    """What a call came to that ran out of time: it may have been done at that very moment."""
+    """Cancel a call that ran out of time; return its result if it finished just before."""
     call.cancel()
     try:
         return call.future.result()
     except CancelledCallError:
-        raise TimeoutError("the time of fail_after is over") from None
+        raise TimeoutError(_OUT_OF_TIME) from None
 
 
 def wait_with_progress(
     begin: Callable[[Callable[[int, int], None]], Call[T]],
     progress: Callable[[int, int], None],
 ) -> T:
-    """Begin a call, and have its progress told in this thread until it is done."""
+    """Start a call and wait for it; run `progress` in this thread as news arrives."""
     news: queue.SimpleQueue[None] = queue.SimpleQueue()
     latest = LatestProgress(lambda: news.put(None))
     call = begin(latest.tell)
@@ -89,6 +120,6 @@ def wait_with_progress(
         return _cancelled_result(call)
     except BaseException:
         call.cancel()
-        call.future.exception()
+        settle_at_last(call.future)
         raise
     return call.future.result()

@@ -1,11 +1,12 @@
-"""Appending from plain threads: records gather in a queue and cross together."""
+# Generated from geolog/aio/writer.py by `python -P -m sim.twins`: edit that file.
+"""Append from a plain thread: records cross to the trio thread in groups."""
 
 from collections.abc import Mapping
 from functools import partial
 
 import attrs
 
-from geolog.blocking.waiting import ThreadWaiter, wait_for
+from geolog.blocking.waiting import GIVEN_UP, Waiter, new_waiter, wait_for, withdraw
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer import WriterStatistics
@@ -23,8 +24,8 @@ class Pending:
     def __init__(
         self,
         residence: Residence[TrioWriter],
-        inlet: Inlet[ThreadWaiter],
-        append: QueuedAppend[ThreadWaiter],
+        inlet: Inlet[Waiter],
+        append: QueuedAppend[Waiter],
     ) -> None:
         self._residence = residence
         self._inlet = inlet
@@ -40,13 +41,14 @@ class Pending:
 
     def wait(self) -> Receipt:
         """Wait for the answer. Raises what became of the append, if it was not acknowledged."""
-        waiter = ThreadWaiter()
-        if not self.is_done and self._inlet.wait_done(self._append, waiter):
-            try:
-                waiter.sleep()
-            except BaseException:
-                self._inlet.forget(waiter, self._append)
-                raise
+        if not self.is_done:
+            waiter = new_waiter()
+            if self._inlet.wait_done(self._append, waiter):
+                try:
+                    waiter.sleep()
+                except BaseException:
+                    self._inlet.forget(waiter, self._append)
+                    raise
         return self.receipt_nowait()
 
     def wait_durable(self) -> Receipt:
@@ -66,7 +68,7 @@ class Writer:
     """Appends to one stream, in order; `Log.open_writer` makes it. Threads may share it."""
 
     def __init__(
-        self, residence: Residence[TrioWriter], writer: TrioWriter, inlet: Inlet[ThreadWaiter]
+        self, residence: Residence[TrioWriter], writer: TrioWriter, inlet: Inlet[Waiter]
     ) -> None:
         self.ack: AckLevel = writer.ack
         self.home_epoch = writer.home_epoch
@@ -92,8 +94,9 @@ class Writer:
         ConflictError: a transaction id or seq goes back, other bytes were appended under this
         seq, or the record would not get the sequence that is expected. FencedError: another
         writer owns the stream now. SealedError. OutcomeUnknownError: it may or may not be in
-        the log. TooLargeError, InvalidArgumentError: it was not sent. TimeoutError says
-        which of the two.
+        the log. TooLargeError, InvalidArgumentError: it was not sent. An append
+        that is cancelled or out of time is taken back if it was not sent yet; otherwise it may
+        or may not be in the log.
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
@@ -102,14 +105,8 @@ class Writer:
         append = self._put(fields, is_posted=False)
         try:
             return Pending(self._residence, self._inlet, append).wait()
-        except TimeoutError:
-            if append.is_done:
-                raise
-            is_out = self._inlet.withdraw(append)
-            so = "it was not sent" if is_out else "it may or may not be in the log"
-            raise TimeoutError(f"the time of fail_after is over: {so}") from None
-        except KeyboardInterrupt:
-            self._inlet.withdraw(append)
+        except GIVEN_UP as error:
+            withdraw(self._inlet, append, error)
             raise
 
     def post(
@@ -167,8 +164,10 @@ class Writer:
 
         It returns as well when the writer is closed.
         """
-        waiter = ThreadWaiter()
-        while self._inlet.wait_room(waiter):
+        while True:
+            waiter = new_waiter()
+            if not self._inlet.wait_room(waiter):
+                return
             try:
                 waiter.sleep()
             except BaseException:
@@ -188,7 +187,7 @@ class Writer:
             self._writer.statistics(), in_flight_bytes=self._inlet.unanswered_bytes
         )
 
-    def _put(self, fields: RecordFields, *, is_posted: bool) -> QueuedAppend[ThreadWaiter]:
+    def _put(self, fields: RecordFields, *, is_posted: bool) -> QueuedAppend[Waiter]:
         while True:
             try:
                 return self._inlet.put_nowait(fields, is_posted=is_posted)

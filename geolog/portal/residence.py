@@ -12,6 +12,9 @@ from geolog.portal.errors import CancelledCallError, FailedBlockError
 from geolog.portal.trio_thread import Tasks, TrioThread
 from topology.errors import ClosedError
 
+TrioBlock = AbstractAsyncContextManager
+"""A block that the trio thread can hold open."""
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -23,9 +26,7 @@ class Residence(Generic[T]):
     Both are settled in the trio thread, once, whatever happens.
     """
 
-    def __init__(
-        self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[T]]
-    ) -> None:
+    def __init__(self, thread: TrioThread, opening: Callable[[], TrioBlock[T]]) -> None:
         self.thread = thread
         self.opened: Future[T] = Future()
         self.ended: Future[None] = Future()
