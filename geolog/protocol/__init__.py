@@ -1,1 +1,1 @@
-"""The ledger and stream protocols as state machines: no I/O, clock, chance or log line."""
+"""The ledger and stream protocols as state machines: no I/O, clock, chance or log lines."""

@@ -1,26 +1,25 @@
 """The writer's window of entries in flight; it decides when the LAC may advance.
 
-Theory of operation. Entries are pushed in order. Each has a write set; a member (a slot of the
-ensemble) confirms an entry when it has synced it. The LAC moves over the longest prefix of
+Theory of operation. Entries are pushed in order. Each has a write set. A member (a slot of the
+ensemble) confirms an entry once it has synced it. The LAC moves over the longest prefix in
 which each entry has an ack set. A member may be lost (its connection broke, or it fell too far
-behind) and may come back; what it confirmed before stays confirmed, because it stands for an
-instance whose disk holds it. While members are missing the window says for which entries no ack
-set can be reached any more: then members must be replaced, or the ledger closed at the LAC, and
-the rest written elsewhere.
+behind) and may come back. Its earlier confirmations stay, because they speak for an instance
+whose disk holds the entries. While members are missing, the window tells which entries can no
+longer reach an ack set. Then members must be replaced, or the ledger closed at the LAC and the
+rest written elsewhere.
 
-Ensemble change. A replacement takes the slot of the member that it stands in for. The new
-fragment begins right above the LAC, so that all entries of the window belong to it, and the
-window has one rule at a time. From the moment when the change is written down for the others to
-read (`hold`) until its outcome is known, it may be either ensemble that counts; so only slots
-that both have in common do. When it is stored (`change`), what the replaced members confirmed
-is forgotten; what the others confirmed stays, and is not sent again.
+Ensemble change. A replacement takes the slot of the member that it replaces. The new fragment
+begins right above the LAC, so all entries of the window belong to it, and the window has one
+rule at a time. From the moment the change is offered to metadata (`hold`) until its outcome is
+known, either ensemble may be the valid one, so only slots that both share count. When the
+change is stored (`change`), the confirmations of replaced members are forgotten. Those of the
+others stay, and their entries are not sent again.
 
 Invariants.
 1. An entry is released only when the slots that confirmed it are an ack set of its write set.
-2. The LAC never decreases, and passes an entry only together with all before it.
+2. The LAC never decreases, and passes an entry only together with all entries before it.
 3. Only slots of an entry's write set count for it.
-4. A slot's confirmations are those of the member that has the slot now; none of a held slot
-   counts.
+4. A slot's confirmations are those of its current member, and a held slot counts for nothing.
 
 Rules: PROTOCOL N15, W1 to W3, W5, W6, W8 and W9.
 """
@@ -36,7 +35,7 @@ from topology.quorum import AckRule
 
 @attrs.frozen
 class AdvanceLac:
-    """Every entry up to here is acknowledged: tell those who wait."""
+    """Every entry up to here is acknowledged: tell the waiting appends."""
 
     lac: EntryId
 
@@ -51,7 +50,7 @@ class SendAdd:
 
 @attrs.frozen
 class WindowStatistics:
-    """How full the window is."""
+    """Fill level of the window."""
 
     in_flight_count: int
     lac: EntryId
@@ -60,12 +59,12 @@ class WindowStatistics:
 
 
 class AddWindow:
-    """The core of a ledger's writer: see the theory of operation above."""
+    """The core of a ledger's writer; see the module's theory of operation."""
 
     def __init__(self, rule: AckRule, *, lac: EntryId = NO_ENTRY) -> None:
         self._rule = rule
         self._lac = lac
-        self._confirmed: deque[int] = deque()  # For entries lac + 1 and on: slots, as a mask.
+        self._confirmed: deque[int] = deque()  # One mask of slots per entry from lac + 1.
         self._lost = 0
         self._counted = (1 << rule.config.ensemble_size) - 1  # All slots but those held.
 
@@ -80,7 +79,7 @@ class AddWindow:
         return EntryId(self._lac + 1 + len(self._confirmed))
 
     def push(self) -> list[SendAdd]:
-        """Take the next entry in; it goes to the members of its write set that are not lost."""
+        """Take the next entry; it is sent to the members of its write set that are not lost."""
         entry = self.entry_next
         self._confirmed.append(0)
         return [
@@ -99,16 +98,16 @@ class AddWindow:
         return self._release_acked_prefix() if place == 0 else []
 
     def on_slot_lost(self, slot: int) -> None:
-        """The member does not answer now; nothing more is sent to it."""
+        """The member does not answer now; send it nothing more."""
         self._lost |= 1 << slot
 
     def on_slot_back(self, slot: int) -> list[SendAdd]:
-        """The member answers again: what it has not confirmed is sent once more."""
+        """The member answers again; send it everything that it has not confirmed."""
         self._lost &= ~(1 << slot)
         return self.lacking(slot)
 
     def hold(self, slots: Iterable[int]) -> None:
-        """Other members may have these slots soon, or already: they count no more until then.
+        """Stop counting these slots: other members may have them, now or soon.
 
         The new fragment begins above the LAC of this moment.
         """
@@ -116,14 +115,14 @@ class AddWindow:
             self._counted &= ~(1 << slot)
 
     def unhold(self) -> list[AdvanceLac]:
-        """The ensemble surely stays as it was: held slots count again, for what they have."""
+        """The ensemble surely stays as it was: count its held slots again."""
         self._counted = (1 << self._rule.config.ensemble_size) - 1
         return self._release_acked_prefix()
 
     def change(self, rule: AckRule, slots: Iterable[int]) -> list[AdvanceLac]:
-        """Other members have these slots now.
+        """Give these slots to other members.
 
-        They are lost until they are back for the first time, which sends them all they lack.
+        The new members are lost until they first come back, and then get all that they lack.
         """
         gone = 0
         for slot in slots:
@@ -135,7 +134,7 @@ class AddWindow:
         return self.unhold()
 
     def lacking(self, slot: int, *, first: EntryId = NO_ENTRY) -> list[SendAdd]:
-        """What the member has not confirmed, from an entry on that was held back from it."""
+        """Entries from `first` that the member has not confirmed, to be sent to it."""
         return [
             SendAdd(slot, entry)
             for entry, confirmed in self._unacknowledged()
@@ -153,7 +152,7 @@ class AddWindow:
         return None
 
     def can_go_on(self) -> bool:
-        """Whether every write set still holds an ack set of members that are not lost."""
+        """Whether every write set still has an ack set among the members that are not lost."""
         return self._rule.acks_all(~self._lost & ((1 << self._rule.config.ensemble_size) - 1))
 
     def slots_late(self) -> tuple[int, ...]:
@@ -166,7 +165,7 @@ class AddWindow:
         )
 
     def statistics(self) -> WindowStatistics:
-        """A snapshot."""
+        """A snapshot of the window."""
         return WindowStatistics(
             in_flight_count=len(self._confirmed),
             lac=self._lac,

@@ -1,16 +1,16 @@
-"""The time that entries get: the owner's wall clock, held to the metadata store's.
+"""The append times of entries: the owner's wall clock, limited by the metadata store's clock.
 
-Theory of operation. Reads by time go by append times, and these never decrease: one process
-with a clock ahead would stamp all that others append after it. Each owner writes to the
-metadata store, whose answers say what time it is there, and its monotonic clock says how long
-ago that was. A wall clock that is further ahead than `AHEAD_US_MAX` is not believed: entries
-get that limit instead. One that is behind is believed.
+Theory of operation. Reads by time rely on append times, which never decrease. So a process with
+a clock ahead would push forward the times of everything that others append after it. Each owner
+writes to the metadata store. The answers carry the store's time, and the owner's monotonic
+clock tells how long ago that was. A wall clock that is more than `AHEAD_US_MAX` ahead is not
+believed: entries get that limit instead. A wall clock that is behind is believed.
 
-A host that slept seems to be ahead: its monotonic clock stood still. So the store is asked
-before anybody is warned, and the warning comes with its answer. A question that fails is asked
-again after `RETRY_S`; while the host's clock is held back, one comes every `ASK_AGAIN_S`. Two
-clocks that differ are told once, then again when they differ by more than the limit from what
-was told, and so is that they agree. Which of them is wrong nobody here knows.
+A host that slept seems to be ahead, because its monotonic clock stood still. So the owner asks
+the store again before it warns, and warns only with the answer. A failed question is repeated
+after `RETRY_S`. While the host's clock is held back, the owner asks every `ASK_AGAIN_S`. A
+difference is reported once, then again when it changes by more than the limit, and so is the
+return to agreement. Which of the two clocks is wrong cannot be known here.
 
 Rules: PROTOCOL S2.
 """
@@ -21,15 +21,15 @@ AHEAD_US_MAX = 300_000_000
 """How far append times may be ahead of the metadata store's clock: five minutes."""
 
 ASK_AGAIN_S = 60.0
-"""Pause after an answer while the host's clock is held back as was told."""
+"""Pause after an answer while the host's clock is held back and that was reported."""
 
 RETRY_S = 1.0
-"""Pause after a question that failed, or that had no clear answer."""
+"""Pause after a question that failed or had no clear answer."""
 
 
 @attrs.frozen
 class AskStore:
-    """Have the store say its time; `AppendClock.on_asked` is told what came of it."""
+    """Ask the store for its time, then call `AppendClock.on_asked` with the outcome."""
 
 
 @attrs.frozen
@@ -41,7 +41,7 @@ class ClockAhead:
 
 @attrs.frozen
 class ClockRight:
-    """Say that the wall clock is believed again."""
+    """Report that the wall clock is believed again."""
 
 
 ClockEffect = AskStore | ClockAhead | ClockRight
@@ -49,31 +49,31 @@ ClockEffect = AskStore | ClockAhead | ClockRight
 
 @attrs.define
 class AppendClock:
-    """The core; one for each owner of a partition.
+    """The core of append times; one for each owner of a partition.
 
-    Invariants: a time it gives is at most `AHEAD_US_MAX` ahead of the metadata store's, and is
-    the wall clock's unless that is further ahead. It warns only when the store was asked after
-    the clock was found ahead, and has answered.
+    Invariants: an append time is at most `AHEAD_US_MAX` ahead of the metadata store's clock,
+    and equals the wall clock unless that is further ahead. It warns only if the store was asked
+    after the clock was found ahead, and has answered.
     """
 
     _told_us: int = 0
-    """How far ahead the clock was when that was last told; 0 while it is believed."""
+    """The reported difference; 0 while the clock is believed."""
     _is_asking: bool = False
     _is_sure: bool = False
-    """Whether the store has answered, and nobody has looked since."""
+    """Whether the store has answered since the clock was last read."""
     _answered_s: float = float("-inf")
     _ended_s: float = float("-inf")
-    """When the last question was answered, or failed."""
+    """When the last question was answered or failed."""
 
     def read(
         self, *, local_us: int, metadata_us: int, now_s: float
     ) -> tuple[int, list[ClockEffect]]:
-        """The time for an entry, given both clocks, and what is to be asked or told."""
+        """The time for an entry, given both clocks, and the effects to perform."""
         is_sure, self._is_sure = self._is_sure, False
         ahead_us = local_us - metadata_us
         if ahead_us > AHEAD_US_MAX:
             return metadata_us + AHEAD_US_MAX, self._on_ahead(ahead_us, now_s, is_sure=is_sure)
-        if self._told_us and ahead_us <= AHEAD_US_MAX // 2:  # Not at each step over the limit.
+        if self._told_us and ahead_us <= AHEAD_US_MAX // 2:  # Half, so that it does not flap.
             self._told_us = 0
             return local_us, [ClockRight()]
         return local_us, []
@@ -90,7 +90,7 @@ class AppendClock:
         return [AskStore()]
 
     def on_asked(self, *, is_answered: bool, now_s: float) -> None:
-        """The store has said its time, or the question failed. Read the clock again."""
+        """The store has answered, or the question failed. Read the clock again."""
         self._is_asking = False
         self._is_sure = is_answered
         self._ended_s = now_s

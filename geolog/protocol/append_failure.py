@@ -1,9 +1,9 @@
-"""What a writer's failure says to those whose records it leaves unanswered.
+"""The error a writer's failure gives for records that it leaves unanswered.
 
-A record without a number that was not sent is not in the log: `refused` stays. One that its
-named writer numbered may be there: a newer session of that writer, under another owner, may
-have appended it. An owner that has failed can no longer tell, since what it judged to be new
-may have come later. So the outcome is `unknown`.
+A record without a number that was not sent is not in the log, so it stays `refused`. A record
+that its named writer numbered may be in the log: a newer session of that writer, under another
+owner, may have appended it. A failed owner can no longer tell, because a record that it judged
+new may have been appended since. So the outcome of a numbered record is `unknown`.
 
 Rules: PROTOCOL S19.
 """
@@ -12,18 +12,18 @@ from topology.errors import GeologError
 
 
 def told_of_record(failure: GeologError, *, is_numbered: bool) -> GeologError:
-    """The failure as it is told of a record that was not sent."""
+    """The failure as reported for a record that was not sent."""
     if not is_numbered or failure.outcome != "refused":
         return failure
     return told_as_unknown(
-        failure, f"{failure}; whether a record with this number is in the log is not known"
+        failure, f"{failure}; the log may or may not hold a record with this number"
     )
 
 
 def told_as_unknown(failure: GeologError, words: str) -> GeologError:
-    """The failure with other words, of what may or may not be in the log."""
+    """The failure with outcome `unknown` and another message."""
     kind = type(failure)
-    told = kind.__new__(kind, words)  # Some kinds are made of more than words.
+    told = kind.__new__(kind, words)  # Some error classes take more than a message.
     told.__dict__.update(vars(failure))
     told.outcome = "unknown"
     told.__cause__ = failure

@@ -1,11 +1,11 @@
-"""The seqs of one batch of a named writer: they rise, most often without a gap.
+"""The seqs of one named writer's batch. They rise, most often without a gap.
 
-A writer divides its records among partitions, and a record's key says which is its own: so what
-one partition gets of them has gaps, where the seqs of the others are. Seqs are kept as the
-first, the count and the gaps. Those are a number for each record but the first, of the seqs
-that were left out before it, as LEB128: seven bits a byte, the lowest first, and the top bit
-says that another byte follows. So a record costs a byte, where its writer fills a hundred
-partitions or fewer. Where no seq was left out there are no gaps: not one byte.
+A writer divides its records among partitions by key, so what one partition gets has gaps: the
+seqs that went to the others. Seqs are kept as the first, the count and the gaps. There is one
+gap for each record but the first: the number of seqs left out before it, in LEB128 (seven bits
+a byte, lowest first; the top bit says that another byte follows). So a record costs one byte if
+its writer fills a hundred partitions or fewer. If no seq was left out there are no gaps, not
+even one byte.
 
 Invariant: equal seqs have equal gaps. So a gap has no byte more than it needs, and gaps that
 are all zero are not written.
@@ -20,10 +20,10 @@ from itertools import accumulate
 import attrs
 
 GAPS_BYTES_MAX = 8192
-"""Of one batch: those of all batches that are remembered of a writer fit one record."""
+"""Maximum bytes of gaps in one batch: all remembered batches of a writer fit one record."""
 
 _GAP_BYTES_MAX = 9
-"""Of one gap: seqs have 63 bits."""
+"""Maximum bytes of one gap: seqs have 63 bits."""
 
 _SEQ_MAX = (1 << 63) - 1
 
@@ -48,7 +48,7 @@ class BatchSeqs:
         return (self.first + distance for distance in _distances(self.gaps))
 
     def row_of(self, seq: int) -> int | None:
-        """Which record has this seq; None if none has."""
+        """The row of the record with this seq, or None."""
         distance = seq - self.first
         if not self.gaps:
             return distance if 0 <= distance < self.count else None
@@ -57,9 +57,9 @@ class BatchSeqs:
         return row if row < self.count and distances[row] == distance else None
 
     def fault(self) -> str | None:
-        """Why this cannot be what a batch's records have, if it cannot."""
+        """Why these cannot be the seqs of a batch's records, or None if they can."""
         if self.first < 0 or self.count < 1:
-            return f"{self.count} seqs from {self.first} on cannot be"
+            return f"{self.count} seqs starting at {self.first} are impossible"
         if self.gaps:
             why = _fault_of_gaps(self.gaps, self.count - 1)
             if why is not None:
@@ -68,26 +68,26 @@ class BatchSeqs:
 
 
 class RisingSeqs:
-    """Gathers the seqs of a batch that is being filled."""
+    """Collects the seqs of a batch while it is being filled."""
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.last = first
         self.count = 1
-        self._gaps = bytearray()  # None are kept before the first that is not zero.
+        self._gaps = bytearray()  # Stays empty until the first gap that is not zero.
 
     def __repr__(self) -> str:
         return f"RisingSeqs({self.first} to {self.last}, {self.count} records)"
 
     def fits(self, seq: int) -> bool:
-        """Whether one more seq keeps the gaps within their bound."""
+        """Whether the gaps stay within their bound with one more seq."""
         if seq == self.last + 1 and not self._gaps:
             return True
         gaps_bytes = len(self._gaps) or self.count - 1
         return gaps_bytes + _GAP_BYTES_MAX <= GAPS_BYTES_MAX
 
     def add(self, seq: int) -> None:
-        """One more record, whose seq is above all."""
+        """Add a record, whose seq is above all before it."""
         assert seq > self.last, f"seq {seq} is not above {self.last}"
         left_out = seq - self.last - 1
         if left_out or self._gaps:
@@ -125,19 +125,19 @@ def _numbers(gaps: bytes) -> list[int]:
     return numbers
 
 
-@lru_cache(maxsize=128)  # What comes again asks for each record, partition by partition.
+@lru_cache(maxsize=128)  # A repeated batch asks for each record, partition by partition.
 def _distances(gaps: bytes) -> "array[int]":
-    """How far each record's seq is from the first."""
+    """Distance of each record's seq from the first."""
     numbers = gaps if gaps.isascii() else _numbers(gaps)
     return array("q", accumulate((number + 1 for number in numbers), initial=0))
 
 
 def _fault_of_gaps(gaps: bytes, count: int) -> str | None:
-    """Why these cannot be so many gaps, if they cannot."""
+    """Why this cannot be `count` encoded gaps, or None if it can."""
     if len(gaps) > GAPS_BYTES_MAX:
         return f"gaps of {len(gaps)} bytes are over the limit of {GAPS_BYTES_MAX}"
     if not any(gaps):
-        return "gaps that are all zero are not written"
+        return "gaps that are all zero must not be written"
     if gaps.isascii():
         found = len(gaps)
     else:
@@ -146,11 +146,11 @@ def _fault_of_gaps(gaps: bytes, count: int) -> str | None:
         if _has_long_number(gaps):
             return "a gap between seqs has more bytes than it needs"
         found = sum(byte < 0x80 for byte in gaps)
-    return None if found == count else f"{found} gaps between seqs stand where {count} are due"
+    return None if found == count else f"found {found} gaps between seqs, expected {count}"
 
 
 def _has_long_number(gaps: bytes) -> bool:
-    """Whether a number has bytes that say nothing, or more than 63 bits."""
+    """Whether a number has superfluous bytes, or more than 63 bits."""
     length = 0
     for byte in gaps:
         length += 1

@@ -1,16 +1,15 @@
-"""Which entries of a ledger have fewer than W confirmed copies.
+"""Counts which entries of a ledger have fewer than W confirmed copies.
 
-An entry counts with an ack set; the rest of its write set may lack it: the member was away, or
-held back, or its answer was lost. The writer keeps no such entries and does not send them
-again. It notes where they are, so that a copier can be told when the ledger is closed. A member
-confirms entries in their order, so one number per slot, and the ranges that it skipped, are all
-that is kept.
+An entry is acknowledged with an ack set. The rest of its write set may lack it: a member was
+away or held back, or its answer was lost. The writer does not keep such entries or send them
+again. It notes where they are, so that a copier can fetch them when the ledger is closed. A
+member confirms entries in order, so one number per slot and the ranges it skipped are enough.
 
 Invariants.
-1. Of a slot, each entry of its write sets from `first` on is below the number and in no range
-   (confirmed), below it and in a range (missing), or not below it (not confirmed yet).
-2. At most `RANGES_MAX` ranges per slot are kept; beyond that neighbours become one, so that
-   entries may be called missing that are not, but never the reverse.
+1. For each slot, an entry of its write sets, `first` or later, is below the number and in no
+   range (confirmed), below it and in a range (missing), or not below it (not confirmed yet).
+2. At most `RANGES_MAX` ranges per slot are kept. Beyond that neighbours are merged, so entries
+   may be called missing that are not, but never the reverse.
 
 Rules: PROTOCOL W12.
 """
@@ -21,12 +20,12 @@ from geolog.protocol.ids import EntryId
 from topology.quorum import AckRule
 
 RANGES_MAX = 16
-"""Per slot: each stands for a time in which the member was away."""
+"""Per slot. Each range stands for a time when the member was away."""
 
 
 @attrs.frozen(order=True)
 class MissingCopies:
-    """No copy at this slot's member is confirmed, of its entries from `first` to `last`."""
+    """Entries `first` to `last` of this slot have no confirmed copy at its member."""
 
     slot: int
     first: EntryId
@@ -34,7 +33,7 @@ class MissingCopies:
 
 
 class CopyTally:
-    """Counts copies of entries from `first` on, in one ensemble after the other."""
+    """Counts copies of entries from `first`, in one ensemble after another."""
 
     def __init__(self, rule: AckRule, *, first: EntryId) -> None:
         self._rule = rule
@@ -42,7 +41,7 @@ class CopyTally:
         self._ranges: list[list[tuple[int, int]]] = [[] for _ in self._next]
 
     def on_confirmed(self, slot: int, entry: EntryId) -> None:
-        """The slot's member has the entry, which is of its write sets, on disk."""
+        """The slot's member has the entry, which is in its write sets, on disk."""
         due = self._next[slot]
         if entry < due:
             self._fill(slot, entry)
@@ -52,7 +51,7 @@ class CopyTally:
         self._next[slot] = self._next_of(slot, entry + 1)
 
     def on_replaced(self, slot: int, first: EntryId) -> None:
-        """Another member has the slot from entry `first` on."""
+        """Another member has the slot, starting at entry `first`."""
         due = self._next[slot]
         if due < first:
             self._skip(slot, due, first - 1)
@@ -62,11 +61,11 @@ class CopyTally:
         self._next[slot] = self._next_of(slot, first)
 
     def is_awaited(self, slot: int, last: EntryId) -> bool:
-        """Whether confirmations of entries up to `last` may still come of this slot."""
+        """Whether this slot may still confirm entries up to `last`."""
         return self._next[slot] <= last
 
     def missing(self, last: EntryId) -> list[MissingCopies]:
-        """What is missing of entries up to `last`, by slot."""
+        """The missing copies of entries up to `last`, by slot."""
         found = []
         for slot, due in enumerate(self._next):
             ranges = self._ranges[slot] + ([(due, last)] if due <= last else [])
@@ -78,7 +77,7 @@ class CopyTally:
         return found
 
     def _next_of(self, slot: int, entry: int) -> int:
-        """The first entry, from this one on, of whose write set the slot is."""
+        """The first entry, `entry` or later, whose write set includes the slot."""
         while not self._rule.write_mask(entry) >> slot & 1:
             entry += 1
         return entry
@@ -90,7 +89,7 @@ class CopyTally:
             ranges[-2:] = [(ranges[-2][0], high)]
 
     def _fill(self, slot: int, entry: int) -> None:
-        """An entry that was skipped is confirmed after all."""
+        """A skipped entry is confirmed after all."""
         left: list[tuple[int, int]] = []
         for low, high in self._ranges[slot]:
             if not low <= entry <= high:

@@ -1,20 +1,22 @@
-"""Which copies of a fragment's entries are missing, and from where each can be had again.
+"""Finds the missing copies of a fragment's entries, and a source for each.
 
-Theory of operation. Only entries that are final are copied: those of a CLOSED ledger, and those
-of the fragments before the last of one that is not. They are taken a batch at a time. Every
-member says what it has of the batch; a target is a member that is to have all of its own
-entries afterwards. What a target lacks is fetched from the first member, in the order of
-preference, that says HAVE. One that turns out to be damaged there, or is not handed out, is
-fetched from the next; a target that was found damaged so is among those that lack it. When
-nobody is left to ask, that is said, and nothing is ever made up in its place.
+Theory of operation. Only final entries are copied: those of a CLOSED ledger, and those of
+fragments before the last of any other ledger. The copier takes them one batch at a time. Every
+member says which entries of the batch it has. A target is a member that must end up with all
+entries of its own write sets. Each entry that a target lacks is fetched from the first member,
+in order of preference, that says HAVE. If the copy there proves damaged, or the member does not
+hand it out, the next member is tried; a target whose copy proves damaged joins those that lack
+it. When no source is left, the core says so. It never makes up an entry.
 
-When members leave a fragment whose place others take, those that leave are asked as well: they
-stand behind the slots of the ensemble, each for the slot that it leaves, and are never targets.
+When members leave a fragment and others take their slots, the leaving members are asked too.
+They are numbered after the slots of the ensemble, each with the slot that it leaves, and are
+never targets.
 
 Invariants.
-1. No member is asked twice for one entry, and none outside the entry's write set but those that
-   leave it.
-2. Of an entry that some target lacks, either a fetch is under way, or it was sent to all of
+1. A member is asked at most once for an entry, and only if it is in the entry's write set or is
+   leaving one of its slots.
+2. For an entry that a target lacks, a fetch is under way, or the entry was sent to all such
+   targets, or `NoIntactCopy` was returned, once.
    these, or `NoIntactCopy` was said, once.
 
 Rules: PROTOCOL C1, C2 and C13.
@@ -32,33 +34,33 @@ from topology.quorum import AckRule
 
 @attrs.frozen
 class FragmentExtent:
-    """A fragment whose entries are final: `last` is its last entry."""
+    """A fragment whose entries are final, up to `last`."""
 
     index: int
     fragment: Fragment
     last: EntryId
     leaving: tuple[tuple[int, Member], ...] = attrs.field(default=(), eq=False)
-    """Members that had a slot of it before others, by that slot: they may have its entries."""
+    """Former members with the slots that they had: they may still have the entries."""
 
     @property
     def count(self) -> int:
-        """How many entries it has."""
+        """Number of entries in it."""
         return self.last - self.fragment.first_entry + 1
 
     def slot_of(self, instance: InstanceId) -> int | None:
-        """Where the instance stands in the ensemble; None if it does not."""
+        """The slot of the instance in the ensemble, or None."""
         members = [member.instance for member in self.fragment.ensemble]
         return members.index(instance) if instance in members else None
 
 
 def final_extents(record: LedgerRecord) -> list[FragmentExtent]:
-    """The fragments whose entries are final, in order; of a CLOSED ledger these are all."""
+    """The fragments whose entries are final, in order. In a CLOSED ledger these are all."""
     ends = [EntryId(fragment.first_entry - 1) for fragment in record.fragments[1:]]
     if record.state is LedgerState.CLOSED:
         assert record.last_entry is not None
         ends.append(record.last_entry)
     return [
-        # A ledger may end before its last fragment begins; that one is empty then.
+        # A ledger may end before its last fragment begins; that fragment is then empty.
         FragmentExtent(index, record.fragments[index], max(last, _last_before(record, index)))
         for index, last in enumerate(ends)
     ]
@@ -69,7 +71,7 @@ def _last_before(record: LedgerRecord, index: int) -> EntryId:
 
 
 def with_member(extent: FragmentExtent, gone: InstanceId, new: Member) -> FragmentExtent:
-    """The extent with `new` in the slot of `gone`: as it is to be when its copies are there."""
+    """The extent with `new` in the slot of `gone`, as it will be once the copies are there."""
     slot = extent.slot_of(gone)
     assert slot is not None, f"{gone} is not in the ensemble"
     assert extent.slot_of(new.instance) is None, f"{new.instance} is in the ensemble already"
@@ -83,10 +85,10 @@ def with_member(extent: FragmentExtent, gone: InstanceId, new: Member) -> Fragme
 def with_ring(
     extent: FragmentExtent, ring: Sequence[Member], *, answering: Collection[InstanceId]
 ) -> FragmentExtent:
-    """The extent with these members; those of the others that answer are `leaving`."""
+    """The extent with these members. Former members that answer become `leaving`."""
     before = extent.fragment.ensemble
     assert len(ring) == len(before), f"{len(ring)} members for {len(before)} slots"
-    assert len({member.instance for member in ring}) == len(ring), "a member stands there twice"
+    assert len({member.instance for member in ring}) == len(ring), "a member is there twice"
     return attrs.evolve(
         extent,
         fragment=attrs.evolve(extent.fragment, ensemble=tuple(ring)),
@@ -99,12 +101,12 @@ def with_ring(
 
 
 def with_extent(record: LedgerRecord, extent: FragmentExtent) -> LedgerRecord:
-    """The record with this fragment in the place of the one of that index.
+    """The record with this fragment in place of the one at the same index.
 
-    Its members have arrived.
+    Its members no longer count as `arriving`.
     """
     is_last = extent.index == len(record.fragments) - 1
-    assert record.state is LedgerState.CLOSED or not is_last, "its writer's, or recovery's"
+    assert record.state is LedgerState.CLOSED or not is_last, "its holder's to change"
     fragments = list(record.fragments)
     assert fragments[extent.index].first_entry == extent.fragment.first_entry
     fragments[extent.index] = extent.fragment
@@ -114,7 +116,7 @@ def with_extent(record: LedgerRecord, extent: FragmentExtent) -> LedgerRecord:
 
 @attrs.frozen
 class Fetch:
-    """Read the entry at the member `source`, check it, and send it to those at `to`."""
+    """Read the entry at member `source`, check it, and send it to the members `to`."""
 
     entry: EntryId
     source: int
@@ -123,7 +125,7 @@ class Fetch:
 
 @attrs.frozen
 class NoIntactCopy:
-    """No member that answers has the entry intact; one of the `silent` ones still may."""
+    """No answering member has the entry intact; a `silent` one still may."""
 
     entry: EntryId
     to: tuple[int, ...]
@@ -135,7 +137,7 @@ CopyEffect = Fetch | NoIntactCopy
 
 @attrs.frozen
 class FetchRun:
-    """Entries that follow each other, have one source, and go to the same members."""
+    """Consecutive entries with the same source and the same targets."""
 
     source: int
     to: tuple[int, ...]
@@ -146,7 +148,7 @@ class FetchRun:
 class CopyBatch:
     """The core of copying one batch. `targets` is a mask; `order` names each slot once.
 
-    `leaving` are the slots that members leave which stand behind the ensemble, in their order.
+    `leaving` lists, for each leaving member behind the ensemble, the slot that it leaves.
     """
 
     def __init__(
@@ -161,45 +163,45 @@ class CopyBatch:
     ) -> None:
         size = rule.config.ensemble_size
         assert sorted(order) == list(range(size + len(leaving)))
-        assert targets >> size == 0, "who leaves is no target"
+        assert targets >> size == 0, "a leaving member cannot be a target"
         self._rule = rule
         self._leaving = tuple(enumerate(leaving, start=size))
         self._first = first
         self._count = count
         self._targets = targets
         self._order = tuple(order)
-        self._have = [0] * count  # By entry, the slots that say HAVE and were not tried.
-        self._lack = [0] * count  # By entry, the targets that said they do not have it.
+        self._have = [0] * count  # Per entry: untried slots that said HAVE.
+        self._lack = [0] * count  # Per entry: targets that need the entry.
         self._silent = 0
 
     def on_answers(self, slot: int, answers: Sequence[Answer]) -> None:
-        """A member said what it has of the batch, entry by entry."""
+        """A member said which entries of the batch it has, entry by entry."""
         assert len(answers) == self._count
         for place, answer in enumerate(answers):
             if not self._write_mask(place) >> slot & 1:
-                continue  # Not of this entry's write set: what it has is not counted on.
+                continue  # Not in this entry's write set: its answer does not count.
             if answer is Answer.HAVE:
                 self._have[place] |= 1 << slot
             else:
                 self._lack[place] |= 1 << slot & self._targets
 
     def on_silence(self, slot: int) -> None:
-        """A member does not answer: it can be neither source nor target now."""
+        """A member does not answer; it can be neither source nor target now."""
         self._silent |= 1 << slot
 
     def start(self) -> list[CopyEffect]:
-        """When all have spoken or are silent: what is to be fetched."""
+        """Fetch what is missing, once all members have answered or are silent."""
         return [self._next(place) for place in range(self._count) if self._lack[place]]
 
     def on_failed_source(
         self, entry: EntryId, source: int, *, is_damaged: bool
     ) -> list[CopyEffect]:
-        """The entry was not to be had there, damaged or not handed out: the next in order."""
+        """The source's copy is damaged, or it did not hand it out: try the next in order."""
         place = entry - self._first
         if is_damaged:
             self._lack[place] |= 1 << source & self._targets
         else:
-            self._silent |= 1 << source  # It said HAVE: that may be true another time.
+            self._silent |= 1 << source  # It said HAVE, so it may deliver another time.
         return [self._next(place)]
 
     def _next(self, place: int) -> CopyEffect:
@@ -219,7 +221,7 @@ class CopyBatch:
 
 
 def runs_of(fetches: Iterable[Fetch], *, count_max: int) -> Iterator[FetchRun]:
-    """Put fetches of rising entries together, so that one question asks for several."""
+    """Merge fetches of rising entries into runs, so that one request covers several."""
     run: FetchRun | None = None
     for fetch in fetches:
         if (

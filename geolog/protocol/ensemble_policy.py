@@ -1,18 +1,19 @@
-"""When members of an open ledger are replaced, and which.
+"""Decides when to replace members of an open ledger, and which.
 
-Theory of operation. An ensemble is changed only when entries in flight cannot be acknowledged
-without it, or when a member has been away for so long that it is not worth waiting for: each
-change costs a write to metadata, and a member that comes back soon has most of the ledger.
+Theory of operation. An ensemble changes only when entries in flight cannot be acknowledged
+without a change, or when a member has been away too long to be worth waiting for. Each change
+costs a write to metadata, and a member that comes back soon has most of the ledger.
 
-- Stuck (no ack set among the members that are up): at once.
-- Late (the oldest entry has waited too long): those of its members that have not confirmed it.
-- Away (a member is not reached for `member_away_s`): calmly, and others with it that have been
-  away for half as long, since a region's nodes do not go at one instant. Such changes keep a
-  distance from each other, so that a member that comes and goes is not chased round the
-  cluster, and a try that fails is followed by a pause that doubles while the ledger goes on
-  with fewer copies.
+- Stuck (no ack set among the members that are up): change at once.
+- Late (the oldest entry has waited too long): replace the members of its write set that have
+  not confirmed it.
+- Away (a member was out of reach for `member_away_s`): change calmly, and include members that
+  have been away for half as long, since the nodes of a region do not fail at the same instant.
+  Calm changes keep a minimum distance in time, so that a member that comes and goes is not
+  chased round the cluster. After a failed try the pause doubles, while the ledger goes on with
+  fewer copies.
 
-While a change is urgent its caller paces the tries: entries are waiting.
+The caller paces urgent changes itself, since entries are waiting for them.
 
 Rules: PROTOCOL W4 and W9.
 """
@@ -34,16 +35,16 @@ class Need(enum.Enum):
 
     @property
     def is_urgent(self) -> bool:
-        """Whether entries in flight wait for it."""
+        """Whether entries in flight wait for the change."""
         return self is not Need.AWAY
 
 
 @attrs.frozen(kw_only=True)
 class EnsembleView:
-    """What the ledger's writer sees of its members, by slot."""
+    """The members of a ledger as its writer sees them, by slot."""
 
     away_since_s: Mapping[int, float]
-    """Members that are not up, and since when."""
+    """Members that are not up, with the time when each went away."""
     is_stuck: bool
     is_late: bool
     slots_late: tuple[int, ...]
@@ -59,7 +60,7 @@ class Replace:
 
 
 class EnsemblePolicy:
-    """The core; one for each open ledger."""
+    """The core of ensemble changes; one for each open ledger."""
 
     def __init__(self, *, member_away_s: float, change_distance_s: float) -> None:
         self._member_away_s = member_away_s
@@ -68,7 +69,7 @@ class EnsemblePolicy:
         self._failures_count = 0
 
     def due(self, view: EnsembleView, *, now_s: float) -> Replace | None:
-        """What to replace now, if anything."""
+        """Which slots to replace now, if any."""
         wanted = self.wanted(view, now_s=now_s)
         if wanted is None:
             return None
@@ -77,7 +78,7 @@ class EnsemblePolicy:
         return wanted
 
     def wanted(self, view: EnsembleView, *, now_s: float) -> Replace | None:
-        """The same, though it may not be time yet for another try."""
+        """Which slots to replace, even if it is too early for another try."""
         if view.is_stuck:
             return Replace(tuple(sorted(view.away_since_s)), Need.STUCK)
         if view.is_late and view.slots_late:
@@ -100,7 +101,7 @@ class EnsemblePolicy:
         self._calm_not_before_s = now_s + self._change_distance_s
 
     def on_failed(self, *, now_s: float) -> bool:
-        """None could be replaced now; whether that is news."""
+        """No member could be replaced. Returns whether this is the first failure in a row."""
         pause_s = self._member_away_s * 2.0**self._failures_count
         self._calm_not_before_s = now_s + pause_s
         self._failures_count = min(self._failures_count + 1, PAUSE_DOUBLINGS_MAX)

@@ -1,12 +1,13 @@
 """Taking a ledger from its writer: the fence holds once it blocks every write set.
 
-Theory of operation. The new owner has raised the ledger's epoch in metadata, then asks all
+Theory of operation. The new owner has raised the ledger's epoch in metadata. It then asks all
 members of the last fragment to fence. The fence is taken when, in every write set of that
-fragment, the members that confirmed it form a blocking set: from then on no entry can gather an
-ack set under an older epoch, because each ack set would need one of them (`topology.quorum`).
-One write set is not enough: an entry of another may still slip through.
+fragment, the members that confirmed it form a blocking set. From then on no entry can gather an
+ack set under an older epoch, because each ack set would need one of those members
+(`topology.quorum`). Blocking one write set is not enough: an entry of another could still be
+acknowledged.
 
-Invariant: `FenceTaken` is said at most once, and carries the highest LAC among the answers.
+Invariant: `FenceTaken` is returned at most once, and carries the highest LAC answered so far.
 
 Rules: PROTOCOL F1.
 """
@@ -19,7 +20,7 @@ from topology.quorum import AckRule
 
 @attrs.frozen
 class FenceTaken:
-    """No older writer can commit any more. `lac` is the highest that a fenced member saw."""
+    """No older writer can commit any more. `lac` is the highest of the fenced members."""
 
     lac: EntryId
 

@@ -1,8 +1,8 @@
-"""How a fragment lies: where its members stand, how they are, and how well that adheres.
+"""Judges how a fragment is placed: where its members are, their state, and the adherence.
 
-It is judged twice. As it is *placed* every member counts but those whose disk was given up: a
-node that is down may come back, with its copies. As it is *now* only those count that are up.
-Nodes go by their instance: another disk under the same node id is another node.
+There are two judgements. *Placed* counts every member except those whose disk was given up,
+because a node that is down may come back with its copies. *Now* counts only members that are
+up. Nodes are told apart by instance: another disk under the same node id is another node.
 """
 
 import enum
@@ -26,14 +26,14 @@ _policy_of = lru_cache(maxsize=64)(policy_of)
 
 
 class MemberState(enum.Enum):
-    """How a member of a fragment is."""
+    """State of a fragment's member."""
 
     UP = "up"
     READ_ONLY = "readonly"
     DRAINING = "draining"
     DOWN = "down"
     REPLACED = "replaced"
-    """Its disk was given up for good; what it had must come from others."""
+    """Its disk was given up for good; other members must supply its copies."""
 
 
 _STATE_OF = {
@@ -47,31 +47,31 @@ _STATE_OF = {
 
 @attrs.frozen(slots=False)
 class NodesSeen:
-    """The nodes of a cluster at one moment, by instance, also those that were replaced."""
+    """The nodes of a cluster at one moment, by instance, including replaced ones."""
 
     members: Membership
     replaced: frozenset[str] = frozenset()
     """Instances whose disks were given up."""
     place: PlacementPlace = ANYWHERE
-    """Where who looks stands, and in which regions nothing new is placed."""
+    """Where the caller is, and the regions in which nothing new is placed."""
 
     def state_of(self, instance: InstanceId) -> MemberState:
-        """How it is; one that nobody knows any more is down."""
+        """The member's state; an instance that is no longer known counts as down."""
         if instance in self.replaced:
             return MemberState.REPLACED
         return _STATE_OF[self.members.state_of(instance)]
 
     def place_of(self, member: Member) -> Location:
-        """Where it stands now, or stood when it was last heard of."""
+        """Where the member is now, or its last known location."""
         known = self.members.members.get(member.instance)
         return member.location if known is None else known.location
 
     def region_of(self, member: Member) -> str:
-        """The region of that place."""
+        """The region that the member is in."""
         return self.place_of(member).region
 
     def is_forbidden(self, member: Member) -> bool:
-        """Whether it stands in a region in which nothing new is placed."""
+        """Whether the member is in a region in which nothing new is placed."""
         return self.region_of(member) in self.place.forbidden_regions
 
     @cached_property
@@ -81,17 +81,17 @@ class NodesSeen:
 
     @cached_property
     def placed(self) -> Membership:
-        """All that count as placed are writable, the others are down."""
+        """The cluster with every node that counts as placed writable, and all others down."""
         return self._counting({*self.members.members} - self.replaced)
 
     @cached_property
     def now(self) -> Membership:
-        """All that are up are writable, the others are down."""
+        """The cluster with every node that is up writable, and all others down."""
         up = {node for node, one in self.members.members.items() if one.is_up}
         return self._counting(up - self.replaced)
 
     def policy_of(self, record: LedgerRecord) -> PlacementPolicy:
-        """The policy that a ledger was placed by, in this cluster."""
+        """The policy that the ledger was placed by, applied to this cluster."""
         return _policy_of(record.placement, record.quorum, self.place)
 
     def _counting(self, counted: Collection[str]) -> Membership:
@@ -107,22 +107,22 @@ def _as_counted(node: KnownNode, is_counted: bool) -> KnownNode:  # noqa: FBT001
 
 @attrs.frozen
 class Lie:
-    """How one fragment lies."""
+    """Judgement of one fragment's placement."""
 
     placed: Adherence
-    """As it is placed, nodes that are down included."""
+    """Adherence as placed, counting nodes that are down."""
     now: Adherence
-    """With the members that are up alone."""
+    """Adherence of the members that are up alone."""
     states: tuple[MemberState, ...]
-    """Of its members, in ring order."""
+    """State of each member, in ring order."""
     why: str
-    """What is wrong, from the gravest on; empty if nothing is."""
+    """Problems, worst first; empty if there are none."""
     broken: str = ""
-    """The loss that it does not survive, though its stream was promised to; else empty."""
+    """A promised loss that the fragment would not survive; empty if there is none."""
 
     @property
     def is_good(self) -> bool:
-        """Whether it is STRICT, keeps what was promised, and no disk was given up."""
+        """Whether it is STRICT, keeps the stream's promise, and no disk was given up."""
         return (
             self.placed is Adherence.STRICT
             and not self.broken
@@ -133,7 +133,7 @@ class Lie:
 def judge_fragment(
     seen: NodesSeen, record: LedgerRecord, fragment: Fragment, survive: str = ""
 ) -> Lie:
-    """Say how a fragment of a ledger lies; `survive` is what its stream was promised."""
+    """Judge how a fragment is placed; `survive` is the promise of its stream."""
     policy = seen.policy_of(record)
     names = [member.instance for member in fragment.ensemble]
     write, ack = record.quorum.write_quorum, record.quorum.ack_quorum
@@ -144,7 +144,7 @@ def judge_fragment(
     if placed is not Adherence.STRICT or MemberState.REPLACED in states:
         whys.append(_why(seen, record, fragment, states))
     if broken:
-        whys.append(f"{broken}: {survive!r} was promised to be survived")
+        whys.append(f"{broken}, which breaks the promise to survive {survive!r}")
     now = policy.adherence(seen.now, names, write, ack)
     return Lie(placed, now, states, "; ".join(whys), broken)
 
@@ -165,7 +165,7 @@ def _why(
     fragment: Fragment,
     states: Collection[MemberState],
 ) -> str:
-    """What is wrong with a fragment, from the gravest on."""
+    """Problems of a fragment, worst first."""
     whys = []
     gone = [
         member.node_id
@@ -180,7 +180,7 @@ def _why(
     )
     rule = fragment.rule(record.quorum)
     if not rule.acks_all(counted):
-        whys.append(f"no ack set is on it ({record.quorum})")
+        whys.append(f"it has no ack set ({record.quorum})")
     else:
         needed = [
             region
@@ -188,11 +188,11 @@ def _why(
             if not rule.acks_all(counted & ~_mask_of(regions, region))
         ]
         if needed:
-            whys.append(f"no ack set is left without region {' or without '.join(needed)}")
+            whys.append(f"losing region {' or '.join(needed)} leaves no ack set")
     if not whys:
         census = Counter(str(member.location) for member in fragment.ensemble)
         places = ", ".join(f"{place}: {census[place]}" for place in sorted(census))
-        whys.append(f"its members stand in {places}")
+        whys.append(f"its members are in {places}")
     return "; ".join(whys)
 
 

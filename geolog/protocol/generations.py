@@ -1,22 +1,25 @@
-"""Among how many partitions a named writer divided its records: known for each seq, for ever.
+"""Remembers, for each seq of a named writer, how many partitions it was divided among.
 
-A record of a named writer goes to a partition by its key, or by the writer's id, and by the
-number of partitions that the stream has. That number can rise; but a record that is sent again
-must go where it went first: elsewhere it would count as new, and be in the log twice.
+A record of a named writer goes to a partition chosen by its key, or by the writer's id, and by
+the stream's number of partitions. That number can grow. A record that is sent again must still
+go where it went the first time: in another partition it would count as new, and the log would
+hold it twice.
 
-Theory of operation. All that a session of a writer appends is stamped with the number of
-partitions by which it goes. There is a moment before a session appends at which it owns all of
-them, and it looks only then how many there are. So of two sessions of one writer the later took
-each partition of the earlier after that one's moment: it sees all that the earlier appended,
-and its number is not lower. (Were each taken at a moment of its own, two sessions could hold
-some partitions each, go by two numbers, and append side by side.) The highest seq under each
-number, in whichever partition, is what a generation is. A seq at or below it, and above that of
-smaller numbers, goes by that number: if it is in the log at all, it was appended under it. A
-seq above all of them is in no partition, since the sessions before can have nothing appended
-any more, and goes by the number of now.
+Theory of operation. A session stamps everything it appends with the number of partitions that
+it goes by. It reads that number only once, at a moment before its first append when it owns all
+partitions. So of two sessions of one writer, the later took each partition from the earlier
+after that moment: it sees everything the earlier appended, and its number is not lower. (If
+partitions were taken independently, two sessions could hold some partitions each, go by two
+numbers, and append side by side.)
 
-Invariant: once a seq is at or below the highest of any generation, its number stays the same.
-A later session adds only stamps of its own number, which is not below that of any generation.
+A generation is one number of partitions with the highest seq stamped with it in any partition.
+A seq at or below that highest, and above the highest of all smaller numbers, goes by that
+number: if the log has it at all, it was appended under it. A seq above all generations is in no
+partition, since earlier sessions can no longer have anything appended; it goes by the current
+number.
+
+Invariant: once a seq is at or below the highest of any generation, its number stays the same. A
+later session adds only stamps of its own number, which is not below any generation's.
 
 Rules: PROTOCOL S8.
 """
@@ -28,7 +31,7 @@ import attrs
 
 @attrs.frozen(order=True)
 class Generation:
-    """The number of partitions that records were divided among, and the highest seq of them."""
+    """A number of partitions, and the highest seq that was divided among so many."""
 
     partitions: int
     seq_highest: int
@@ -37,9 +40,10 @@ class Generation:
 def with_seq(
     generations: tuple[Generation, ...], partitions: int, seq_highest: int
 ) -> tuple[Generation, ...]:
-    """The generations of a writer in one partition, rising, after one more batch.
+    """The generations of a writer in one partition after another batch, in rising order.
 
-    partitions: 0 for a batch that was addressed to its partition, and divided among none.
+    partitions: how many the batch's writer divided its records among; 0 for a batch that was
+    addressed to its partition directly.
     """
     if not partitions:
         return generations
@@ -50,10 +54,10 @@ def with_seq(
 
 
 class WriterDivision:
-    """Among how many partitions each seq of one writer is divided, as its session sees it."""
+    """How many partitions each seq of one writer is divided among, as its session sees it."""
 
     def __init__(self, found: Iterable[tuple[Generation, ...]], partitions: int) -> None:
-        """`found`: the generations in each partition; `partitions`: the number of now."""
+        """`found`: the generations in each partition; `partitions`: the current number."""
         highest: dict[int, int] = {}
         for one in (each for some in found for each in some):
             highest[one.partitions] = max(highest.get(one.partitions, -1), one.seq_highest)

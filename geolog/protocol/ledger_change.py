@@ -1,17 +1,19 @@
-"""A change of a ledger's record by whoever holds its epoch, over what others change meanwhile.
+"""A change of a ledger's record by the holder of its epoch, while others change it too.
 
-Theory of operation. The holder of a ledger's epoch, its writer or who recovers it, is alone in
-changing the last fragment, and in closing the ledger. Others may change earlier fragments (a
-copier puts a copy elsewhere), and a rival may take the ledger over. So when a compare-and-set
-is refused, or nothing is known of its outcome, the record is read again and judged:
+Theory of operation. The holder of a ledger's epoch is its writer, or the recovery that took it
+over. Only the holder changes the last fragment or closes the ledger. Others may change earlier
+fragments (a copier moves a copy), and a rival may take the ledger over. So when a
+compare-and-set is refused, or its outcome is unknown, the holder reads the record again and
+judges it:
 
-- as I meant it: it was my own write, whose answer was lost (STORED);
-- same state and epoch, last fragment as I left it: what others changed is kept, mine is put on
-  top, and it is tried again (TRY_AGAIN);
-- else another has taken the ledger (TAKEN): stop for good.
+- the record is as the holder meant it: its own write succeeded and the answer was lost
+  (STORED);
+- state, epoch and last fragment are as the holder left them: keep what others changed, apply
+  the change on top, and try again (TRY_AGAIN);
+- anything else: another has taken the ledger (TAKEN); stop for good.
 
-The same write may be tried again while an earlier try of it is still on its way: both name one
-version, so that one of them is stored at most.
+The same write may be tried again while an earlier try of it is still on its way. Both name the
+same version, so at most one of them is stored.
 
 Rules: PROTOCOL L5 and L6.
 """
@@ -25,7 +27,7 @@ from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
 
 
 class Judgement(enum.Enum):
-    """What a record that was read again says of a change."""
+    """The verdict of the record, read again, on a change."""
 
     STORED = "stored"
     TRY_AGAIN = "try_again"
@@ -34,33 +36,32 @@ class Judgement(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class LedgerChange:
-    """What the holder of an epoch wants a ledger's record to be.
+    """The change that the holder of an epoch wants to make to a ledger's record.
 
-    Invariant: it names at least a new fragment, or the last entry.
+    Invariant: it adds a fragment, or closes the ledger, or both.
     """
 
     state: LedgerState
-    """In which the holder has the ledger: OPEN, or IN_RECOVERY."""
+    """State that the holder has the ledger in: OPEN or IN_RECOVERY."""
     epoch: Epoch
     lasts: tuple[Fragment, ...]
-    """How the holder left the last fragment: one way, or two if it does not know the outcome of
-    a change that it gave up."""
+    """The last fragment as the holder left it; two if a change it gave up may be stored."""
     fragments: tuple[Fragment, ...] = ()
-    """New ones, to be added in order."""
+    """Fragments to add, in order."""
     last_entry: EntryId | None = None
-    """Close the ledger there."""
+    """Close the ledger at this entry."""
 
     def __attrs_post_init__(self) -> None:
         assert self.fragments or self.last_entry is not None, "nothing is to be changed"
 
     def over(self, record: LedgerRecord) -> LedgerRecord:
-        """The successor of a record of which the change may be tried."""
+        """The record with this change applied."""
         for fragment in self.fragments:
             record = record.with_fragment(fragment)
         return record if self.last_entry is None else record.closed(self.last_entry)
 
     def judge(self, found: LedgerRecord) -> Judgement:
-        """What the record as it was read again says of the change."""
+        """Judge the change by the record as it was read again."""
         if found.epoch != self.epoch:
             return Judgement.TAKEN
         if self._is_stored_in(found):
@@ -71,6 +72,6 @@ class LedgerChange:
 
     def _is_stored_in(self, found: LedgerRecord) -> bool:
         if self.last_entry is not None:
-            # None but the holder of the epoch closes under it.
+            # Only the holder of the epoch closes under it.
             return found.state is LedgerState.CLOSED and found.last_entry == self.last_entry
         return found.state is self.state and found.fragments[-1] == self.fragments[-1]

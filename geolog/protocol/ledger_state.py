@@ -1,10 +1,10 @@
-"""A ledger as metadata knows it: its states, epoch, quorums and fragments, as values.
+"""A ledger's record in metadata: states, epoch, quorums and fragments, as values.
 
-A ledger is ALLOCATED (made ahead, unlisted, accepts no entry that is answered), OPEN,
+A ledger is ALLOCATED (made ahead, unlisted, and none of its entries is answered), OPEN,
 IN_RECOVERY or CLOSED. Every change is one compare-and-set from a state that was read to its
-successor, which the methods here give (`ledger_change` says what becomes of it when another
-change came first). The quorums, the members' regions and the placement policy are frozen with
-it: no switch at run time changes what an acknowledgement meant.
+successor. The methods here give the successor; `ledger_change` says what to do when another
+change came first. Quorums, the members' regions and the placement policy are frozen with the
+ledger: no runtime switch changes the meaning of an acknowledgement.
 
 Rules: PROTOCOL L2 to L4, L7, Q2 and Q5.
 """
@@ -22,11 +22,11 @@ from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
 
 
 class LedgerStateError(ConflictError):
-    """The ledger is not in the state that this change starts from: somebody else changed it."""
+    """The ledger is not in the state that this change starts from: another changed it first."""
 
 
 class LedgerState(enum.Enum):
-    """Where a ledger is in its life."""
+    """Stage of a ledger's life."""
 
     ALLOCATED = "allocated"
     OPEN = "open"
@@ -36,7 +36,7 @@ class LedgerState(enum.Enum):
 
 @attrs.frozen
 class Member:
-    """A node of an ensemble, by its durable identity, and where it stood when it was chosen."""
+    """A node of an ensemble, by its durable identity, with its location when it was chosen."""
 
     instance: InstanceId
     node_id: str
@@ -45,7 +45,7 @@ class Member:
 
 @attrs.frozen
 class Fragment:
-    """A run of entries, from `first_entry` on, with one ensemble in ring order."""
+    """A run of entries, starting at `first_entry`, with one ensemble in ring order."""
 
     first_entry: EntryId
     ensemble: tuple[Member, ...]
@@ -55,17 +55,17 @@ class Fragment:
         return AckRule(quorum, [member.location.region for member in self.ensemble])
 
     def slots_changed(self, other: "Fragment") -> list[int]:
-        """The slots in which the other has another member."""
+        """The slots in which the two fragments have different members."""
         pairs = zip(self.ensemble, other.ensemble, strict=True)
         return [slot for slot, (one, another) in enumerate(pairs) if one != another]
 
 
 @attrs.frozen(kw_only=True)
 class LedgerRecord:
-    """What metadata holds of one ledger.
+    """The metadata record of one ledger.
 
-    Invariants: fragments rise by `first_entry`, the first starts at 0; `last_entry` is given
-    exactly when the ledger is CLOSED (-1 when it is empty); the epoch never decreases.
+    Invariants: fragments rise by `first_entry`, and the first starts at 0; `last_entry` is set
+    exactly when the ledger is CLOSED (-1 if it is empty); the epoch never decreases.
     """
 
     ledger: LedgerId
@@ -78,28 +78,28 @@ class LedgerRecord:
     segment: int = 0
     placement: PlacementTerms = REGION_AWARE_TERMS
     arriving: tuple[InstanceId, ...] = ()
-    """Whom copies are brought to that are no members yet: what is there is no garbage."""
+    """Instances that copies are brought to before they are members: those are not garbage."""
 
     def opened(self) -> "LedgerRecord":
-        """ALLOCATED becomes OPEN: it is listed, and its entries count."""
+        """Turn ALLOCATED into OPEN: the ledger is listed, and its entries count."""
         self._expect(LedgerState.ALLOCATED)
         return attrs.evolve(self, state=LedgerState.OPEN)
 
     def taken_over(self) -> "LedgerRecord":
-        """Whoever recovers takes the next epoch, also from another who is recovering."""
+        """Take the next epoch for a recovery, also from another recovery."""
         self._expect(LedgerState.ALLOCATED, LedgerState.OPEN, LedgerState.IN_RECOVERY)
         return attrs.evolve(self, state=LedgerState.IN_RECOVERY, epoch=Epoch(self.epoch + 1))
 
     def closed(self, last_entry: EntryId) -> "LedgerRecord":
-        """The ledger ends at `last_entry`, for good."""
+        """End the ledger at `last_entry`, for good."""
         self._expect(LedgerState.OPEN, LedgerState.IN_RECOVERY)
         assert last_entry >= NO_ENTRY
         return attrs.evolve(self, state=LedgerState.CLOSED, last_entry=last_entry)
 
     def with_fragment(self, fragment: Fragment) -> "LedgerRecord":
-        """From `fragment.first_entry` on entries have another ensemble.
+        """Start a new ensemble at `fragment.first_entry`.
 
-        If the last fragment would be left without entries, the new one stands in its place.
+        If the last fragment would be left without entries, the new one replaces it.
         """
         self._expect(LedgerState.OPEN, LedgerState.IN_RECOVERY)
         last = self.fragments[-1]
@@ -110,17 +110,17 @@ class LedgerRecord:
         return attrs.evolve(self, fragments=(*kept, fragment))
 
     def with_arriving(self, instances: Iterable[InstanceId]) -> "LedgerRecord":
-        """From now on copies are brought to these instances as well."""
+        """Note that copies are brought to these instances as well."""
         return attrs.evolve(self, arriving=tuple(sorted({*self.arriving, *instances})))
 
     def without_arriving(self, instances: Collection[InstanceId]) -> "LedgerRecord":
-        """No copies are brought to these any more: they are members, or will not be."""
+        """Drop the note for these instances: they are members now, or will not be."""
         left = tuple(one for one in self.arriving if one not in instances)
         return attrs.evolve(self, arriving=left)
 
     def fragment_of(self, entry: EntryId) -> Fragment:
         """The fragment that holds, or would hold, the entry."""
-        assert entry >= 0, f"{entry} is no entry"
+        assert entry >= 0, f"{entry} is not an entry number"
         return next(
             fragment for fragment in reversed(self.fragments) if fragment.first_entry <= entry
         )

@@ -1,13 +1,13 @@
-"""What a ledger client and a storage node say to each other, as values.
+"""The messages between a ledger client and a storage node, as values.
 
-`geolog.wire.codec` turns them into frames and back; the cores take them and give them as they
-are. Adds are numbered by connection, from 1 (`ordinal`), and answered cumulatively:
-`AddsSynced(k)` says that adds 1 to k of this connection are on disk, but for those that an
-`AddRefused` named; `AddsReceived(k)` that they are in the node's memory. Every other request
-carries a number of its own (`request`), which its answer repeats.
+`geolog.wire.codec` turns them into frames and back; the cores use them as they are. Adds are
+numbered per connection, from 1 (`ordinal`), and answered cumulatively. `AddsSynced(k)` says
+that adds 1 to k of this connection are on disk, except those that an `AddRefused` named;
+`AddsReceived(k)` says that they are in the node's memory. Every other request carries a number
+of its own (`request`), which its answer repeats.
 
-Each request that may change a node, or whose answer may be an absence, names the instance that
-it is meant for: a node that was replaced at the same address never answers for its predecessor.
+A request that may change a node, or that may be answered with an absence, names the instance it
+is meant for, so that a replacement at the same address never answers for its predecessor.
 """
 
 import enum
@@ -18,7 +18,7 @@ from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 
 
 class Answer(enum.IntEnum):
-    """What a node says of one entry. Only ABSENT, from an intact node, counts as absence."""
+    """A node's answer about one entry. Only ABSENT, from an intact node, counts as absence."""
 
     HAVE = 1
     ABSENT = 2
@@ -27,32 +27,31 @@ class Answer(enum.IntEnum):
 
 
 class Reason(enum.IntEnum):
-    """Why a node refuses."""
+    """Why a node refuses a request."""
 
     FENCED = 1
-    """A higher epoch was seen, or the ledger is fenced: the sender is not its writer any more.
-    """
+    """A higher epoch was seen, or the ledger is fenced: the sender is no longer its writer."""
     WRONG_INSTANCE = 2
-    """Meant for another node: the one that was at this address before."""
+    """Meant for another node, one that was at this address before."""
     WRONG_CLUSTER = 3
     NO_SUCH_LEDGER = 4
-    """The ledger was never opened here."""
+    """The ledger was never opened here, or was deleted."""
     CONFLICT = 5
-    """The same entry with other bytes is stored here."""
+    """Other bytes are stored here for the same entry."""
     DAMAGED = 6
     """The bytes do not match their checksum."""
     TOO_LARGE = 7
     BUSY = 8
-    """The node's bound on bytes in flight is reached: send again later."""
+    """The node's limit on bytes in flight is reached: send again later."""
     READ_ONLY = 9
     STOPPING = 10
     UNSUPPORTED = 11
-    """The protocol version, or the message, is not known here."""
+    """The node does not know the protocol version or the message."""
 
 
 @attrs.frozen
 class Hello:
-    """First on each connection, from the client."""
+    """First message on each connection, from the client."""
 
     request: int
     protocol_version: int
@@ -61,7 +60,7 @@ class Hello:
 
 @attrs.frozen
 class HelloAnswer:
-    """First on each connection, from the node: who it is, and how much may be in flight."""
+    """First message from the node: its identity, and how much may be in flight."""
 
     request: int
     protocol_version: int
@@ -72,7 +71,7 @@ class HelloAnswer:
 
 @attrs.frozen
 class Refused:
-    """Answer to any request but an add."""
+    """Refusal of any request except an add."""
 
     request: int
     reason: Reason
@@ -91,7 +90,7 @@ class Add:
     lac: EntryId
     is_recovery: bool
     wants_received: bool
-    """Whether `AddsReceived` is wanted for it too, before it is on disk."""
+    """Whether to send `AddsReceived` for it too, before it is on disk."""
     instance: InstanceId
     body: bytes | memoryview = attrs.field(repr=False)
     body_crc: int = attrs.field(repr=False)
@@ -99,16 +98,16 @@ class Add:
 
 @attrs.frozen
 class AddsSynced:
-    """All adds of this connection up to `through`, but for refused ones, are on disk."""
+    """All adds of this connection up to `through`, except refused ones, are on disk."""
 
     through: int
 
 
 @attrs.frozen
 class AddsReceived:
-    """All adds of this connection up to `through`, but for refused ones, are in memory.
+    """All adds of this connection up to `through`, except refused ones, are in memory.
 
-    Said only up to an add that asked for it. Nothing durable follows from it.
+    Sent only up to an add that asked for it. It promises nothing durable.
     """
 
     through: int
@@ -116,7 +115,7 @@ class AddsReceived:
 
 @attrs.frozen
 class AddRefused:
-    """The add of that ordinal is not stored; nothing of it will be."""
+    """The add with this ordinal is not stored, and nothing of it will be."""
 
     ordinal: int
     reason: Reason
@@ -125,7 +124,7 @@ class AddRefused:
 
 @attrs.frozen
 class OpenLedger:
-    """Make the ledger known to the node under `epoch`; the only way but a fence."""
+    """Make the ledger known to the node under `epoch`. Only a fence does so too."""
 
     request: int
     ledger: LedgerId
@@ -135,14 +134,14 @@ class OpenLedger:
 
 @attrs.frozen
 class LedgerOpened:
-    """The ledger is known, durably."""
+    """The ledger is durably known."""
 
     request: int
 
 
 @attrs.frozen
 class Fence:
-    """Refuse, durably, every add that is not the recovery's of this epoch or a higher one."""
+    """Durably refuse every add except those of recovery under this epoch or a higher one."""
 
     request: int
     ledger: LedgerId
@@ -152,7 +151,7 @@ class Fence:
 
 @attrs.frozen
 class Fenced:
-    """The fence is on disk. With the highest LAC and entry that the node has seen."""
+    """The fence is on disk; with the highest LAC and entry that the node has seen."""
 
     request: int
     lac: EntryId
@@ -163,11 +162,11 @@ class Fenced:
 class Read:
     """Read entries `first` to `first + count_max - 1`.
 
-    One answer holds at most `bytes_max`, but at least one entry. Up to `answers_max` of them
-    follow each other, entry after entry; the last says so. With `fence_epoch` it is a recovery
-    read: it fences first, as `Fence` does. An epoch of 0 is none. With `is_from_disk` the bytes
-    come from the disk, past every cache that the node can pass, after all that it was given
-    before is there: so a verification sees what would be left if the node started again.
+    One answer holds at most `bytes_max`, but at least one entry. Up to `answers_max` answers
+    follow each other, in entry order; the last one is marked. A `fence_epoch` other than 0
+    makes it a recovery read, which first fences as `Fence` does. With `is_from_disk` the node
+    reads from the disk, past every cache that it can bypass, once everything that it was given
+    before is on disk. So a verification sees what would be left if the node restarted.
     """
 
     request: int
@@ -191,9 +190,10 @@ class EntryAnswer:
 
 @attrs.frozen
 class ReadAnswer:
-    """Answers for entries `first` on: fewer than asked where the node finds it enough.
+    """Answers for entries from `first`; may be fewer than requested.
 
-    To a `Read` at least one; to a `Follow` none when its time was over, or the ledger fenced.
+    To a `Read` there is at least one; to a `Follow` none if its time is over or the ledger
+    fenced.
     """
 
     request: int
@@ -201,16 +201,16 @@ class ReadAnswer:
     first: EntryId
     entries: tuple[EntryAnswer, ...]
     is_last: bool = attrs.field(default=True, kw_only=True)
-    """Whether no other answer to the same request follows."""
+    """Whether this is the last answer to the request."""
     is_fenced: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
 class Follow:
-    """Answer as soon as the LAC is at `first` or above, with the entries from there to it.
+    """Answer once the LAC is at `first` or above, with the entries from `first` to the LAC.
 
-    Else when `wait_ms` are over, or the ledger is fenced: with no entries. It never fences, and
-    never shows an entry above the LAC.
+    Answer without entries when `wait_ms` are over or the ledger is fenced. It never fences, and
+    never returns an entry above the LAC.
     """
 
     request: int
@@ -224,7 +224,7 @@ class Follow:
 
 @attrs.frozen
 class Probe:
-    """As `Read`, but for the answers alone. With `count_max` 0 it asks only for the LAC."""
+    """Like `Read`, but for the answers alone. With `count_max` 0 it asks only for the LAC."""
 
     request: int
     ledger: LedgerId
@@ -235,7 +235,7 @@ class Probe:
 
 @attrs.frozen
 class ProbeAnswer:
-    """Answers for `count_max` entries from `first`, and what the node knows of the ledger."""
+    """Answers for `count_max` entries from `first`, and the node's state of the ledger."""
 
     request: int
     lac: EntryId
@@ -247,7 +247,7 @@ class ProbeAnswer:
 
 @attrs.frozen
 class PushLac:
-    """The writer's LAC, when no add carries it soon. Not answered."""
+    """The writer's LAC, sent when no add will carry it soon. Not answered."""
 
     ledger: LedgerId
     epoch: Epoch
@@ -257,39 +257,39 @@ class PushLac:
 
 @attrs.frozen
 class SettleDoubt:
-    """All that damage may have taken from the node is known or copied back to it.
+    """Everything that damage may have taken from the node is accounted for or copied back.
 
-    Whoever says so has seen in metadata, for every ledger below `ledgers_below`, that it is
-    deleted, was never this node's, or is CLOSED, fenced here, and intact here as far as it is
-    this node's (it may have been before: a fence that was lost is taken again). `ledgers_below`
-    is at least the node's own bound (`doubt_below` in its status), else it refuses. It refuses
-    as well if it has started since: it may have been damaged more than was looked at.
+    The sender has seen in metadata that every ledger below `ledgers_below` is deleted, or was
+    never this node's, or is CLOSED, fenced here, and intact here as far as it is this node's.
+    (It may have been fenced before: a lost fence is taken again.) The node refuses if
+    `ledgers_below` is below its own bound (`doubt_below` in its status). It also refuses if it
+    has restarted since, because it may have found more damage than was examined.
     """
 
     request: int
     ledgers_below: LedgerId
     start_number: int
-    """Of its status, read before anything was looked at."""
+    """From the node's status, read before anything was examined."""
     instance: InstanceId
 
 
 @attrs.frozen
 class DoubtSettled:
-    """No damage found so far counts any more, durably."""
+    """Durably: damage found so far no longer counts."""
 
     request: int
 
 
 @attrs.frozen
 class StatusRequest:
-    """Ask a node how it is."""
+    """Ask a node for its status."""
 
     request: int
 
 
 @attrs.frozen
 class Status:
-    """How a node is: a JSON object as text, for people and the command."""
+    """A node's status: a JSON object as text, for people and the command."""
 
     request: int
     document: str

@@ -1,16 +1,16 @@
-"""What an owner must know of its partition to go on with it: where it ends, and its writers.
+"""The state of a partition that an owner needs to go on: its end, and its named writers.
 
-The state is what the entries of the log say, one after the other; a snapshot of it is written
-into the log now and then, so that the next owner need not read it from the beginning
-(PROTOCOL O11).
+The state follows from the entries of the log, in order. A snapshot of it is written into the
+log now and then, so that the next owner need not read the log from the beginning (PROTOCOL
+O11).
 
 Theory of operation. A named writer numbers its records with a rising `seq`; gaps are allowed,
-also within a batch. A batch of it is appended if its first seq is above all that the writer has
-in the log. One that is not is a repeat: if the log remembers the batch, the repeat is answered
-with the first position, provided its bytes are equal; if not, it is refused, never appended.
-The last batches of each writer are remembered, with all their seqs, and its writer epoch: a new
-session of a writer fences the older. A seq that lies in a gap was never appended here: it is of
-another partition, or was left out.
+also within a batch. A batch is new, and appended, if its first seq is above everything that the
+log has of the writer. Any other batch is a repeat. If the log remembers the batch, the repeat
+is answered with the first position, provided its bytes are equal; otherwise it is refused, and
+never appended. For each writer the state remembers the last batches, with all their seqs, and
+the writer epoch: a new session of a writer fences the older one. A seq that lies in a gap was
+never appended here: it belongs to another partition, or was left out.
 
 Rules: PROTOCOL S4, S5, S7, S9 and S10.
 """
@@ -27,30 +27,30 @@ from geolog.protocol.generations import Generation, with_seq
 from geolog.protocol.ids import Sequence
 
 BATCHES_REMEMBERED = 64
-"""Batches of one writer whose places are known. It may have so many unanswered."""
+"""Remembered batches of each writer. It may have as many unanswered."""
 
 
 @attrs.frozen
 class WrittenBatch:
-    """A batch of a named writer, and where in the log it stands."""
+    """A batch of a named writer, with its place in the log."""
 
     seqs: BatchSeqs
     segment: int
     entry: int
     slot: int
-    """Of its first record in the entry."""
+    """Slot of its first record in the entry."""
     first_sequence: Sequence
     header_crc: int
     body_crc: int
 
     @property
     def seq_first(self) -> int:
-        """Of its first record."""
+        """Seq of its first record."""
         return self.seqs.first
 
     @property
     def record_count(self) -> int:
-        """How many records it has."""
+        """Number of its records."""
         return self.seqs.count
 
 
@@ -59,36 +59,36 @@ _SEQ_FIRST = attrgetter("seq_first")
 
 @attrs.frozen
 class WriterState:
-    """One writer: its session's epoch, and what it wrote last."""
+    """One writer: the epoch of its session, and its last batches."""
 
     epoch: int
     seq_highest: int
     last_append_us: int
     batches: tuple[WrittenBatch, ...]
-    """The last ones, in the order in which they were appended."""
+    """The last batches, in append order."""
     generations: tuple[Generation, ...] = ()
-    """Among how many partitions it divided what is in this one."""
+    """How many partitions its records in this partition were divided among."""
 
     @property
     def next_sequence(self) -> int:
-        """Behind its last record in the log."""
+        """The sequence after its last record in the log."""
         if not self.batches:
             return 0
         return self.batches[-1].first_sequence + self.batches[-1].record_count
 
     def batch_of(self, seq: int) -> WrittenBatch | None:
-        """The remembered batch that has a record of this seq."""
-        # Each batch is above those before it.
+        """The remembered batch with a record of this seq, or None."""
+        # Batches rise, so the last that begins at or below `seq` is the only candidate.
         place = bisect_right(self.batches, seq, key=_SEQ_FIRST) - 1
         if place < 0 or self.batches[place].seqs.row_of(seq) is None:
             return None
         return self.batches[place]
 
     def is_left_out(self, seq: int) -> bool:
-        """Whether a seq that is not above the highest was surely never appended here.
+        """Whether a seq at or below the highest was surely never appended here.
 
-        It lies in a gap among the batches that are remembered. Of a seq below these nothing is
-        known: it may have been appended.
+        True if it lies in a gap among the remembered batches. Nothing is known of a seq below
+        these: it may have been appended.
         """
         if not self.batches or not self.batches[0].seq_first <= seq <= self.seq_highest:
             return False
@@ -97,7 +97,7 @@ class WriterState:
     def with_batch(
         self, epoch: int, batch: WrittenBatch, append_time_us: int, partitions: int
     ) -> "WriterState":
-        """The successor, after one more batch."""
+        """The state after another batch."""
         seqs = batch.seqs
         assert seqs.first > self.seq_highest, f"{seqs} is not above {self.seq_highest}"
         batches = (*self.batches[1 - BATCHES_REMEMBERED :], batch)
@@ -105,8 +105,8 @@ class WriterState:
         return WriterState(epoch, seqs.last, append_time_us, batches, generations)
 
     def then(self, later: "WriterState") -> "WriterState":
-        """The successor, after all that `later` says, which began with nothing."""
-        assert later.batches[0].seq_first > self.seq_highest, f"{later} is not behind {self}"
+        """The state after everything in `later`, which was computed from an empty state."""
+        assert later.batches[0].seq_first > self.seq_highest, f"{later} does not follow {self}"
         lacking_from = max(0, len(self.batches) + len(later.batches) - BATCHES_REMEMBERED)
         generations = self.generations
         for one in later.generations:
@@ -121,18 +121,18 @@ class WriterState:
 FIRST_SEQUENCE = Sequence(0)
 
 NO_WRITER_STATE = WriterState(epoch=0, seq_highest=-1, last_append_us=0, batches=())
-"""What is known of a writer that never wrote, or that was forgotten."""
+"""State of a writer that never wrote, or was forgotten."""
 
 
 class Repeat(enum.Enum):
-    """What a batch of a named writer is, beside what the log has of that writer."""
+    """How a named writer's batch relates to what the log has of that writer."""
 
     NEW = "new"
     """All of it is above what the log has."""
     REMEMBERED = "remembered"
-    """All of it is below, and where it is, is known."""
+    """All of it is in the log, at a known place."""
     FORGOTTEN = "forgotten"
-    """Some of it is below, and it is not known where."""
+    """Some of it is not above what the log has, and its place is unknown."""
     DEPOSED = "deposed"
     """A newer session of the writer has written since."""
 
@@ -141,29 +141,29 @@ class Repeat(enum.Enum):
 class PartitionState:
     """Where a partition ends, and its writers, after some prefix of its log.
 
-    Invariant: equal prefixes give equal states, whoever computes them, from a snapshot on or
-    from the beginning.
+    Invariant: equal prefixes give equal states, whether computed from a snapshot or from the
+    beginning.
     """
 
     sequence_next: Sequence = FIRST_SEQUENCE
     append_time_us: int = 0
-    """Of the last entry."""
+    """Append time of the last entry."""
     transaction_id: int | None = None
-    """The highest so far, if any record had one."""
+    """Highest transaction id so far, if any record had one."""
     size_bytes: int = 0
-    """Of all batches so far, also of those that were trimmed."""
+    """Bytes of all batches so far, including trimmed ones."""
     writers: dict[bytes, WriterState] = attrs.field(factory=dict)
 
     def copy(self) -> "PartitionState":
-        """A state of its own, for another prefix."""
+        """An independent copy, for another prefix."""
         return attrs.evolve(self, writers=dict(self.writers))
 
     def writer(self, writer_id: bytes) -> WriterState:
-        """What is known of a writer."""
+        """The state of a writer."""
         return self.writers.get(writer_id, NO_WRITER_STATE)
 
     def judge(self, writer_id: bytes, epoch: int, seqs: BatchSeqs) -> Repeat:
-        """What a batch of these seqs would be."""
+        """How a batch with these seqs relates to the log."""
         writer = self.writer(writer_id)
         if epoch < writer.epoch:
             return Repeat.DEPOSED
@@ -180,7 +180,7 @@ class PartitionState:
         transaction_id: int | None,
         batch_bytes: int,
     ) -> None:
-        """One more entry of records; `transaction_id` is the highest that it has."""
+        """Add an entry of records; `transaction_id` is the highest that it has."""
         assert next_sequence > self.sequence_next, f"{next_sequence} is not after {self}"
         self.sequence_next = next_sequence
         self.append_time_us = append_time_us
@@ -197,7 +197,7 @@ class PartitionState:
         *,
         partitions: int,
     ) -> None:
-        """One more batch of a named writer, in the entry that came last.
+        """Add a named writer's batch, which is in the last entry.
 
         `partitions`: how many its writer divided its records among; 0 for none.
         """
@@ -205,9 +205,9 @@ class PartitionState:
         self.writers[writer_id] = writer.with_batch(epoch, batch, append_time_us, partitions)
 
     def follow(self, before: "PartitionState") -> None:
-        """Begin where `before` ends, having begun with nothing: say what it says as well.
+        """Put the state `before` in front of this one, which was computed from an empty state.
 
-        Costs as much as `before` has writers, however many this one has.
+        The cost grows with the writers of `before`, however many this one has.
         """
         self.sequence_next = max(before.sequence_next, self.sequence_next)
         self.append_time_us = max(before.append_time_us, self.append_time_us)
@@ -219,9 +219,10 @@ class PartitionState:
             self.writers[name] = one if later is None else one.then(later)
 
     def forget_idle(self, before_us: int, *, trimmed_before: int) -> int:
-        """Forget writers that appended nothing since then, and whose records are trimmed.
+        """Forget writers that appended nothing since then and whose records are all trimmed.
 
-        As long as a record is there, its writer may ask for it again. Returns how many went.
+        While a record is there, its writer may ask for it again. Returns how many were
+        forgotten.
         """
         idle = [
             name

@@ -1,14 +1,16 @@
-"""What brings a fragment back to its policy: the fewest slots to give to other nodes.
+"""Plans how to bring a fragment back to its policy, giving as few slots as possible away.
 
-Theory of operation. Some members are leaving in any case: those whose disks were given up, and,
-where that is asked for, those that are down or stand in a forbidden region. The others count as
-placed. The policy is asked for the fewest changes that make the ring STRICT; where that cannot
-be, and only if it is worse than that, for SOFT. Where not all that are leaving can go, as many
-go, slot by slot, as leave the ring no worse. What a plan gives is never worse than what is.
-What was promised to be survived, where it is more than STRICT says, is asked for first.
+Theory of operation. Some members leave in any case: those whose disks were given up and, if the
+caller asks for it, those that are down or in a forbidden region. The others count as placed.
+The policy looks for the fewest changes that make the ring STRICT. If that is impossible, and
+only if the ring is worse than SOFT, SOFT is the next aim. If not all leaving members can go, as
+many go, slot by slot, as leave the ring no worse. A plan never gives a worse placement than the
+current one. If the stream's promise asks for more than STRICT, a plan that keeps the promise is
+tried first.
 
-The answer is the same for two fragments whose members stand and are alike; that none can be
-mended is remembered by that, since in a cluster that has lost a region most of them are.
+The answer is the same for two fragments whose members have equal locations and states. The
+planner remembers, by these, which fragments cannot be mended, because in a cluster that lost a
+region that is most of them.
 
 Rules: PROTOCOL P7.
 """
@@ -35,35 +37,35 @@ from topology.ring.window_rule import Adherence, rank_of
 _UNDECIDED = "undecided"
 
 _SHAPES_MAX = 10_000
-"""Shapes of fragments of which it is remembered whether they can be mended."""
+"""Maximum number of fragment shapes whose outcome is remembered."""
 
 
 @attrs.frozen(kw_only=True)
 class RepairAims:
-    """Which members leave, beside those whose disks were given up."""
+    """Which members leave, besides those whose disks were given up."""
 
     replaces_down: bool = False
-    """Nodes that are down do not come back."""
+    """Replace nodes that are down: they do not come back."""
     leaves_forbidden: bool = False
-    """What lies in forbidden regions moves to others."""
+    """Move members out of forbidden regions."""
 
 
 @attrs.frozen
 class FragmentPlan:
-    """Which node takes which slot, how it adheres then, and what stands in the way of more."""
+    """New nodes by slot, the resulting adherence, and the obstacle to a better plan."""
 
     changes: Mapping[int, InstanceId]
     before: Adherence
-    """How it adheres without those that are leaving."""
+    """Adherence without the leaving members."""
     after: Adherence
     obstacle: str = ""
     placed: Adherence = Adherence.FAIL
-    """How it adheres as it is placed: with those that are leaving, but for lost disks."""
+    """Adherence as placed: with the leaving members, except those whose disks are lost."""
 
 
 @attrs.frozen
 class _Shape:
-    """What a plan depends on, but for chance."""
+    """Everything that a plan depends on, except chance."""
 
     policy: PlacementPolicy
     quorum: QuorumConfig
@@ -72,7 +74,7 @@ class _Shape:
 
 @attrs.define
 class PlacementPlanner:
-    """Plans for the fragments of a cluster as it was seen at one moment."""
+    """Plans repairs for the fragments of a cluster as it was seen at one moment."""
 
     seen: NodesSeen
     aims: RepairAims = attrs.field(factory=RepairAims)
@@ -89,10 +91,10 @@ class PlacementPlanner:
         survive: str = "",
         refusing: Collection[InstanceId] = (),
     ) -> FragmentPlan:
-        """The fewest changes of one fragment; the same again, as long as the nodes are.
+        """Plan the fewest changes of one fragment; the same plan each time for the same nodes.
 
-        survive: what the ledger's stream was promised to survive.
-        refusing: who takes nothing of this ledger, whatever it takes else.
+        survive: the promise of the ledger's stream.
+        refusing: nodes that take nothing of this ledger, whatever else they take.
         """
         fragment, policy = record.fragments[index], self.seen.policy_of(record)
         keeping = policy_keeping(policy, survive)
@@ -121,11 +123,11 @@ class PlacementPlanner:
         return plan
 
     def statistics(self) -> PlacementStatistics:
-        """How often policies were asked, and how that ended; of fragments alike the first."""
+        """Counts of policy searches and their outcomes; of equal fragments only the first."""
         return PlacementStatistics.total([one.statistics() for one in self._counted.values()])
 
     def is_mendable(self, record: LedgerRecord, index: int, survive: str = "") -> bool:
-        """Whether there is a plan that changes anything; asked once for all that are alike."""
+        """Whether a plan would change anything. Computed once for all equal fragments."""
         policy = policy_keeping(self.seen.policy_of(record), survive)
         shape = self._shape_of(policy, record.quorum, record.fragments[index])
         if shape not in self._mendable:
@@ -136,7 +138,7 @@ class PlacementPlanner:
         return self._mendable[shape]
 
     def is_leaving(self, fragment: Fragment, slot: int) -> bool:
-        """Whether the member of a slot is to go in any case."""
+        """Whether the member of a slot leaves in any case."""
         member = fragment.ensemble[slot]
         match self.seen.state_of(member.instance):
             case MemberState.REPLACED:
@@ -168,7 +170,7 @@ class PlacementPlanner:
         return _Shape(policy, quorum, slots)
 
     def _members_for(self, fragment: Fragment) -> Membership:
-        """The cluster with those of the fragment that stay writable, and the others down."""
+        """The cluster with the staying members writable and the leaving ones down."""
         members, leaving = self.seen.members, self._leaving(fragment)
         changed = []
         for member in fragment.ensemble:
@@ -180,7 +182,7 @@ class PlacementPlanner:
         return members.with_members(changed)
 
     def _request(self, quorum: QuorumConfig, fragment: Fragment) -> PlacementRequest:
-        """Members that stay, and take nothing new, keep their slots or give them away."""
+        """Let members that stay but take nothing new keep their slots or give them away."""
         fixed = [
             member.instance
             for member in fragment.ensemble
@@ -199,7 +201,7 @@ class PlacementPlanner:
 
 @attrs.define
 class _Search:
-    """The plan of one fragment."""
+    """Searches for the plan of one fragment."""
 
     _policy: PlacementPolicy
     _members: Membership
@@ -227,7 +229,7 @@ class _Search:
     def _repaired(
         self, ring: Sequence[str], before: Adherence, rng: random.Random
     ) -> Sequence[str] | None:
-        """All that are leaving gone, as well as can be; None if that cannot be."""
+        """Replace all leaving members at the best adherence, or return None if impossible."""
         for wanted in (Adherence.STRICT, Adherence.SOFT):
             if not self._request.leaving and rank_of(before) >= rank_of(wanted):
                 return ring
@@ -245,15 +247,15 @@ class _Search:
                     self._obstacle = ""
                 return found.nodes
             self._obstacle = self._obstacle or (
-                f"the nodes that are up and allowed make no ensemble that is {wanted.value}"
+                f"the nodes that are up and allowed form no {wanted.value} ensemble"
                 if is_found or not self._request.leaving
-                else f"the nodes that are up and allowed cannot take all slots and be"
-                f" {wanted.value}"
+                else "the nodes that are up and allowed cannot fill all slots of a"
+                f" {wanted.value} ensemble"
             )
         return None
 
     def _without_some(self, ring: Sequence[str], rng: random.Random) -> Sequence[str]:
-        """As many of those that are leaving gone as can go without making it worse."""
+        """Replace as many leaving members as possible without making the ring worse."""
         found = list(ring)
         for slot, node in enumerate(ring):
             if node not in self._request.leaving:
@@ -272,18 +274,18 @@ class _Search:
 
 
 def _without_promise(plan: FragmentPlan, obstacle: str, survive: str) -> FragmentPlan:
-    """A plan that does what can be done, where the promise cannot be kept."""
+    """The best plan without the promise, where the promise cannot be kept."""
     if not obstacle.startswith(_UNDECIDED):
-        obstacle = f"the nodes that are up and allowed make no ensemble that survives {survive}"
+        obstacle = f"the nodes that are up and allowed form no ensemble that survives {survive}"
     return attrs.evolve(plan, obstacle=plan.obstacle or obstacle)
 
 
 def keeps_ack_sets(
     quorum: QuorumConfig, before: Collection[str], after: Collection[str]
 ) -> bool:
-    """Whether entries in these regions, one for each slot, are as durable as the quorums say.
+    """Whether entries stay as durable as the quorums say; regions are given slot by slot.
 
-    A fragment that did not keep its ack sets before may be changed in any case.
+    A fragment that had no ack sets before may be changed in any case.
     """
     is_worse = adherence_of(quorum, list(after)) is Adherence.FAIL
     return not is_worse or adherence_of(quorum, list(before)) is Adherence.FAIL
@@ -292,11 +294,11 @@ def keeps_ack_sets(
 def keeps_each_ack_set(
     quorum: QuorumConfig, before: Sequence[str], after: Sequence[str], complete: int
 ) -> bool:
-    """Whether each entry keeps an ack set where slots change regions, as these say.
+    """Whether each entry keeps an ack set when slots change regions.
 
-    `before` and `after` are the region of each slot, `complete` the slots (a mask) that have
-    all of their entries. Others may lack some: two copies in two regions are no ack set of two
-    regions any more when one moves into the region of the other.
+    `before` and `after` give the region of each slot. `complete` is a mask of the slots that
+    have all of their entries; the others may lack some. Two copies in two regions stop being an
+    ack set of two regions when one moves into the other's region.
     """
     if quorum.min_regions == 1:
         return True  # An ack set by count alone stays one, wherever its copies are.

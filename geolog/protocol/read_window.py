@@ -1,8 +1,9 @@
-"""How many answers one question asks for: enough that the wait for the first hardly counts.
+"""Sizes read requests: enough answers to each that waiting for the first hardly counts.
 
-A question is asked when the answers to the one before it have all come, so between two of them
-the link is idle for a round trip. With as many answers as the link carries in `SHARE` of those
-it is busy for all but a ninth of the time: read-ahead grows with bandwidth times delay.
+A reader sends the next request only when the last one is fully answered, so the link idles for
+one round trip in between. A request for as many answers as the link carries in `SHARE` round
+trips keeps it busy for all but a ninth of the time. So read-ahead grows with the
+bandwidth-delay product.
 """
 
 import math
@@ -12,15 +13,15 @@ import attrs
 ANSWERS_MIN = 4
 
 ANSWERS_MAX = 32
-"""With the bytes of one answer, the bound on what is under way from one replica."""
+"""Together with the size of one answer, this bounds the bytes in flight from one replica."""
 
 SHARE = 8
-"""Times that the link is busy for each time that it waits."""
+"""How many round trips' worth of answers to request."""
 
 
 @attrs.define
 class ReadWindow:
-    """What is known of the way to one replica.
+    """How many answers to request from one replica.
 
     Invariant: ANSWERS_MIN <= answers <= ANSWERS_MAX.
     """
@@ -28,10 +29,10 @@ class ReadWindow:
     answers: int = ANSWERS_MIN
 
     def on_answered(self, *, delay_s: float, took_s: float, count: int) -> None:
-        """A question had `count` answers: the first after `delay_s`, all `took_s` after it."""
+        """A request got `count` answers: the first after `delay_s`, the rest in `took_s`."""
         if count < ANSWERS_MIN:
-            return  # Too few to tell how fast they come.
+            return  # Too few to measure a rate.
         each_s = max(took_s / (count - 1), 1e-9)
         wanted = math.ceil(SHARE * delay_s / each_s)
-        # At most twice as many as before: one answer that was late proves little.
+        # At most double: one late answer proves little.
         self.answers = max(ANSWERS_MIN, min(wanted, 2 * self.answers, ANSWERS_MAX))

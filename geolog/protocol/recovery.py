@@ -1,22 +1,24 @@
-"""Agreeing on a ledger's last entry after its writer is gone.
+"""Agrees on a ledger's last entry after its writer is gone.
 
-Theory of operation. The fence is taken and gave the highest LAC that its members saw. Recovery
-starts at max(LAC + 1, first entry of the last fragment): entries below are acknowledged. It
-asks the write set of each further entry, a batch at a time, with reads that fence too, so that
-an ABSENT stays true. For each entry in order:
+Theory of operation. The fence is taken, and gave the highest LAC that the fenced members saw.
+Recovery starts at max(LAC + 1, first entry of the last fragment), because everything below is
+acknowledged. It asks the write set of each further entry, a batch at a time, with reads that
+also fence, so that an ABSENT stays true. It decides entry by entry, in order:
 
-- one intact HAVE is enough: the entry is written again to its write set and must reach an ack
-  set;
-- a blocking set of ABSENT proves that it was never acknowledged: the ledger ends before it;
-- CORRUPT, UNKNOWN and silence say nothing. When all have spoken and neither holds, recovery
-  gives up for now (`CannotDecide`); it is tried again when more members answer.
+- One intact HAVE is enough: the entry is written again to its write set and must reach an ack
+  set.
+- A blocking set of ABSENT proves that the entry was never acknowledged: the ledger ends before
+  it.
+- CORRUPT, UNKNOWN and silence prove nothing. When all members have answered or failed and
+  neither rule holds, recovery gives up for now (`CannotDecide`). It is tried again when more
+  members answer.
 
-The end is said only after every entry before it has reached an ack set, so the ledger that is
+`CloseAt` is returned only after every entry before the end has reached an ack set, so a ledger
 closed there can be read in full. Rewrites carry the LAC that recovery started from (planted bug
-35: an add of recovery must not move the LAC).
+35: a recovery add must not move the LAC).
 
 Invariants.
-1. `CloseAt(last)` is said once, and last >= start - 1.
+1. `CloseAt(last)` is returned once, and last >= start - 1.
 2. An entry is rewritten at most once a round, from a member that has it intact.
 
 Rules: PROTOCOL F2, F4 to F7, F9 and N6.
@@ -31,7 +33,7 @@ from topology.quorum import AckRule
 
 @attrs.frozen
 class ReadBatch:
-    """Ask the member at `slot` for entries `first` to `first + count - 1`, fencing."""
+    """Ask the member at `slot` for entries `first` to `first + count - 1`, and fence."""
 
     slot: int
     first: EntryId
@@ -40,7 +42,7 @@ class ReadBatch:
 
 @attrs.frozen
 class Rewrite:
-    """Write the entry again, to its whole write set: the member at `slot` has it intact."""
+    """Write the entry again to its whole write set; the member at `slot` has it intact."""
 
     entry: EntryId
     slot: int
@@ -48,14 +50,14 @@ class Rewrite:
 
 @attrs.frozen
 class CloseAt:
-    """Close the ledger: `last` is its last entry (one before the first if it is empty)."""
+    """Close the ledger at its last entry, `last`; one before the first if it is empty."""
 
     last: EntryId
 
 
 @attrs.frozen
 class CannotDecide:
-    """All spoke, and neither presence nor absence of this entry is proven. Try later."""
+    """All members answered or failed, and neither rule decides the entry. Retry later."""
 
     entry: EntryId
     have_count: int
@@ -67,29 +69,29 @@ RecoveryEffect = ReadBatch | Rewrite | CloseAt | CannotDecide
 
 
 class Recovery:
-    """The core of recovering one ledger, from the first entry that may not be acknowledged."""
+    """The core of recovering one ledger, from the first entry that may be unacknowledged."""
 
     def __init__(self, rule: AckRule, *, first: EntryId, batch_entries: int = 64) -> None:
         self._rule = rule
-        self._first = first  # First entry of the batch that is being decided.
+        self._first = first  # First entry of the current batch.
         self._batch_entries = batch_entries
         self.batch_entries_next = batch_entries
-        """Of the batch after this one: who knows how large the entries are may change it."""
+        """Size of the next batch. The caller may set it, as it knows the size of entries."""
         self._answers: list[dict[int, Answer]] = []
-        self._silent = 0  # Members that failed to answer this batch.
-        self._decided = first  # First entry that is not decided yet.
+        self._silent = 0  # Members that failed to answer in this batch.
+        self._decided = first  # First undecided entry.
         self._to_ack: set[EntryId] = set()
         self._end: EntryId | None = None
         self._is_over = False
 
     @property
     def batch_first(self) -> EntryId:
-        """The first entry of the batch that is being decided."""
+        """The first entry of the current batch."""
         return self._first
 
     @property
     def decided_end(self) -> EntryId:
-        """The first entry that is not decided: more answers of those before tell nothing."""
+        """The first undecided entry; further answers about earlier ones change nothing."""
         return self._decided
 
     def start(self) -> list[RecoveryEffect]:
@@ -97,18 +99,18 @@ class Recovery:
         return self._ask()
 
     def on_answer(self, slot: int, entry: EntryId, answer: Answer) -> list[RecoveryEffect]:
-        """A member spoke of one entry of the batch."""
+        """A member answered for one entry of the batch."""
         place = entry - self._first
         if self._is_over or not 0 <= place < len(self._answers):
             return []
         if not self._rule.write_mask(entry) >> slot & 1:
-            return []  # Not of this entry's write set: it says nothing of it.
+            return []  # Not in this entry's write set: its answer does not count.
         if self._answers[place].get(slot) is not Answer.HAVE:
             self._answers[place][slot] = answer
         return self._decide()
 
     def on_silence(self, slot: int) -> list[RecoveryEffect]:
-        """A member failed, or will not answer, for what it has not spoken of in this batch."""
+        """A member failed, or refused, to answer for the rest of this batch."""
         self._silent |= 1 << slot
         return [] if self._is_over else self._decide()
 
@@ -118,9 +120,9 @@ class Recovery:
         return [] if self._is_over else self._decide()
 
     def on_cannot_ack(self, entry: EntryId) -> list[RecoveryEffect]:
-        """A rewritten entry cannot reach an ack set with the members that answer now."""
+        """A rewritten entry cannot reach an ack set among the members that answer now."""
         if self._is_over or entry not in self._to_ack:
-            return []  # It has reached one meanwhile.
+            return []  # It has reached an ack set since.
         return [self._give_up(entry)]
 
     def _ask(self) -> list[RecoveryEffect]:
@@ -140,7 +142,7 @@ class Recovery:
                 break
             match effect:
                 case CloseAt():
-                    pass  # Said when all before it has reached an ack set.
+                    pass  # Returned once every entry before it has reached an ack set.
                 case CannotDecide():
                     return [*effects, effect]
                 case _:

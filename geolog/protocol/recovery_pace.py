@@ -1,21 +1,20 @@
-"""How many entries a recovery takes at a time: many, where they are small.
+"""Sizes the batches of a recovery: many entries at a time where entries are small.
 
-A batch of a recovery is read, and written again, before the next is asked for: each takes two
-round trips. So a writer of tiny entries would leave a ledger whose recovery takes minutes over
-a slow link, were a batch as short as large entries make it.
-
+Recovery reads and rewrites one batch before it asks for the next, which costs two round trips a
+batch. With batches as short as large entries require, a ledger of tiny entries would take
+minutes to recover over a slow link.
 Rules: PROTOCOL F9.
 """
 
 import attrs
 
 RECOVERY_ENTRIES_MAX = 1024
-"""Of one batch."""
+"""Entries in one batch."""
 
 
 @attrs.define
 class RecoveryPace:
-    """Makes batches longer and longer, up to so many bytes; the first one is the shortest."""
+    """Doubles the batch from the shortest one, as long as it stays within a number of bytes."""
 
     _entries_min: int
     _bytes_max: int
@@ -23,13 +22,13 @@ class RecoveryPace:
     _bytes: int = 0
 
     def on_entry(self, length_bytes: int) -> None:
-        """One more entry was written again."""
+        """Another entry was rewritten."""
         self._count += 1
         self._bytes += length_bytes
 
     @property
     def batch_entries(self) -> int:
-        """How many entries the next batch may have: no more than twice what came before it."""
+        """Maximum entries in the next batch: at most twice all that came before it."""
         if not self._count:
             return self._entries_min
         fitting = self._bytes_max * self._count // max(1, self._bytes)

@@ -1,25 +1,26 @@
-"""One ledger at one storage node: what the node promises about it, and so what it refuses.
+"""One ledger at one storage node: what the node promises about it, and hence what it refuses.
 
-Theory of operation. A message comes in, effects go out, to be done in order. `PersistOpen`,
-`PersistFence` and `PersistEntry` hand a record to the journal. What is to be answered when
-synced may leave the node only after a sync that covers all that was persisted before it, by
-this list or an earlier one; so a repeated request is answered no earlier than its first, also
-while that is still in flight. State moves when the record is handed over, not when it is
-synced: what is decided next follows it in the journal, and a node whose journal fails answers
+Theory of operation. A message comes in; effects go out, to be performed in order.
+`PersistOpen`, `PersistFence` and `PersistEntry` hand a record to the journal. A synced answer
+may leave the node only after a sync that covers everything persisted before it, by this list of
+effects or an earlier one. So a repeated request is never answered before the first is durable,
+even while the first is still in flight. State changes when the record is handed over, not when
+it is synced: later decisions follow it in the journal, and a node whose journal fails answers
 nobody.
 
-The replica does not hold the ledger's entries. It asks `held` what the node has of one.
+The replica does not hold the ledger's entries. It asks `held` what the node has of an entry.
 
 Invariants.
 1. `epoch_highest` and `lac` never fall; `is_fenced` never turns false (laws 6, 7, 12).
-2. No add below `epoch_highest` is persisted; once fenced, none but recovery's, at any epoch.
-3. What was persisted, replayed in journal order by `restore_…`, gives the same state, but for a
-   LAC that only `PushLac` or a repeated add told.
+2. No add below `epoch_highest` is persisted. Once fenced, only recovery's adds are persisted,
+   at any epoch.
+3. Replaying the persisted records in journal order with `restore_…` gives the same state,
+   except for a LAC that only `PushLac` or a repeated add carried.
 4. A recovery add never moves the LAC.
-5. What a `Follow` reads ends at the LAC.
-6. Of a deleted ledger nothing is answered but a refusal (planted bug 10).
-7. A ledger that was let go is fenced, and what is not found of it is never ABSENT, for ever:
-   the node has had it (laws 5, 6, 7).
+5. A `Follow` reads nothing above the LAC.
+6. Every request for a deleted ledger is refused (planted bug 10).
+7. A ledger that was let go is fenced, and answers for its missing entries are never ABSENT, for
+   ever: the node once had them (laws 5, 6, 7).
 
 Rules: PROTOCOL N1 to N14.
 """
@@ -49,12 +50,12 @@ from geolog.protocol.messages import (
 )
 
 NO_EPOCH = Epoch(0)
-"""Below the first epoch: of a ledger that the node does not know."""
+"""Below the first epoch: the epoch of a ledger that the node does not know."""
 
 
 @attrs.frozen
 class Held:
-    """What the node holds of one entry; length and checksum say which bytes, if it has any."""
+    """The node's copy of one entry. Length and checksum identify the bytes, if it has any."""
 
     answer: Answer
     body_length: int = 0
@@ -77,7 +78,7 @@ class PersistOpen:
 class PersistFence:
     """Journal that the ledger is fenced under this epoch; `is_first`: it surely was unknown.
 
-    `is_let_go`: its entries are given up here besides.
+    `is_let_go`: the node also gives up the ledger's entries.
     """
 
     ledger: LedgerId
@@ -88,35 +89,35 @@ class PersistFence:
 
 @attrs.frozen
 class PersistEntry:
-    """Journal the entry of this add, under its epoch and with the LAC it carried."""
+    """Journal the entry of this add, under the add's epoch and with its LAC."""
 
     add: Add
 
 
 @attrs.frozen
 class Reply:
-    """Answer at once: nothing of it depends on the disk."""
+    """Answer at once: the answer does not depend on the disk."""
 
     message: Message
 
 
 @attrs.frozen
 class ReplySynced:
-    """Answer when all that was persisted so far is on disk."""
+    """Answer once everything persisted so far is on disk."""
 
     message: Message
 
 
 @attrs.frozen
 class AcknowledgeAdd:
-    """Count the add as stored when all that was persisted so far is on disk."""
+    """Count the add as stored once everything persisted so far is on disk."""
 
     ordinal: int
 
 
 @attrs.frozen
 class AnswerRead:
-    """Look the entries up and answer; `is_synced`: when all persisted so far is on disk."""
+    """Look the entries up and answer; if `is_synced`, once all persisted so far is on disk."""
 
     read: Read
     is_synced: bool
@@ -124,16 +125,17 @@ class AnswerRead:
 
 @attrs.frozen
 class AwaitLac:
-    """Ask again when the LAC is there, the ledger fenced, or the time over (then with none)."""
+    """Retry when the LAC is reached, the ledger fenced, or the time up, and answer then."""
 
     follow: Follow
 
 
 @attrs.frozen
 class AnswerProbe:
-    """Look the answers up now, and give them when all persisted so far is on disk.
+    """Look the answers up now, and send them once everything persisted so far is on disk.
 
-    So HAVE means a copy that outlives power loss. A probe of the LAC alone is answered at once.
+    So HAVE means a copy that survives power loss. A probe for the LAC alone is answered at
+    once.
     """
 
     probe: Probe
@@ -152,15 +154,15 @@ Effect = (
 )
 
 LedgerRequest = OpenLedger | Fence | Add | Read | Follow | Probe | PushLac
-"""What a client may ask of one ledger."""
+"""Requests of a client about one ledger."""
 
 
 @attrs.frozen
 class NodeLimits:
-    """What the node as a whole allows now."""
+    """Restrictions of the node as a whole."""
 
     is_read_only: bool = False
-    """The disk is nearly full: no new entry and no new ledger; fences and reads go on."""
+    """The disk is nearly full: no new entries or ledgers; fences and reads go on."""
 
 
 NO_LIMITS = NodeLimits()
@@ -168,7 +170,7 @@ NO_LIMITS = NodeLimits()
 
 @attrs.define
 class LedgerReplica:
-    """What one node knows of one ledger; at first nothing, until an open or a fence."""
+    """One node's state of one ledger. It knows nothing until the first open or fence."""
 
     ledger: LedgerId
     instance: InstanceId
@@ -179,9 +181,9 @@ class LedgerReplica:
     is_in_doubt: bool = False
     """Damage may have taken records of this ledger: a higher epoch, a fence, or entries."""
     is_let_go: bool = False
-    """Its entries were given up here, as others hold them; copies may be brought once more."""
+    """Its entries were given up here because others hold them; copies may be brought again."""
     is_deleted: bool = False
-    """It was deleted here: all is refused, for ever, as no fence could outlive it otherwise."""
+    """Deleted here. All is refused, for ever, because no fence of it outlives the deletion."""
 
     @property
     def is_known(self) -> bool:
@@ -194,7 +196,7 @@ class LedgerReplica:
         held: Callable[[LedgerId, EntryId], Held],
         limits: NodeLimits = NO_LIMITS,
     ) -> list[Effect]:
-        """Take one request. The instance is checked before anything else (planted bug 11)."""
+        """Handle one request. The instance is checked before anything else (planted bug 11)."""
         if request.instance != self.instance:
             return self._refuse(request, Reason.WRONG_INSTANCE)
         if isinstance(request, OpenLedger | Fence) and request.epoch <= NO_EPOCH:
@@ -220,18 +222,19 @@ class LedgerReplica:
                 assert_never(request)
 
     def let_go(self, epoch: Epoch) -> list[Effect]:
-        """Other nodes hold the CLOSED ledger, whose last epoch this is: give its entries up.
+        """Give up the entries of a CLOSED ledger that other nodes hold; `epoch` is its last.
 
-        Its fence and its epoch stay. Only who brings copies as recovery does is listened to.
+        Its fence and epoch stay. Afterwards only adds that bring copies as recovery does are
+        taken.
         """
-        assert epoch >= self.epoch_highest, f"epoch {epoch} is not the last of {self}"
+        assert epoch >= self.epoch_highest, f"epoch {epoch} is not the last epoch of {self}"
         if self.is_let_go and epoch == self.epoch_highest:
             return []
         self.restore_let_go(epoch)
         return [PersistFence(self.ledger, epoch, is_first=False, is_let_go=True)]
 
     def restore_let_go(self, epoch: Epoch) -> None:
-        """Replay that it was let go."""
+        """Replay that the ledger was let go."""
         self.restore_fence(epoch)
         self.is_let_go = True
 
@@ -278,7 +281,7 @@ class LedgerReplica:
             return [AnswerRead(request, is_synced=False)]
         if request.fence_epoch < self.epoch_highest:
             return self._refuse(request, Reason.FENCED)
-        # Synced also when this epoch's fence was persisted before: it may still be in flight.
+        # Synced even if this epoch's fence was persisted before: it may still be in flight.
         return [
             *self._persist_fence(request.fence_epoch),
             AnswerRead(request, is_synced=True),
@@ -294,7 +297,7 @@ class LedgerReplica:
         return [AwaitLac(follow)]
 
     def _end_follow(self, follow: Follow) -> ReadAnswer:
-        """Its time is over, or there is nothing to wait for."""
+        """Answer without entries: the time is over, or there is nothing to wait for."""
         return ReadAnswer(follow.request, self.lac, follow.first, (), is_fenced=self.is_fenced)
 
     def _read_to_lac(self, follow: Follow) -> Read:
@@ -334,7 +337,7 @@ class LedgerReplica:
         if add.entry <= self.entry_highest or self.is_in_doubt:
             already = held(self.ledger, add.entry)
         else:
-            already = NOTHING_HELD  # Above all that was ever stored: no need to look.
+            already = NOTHING_HELD  # Above everything ever stored: no need to look.
         if already.answer is Answer.HAVE:
             return self._on_repeated_add(add, already)
         if self._must_not_store(limits, is_recovery=add.is_recovery):
@@ -342,10 +345,10 @@ class LedgerReplica:
         return self._store(add)
 
     def _on_repeated_add(self, add: Add, already: Held) -> list[Effect]:
-        # Equal length and CRC32C stand for equal bytes: no writer offers others on purpose.
+        # Equal length and CRC32C stand for equal bytes: no writer forges a collision.
         if (len(add.body), add.body_crc) != (already.body_length, already.body_crc):
             return self._refuse(add, Reason.CONFLICT)
-        # The bytes are here; what the add implies beside them may not be.
+        # The bytes are here, but the epoch, fence or LAC that the add implies may not be.
         promise: list[Effect] = []
         if add.is_recovery:
             promise = self._persist_fence(add.epoch)
@@ -365,7 +368,7 @@ class LedgerReplica:
         return []
 
     def _must_not_store(self, limits: NodeLimits, *, is_recovery: bool = False) -> bool:
-        # A ledger in doubt may be fenced by a record that is lost. Recovery's adds are safe.
+        # A lost record may have fenced a ledger in doubt. Recovery's adds are safe even then.
         return limits.is_read_only or (self.is_in_doubt and not is_recovery)
 
     def _raise_epoch(self, epoch: Epoch) -> None:
@@ -384,13 +387,13 @@ class LedgerReplica:
     def _explain(self, reason: Reason) -> str:
         match reason:
             case Reason.WRONG_INSTANCE:
-                return f"this node is {self.instance}, not the one that the request names"
+                return f"this node is {self.instance}, not the instance that the request names"
             case Reason.READ_ONLY:
-                return f"ledger {self.ledger}: this node stores nothing new at present"
+                return f"ledger {self.ledger}: this node is read-only and stores nothing new"
             case Reason.UNSUPPORTED:
-                return f"ledger {self.ledger}: epochs begin at 1"
+                return f"ledger {self.ledger}: the epoch must be >= 1"
             case Reason.NO_SUCH_LEDGER if self.is_deleted:
-                return f"ledger {self.ledger} was deleted at this node, for good"
+                return f"ledger {self.ledger} was deleted at this node for good"
             case Reason.NO_SUCH_LEDGER:
                 return f"ledger {self.ledger} was never opened at this node"
             case _:

@@ -1,26 +1,28 @@
-"""Which segments a partition need not keep any more, by their age and by their size.
+"""Decides which segments a partition may drop, by age and by size.
 
-Theory of operation. Clocks can be wrong, and a record that went is gone. So the age of a
-segment is measured twice, from when it was completed, which is later than any record in it:
+Theory of operation. Clocks can be wrong, and a dropped record is gone. So the age of a segment
+is measured twice, counting from its completion, which is later than any record in it:
 
-- by the metadata store's clock: what it says now, less what it said when it stored the record
-  of the completed segment (`stored_us`);
-- by the hosts' clocks: what this host's says now, less what that of the host which completed
-  the segment said then (`completed_us`), an owner or one that recovered it. This one is held
-  to no other clock: else the store's would lie in both measures.
+- By the metadata store's clock: the time it says now, minus the time it said when it stored the
+  record of the completed segment (`stored_us`).
+- By the hosts' clocks: the time that this host's clock says now, minus the time that the clock
+  of the completing host said then (`completed_us`). That host is an owner, or one that
+  recovered the segment. Its clock is compared with no other clock; otherwise an error of the
+  store's clock would be in both measures.
 
-A segment is old when both say so. Where the host that completed it seems to be more than
-`AHEAD_US_MAX` ahead of this one, one of the two is wrong: the hosts have no say, or a clock a
-century ahead would keep its segments for a century. Then the store's decides alone.
+A segment is old when both measures say so. If the completing host seems to be more than
+`AHEAD_US_MAX` ahead of this one, one of the two is wrong, and the hosts have no say: otherwise
+a clock a century ahead would keep its segments for a century. Then the store's clock decides
+alone.
 
-Guarantee: no record goes before its time is over, if at most one of three clocks is wrong: the
-store's, that of the host which completed the segment, and this host's. A wrong clock may differ
-by any span, by another one then than now. For a segment that is young in truth:
+Guarantee: no record is dropped before its time is over, if at most one of three clocks is
+wrong: the store's, the completing host's, and this host's. A wrong clock may be off by any
+amount, and by another amount then than now. For a segment that is truly young:
 
-    wrong clock                     store says   hosts say     so it stays by
+    wrong clock                     store says   hosts say     kept by
     none                            young        young         both
-    of the completing host, behind  young        old           the store's
-    of the completing host, ahead   young        no say        the store's
+    completing host's, behind       young        old           the store's
+    completing host's, ahead        young        no say        the store's
     this host's, behind             young        no say        the store's
     this host's, ahead              young        old           the store's
     the store's, behind then        old          young         the hosts'
@@ -28,14 +30,14 @@ by any span, by another one then than now. For a segment that is young in truth:
     the store's, behind now         young        young         both, for longer
     the store's, ahead now          old          young         the hosts'
 
-Where one host completes and looks it has one clock: if that is wrong, the store's is right. Two
-hosts are right together while they differ by at most `AHEAD_US_MAX`; by as much may a record
-go early while the store's clock is wrong, and by nothing while that is right.
+A host that both completes and looks has one clock; if it is wrong, the store's is right. Two
+hosts count as right together while they differ by at most `AHEAD_US_MAX`. By as much may a
+record go early while the store's clock is wrong, and by nothing while it is right.
 
-What lies before an old segment was completed before it, so it is old too, whatever clocks its
-own completion was seen by: the guarantee needs only the segment that is asked for to be judged.
+Whatever lies before an old segment was completed before it, so it is old too, whichever clocks
+measured its own completion. The guarantee needs only the one segment to be judged.
 
-A wrong clock keeps a segment for as much longer as it is off, at most.
+A wrong clock keeps a segment for at most as much longer as the clock is off.
 
 Rules: PROTOCOL S13.
 """
@@ -48,7 +50,7 @@ from geolog.protocol.stream_state import SegmentRecord
 
 @attrs.frozen(kw_only=True)
 class Clocks:
-    """What time it is by this process, and by the metadata store; None: it has not said it."""
+    """The current time of this process, and of the metadata store; None if it has not said."""
 
     local_us: int
     metadata_us: int | None
@@ -56,27 +58,27 @@ class Clocks:
 
 @attrs.frozen
 class StoredSegment:
-    """A segment's record, and when it was last written, by the metadata store's clock.
+    """A segment's record, and the metadata store's time of its last write.
 
-    A record is written when its ledger is activated, and once more when it is completed.
+    A record is written when its ledger is activated, and again when it is completed.
     """
 
     record: SegmentRecord
     stored_us: int
 
     def ahead_us(self, now: Clocks) -> int:
-        """How far the host that completed it was ahead of this one, at least; 0: it was not."""
+        """Minimum lead of the completing host's clock over this host's; 0 if it shows none."""
         completed_us = self.record.completed_us
         return 0 if completed_us is None else max(0, completed_us - now.local_us)
 
 
 @attrs.frozen(kw_only=True)
 class RetentionPolicy:
-    """What is kept at least: records as old as this, and as many bytes. None: all of it.
+    """Keeps at least records of this age, and at least this many bytes; None keeps all.
 
-    A stream may have both: a segment goes as soon as either lets it go. Only whole segments go,
-    from the front, and never the last: what is kept may be more, never less. By age that holds
-    whichever one clock is wrong; the table above says why.
+    A stream may set both: a segment goes as soon as either lets it go. Only whole segments go,
+    from the front, and never the last: more may be kept, never less. For age that holds
+    whichever one clock is wrong, as the module's table shows.
     """
 
     retention_s: float | None = None
@@ -84,13 +86,13 @@ class RetentionPolicy:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether nothing ever goes."""
+        """Whether nothing is ever dropped."""
         return self.retention_s is None and self.retention_bytes is None
 
     def goes(self, segment: StoredSegment, *, last: SegmentRecord, now: Clocks) -> bool:
-        """Whether a segment goes, and all before it do; the last of its partition never does.
+        """Whether a segment goes, with all before it. The last of its partition never goes.
 
-        Those before it were completed before, and have more bytes behind them.
+        Segments before it were completed earlier, and have more bytes behind them.
         """
         if segment.record.segment >= last.segment:
             return False
@@ -110,5 +112,5 @@ class RetentionPolicy:
 
 
 def _kept_bytes(segment: SegmentRecord, last: SegmentRecord) -> int:
-    """How many are kept if it goes. What is in an open segment does not count yet."""
+    """Bytes that remain if the segment goes. Bytes of an open segment do not count yet."""
     return last.size_bytes_through - segment.size_bytes_through

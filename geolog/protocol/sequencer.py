@@ -10,7 +10,7 @@ from geolog.protocol.ids import Sequence
 
 @attrs.frozen
 class Assigned:
-    """What an entry gets: its first record's sequence, and its records' append time."""
+    """The first record's sequence, and the append time, that an entry is given."""
 
     first_sequence: Sequence
     append_time_us: int
@@ -18,10 +18,10 @@ class Assigned:
 
 @attrs.define
 class Sequencer:
-    """Gives sequences without gap, and the clock's time unless it went back.
+    """Assigns sequences without gaps, and append times that follow the clock but never fall.
 
-    Invariants: each `first_sequence` is the one before plus its count; `append_time_us` is
-    never below the one before, whatever the clock does.
+    Invariants: each `first_sequence` is the previous one plus its record count;
+    `append_time_us` never falls, whatever the clock does.
     """
 
     sequence_next: Sequence

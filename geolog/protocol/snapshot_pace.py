@@ -1,4 +1,6 @@
-"""When a partition's state is written into its log again: reading back to it shall be cheap.
+"""Decides when to write another snapshot of a partition's state into its log.
+
+The next owner reads the log back to the last snapshot, so that stretch must stay short.
 
 Rules: PROTOCOL O11.
 """
@@ -7,15 +9,15 @@ import attrs
 
 _EVERY_BYTES = 16 << 20
 _SHARE = 4
-"""A snapshot is repeated after this many times its own bytes at least."""
+"""A snapshot is repeated only after at least this many times its own size was written."""
 
 _LAST_BYTES = 256 << 10
-"""With less than this behind the last snapshot no other ends a ledger: it is soon read."""
+"""Below this much since the last snapshot, a ledger ends without one: it is quick to read."""
 
 
 @attrs.define
 class SnapshotPace:
-    """Counts what was written behind the last snapshot, beside its own size."""
+    """Compares the bytes written since the last snapshot with the size of that snapshot."""
 
     _since_bytes: int = 0
     _snapshot_bytes: int = 0
@@ -30,10 +32,10 @@ class SnapshotPace:
 
     @property
     def is_due(self) -> bool:
-        """Whether another one comes before the next entry."""
+        """Whether to write another snapshot before the next entry."""
         return self._since_bytes >= max(_EVERY_BYTES, _SHARE * self._snapshot_bytes)
 
     @property
     def is_worth_ending_with(self) -> bool:
-        """Whether a ledger that is left in order ends with one."""
+        """Whether to end a ledger with a snapshot when closing it in order."""
         return self._since_bytes >= _LAST_BYTES

@@ -1,8 +1,8 @@
-"""A stream as metadata knows it: its settings, its owner, and its list of log segments.
+"""A stream's records in metadata: its settings, owners, and lists of log segments.
 
-Each partition has one owner record. Whoever takes the partition over raises its epoch by
-compare-and-set; every later change of the list is made together with a check of the version
-that this gave, so that a deposed owner can change nothing (PROTOCOL O3).
+Each partition has one owner record. A takeover raises its epoch by compare-and-set. Every later
+change of the segment list also checks the record version that the takeover produced, so a
+deposed owner can change nothing (PROTOCOL O3).
 
 Rules: PROTOCOL O10 and S17.
 """
@@ -18,17 +18,17 @@ from topology.quorum import QuorumConfig
 from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
 
 SEGMENT_AGE_S = 3600.0
-"""After how long a segment that is not full is closed."""
+"""Default age at which a segment that is not full is closed."""
 
 WRITER_RETENTION_S = 7 * 86400.0
 
 FIRST_SEQUENCE = Sequence(0)
 
 HOME_EPOCH = 1
-"""The one home epoch of every `global` stream: it has no home to move."""
+"""The only home epoch of a `global` stream, since it has no home to move."""
 
 PARTITIONS_MAX = 1024
-"""Partitions of one stream: each costs its writer a ledger, and every node of it a fence."""
+"""Maximum partitions of one stream: each costs its writer a ledger, and each node a fence."""
 
 _NAME_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
@@ -36,7 +36,7 @@ _PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 
 @attrs.frozen(order=True)
 class StreamName:
-    """`NAMESPACE/NAME`."""
+    """A stream's full name, `NAMESPACE/NAME`."""
 
     namespace: str
     name: str
@@ -46,17 +46,17 @@ class StreamName:
 
     @classmethod
     def parse(cls, text: str) -> "StreamName":
-        """Read NAMESPACE/NAME; InvalidArgumentError says which part is wrong, and why."""
+        """Parse NAMESPACE/NAME; InvalidArgumentError says which part is wrong, and why."""
         parts = text.split("/")
         if len(parts) != 2:
             raise InvalidArgumentError(
-                f"stream {text!r} is not named NAMESPACE/NAME, as shop/orders"
+                f"stream {text!r} is not named NAMESPACE/NAME, e.g. shop/orders"
             )
         for part in parts:
             if _NAME_PART.fullmatch(part) is None:
                 raise InvalidArgumentError(
-                    f"stream {text!r}: {part!r} is not a name: 1 to 128 of a-z, 0-9, '.', '_'"
-                    f" and '-', the first a letter or digit{_nearest_name(part)}"
+                    f"stream {text!r}: {part!r} is not a name: use 1 to 128 of a-z, 0-9, '.',"
+                    f" '_' and '-', starting with a letter or digit{_nearest_name(part)}"
                 )
         return cls(*parts)
 
@@ -68,32 +68,32 @@ def _nearest_name(part: str) -> str:
 
 @attrs.frozen(order=True)
 class PartitionName:
-    """`NAMESPACE/NAME#P`: one partition, which is a log of its own."""
+    """`NAMESPACE/NAME#P`: one partition of a stream, a log of its own."""
 
     stream: StreamName
     number: int = 0
     life: str = ""
-    """That of its stream: one that is made again under the name is another."""
+    """The life of its stream; a stream made again under the same name has another life."""
 
     def __str__(self) -> str:
         return f"{self.stream}#{self.number}"
 
 
 def parse_target(text: str) -> tuple[StreamName, int | None]:
-    """Read NAMESPACE/NAME, or NAMESPACE/NAME#P: a stream, or one partition of it."""
+    """Parse NAMESPACE/NAME (a stream) or NAMESPACE/NAME#P (one partition of it)."""
     name, mark, number = text.partition("#")
     if not mark:
         return StreamName.parse(text), None
     if _PARTITION_NUMBER.fullmatch(number) is None:
         raise InvalidArgumentError(
-            f"{text!r}: {number!r} is no partition's number; partitions are 0, 1, 2 and so on,"
-            f" as in {name}#0"
+            f"{text!r}: {number!r} is not a partition number; partitions are numbered"
+            f" 0, 1, 2 and so on, e.g. {name}#0"
         )
     return StreamName.parse(name), int(number)
 
 
 class StreamMode(enum.Enum):
-    """How records reach other regions: as replicas of each append, or relayed after it."""
+    """How records reach other regions: as replicas of each append, or relayed afterwards."""
 
     GLOBAL = "global"
     REGIONAL = "regional"
@@ -109,34 +109,34 @@ class StreamRecord:
     segment_bytes: int
     created_us: int
     life: str
-    """What no other stream has, not even one that is made again under its name; without '-'."""
+    """Unique to this stream, even against one made again under its name; without '-'."""
     partitions: int = 1
     segment_age_s: float = SEGMENT_AGE_S
     retention_s: float | None = None
-    """How long records are kept at least; None: for ever."""
+    """Minimum seconds that records are kept; None keeps them for ever."""
     retention_bytes: int | None = None
-    """How many bytes each partition keeps at least; None: all."""
+    """Minimum bytes that each partition keeps; None keeps all."""
     writer_retention_s: float = WRITER_RETENTION_S
-    """How long a named writer that is idle is remembered."""
+    """Seconds for which an idle named writer is remembered."""
     is_sealed: bool = False
-    """Whether nothing may be appended any more."""
+    """Whether the stream takes no more appends."""
     is_incomplete: bool = False
-    """Whether it is being made, or deleted: until that is done nobody can use it."""
+    """Whether the stream is being made or deleted; until that is done it cannot be used."""
     placement: PlacementTerms = REGION_AWARE_TERMS
     survive: str = ""
-    """What it was asked to outlive; empty if its quorums were given."""
+    """The losses that it was asked to survive; empty if its quorums were given instead."""
 
     def partition_names(self) -> list[PartitionName]:
-        """All its partitions."""
+        """The names of all its partitions."""
         return [
             PartitionName(self.name, number, self.life) for number in range(self.partitions)
         ]
 
     def partition(self, number: int) -> PartitionName:
-        """One of them. InvalidArgumentError names those that there are."""
+        """The name of one partition; InvalidArgumentError names those that exist."""
         if not 0 <= number < self.partitions:
             raise InvalidArgumentError(
-                f"{self.name} has no partition {number}: its partitions are"
+                f"{self.name} has no partition {number}; its partitions are"
                 f" {'0' if self.partitions == 1 else f'0 to {self.partitions - 1}'}"
             )
         return PartitionName(self.name, number, self.life)
@@ -144,12 +144,12 @@ class StreamRecord:
 
 @attrs.frozen(kw_only=True)
 class OwnerRecord:
-    """Who owns a partition now.
+    """The current owner of a partition.
 
-    `session` names the ephemeral node that lives as long as the owner's session does. It is
-    empty once the owner has left, because it closed or failed: nobody waits for it then.
-    `segment_highest` is the highest segment number ever activated: no DLSN is used twice. A
-    partition that is sealed has no owner any more.
+    `session` names the ephemeral node that lives as long as the owner's session. It is empty
+    once the owner has left, because it closed or failed: nobody waits for it then.
+    `segment_highest` is the highest segment number ever activated, so that no DLSN is used
+    twice. A sealed partition never has an owner again.
     """
 
     epoch: Epoch = NO_EPOCH
@@ -158,24 +158,24 @@ class OwnerRecord:
     segment_highest: int = 0
     is_sealed: bool = False
     is_deleted: bool = False
-    """Whether its stream is being deleted: nobody owns it any more, not for a moment."""
+    """Whether its stream is being deleted; it never has an owner again, not even briefly."""
 
 
 @attrs.frozen(kw_only=True)
 class TrimRecord:
-    """Where a partition begins now: what lies before was truncated, or is past retention."""
+    """Where a partition begins now; earlier records were truncated, or are past retention."""
 
     first_sequence: Sequence = FIRST_SEQUENCE
     trimmed_us: int = 0
-    """When that was decided."""
+    """When the trim was decided."""
 
 
 @attrs.frozen(kw_only=True)
 class SegmentRecord:
     """One ledger in a partition's list.
 
-    While it is the last and not completed, `last_…` are None. A completed segment is CLOSED at
-    `last_entry`; an empty one has `last_sequence` = `first_sequence` - 1.
+    While the segment is the last and not completed, the `last_…` fields are None. A completed
+    segment is CLOSED at `last_entry`; an empty one has `last_sequence` = `first_sequence` - 1.
     """
 
     segment: int
@@ -186,27 +186,27 @@ class SegmentRecord:
     activated_us: int
     append_time_us_before: int = 0
     transaction_id_before: int | None = None
-    """The highest transaction id before it, if any record had one."""
+    """Highest transaction id before the segment, if any record had one."""
     size_bytes_before: int = 0
-    """Of all batches before it, also of those that were trimmed."""
+    """Bytes of all batches before it, including trimmed ones."""
     last_entry: EntryId | None = None
     last_sequence: Sequence | None = None
     last_append_time_us: int | None = None
     completed_us: int | None = None
-    """When it ended, by the clock of the host that completed it, held to no other."""
+    """When it ended, by the completing host's clock, which is held to no other clock."""
     last_transaction_id: int | None = None
-    """The highest transaction id in it or before it, if any record had one."""
+    """Highest transaction id up to its end, if any record had one."""
     size_bytes: int | None = None
-    """Of its batches."""
+    """Bytes of its batches."""
 
     @property
     def is_completed(self) -> bool:
-        """Whether its end is known and final."""
+        """Whether its end is known, and so final."""
         return self.last_entry is not None
 
     @property
     def size_bytes_through(self) -> int:
-        """Of all batches before its end; before its beginning as long as that is not known."""
+        """Bytes of all batches up to its end, or to its beginning while the end is unknown."""
         return self.size_bytes_before + (self.size_bytes or 0)
 
     def completed(
@@ -219,7 +219,7 @@ class SegmentRecord:
         last_transaction_id: int | None,
         size_bytes_through: int,
     ) -> "SegmentRecord":
-        """The successor whose end is known."""
+        """The record with its end filled in."""
         assert not self.is_completed, f"segment {self.segment} is completed already"
         assert last_sequence >= self.first_sequence - 1
         assert size_bytes_through >= self.size_bytes_before

@@ -40,7 +40,7 @@ from tests.system.demo_process import (
         (["read", "a/b", "--follow", "--to", "latest"], 2, "--follow or --to"),
         (["read", "a/b", "--hedge", "auto"], 2, "--hedge is not built yet"),
         (["stream", "create", "a/b#1"], 2, "is one partition"),
-        (["append", "a/b#x"], 2, "'x' is no partition's number"),
+        (["append", "a/b#x"], 2, "'x' is not a partition number"),
         (["append", "a/b", "--first-seq", "5"], 2, "give --writer too"),
         (["append", "a/b", "--ack", "none", "--writer", "w"], 2, "--ack none tells nothing"),
         (["append", "a/b", "--ack", "some"], 2, "'some'"),

@@ -24,7 +24,7 @@ from topology.errors import UnavailableError
 
 _WHY_REFUSED = {
     Reason.FENCED: "another took the ledger over meanwhile",
-    Reason.READ_ONLY: "the node stores nothing new at present",
+    Reason.READ_ONLY: "the node is read-only and stores nothing new",
     Reason.CONFLICT: "the node has other bytes there, and takes them for intact",
     Reason.NO_SUCH_LEDGER: "the node has deleted the ledger",
 }

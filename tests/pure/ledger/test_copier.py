@@ -213,7 +213,7 @@ def forgets(asked: Message, answers: list[Message]) -> list[Message]:
 
 TARGET_LIES = {
     "another owner": (refusing(Reason.FENCED), "another took the ledger over meanwhile"),
-    "full": (refusing(Reason.READ_ONLY), "stores nothing new at present"),
+    "full": (refusing(Reason.READ_ONLY), "read-only"),
     "other bytes": (refusing(Reason.CONFLICT), "the node has other bytes there"),
     "deleted": (refusing(Reason.NO_SUCH_LEDGER), "the node has deleted the ledger"),
     "too busy": (refusing(Reason.BUSY), "busy"),

@@ -1,4 +1,4 @@
-"""The flag that writes scenario files anew: `pytest tests/pure/protocol --rewrite`."""
+"""The flag that regenerates scenario files: `pytest tests/pure/protocol --rewrite`."""
 
 import pytest
 
@@ -7,7 +7,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite",
         action="store_true",
-        help="write what the cores say into the scenario files",
+        help="write the cores' current output into the scenario files",
     )
 
 

@@ -1,10 +1,10 @@
-"""One ledger's writer under ensemble changes, against the truth that metadata and disks hold.
+"""One ledger's writer under ensemble changes, checked against metadata and disks.
 
-The seed draws all: quorums and regions, what reaches which member and when it answers, who is
-lost and comes back, who is replaced by whom, whether a compare-and-set is stored, and how much
-later that is heard of. After every step each entry that was acknowledged must be on the disks
-of an ack set of the fragment that metadata has for it at that moment: whoever reads, or
-recovers, asks there.
+The seed draws everything: quorums and regions, which adds reach which member and when it
+answers, who is lost and comes back, who replaces whom, whether a compare-and-set is stored, and
+how much later the writer learns of it. After every step each acknowledged entry must be on the
+disks of an ack set of the fragment that metadata has for it at that moment, because readers and
+recoveries ask there.
 """
 
 import random
@@ -31,15 +31,15 @@ WORLDS = [
 
 @attrs.frozen
 class Variant:
-    """What the writer is made of: the right parts, or one that is planted to be wrong."""
+    """The parts of the writer: the right ones, or one with a planted bug."""
 
     window: type[AddWindow] = AddWindow
     does_hold: bool = True
     """Whether slots are held while the compare-and-set is out."""
     are_late_answers_dropped: bool = True
-    """Whether what a replaced member still answers is ignored."""
+    """Whether late answers of replaced members are ignored."""
     starts_above_lac: int = 1
-    """The new fragment begins so far above the LAC."""
+    """How far above the LAC the new fragment begins."""
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ class Change:
 
 
 class History:
-    """A ledger while it is written."""
+    """A ledger while it is being written."""
 
     def __init__(self, seed: int, variant: Variant) -> None:
         self.rng = random.Random(seed)
@@ -83,19 +83,19 @@ class History:
         self.window = variant.window(self.known.fragments[-1].rule(self.config))
         self.change: Change | None = None
         self.pushed = 0
-        self.adds: list[tuple[int, InstanceId, int]] = []  # On their way, to a slot's member.
+        self.adds: list[tuple[int, InstanceId, int]] = []  # In flight, to a slot's member.
         self.answers: list[tuple[int, InstanceId, int]] = []
         self.lost: set[int] = set()
         self.sometimes: Counter[str] = Counter()
 
     def run(self, steps_count: int = 120) -> None:
-        """Play it, then let everything come to rest."""
+        """Play the history, then let everything settle."""
         for _ in range(steps_count):
             self.step()
             self.check()
         self.rest()
         self.check()
-        assert self.window.lac == self.pushed - 1, "all are up, and something is stuck"
+        assert self.window.lac == self.pushed - 1, "all members are up, but entries are stuck"
 
     def step(self) -> None:
         rng = self.rng
@@ -124,7 +124,7 @@ class History:
                 pass
 
     def rest(self) -> None:
-        """No fault strikes any more."""
+        """Settle without further faults."""
         while self.change is not None:
             self.go_on(self.change)
         for slot in sorted(self.lost):
@@ -156,7 +156,7 @@ class History:
         self.sometimes["acknowledged while a change was out"] += bool(effects and self.change)
 
     def lose(self, slot: int) -> None:
-        """Its connection breaks: what is on its way is lost, or its answer is."""
+        """Break its connection: adds in flight are lost, or their answers are."""
         self.lost.add(slot)
         self.window.on_slot_lost(slot)
         member = self.member_at(slot)
@@ -174,7 +174,7 @@ class History:
     # Changes.
 
     def begin(self) -> None:
-        """Choose who is replaced by whom, and send the compare-and-set."""
+        """Choose replacements for some members, and send the compare-and-set."""
         last = self.known.fragments[-1]
         slots = sorted(self.lost) or [self.rng.randrange(self.config.ensemble_size)]
         slots = self.rng.sample(slots, self.rng.randint(1, len(slots)))
@@ -206,7 +206,7 @@ class History:
             self.record = change.change.over(self.record)
 
     def go_on(self, change: Change) -> None:
-        """Metadata is asked again, and says what became of it."""
+        """Read the record again and learn the outcome."""
         match change.change.judge(self.record):
             case Judgement.STORED:
                 self.known = self.record
@@ -221,7 +221,7 @@ class History:
                 self.sometimes["it was tried again"] += 1
                 self.try_to_store(change)
             case Judgement.TRY_AGAIN:
-                # It was surely never sent.
+                # The write was surely never sent.
                 self.change = None
                 self.sometimes["it was given up"] += 1
                 self.tell(self.window.unhold())
@@ -241,6 +241,6 @@ class History:
                 if entry in self.disks[member.instance]
             }
             assert naive_ack(self.config, layout, entry, holders), (
-                f"entry {entry} was acknowledged, and of its members in metadata only"
+                f"entry {entry} was acknowledged, but of its members in metadata only"
                 f" {sorted(holders)} have it"
             )

@@ -1,7 +1,7 @@
-"""Clusters and fragments in one line: a letter for a node's region, a sign for how it is.
+"""Clusters and fragments in one line: a letter for a node's region, a sign for its state.
 
-`a` is up, `a-` down, `a*` takes nothing new, `ax` has its disk given up. The first are the
-members of the fragment, those behind a bar are not: `aabx | bcc`.
+`a` is up, `a-` is down, `a*` takes nothing new, `ax` has its disk given up. Nodes before the
+bar are members of the fragment, nodes behind it are not: `aabx | bcc`.
 """
 
 import attrs
@@ -34,7 +34,7 @@ class Layout:
         return self.record.fragments[0]
 
     def regions_after(self, changes: dict[int, InstanceId]) -> str:
-        """The region of each slot when these changes are made."""
+        """The region of each slot after these changes."""
         ring: list[str] = [member.instance for member in self.fragment.ensemble]
         for slot, instance in changes.items():
             ring[slot] = instance
@@ -51,7 +51,7 @@ def layout(
     forbidden: str = "",
     terms: PlacementTerms | None = None,
 ) -> Layout:
-    """Read such a line. The racks of a region are 1, 2, 1, 2, and so on."""
+    """Parse such a line. The racks of a region alternate: 1, 2, 1, 2."""
     inside, _, outside = text.replace(" ", "").partition("|")
     members: list[Member] = []
     nodes: list[KnownNode] = []

@@ -1,8 +1,8 @@
 """A random history of one ledger: a writer that may be a zombie, its nodes, and a recovery.
 
-The seed draws all: quorums and regions, what reached which node, who is silent, whose copies
-are damaged, the order of all answers and the batch size. The writer goes on while it is fenced
-and recovered, as a zombie does; its adds are refused only by nodes that are fenced.
+The seed draws everything: quorums and regions, which adds reach which node, silent members,
+damaged copies, the order of all answers, and the batch size. The writer goes on while its
+ledger is fenced and recovered, as a zombie does; only fenced nodes refuse its adds.
 """
 
 import random
@@ -42,9 +42,9 @@ Event = tuple[str, int, int]
 
 @attrs.frozen
 class Variant:
-    """What recovery is made of: the right parts, or one that is planted to be wrong.
+    """The parts of recovery: the right ones, or one with a planted bug.
 
-    Then only the outcome is judged, and not what the core went by: a bug must show in the log.
+    With a planted bug only the outcome is judged: the bug must show in the log.
     """
 
     rule: type[AckRule] = AckRule
@@ -58,7 +58,7 @@ class Variant:
 
 @attrs.define
 class Node:
-    """One member: what it stored, what it promised, and how it is ill."""
+    """One member: its stored entries, its promises, and its faults."""
 
     entries: set[int] = attrs.field(factory=set)
     damaged: set[int] = attrs.field(factory=set)
@@ -78,18 +78,18 @@ class History:
         self.variant = variant
         self.rule = variant.rule(self.config, self.layout)
         self.nodes = [Node() for _ in self.layout]
-        # Entries below this are in earlier fragments: acknowledged, and not on these nodes.
+        # Entries below this are in earlier fragments: acknowledged, but not on these nodes.
         self.fragment_first = EntryId(self.rng.choice([0, 0, 3]))
         self.pushed = int(self.fragment_first)
         self.entries_max = self.fragment_first + self.rng.randint(0, 7)
-        self.adds: list[tuple[int, int, EntryId]] = []  # On their way: slot, entry, LAC.
-        self.confirmed: dict[int, set[int]] = {}  # What the writer knows to be stored.
+        self.adds: list[tuple[int, int, EntryId]] = []  # In flight: slot, entry, LAC.
+        self.confirmed: dict[int, set[int]] = {}  # Slots that confirmed, by entry.
         self.lac = EntryId(self.fragment_first - 1)  # All up to here may have been answered OK.
         self.start = EntryId(0)
         self.outcome: CloseAt | CannotDecide | None = None
         self.is_healthy = False
 
-    # ---- the writer
+    # ---- The writer.
 
     def step_writer(self) -> None:
         if self.pushed < self.entries_max and self.rng.random() < 0.3:
@@ -100,7 +100,7 @@ class History:
         elif self.adds:
             slot, entry, lac = self.adds.pop(self.rng.randrange(len(self.adds)))
             node = self.nodes[slot]
-            if not node.is_fenced and self.rng.random() < 0.9:  # Else it is lost on its way.
+            if not node.is_fenced and self.rng.random() < 0.9:  # Otherwise lost on the way.
                 node.entries.add(entry)
                 node.lac = max(node.lac, lac)
                 self.confirmed[entry].add(slot)
@@ -110,10 +110,10 @@ class History:
     def is_acked(self, entry: int, slots: set[int]) -> bool:
         return naive_ack(self.config, self.layout, entry, slots)
 
-    # ---- the new owner
+    # ---- The new owner.
 
     def run(self) -> None:
-        """Play it all; `outcome` stays None if the fence could not be taken."""
+        """Play the whole history; `outcome` stays None if the fence could not be taken."""
         for _ in range(self.rng.randint(0, 40)):
             self.step_writer()
         self.fall_ill()
@@ -124,7 +124,7 @@ class History:
             self.step_writer()
 
     def run_again(self) -> None:
-        """The faults stop, and whoever could not decide tries once more."""
+        """Stop the faults, and recover again if the first recovery could not decide."""
         self.is_healthy = True
         self.nodes = [
             attrs.evolve(node, answers_left=10**6, damaged=set()) for node in self.nodes
@@ -231,7 +231,7 @@ class History:
         else:
             self.pool.append(("cannot_ack", 0, entry))
 
-    # ---- the laws
+    # ---- The laws.
 
     def absent(self, entry: int) -> set[int]:
         said = self.said.get(entry, {})
@@ -242,10 +242,10 @@ class History:
             return
         assert last >= self.start - 1, f"closed at {last}, below the start {self.start}"
         assert self.rewritten == set(range(self.start, last + 1)), (
-            f"closed at {last}, but in an ack set are {sorted(self.rewritten)}"
+            f"closed at {last}, but only {sorted(self.rewritten)} are in an ack set"
         )
         assert naive_block(self.config, self.layout, last + 1, self.absent(last + 1)), (
-            f"closed at {last}, but {self.said.get(last + 1)} proves no absence"
+            f"closed at {last}, but {self.said.get(last + 1)} does not prove absence"
         )
 
     def check_cannot_decide(self, effect: CannotDecide) -> None:
@@ -260,8 +260,8 @@ class History:
         assert effect.silent_count == self.config.write_quorum - len(said)
 
     def check_end(self) -> None:
-        """Laws 4 and 5, when all is over, the zombie's last add too."""
+        """Laws 4 and 5, after everything, even the zombie's last add."""
         if isinstance(self.outcome, CloseAt):
             assert self.outcome.last >= self.lac, (
-                f"closed at {self.outcome.last}, but up to {self.lac} was answered OK"
+                f"closed at {self.outcome.last}, but entries up to {self.lac} were answered OK"
             )

@@ -1,7 +1,6 @@
-"""Scenario files: steps, `----`, and what the core said to them; blank lines between.
+"""Scenario files: steps, `----`, and the core's output, separated by blank lines.
 
-A line that starts with `#` gives the reason of the step below it. The core lives from the first
-step of a file to its last.
+A line that starts with `#` explains the step below it. One core lives through the whole file.
 """
 
 from typing import Protocol
@@ -10,15 +9,15 @@ RULE = "----"
 
 
 class Story(Protocol):
-    """A core that is told its story line by line."""
+    """A core that takes its scenario line by line."""
 
     def tell(self, line: str) -> list[str]:
-        """What the core says to one step."""
+        """The core's output for one line."""
         ...
 
 
 def retold(text: str, story: Story) -> str:
-    """The same scenario, with what the core says now."""
+    """The same scenario with the core's current output."""
     return "\n\n".join(_retold_step(step, story) for step in text.strip().split("\n\n")) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The writer's window against a naive one that is a list of sets."""
+"""The writer's window against a naive one, which is a list of sets."""
 
 import attrs
 import pytest
@@ -30,7 +30,7 @@ def window_of(entries_count: int, quorums: str = "3/3/2 m1", layout: str = "abc"
 
 
 def stored(window: AddWindow, acks: str) -> list[AdvanceLac]:
-    """`1:0 2:0`: slot 1, then slot 2, has synced entry 0."""
+    """`1:0 2:0`: slot 1, then slot 2, synced entry 0."""
     pairs = [ack.split(":") for ack in acks.split()]
     return [
         effect
@@ -40,7 +40,7 @@ def stored(window: AddWindow, acks: str) -> list[AdvanceLac]:
 
 
 def sent(effects: list[SendAdd]) -> str:
-    """The same notation for what goes out."""
+    """The sends in the same notation."""
     return " ".join(f"{effect.slot}:{effect.entry}" for effect in effects)
 
 
@@ -58,11 +58,11 @@ def test_answers_of_one_region_alone_release_nothing() -> None:
     assert stored(window, "2:0") == [AdvanceLac(EntryId(0))]
 
 
-def test_one_member_that_answers_twice_counts_once() -> None:
+def test_a_member_that_answers_twice_counts_once() -> None:
     assert stored(window_of(1), "0:0 0:0 0:0") == []
 
 
-def test_an_answer_for_an_entry_that_was_never_pushed_is_a_fault_of_ours() -> None:
+def test_an_answer_for_an_entry_never_pushed_fails_an_assertion() -> None:
     with pytest.raises(AssertionError, match="entry 2 was never pushed"):
         stored(window_of(2), "0:2")
 
@@ -75,7 +75,7 @@ def test_a_late_answer_for_an_acknowledged_entry_changes_nothing() -> None:
     assert window.statistics().in_flight_count == 0
 
 
-def test_what_a_lost_member_confirmed_before_still_counts() -> None:
+def test_earlier_confirmations_of_a_lost_member_still_count() -> None:
     window = window_of(1)
     stored(window, "0:0")
     window.on_slot_lost(0)
@@ -90,7 +90,7 @@ def test_an_entry_is_sent_round_the_ring_but_not_to_lost_members() -> None:
     assert sent(window.push()) == "3:3 1:3"
 
 
-def test_a_member_that_is_back_gets_again_what_it_lacks_and_no_more() -> None:
+def test_a_member_that_comes_back_gets_exactly_what_it_lacks() -> None:
     window = window_of(4, "4/3/2 m1", "abcd")
     stored(window, "2:1")
     window.on_slot_lost(2)
@@ -98,7 +98,7 @@ def test_a_member_that_is_back_gets_again_what_it_lacks_and_no_more() -> None:
     assert sent(window.on_slot_back(2)) == "2:0 2:2"
 
 
-def test_what_was_held_back_is_sent_from_there_on_unless_acknowledged_meanwhile() -> None:
+def test_entries_held_back_are_sent_later_unless_acknowledged_by_then() -> None:
     window = window_of(5)
     stored(window, "0:0 1:0 0:1 1:1 2:3")
 
@@ -106,7 +106,7 @@ def test_what_was_held_back_is_sent_from_there_on_unless_acknowledged_meanwhile(
     assert sent(window.lacking(2, first=EntryId(4))) == "2:4"
 
 
-def test_a_window_that_starts_above_a_lac_numbers_on_from_there() -> None:
+def test_a_window_that_starts_above_a_lac_continues_its_numbering() -> None:
     window = AddWindow(AckRule(quorum_of("3/3/2 m1"), "abc"), lac=EntryId(6))
 
     assert window.entry_next == 7
@@ -123,7 +123,7 @@ def test_an_entry_is_stuck_when_only_lost_members_could_make_it_durable() -> Non
     assert not window.can_go_on()
 
 
-# ---------------------------------------------------------------- an ensemble change
+# ---------------------------------------------------------------- Ensemble change.
 
 
 def change(window: AddWindow, slots: str, layout: str = "abc") -> list[AdvanceLac]:
@@ -131,7 +131,7 @@ def change(window: AddWindow, slots: str, layout: str = "abc") -> list[AdvanceLa
     return window.change(rule, [int(slot) for slot in slots])
 
 
-def test_while_a_change_is_out_members_that_stay_acknowledge_without_the_others() -> None:
+def test_during_a_change_only_members_that_stay_can_acknowledge() -> None:
     window = window_of(2)
     window.hold([2])
 
@@ -139,7 +139,7 @@ def test_while_a_change_is_out_members_that_stay_acknowledge_without_the_others(
     assert stored(window, "1:0") == [AdvanceLac(EntryId(0))]
 
 
-def test_a_change_that_did_not_happen_gives_held_members_their_say_back() -> None:
+def test_held_members_count_again_if_the_change_did_not_happen() -> None:
     window = window_of(1)
     window.hold([2])
     stored(window, "0:0 2:0")
@@ -147,9 +147,7 @@ def test_a_change_that_did_not_happen_gives_held_members_their_say_back() -> Non
     assert window.unhold() == [AdvanceLac(EntryId(0))]
 
 
-def test_after_a_change_what_replaced_members_confirmed_is_forgotten_and_the_rest_is_not() -> (
-    None
-):
+def test_a_change_forgets_confirmations_of_replaced_members_only() -> None:
     window = window_of(2)
     stored(window, "2:0 2:1 0:1")
     window.hold([2])
@@ -184,12 +182,12 @@ def test_a_slot_that_was_not_held_cannot_be_given_away() -> None:
         change(window_of(1), "1")
 
 
-# ---------------------------------------------------------------- against the naive window
+# ---------------------------------------------------------------- Against the naive window.
 
 
 @attrs.define
 class NaiveWindow:
-    """All that was ever stored; every question is answered from it anew."""
+    """Keeps everything ever stored, and computes each answer from scratch."""
 
     config: QuorumConfig
     layout: str
@@ -199,7 +197,7 @@ class NaiveWindow:
     lac_before: int = -1
 
     def lac(self) -> int:
-        """It never falls, though what is held or forgotten counts no more."""
+        """It never falls, even if held or forgotten slots no longer count."""
         acked = [
             entry <= self.lac_before or self.is_ack(entry, slots - self.held)
             for entry, slots in enumerate(self.stored_by)

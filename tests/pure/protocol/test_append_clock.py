@@ -1,4 +1,4 @@
-"""The time that entries get: near the metadata store's, whatever the owner's clock says."""
+"""Append times stay near the metadata store's clock, whatever the owner's clock says."""
 
 import itertools
 
@@ -25,14 +25,14 @@ METADATA_US = 1_700_000_000_000_000
 def read(
     clock: AppendClock, minutes_ahead: float, now_s: float = 0.0
 ) -> tuple[float, list[ClockEffect]]:
-    """What an entry gets whose owner's clock is so far ahead, in minutes ahead as well."""
+    """How far ahead an entry's time is, in minutes, if its owner's clock is so far ahead."""
     local_us = METADATA_US + round(minutes_ahead * MINUTE_US)
     time_us, effects = clock.read(local_us=local_us, metadata_us=METADATA_US, now_s=now_s)
     return (time_us - METADATA_US) / MINUTE_US, effects
 
 
 def asked(clock: AppendClock, minutes_ahead: float, now_s: float = 0.0) -> list[ClockEffect]:
-    """What is told once the store was asked, and has said that the clock is so far ahead."""
+    """The reports once the store has confirmed that the clock is so far ahead."""
     clock.on_asked(is_answered=True, now_s=now_s)
     return read(clock, minutes_ahead, now_s)[1]
 
@@ -44,7 +44,7 @@ def test_a_clock_that_is_near_or_behind_is_believed() -> None:
         assert read(clock, minutes) == (minutes, [])
 
 
-def test_a_clock_that_is_far_ahead_is_held_back_and_told_once_the_store_was_asked() -> None:
+def test_a_clock_far_ahead_is_held_back_and_reported_once_the_store_answers() -> None:
     clock = AppendClock()
 
     assert read(clock, 60) == (5, [AskStore()])
@@ -53,7 +53,7 @@ def test_a_clock_that_is_far_ahead_is_held_back_and_told_once_the_store_was_aske
     assert read(clock, 60.5) == (5, [])
 
 
-def test_a_host_that_slept_is_believed_again_and_nobody_is_warned() -> None:
+def test_a_host_that_slept_is_believed_again_without_a_warning() -> None:
     clock = AppendClock()
 
     assert read(clock, 480) == (5, [AskStore()])
@@ -61,7 +61,7 @@ def test_a_host_that_slept_is_believed_again_and_nobody_is_warned() -> None:
     assert read(clock, 0) == (0, [])
 
 
-def test_a_host_that_is_ahead_and_slept_is_asked_for_before_it_is_told_again() -> None:
+def test_the_store_is_asked_again_before_a_second_report() -> None:
     clock = AppendClock()
     read(clock, 60)
     asked(clock, 60)
@@ -70,7 +70,7 @@ def test_a_host_that_is_ahead_and_slept_is_asked_for_before_it_is_told_again() -
     assert asked(clock, 60, RETRY_S) == []
 
 
-def test_a_question_that_fails_is_soon_asked_again() -> None:
+def test_a_failed_question_is_repeated_soon() -> None:
     clock = AppendClock()
     read(clock, 60)
     clock.on_asked(is_answered=False, now_s=7.0)
@@ -80,7 +80,7 @@ def test_a_question_that_fails_is_soon_asked_again() -> None:
     assert asked(clock, 60, 9.0) == [ClockAhead(60 * MINUTE_US)]
 
 
-def test_a_clock_that_is_held_back_is_compared_now_and_then() -> None:
+def test_a_clock_that_is_held_back_is_compared_from_time_to_time() -> None:
     clock = AppendClock()
     read(clock, 60)
     asked(clock, 60)
@@ -91,7 +91,7 @@ def test_a_clock_that_is_held_back_is_compared_now_and_then() -> None:
     assert read(clock, 60, ASK_AGAIN_S + RETRY_S) == (5, [])
 
 
-def test_it_is_told_again_when_it_has_changed_and_when_it_is_right() -> None:
+def test_a_changed_difference_and_a_return_to_agreement_are_reported() -> None:
     clock = AppendClock()
     read(clock, 60)
     asked(clock, 60)
@@ -103,7 +103,7 @@ def test_it_is_told_again_when_it_has_changed_and_when_it_is_right() -> None:
     assert asked(clock, 600) == [ClockAhead(600 * MINUTE_US)]
 
 
-def test_a_clock_at_the_limit_is_not_told_at_each_step_over_it() -> None:
+def test_a_clock_around_the_limit_is_not_reported_at_each_crossing() -> None:
     clock = AppendClock()
     read(clock, 5.01)
     told = [
@@ -119,10 +119,10 @@ CLOCKS = st.lists(
 
 
 @given(CLOCKS, st.integers(-(10**11), 10**11))
-def test_append_times_never_decrease_and_are_near_the_metadata_store_unless_they_were_not(
+def test_append_times_never_decrease_and_stay_near_the_metadata_store(
     steps: list[tuple[int, int]], before_ahead_us: int
 ) -> None:
-    """Each step: how long it takes, and how far the owner's clock is ahead then."""
+    """Each step: its duration, and how far ahead the owner's clock is afterwards."""
     clock = AppendClock()
     before_us = METADATA_US + before_ahead_us
     sequencer = Sequencer(Sequence(0), append_time_us_last=before_us)

@@ -1,4 +1,4 @@
-"""What a failure says of records that were not sent (law 17)."""
+"""The error reported for records that were not sent (law 17)."""
 
 from geolog.ledger.nodes.connection import NodeRefusedError
 from geolog.protocol.append_failure import told_of_record
@@ -12,7 +12,7 @@ def test_a_record_without_a_number_is_refused() -> None:
     assert told_of_record(failure, is_numbered=False) is failure
 
 
-def test_of_a_numbered_record_the_same_failure_says_that_it_is_not_known() -> None:
+def test_for_a_numbered_record_the_same_failure_is_unknown() -> None:
     failure = FencedError("another writer owns a/b#0 now")
 
     told = told_of_record(failure, is_numbered=True)
@@ -23,7 +23,7 @@ def test_of_a_numbered_record_the_same_failure_says_that_it_is_not_known() -> No
     assert told.__cause__ is failure
 
 
-def test_a_failure_that_is_made_of_more_than_words_keeps_the_rest() -> None:
+def test_a_failure_with_more_than_a_message_keeps_the_rest() -> None:
     failure: GeologError = NodeRefusedError("the node is read-only", Reason.READ_ONLY)
 
     told = told_of_record(failure, is_numbered=True)
@@ -32,7 +32,7 @@ def test_a_failure_that_is_made_of_more_than_words_keeps_the_rest() -> None:
     assert (told.reason, told.outcome) == (Reason.READ_ONLY, "unknown")
 
 
-def test_what_says_unknown_already_stays_as_it_is() -> None:
+def test_an_unknown_outcome_stays_as_it_is() -> None:
     failure = OutcomeUnknownError("the answer was lost")
 
     assert told_of_record(failure, is_numbered=True) is failure

@@ -1,4 +1,4 @@
-"""Pauses between questions that are not answered."""
+"""Pauses between unanswered questions."""
 
 import random
 
@@ -12,7 +12,7 @@ def a_pace(seed: int = 1) -> AskingPace:
     return AskingPace(pause_s_first=0.2, pause_s_max=5.0, rng=random.Random(seed))
 
 
-def test_what_is_answered_may_be_asked_at_once() -> None:
+def test_after_an_answer_the_next_question_is_due_at_once() -> None:
     pace = a_pace()
     assert pace.due_s < 0
     pace.on_failed(now_s=10.0)
@@ -41,7 +41,9 @@ def test_the_first_pause_comes_again_after_an_answer() -> None:
 
 
 @given(st.integers(), st.integers(1, 20))
-def test_all_who_wait_ask_soon_and_apart_when_it_is_back(seed: int, failures: int) -> None:
+def test_waiters_ask_soon_and_spread_out_when_the_peer_is_back(
+    seed: int, failures: int
+) -> None:
     pace = a_pace(seed)
     for _ in range(failures):
         pace.on_failed(now_s=0.0)

@@ -1,4 +1,4 @@
-"""The seqs of a batch, beside a list of all of them, which is too plain to be wrong."""
+"""The seqs of a batch against a plain list of all of them."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def gathered(seqs: list[int]) -> BatchSeqs:
 
 
 @given(rising)
-def test_seqs_are_what_a_list_of_all_says(seqs: list[int]) -> None:
+def test_seqs_agree_with_a_plain_list(seqs: list[int]) -> None:
     batch = gathered(seqs)
 
     assert list(batch) == seqs
@@ -35,7 +35,7 @@ def test_seqs_are_what_a_list_of_all_says(seqs: list[int]) -> None:
 
 
 @given(rising)
-def test_seqs_without_a_gap_cost_no_byte_and_others_few(seqs: list[int]) -> None:
+def test_seqs_without_gaps_cost_no_bytes_and_others_few(seqs: list[int]) -> None:
     gaps = gathered(seqs).gaps
 
     if seqs[-1] - seqs[0] == len(seqs) - 1:
@@ -45,7 +45,7 @@ def test_seqs_without_a_gap_cost_no_byte_and_others_few(seqs: list[int]) -> None
 
 
 @given(st.integers(0, SEQ_MAX), st.integers(1, 20), st.binary(min_size=1, max_size=40))
-def test_whatever_is_read_is_refused_or_is_what_would_be_written(
+def test_bytes_read_are_refused_or_equal_what_would_be_written(
     first: int, count: int, gaps: bytes
 ) -> None:
     found = BatchSeqs(first, count, gaps)
@@ -57,26 +57,26 @@ def test_whatever_is_read_is_refused_or_is_what_would_be_written(
 @pytest.mark.parametrize(
     ("seqs", "why"),
     [
-        (BatchSeqs(-1, 1), "cannot be"),
-        (BatchSeqs(0, 0), "cannot be"),
+        (BatchSeqs(-1, 1), "impossible"),
+        (BatchSeqs(0, 0), "impossible"),
         (BatchSeqs(SEQ_MAX, 2), "more than 63 bits"),
         (BatchSeqs(SEQ_MAX - 4, 2, b"\x05"), "more than 63 bits"),
         (BatchSeqs(0, 3, b"\x00\x00"), "all zero"),
-        (BatchSeqs(0, 3, b"\x01"), "1 gaps between seqs stand where 2 are due"),
-        (BatchSeqs(0, 2, b"\x01\x01"), "2 gaps between seqs stand where 1 are due"),
+        (BatchSeqs(0, 3, b"\x01"), "found 1 gaps between seqs, expected 2"),
+        (BatchSeqs(0, 2, b"\x01\x01"), "found 2 gaps between seqs, expected 1"),
         (BatchSeqs(0, 2, b"\x81"), "cut off"),
         (BatchSeqs(0, 2, b"\x81\x00"), "more bytes than it needs"),
         (BatchSeqs(0, 2, b"\x81" * 9 + b"\x01"), "more bytes than it needs"),
         (BatchSeqs(0, GAPS_BYTES_MAX + 2, b"\x01" * (GAPS_BYTES_MAX + 1)), "over the limit"),
     ],
 )
-def test_gaps_that_cannot_be_are_told(seqs: BatchSeqs, why: str) -> None:
+def test_impossible_gaps_are_explained(seqs: BatchSeqs, why: str) -> None:
     assert why in (seqs.fault() or "")
 
 
 @pytest.mark.parametrize("gap", [1, 1000, 2**62])
 def test_gaps_stay_within_their_bound(gap: int) -> None:
-    """A batch that would pass it is sealed; one without a gap may be as long as it likes."""
+    """A batch that would exceed it is sealed; one without gaps may be of any length."""
     gathering = RisingSeqs(0)
     for seq in range(1, 8000):
         gathering.add(seq)
@@ -87,7 +87,7 @@ def test_gaps_stay_within_their_bound(gap: int) -> None:
     assert GAPS_BYTES_MAX - 9 < len(gathering.gathered().gaps) <= GAPS_BYTES_MAX
 
 
-def test_a_long_run_may_not_begin_to_have_gaps() -> None:
+def test_a_run_longer_than_the_bound_takes_no_gap() -> None:
     gathering = RisingSeqs(0)
     for seq in range(1, GAPS_BYTES_MAX + 2):
         gathering.add(seq)

@@ -1,4 +1,4 @@
-"""Which copies are missing, against a naive list of all that should be there."""
+"""Missing copies, against a naive list of all expected copies."""
 
 import attrs
 from hypothesis import given
@@ -28,11 +28,11 @@ def missing(tally: CopyTally, last: int) -> list[tuple[int, int, int]]:
     return [(one.slot, one.first, one.last) for one in tally.missing(EntryId(last))]
 
 
-def test_a_ledger_without_entries_misses_none() -> None:
+def test_an_empty_ledger_misses_no_copies() -> None:
     assert missing(tally_of(), -1) == []
 
 
-def test_what_a_member_did_not_confirm_at_the_end_is_missing() -> None:
+def test_entries_unconfirmed_at_the_end_are_missing() -> None:
     tally = tally_of()
     confirmed(tally, 0, 0, 1, 2)
     confirmed(tally, 1, 0)
@@ -43,7 +43,7 @@ def test_what_a_member_did_not_confirm_at_the_end_is_missing() -> None:
     assert not tally.is_awaited(0, EntryId(2))
 
 
-def test_what_a_member_skipped_while_it_was_away_is_missing_and_not_awaited() -> None:
+def test_entries_skipped_while_a_member_was_away_are_missing_and_not_awaited() -> None:
     tally = tally_of()
     confirmed(tally, 0, 0, 1, 5, 6)
 
@@ -51,7 +51,7 @@ def test_what_a_member_skipped_while_it_was_away_is_missing_and_not_awaited() ->
     assert not tally.is_awaited(0, EntryId(6))
 
 
-def test_what_is_confirmed_after_all_is_not_missing() -> None:
+def test_entries_confirmed_late_are_not_missing() -> None:
     tally = tally_of()
     confirmed(tally, 0, 0, 5, 2, 1, 4, 3)
 
@@ -68,7 +68,7 @@ def test_only_entries_of_a_slots_write_sets_are_expected_of_it() -> None:
     assert missing(tally, 5) == []
 
 
-def test_a_replaced_member_leaves_what_it_lacked_of_its_fragment() -> None:
+def test_a_replaced_member_leaves_its_missing_copies_behind() -> None:
     tally = tally_of()
     for slot in (0, 1):
         confirmed(tally, slot, *range(10))

@@ -1,4 +1,4 @@
-"""Who is asked for which copy, until every target has its own or nobody is left to ask."""
+"""Sources of copies: asked until every target has its entries or no source is left."""
 
 import enum
 
@@ -37,7 +37,7 @@ def batch_of(
     rule: AckRule = RULE,
     leaving: tuple[int, ...] = (),
 ) -> CopyBatch:
-    """A batch of which the members said so; None is a member that is silent."""
+    """A batch with these answers of its members; None is a silent member."""
     count = max(len(one) for one in answers if one is not None)
     batch = CopyBatch(
         rule,
@@ -56,7 +56,7 @@ def batch_of(
 
 
 @pytest.mark.parametrize("answer", [A, C, U])
-def test_what_a_target_does_not_have_is_fetched_from_the_first_that_has_it(
+def test_an_entry_that_a_target_lacks_is_fetched_from_the_first_that_has_it(
     answer: Answer,
 ) -> None:
     batch = batch_of([H, H], [H, answer], [H, H])
@@ -64,15 +64,15 @@ def test_what_a_target_does_not_have_is_fetched_from_the_first_that_has_it(
     assert batch.start() == [Fetch(EntryId(11), 0, (1,))]
 
 
-def test_one_reading_serves_all_that_lack_the_entry() -> None:
+def test_one_fetch_serves_all_targets_that_lack_the_entry() -> None:
     assert batch_of([A], [H], [C]).start() == [Fetch(EntryId(10), 1, (0, 2))]
 
 
-def test_members_that_are_no_targets_are_given_nothing() -> None:
+def test_members_that_are_not_targets_get_nothing() -> None:
     assert batch_of([A], [H], [A], targets=0b100).start() == [Fetch(EntryId(10), 1, (2,))]
 
 
-def test_a_source_that_turns_out_damaged_is_given_the_entry_too() -> None:
+def test_a_target_whose_copy_proves_damaged_gets_the_entry_too() -> None:
     batch = batch_of([H], [A], [H])
     batch.start()
 
@@ -90,7 +90,7 @@ def test_a_source_that_does_not_answer_is_passed_over() -> None:
     ]
 
 
-def test_an_entry_that_nobody_has_intact_is_said_to_be_so_and_not_made_up() -> None:
+def test_an_entry_without_an_intact_copy_is_reported_and_not_made_up() -> None:
     assert batch_of([C], [A], [U]).start() == [NoIntactCopy(EntryId(10), (0, 1, 2), ())]
 
 
@@ -107,8 +107,8 @@ def test_a_source_that_falls_silent_may_still_have_the_last_copy() -> None:
     ]
 
 
-def test_who_leaves_a_slot_is_a_source_of_its_entries_and_no_target() -> None:
-    # Slots 1 and 2 have new members; those that they had stand behind the three.
+def test_a_leaving_member_is_a_source_but_not_a_target() -> None:
+    # Slots 1 and 2 have new members; their former members are numbered after the three.
     batch = batch_of([A], [A], [A], [H], [A], targets=0b110, leaving=(1, 2))
 
     assert batch.start() == [Fetch(EntryId(10), 3, (1, 2))]
@@ -117,7 +117,7 @@ def test_who_leaves_a_slot_is_a_source_of_its_entries_and_no_target() -> None:
     ]
 
 
-def test_who_leaves_a_slot_is_asked_for_the_entries_of_that_slot_alone() -> None:
+def test_a_leaving_member_is_asked_only_for_entries_of_its_slot() -> None:
     # One copy of each entry: 10 belongs in slot 0, 11 in slot 1.
     alone = AckRule(QuorumConfig(ensemble_size=2, write_quorum=1, ack_quorum=1), ["a", "b"])
     batch = batch_of([A, A], [A, A], [H, H], rule=alone, targets=0b11, leaving=(1,))
@@ -128,12 +128,12 @@ def test_who_leaves_a_slot_is_asked_for_the_entries_of_that_slot_alone() -> None
     ]
 
 
-def test_who_leaves_a_slot_and_is_silent_may_have_the_last_copy() -> None:
+def test_a_silent_leaving_member_may_have_the_last_copy() -> None:
     batch = batch_of([A], [A], [A], None, targets=0b010, leaving=(1,))
     assert batch.start() == [NoIntactCopy(EntryId(10), (1,), (3,))]
 
 
-def test_neighbours_with_one_source_are_asked_for_at_once() -> None:
+def test_consecutive_entries_with_one_source_are_fetched_together() -> None:
     fetches = [
         Fetch(EntryId(entry), source, to)
         for entry, source, to in [
@@ -152,7 +152,7 @@ def test_neighbours_with_one_source_are_asked_for_at_once() -> None:
 
 
 class Copy(enum.Enum):
-    """How one member's copy of an entry really is."""
+    """True state of one member's copy of an entry."""
 
     INTACT = "intact"
     ABSENT = "absent"
@@ -170,15 +170,15 @@ SAID = {
 
 @attrs.frozen
 class World:
-    """An ensemble, and how each member's copies are."""
+    """An ensemble, with the true state of each member's copies."""
 
     rule: AckRule
     first: int
     copies: list[list[Copy]]
     silent: list[bool]
-    """By slot: it does not answer at all."""
+    """By slot: the member never answers."""
     mute: list[bool]
-    """By slot: it says what it has, and hands out nothing."""
+    """By slot: the member answers, but hands out nothing."""
     targets: int
     order: list[int]
 
@@ -213,7 +213,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 def copied(world: World) -> tuple[dict[int, set[int]], dict[int, NoIntactCopy], list[Fetch]]:
-    """What each place's entry was sent to, what was given up, and all that was asked for."""
+    """Where each entry was sent, the entries given up, and all requests."""
     batch = CopyBatch(
         world.rule,
         first=EntryId(world.first),
@@ -249,7 +249,7 @@ def copied(world: World) -> tuple[dict[int, set[int]], dict[int, NoIntactCopy], 
 
 
 @given(worlds())
-def test_all_that_can_be_copied_is_and_the_rest_is_told(world: World) -> None:
+def test_everything_that_can_be_copied_is_and_the_rest_is_reported(world: World) -> None:
     sent, given_up, asked = copied(world)
 
     assert len({(fetch.entry, fetch.source) for fetch in asked}) == len(asked)
@@ -306,7 +306,7 @@ def record_of(state: LedgerState, *first_entries: int, last: int | None = None) 
 
 
 def extents_of(record: LedgerRecord) -> list[tuple[int, int, int]]:
-    """First and last entry, and count, of each."""
+    """First entry, last entry and count of each extent."""
     return [
         (extent.fragment.first_entry, extent.last, extent.count)
         for extent in final_extents(record)
@@ -320,7 +320,7 @@ def test_a_closed_ledger_is_final_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
-def test_the_last_fragment_of_a_ledger_that_is_not_closed_is_nobody_elses(
+def test_the_last_fragment_of_a_ledger_that_is_not_closed_is_not_final(
     state: LedgerState,
 ) -> None:
     assert extents_of(record_of(state, 0, 5)) == [(0, 4, 5)]
@@ -332,7 +332,7 @@ def test_a_ledger_may_end_before_its_last_fragment() -> None:
     assert extents_of(record_of(LedgerState.CLOSED, 0, last=-1)) == [(0, -1, 0)]
 
 
-def test_a_member_is_replaced_in_one_fragment_alone() -> None:
+def test_a_member_is_replaced_in_one_fragment_only() -> None:
     record = record_of(LedgerState.CLOSED, 0, 5, last=8)
     changed = with_member(final_extents(record)[0], InstanceId("b"), member("d"))
 
@@ -350,7 +350,7 @@ def test_several_members_are_replaced_at_once_and_those_that_answer_are_leaving(
 
     assert [one.instance for one in changed.fragment.ensemble] == ["d", "b", "e"]
     assert [(slot, one.instance) for slot, one in changed.leaving] == [(2, "c")]
-    assert attrs.evolve(changed, leaving=()) == changed  # What a record would give is the same.
+    assert attrs.evolve(changed, leaving=()) == changed  # Equal apart from `leaving`.
 
 
 def test_the_last_fragment_of_an_open_ledger_cannot_be_changed_by_others() -> None:

@@ -1,4 +1,4 @@
-"""When members are replaced, and when that waits."""
+"""When members are replaced, and when a replacement waits."""
 
 from geolog.protocol.ensemble_policy import EnsemblePolicy, EnsembleView, Need, Replace
 
@@ -10,7 +10,7 @@ def policy() -> EnsemblePolicy:
 def view(
     away: dict[int, float] | None = None, *, stuck: bool = False, late: str = ""
 ) -> EnsembleView:
-    """`late`: slots that hold back the oldest entry, which has waited for too long."""
+    """`late`: slots that hold back the oldest entry, which has waited too long."""
     return EnsembleView(
         away_since_s=away or {},
         is_stuck=stuck,
@@ -23,31 +23,31 @@ def test_an_ensemble_that_is_up_stays() -> None:
     assert policy().due(view(), now_s=100) is None
 
 
-def test_who_is_away_for_a_moment_is_waited_for() -> None:
+def test_a_member_away_for_a_moment_is_waited_for() -> None:
     assert policy().due(view({1: 0.0}), now_s=9.9) is None
 
 
-def test_who_is_away_for_long_is_replaced() -> None:
+def test_a_member_away_for_long_is_replaced() -> None:
     assert policy().due(view({1: 0.0}), now_s=10) == Replace((1,), Need.AWAY)
 
 
-def test_who_went_shortly_after_goes_with_it_and_who_just_went_does_not() -> None:
+def test_members_that_left_shortly_after_go_with_it_but_not_one_that_just_left() -> None:
     away = {0: 5.0, 1: 0.0, 2: 9.0}
 
     assert policy().due(view(away), now_s=10) == Replace((0, 1), Need.AWAY)
 
 
-def test_when_entries_are_stuck_all_that_are_away_are_replaced_at_once() -> None:
+def test_stuck_entries_replace_all_absent_members_at_once() -> None:
     assert policy().due(view({2: 5.0, 1: 5.0}, stuck=True), now_s=5) == Replace(
         (1, 2), Need.STUCK
     )
 
 
-def test_when_an_entry_is_late_those_are_replaced_that_hold_it_back() -> None:
+def test_a_late_entry_replaces_the_members_that_hold_it_back() -> None:
     assert policy().due(view(late="20"), now_s=5) == Replace((0, 2), Need.LATE)
 
 
-def test_changes_that_nobody_waits_for_keep_a_distance() -> None:
+def test_calm_changes_keep_a_distance_in_time() -> None:
     core = policy()
     core.on_changed(now_s=100)
 
@@ -56,7 +56,7 @@ def test_changes_that_nobody_waits_for_keep_a_distance() -> None:
     assert core.due(view({1: 100.0}, stuck=True), now_s=101) is not None
 
 
-def test_tries_that_fail_pause_for_longer_each_time_and_the_first_is_news() -> None:
+def test_failed_tries_pause_longer_each_time_and_the_first_is_news() -> None:
     core = policy()
     tries = []
     now_s = 0.0
@@ -69,7 +69,7 @@ def test_tries_that_fail_pause_for_longer_each_time_and_the_first_is_news() -> N
     assert [is_news for _, is_news in tries] == [True] + [False] * 7
 
 
-def test_urgent_ones_do_not_pause() -> None:
+def test_urgent_changes_do_not_pause() -> None:
     core = policy()
     core.on_failed(now_s=0)
 
@@ -77,7 +77,7 @@ def test_urgent_ones_do_not_pause() -> None:
     assert core.due(view({1: -10.0}, stuck=True), now_s=1) is not None
 
 
-def test_once_all_were_up_again_a_failure_is_news_again() -> None:
+def test_a_failure_is_news_again_once_all_members_were_up() -> None:
     core = policy()
     core.on_failed(now_s=0)
     core.due(view(), now_s=1)

@@ -1,4 +1,4 @@
-"""The law of ensemble changes over random histories, and proof that it can be broken."""
+"""The law of ensemble changes over random histories, and proof that the check can fail."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def played(seed: int, variant: Variant) -> History:
     return history
 
 
-def test_what_is_acknowledged_is_where_metadata_says_over_random_histories() -> None:
+def test_acknowledged_entries_are_where_metadata_says_over_random_histories() -> None:
     sometimes: Counter[str] = Counter()
 
     for seed in range(10 * settings().max_examples):
@@ -38,7 +38,7 @@ def test_what_is_acknowledged_is_where_metadata_says_over_random_histories() -> 
 
 
 class Remembers(AddWindow):
-    """Planted bug 6: what a replaced member confirmed counts for the one that has its slot."""
+    """Planted bug 6: confirmations of a replaced member count for its successor."""
 
     def change(self, rule: AckRule, slots: Iterable[int]) -> list[AdvanceLac]:
         confirmed = list(self._confirmed)
@@ -63,16 +63,16 @@ def seed_that_shows(variant: Variant) -> int | None:
         try:
             played(seed, variant)
         except AssertionError as broken:
-            if "was acknowledged, and of its members" not in str(broken):
+            if "was acknowledged, but of its members" not in str(broken):
                 raise
             return seed
     return None
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))
-def test_a_planted_bug_loses_what_was_acknowledged_and_is_found(name: str) -> None:
+def test_a_planted_bug_loses_acknowledged_entries_and_is_found(name: str) -> None:
     assert seed_that_shows(PLANTED[name]) is not None
 
 
-def test_the_same_eye_finds_nothing_where_nothing_is_planted() -> None:
+def test_the_same_check_finds_nothing_without_a_planted_bug() -> None:
     assert seed_that_shows(Variant()) is None

@@ -31,7 +31,7 @@ class OneWriteSetRule(AckRule):
 
 
 def fenced(fence: FenceRound, answers: str) -> list[FenceTaken]:
-    """`0:4 1:-1`: slot 0 is fenced and saw LAC 4, then slot 1, which saw none."""
+    """`0:4 1:-1`: slot 0 is fenced and saw LAC 4, then slot 1 is fenced and saw none."""
     pairs = [answer.split(":") for answer in answers.split()]
     return [
         taken for slot, lac in pairs for taken in fence.on_fenced(int(slot), EntryId(int(lac)))
@@ -41,7 +41,7 @@ def fenced(fence: FenceRound, answers: str) -> list[FenceTaken]:
 def orders_that_disagree(
     rule_kind: type[AckRule],
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Orders of answers in which the fence is taken at another answer than it may be."""
+    """Orders of answers in which the fence is taken at the wrong answer."""
     for quorums, layout in LAYOUTS:
         config = quorum_of(quorums)
         entries = range(len(layout))
@@ -63,26 +63,26 @@ def test_the_fence_is_taken_once_and_as_soon_as_every_write_set_is_blocked() -> 
     assert list(orders_that_disagree(AckRule)) == []
 
 
-def test_a_fence_that_blocks_one_write_set_only_is_found_out() -> None:
+def test_a_fence_that_blocks_one_write_set_only_is_caught() -> None:
     found = {quorums for quorums, _layout, _order in orders_that_disagree(OneWriteSetRule)}
 
     assert found == {quorums for quorums, _layout in LAYOUTS if quorums[0] != quorums[2]}
 
 
-def test_the_fence_tells_the_highest_lac_that_was_seen() -> None:
+def test_the_fence_gives_the_highest_lac_seen() -> None:
     fence = FenceRound(AckRule(quorum_of("5/5/3 m1"), "abcde"))
 
     assert fenced(fence, "0:4 1:9 2:-1") == [FenceTaken(EntryId(9))]
 
 
-def test_an_answer_after_the_fence_is_taken_says_nothing_again() -> None:
+def test_answers_after_the_fence_is_taken_have_no_effect() -> None:
     fence = FenceRound(AckRule(quorum_of("3/3/2 m1"), "abc"))
     fenced(fence, "0:1 1:1")
 
     assert fenced(fence, "2:7 0:1") == []
 
 
-def test_one_member_that_answers_twice_counts_once() -> None:
+def test_a_member_that_answers_twice_counts_once() -> None:
     fence = FenceRound(AckRule(quorum_of("3/3/2 m1"), "abc"))
 
     assert fenced(fence, "0:1 0:1 0:1") == []

@@ -1,4 +1,4 @@
-"""How a fragment lies: as it is placed, as it is now, and in words why not better."""
+"""Judgement of a fragment: as placed, as it is now, and the reasons."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from topology.stream_policy import PlacementTerms, PolicyKind
         ("aaaaaa", "fail", "fail"),
     ],
 )
-def test_nodes_that_are_down_count_as_placed_and_not_as_it_is_now(
+def test_nodes_that_are_down_count_as_placed_but_not_now(
     nodes: str, placed: str, now: str
 ) -> None:
     one = layout(nodes, ack=4)
@@ -39,7 +39,7 @@ def test_a_disk_that_was_given_up_counts_for_nothing_and_is_named() -> None:
     assert not lie.is_good
 
 
-def test_a_disk_given_up_is_to_be_repaired_however_well_the_others_adhere() -> None:
+def test_a_disk_given_up_needs_repair_however_well_the_others_adhere() -> None:
     one = layout("aabbccddx", ack=4)
 
     lie = judge_fragment(one.seen, one.record, one.fragment)
@@ -47,20 +47,20 @@ def test_a_disk_given_up_is_to_be_repaired_however_well_the_others_adhere() -> N
     assert (lie.placed.value, lie.is_good) == ("strict", False)
 
 
-def test_what_is_wrong_is_said_by_region() -> None:
+def test_the_reason_names_the_regions_at_fault() -> None:
     def why(nodes: str) -> str:
         one = layout(nodes, ack=4)
         return judge_fragment(one.seen, one.record, one.fragment).why
 
     assert why("aabbcc") == ""
-    assert why("aaabbb") == "no ack set is left without region a or without b"
-    assert why("aaaabc") == "no ack set is left without region a"
-    assert why("aaaaaa") == "no ack set is on it (E 6 W 6 A 4 m 2 (regions))"
+    assert why("aaabbb") == "losing region a or b leaves no ack set"
+    assert why("aaaabc") == "losing region a leaves no ack set"
+    assert why("aaaaaa") == "it has no ack set (E 6 W 6 A 4 m 2 (regions))"
 
 
-def test_a_fragment_of_another_policy_is_judged_by_that() -> None:
+def test_a_fragment_is_judged_by_its_own_policy() -> None:
     racks = PlacementTerms(policy=PolicyKind.RACK_AWARE, min_racks=2)
-    # The racks of a region take turns.
+    # The racks of a region alternate.
     two = layout("aaa", ack=2, min_regions=1, terms=racks)
     anywhere = layout(
         "aaa", ack=2, min_regions=1, terms=PlacementTerms(policy=PolicyKind.DEFAULT)
@@ -70,7 +70,7 @@ def test_a_fragment_of_another_policy_is_judged_by_that() -> None:
     assert judge_fragment(anywhere.seen, anywhere.record, anywhere.fragment).is_good
 
 
-def test_a_node_that_nobody_knows_any_more_is_down() -> None:
+def test_an_unknown_node_counts_as_down() -> None:
     one, other = layout("aabbcc", ack=4), layout("aabb", ack=3)
 
     lie = judge_fragment(other.seen, one.record, one.fragment)
@@ -78,7 +78,7 @@ def test_a_node_that_nobody_knows_any_more_is_down() -> None:
     assert lie.states[-1] is MemberState.DOWN
 
 
-def test_what_a_stream_was_promised_is_judged_beside_its_policy() -> None:
+def test_the_promise_of_a_stream_is_judged_as_well_as_its_policy() -> None:
     def lie(nodes: str, survive: str) -> tuple[str, bool, str]:
         one = layout(nodes, ack=6, min_regions=3)
         found = judge_fragment(one.seen, one.record, one.fragment, survive)
@@ -89,8 +89,8 @@ def test_what_a_stream_was_promised_is_judged_beside_its_policy() -> None:
     assert lie("aaabbccdde", "2 regions") == (
         "strict",
         False,
-        "without region a and region b no ack set is left: '2 regions' was promised to be"
-        " survived",
+        "without region a and region b no ack set is left, which breaks the promise to survive"
+        " '2 regions'",
     )
-    # A disk that was given up is no copy.
+    # A disk that was given up does not count as a copy.
     assert not lie("aabbccddxe", "2 regions")[1]

@@ -1,4 +1,4 @@
-"""Positions: order, and what they look like as text."""
+"""Positions: their order, and their text forms."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def test_sortable_text_is_in_log_order(one: DLSN, other: DLSN) -> None:
     )
 
 
-def test_the_largest_dlsn_is_read() -> None:
+def test_the_largest_dlsn_can_be_parsed() -> None:
     largest = 2**63 - 1
 
     assert DLSN.parse(f"{largest}-{largest}-{largest}") == DLSN(largest, largest, largest)
@@ -43,8 +43,8 @@ def test_a_dlsn_prints_plain_and_sortable() -> None:
     ["", "1", "1-0", "1-0-0-0", "0-0-0", "1--", "-0-0", "1-0-", "1--1-0", "a-0-0", "1-0-0\n",
      " 1-0-0", "١-0-0", "1-0-+0", f"{2**63}-0-0", f"1-{2**63}-0", "00000000000000000001-0-0"],
 )  # fmt: skip
-def test_what_is_no_dlsn_is_refused_with_the_form_it_should_have(text: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="reads SEGMENT-ENTRY-SLOT"):
+def test_a_text_that_is_not_a_dlsn_is_refused_with_the_right_form(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="write SEGMENT-ENTRY-SLOT"):
         DLSN.parse(text)
 
 

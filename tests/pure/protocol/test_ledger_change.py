@@ -1,4 +1,4 @@
-"""What a conflict means to the one who holds a ledger's epoch."""
+"""How the holder of a ledger's epoch judges a conflict."""
 
 import attrs
 import pytest
@@ -27,12 +27,12 @@ REPAIRED = attrs.evolve(  # By a copier.
 )
 
 
-def test_a_change_over_the_record_as_it_was_read_adds_its_fragment() -> None:
+def test_a_change_adds_its_fragment_to_the_record_that_was_read() -> None:
     assert CHANGE.over(OPEN).fragments == (*OPEN.fragments, NEW)
     assert CHANGE.over(OPEN).state is LedgerState.OPEN
 
 
-def test_what_others_changed_of_earlier_fragments_is_kept() -> None:
+def test_changes_of_others_to_earlier_fragments_are_kept() -> None:
     assert CHANGE.over(REPAIRED).fragments == (*REPAIRED.fragments, NEW)
     assert CLOSE.over(REPAIRED) == attrs.evolve(
         REPAIRED, state=LedgerState.CLOSED, last_entry=EntryId(30)
@@ -68,7 +68,7 @@ def test_a_recovery_stores_its_fragments_and_the_end_at_once() -> None:
         (OPEN.with_fragment(Fragment(EntryId(20), ensemble_of("abz"))), "taken"),
     ],
 )
-def test_an_ensemble_change_is_judged_by_what_is_found(
+def test_an_ensemble_change_is_judged_by_the_record_found(
     found: LedgerRecord, judgement: str
 ) -> None:
     assert CHANGE.judge(found).value == judgement
@@ -83,11 +83,11 @@ def test_an_ensemble_change_is_judged_by_what_is_found(
         (REPAIRED.closed(EntryId(30)), "stored"),
         (OPEN.closed(EntryId(29)), "taken"),
         (OPEN.taken_over(), "taken"),
-        (OPEN.taken_over().closed(EntryId(30)), "taken"),  # Its epoch is another's.
+        (OPEN.taken_over().closed(EntryId(30)), "taken"),  # Under another's epoch.
         (CHANGE.over(OPEN), "taken"),
     ],
 )
-def test_a_close_is_judged_by_what_is_found(found: LedgerRecord, judgement: str) -> None:
+def test_a_close_is_judged_by_the_record_found(found: LedgerRecord, judgement: str) -> None:
     assert CLOSE.judge(found).value == judgement
 
 
@@ -98,6 +98,6 @@ def test_a_close_may_follow_a_change_whose_outcome_was_never_known() -> None:
     assert close.judge(CHANGE.over(OPEN)) is Judgement.TRY_AGAIN
 
 
-def test_a_change_of_nothing_is_a_fault_of_ours() -> None:
+def test_an_empty_change_fails_an_assertion() -> None:
     with pytest.raises(AssertionError, match="nothing is to be changed"):
         LedgerChange(state=LedgerState.OPEN, epoch=Epoch(4), lasts=OPEN.fragments[-1:])

@@ -1,4 +1,4 @@
-"""A ledger's states: the table of what may follow what."""
+"""A ledger's states, and the table of legal steps."""
 
 import attrs
 import pytest
@@ -78,7 +78,7 @@ def test_every_takeover_takes_the_next_epoch_and_nothing_else_does() -> None:
     assert ledger.closed(EntryId(3)).epoch == 4
 
 
-def test_a_closed_ledger_keeps_all_but_its_state_and_gains_its_end() -> None:
+def test_closing_changes_the_state_and_the_end_and_nothing_else() -> None:
     ledger = ledger_in(LedgerState.OPEN)
     closed = ledger.closed(NO_ENTRY)
 
@@ -105,7 +105,7 @@ def test_an_entry_belongs_to_the_last_fragment_that_starts_at_or_below_it() -> N
     ]
 
 
-def test_a_fragments_rule_knows_where_its_members_stand() -> None:
+def test_a_fragments_rule_uses_the_regions_of_its_members() -> None:
     rule = Fragment(EntryId(0), ensemble_of("aab")).rule(quorum_of("3/3/2 m2"))
 
     assert not rule.is_ack(0, 0b011)
@@ -130,7 +130,7 @@ def test_a_fragment_without_entries_gives_way_to_the_next() -> None:
 
 
 @pytest.mark.parametrize("state", [LedgerState.ALLOCATED, LedgerState.CLOSED])
-def test_a_ledger_that_nobody_writes_gets_no_fragment(state: LedgerState) -> None:
+def test_a_ledger_that_is_not_being_written_gets_no_fragment(state: LedgerState) -> None:
     with pytest.raises(LedgerStateError):
         ledger_in(state).with_fragment(Fragment(EntryId(5), ensemble_of("abd")))
 

@@ -1,4 +1,4 @@
-"""How long readers wait for an owner that they miss: a grace; for one that left, not at all."""
+"""Readers give a missing owner a grace period, and one that left none."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ SEEN = {"a": OwnerSeen.ALIVE, "m": OwnerSeen.MISSING, "l": OwnerSeen.LEFT}
 
 @attrs.frozen
 class Look:
-    """A reader looks for the owner of a partition, so long after the look before."""
+    """A reader's look for the owner, and the time since the look before."""
 
     after_s: float
     partition: str
@@ -50,7 +50,7 @@ def verdicts(looks: Sequence[Look]) -> list[bool]:
 
 
 def of_one(notation: str, *, every_s: float) -> str:
-    """Looks at one owner, one letter each: what is done after each, R to recover, or wait."""
+    """Looks at one owner, one letter each, to verdicts: R to recover, a dot to wait."""
     looks = [Look(every_s, "p", Epoch(1), SEEN[letter]) for letter in notation]
     return "".join("R" if recovers else "." for recovers in verdicts(looks))
 
@@ -62,27 +62,27 @@ def of_one(notation: str, *, every_s: float) -> str:
         ("mmmmmm", "...RRR"),  # After a grace of three seconds.
         ("l", "R"),
         ("mml", "..R"),
-        ("mmammmm", "......R"),  # It was back: the grace begins anew.
+        ("mmammmm", "......R"),  # It was back: the grace starts over.
     ],
 )
 def test_a_missing_owner_gets_a_grace_and_one_that_left_gets_none(seen: str, done: str) -> None:
     assert of_one(seen, every_s=1.0) == done
 
 
-def test_a_reader_that_asks_seldom_is_not_put_off_for_ever() -> None:
+def test_a_reader_that_asks_seldom_still_gets_its_answer() -> None:
     assert of_one("mmm", every_s=9.0) == ".RR"
     assert of_one("mmm", every_s=900.0) == ".RR"
 
 
 @pytest.mark.parametrize("after_s", [4.0, 50.0, 1e6])
-def test_an_owner_that_was_back_unseen_gets_the_grace_again(after_s: float) -> None:
+def test_an_owner_that_came_back_unseen_gets_the_grace_again(after_s: float) -> None:
     first = Look(0.0, "p", Epoch(1), SEEN["m"], changes_count=2)
     again = Look(after_s, "p", Epoch(1), SEEN["m"], changes_count=4)
 
     assert verdicts([first, again]) == [False, False]
 
 
-def test_readers_remember_so_many_missing_owners_at_most() -> None:
+def test_readers_remember_a_bounded_number_of_missing_owners() -> None:
     absences: OwnerAbsences[int] = OwnerAbsences()
     for number in range(REMEMBERED_MAX + 10):
         missing = OwnerLook(Epoch(1), OwnerSeen.MISSING)
@@ -97,12 +97,12 @@ def test_the_next_owner_gets_a_grace_of_its_own() -> None:
     assert verdicts(missing) == [False, False, True, False, False, True]
 
 
-def test_readers_wait_for_less_than_a_session_time_out() -> None:
+def test_readers_wait_less_than_a_session_time_out() -> None:
     assert 0 < GRACE_S < TIMEOUT_S
 
 
 def naive_verdicts(looks: Sequence[Look]) -> list[bool]:
-    """The same from all looks at once, by walking back from each."""
+    """The same verdicts, found by walking back over all looks from each."""
     at_s = [sum(look.after_s for look in looks[: end + 1]) for end in range(len(looks))]
     found = []
     for end, look in enumerate(looks):

@@ -1,4 +1,4 @@
-"""Which owners are shown in which session: all that live, and none that has left."""
+"""Owners shown in a session: every living one, and none that has left."""
 
 import math
 import random
@@ -46,11 +46,11 @@ def test_an_owner_is_shown_in_each_session_that_its_node_was_not_made_in() -> No
     assert presence.due(2, 9.0) == []
 
 
-def test_an_owner_of_which_the_session_is_not_known_is_looked_for() -> None:
+def test_an_owner_with_unknown_session_is_shown() -> None:
     assert presence_of("a", shown_in=0).due(1, 0.0) == [Show(["a"])]
 
 
-def test_a_thousand_owners_are_shown_in_few_requests_at_once() -> None:
+def test_a_thousand_owners_are_shown_in_few_concurrent_requests() -> None:
     asked = presence_of(*(f"{number}" for number in range(1000))).due(2, 0.0)
 
     sizes = [len(ask.owners) for ask in asked if isinstance(ask, Show)]
@@ -68,7 +68,7 @@ def test_an_owner_that_has_left_is_released_and_never_shown_again() -> None:
     assert len(presence) == 1
 
 
-def test_a_release_waits_for_the_showing_that_is_under_way() -> None:
+def test_a_release_waits_for_the_showing_under_way() -> None:
     presence = presence_of("a")
     presence.due(2, 0.0)
     presence.on_left("a")
@@ -78,7 +78,7 @@ def test_a_release_waits_for_the_showing_that_is_under_way() -> None:
     assert presence.due(2, 0.0) == [Release("a")]
 
 
-def test_a_release_that_fails_is_tried_again_less_and_less_often() -> None:
+def test_a_failing_release_is_repeated_less_and_less_often() -> None:
     presence = presence_of("a")
     presence.on_left("a")
     tried_s = []
@@ -93,7 +93,7 @@ def test_a_release_that_fails_is_tried_again_less_and_less_often() -> None:
     assert 120 / PAUSE_S_MAX <= len(tried_s) <= 120 / (PAUSE_S_MAX / 2) + 8
 
 
-def test_a_new_session_is_a_new_beginning() -> None:
+def test_a_new_session_resets_the_pauses() -> None:
     presence = presence_of("a")
     for _ in range(8):
         presence.due(2, 0.0)
@@ -105,7 +105,7 @@ def test_a_new_session_is_a_new_beginning() -> None:
 
 @pytest.mark.parametrize("timeout_s", [2.0, 6.0, 30.0])
 def test_an_owner_is_not_hidden_for_long_once_it_can_be_shown(timeout_s: float) -> None:
-    """Whatever failed before: readers wait for half a time-out."""
+    """This holds whatever failed before, because readers wait only half a time-out."""
     presence = presence_of("a")
     now_s = 0.0
     for _ in range(12):
@@ -116,7 +116,7 @@ def test_an_owner_is_not_hidden_for_long_once_it_can_be_shown(timeout_s: float) 
     assert presence.next_due_s(2) - now_s <= min(PAUSE_SHARE * timeout_s, PAUSE_S_MAX)
 
 
-def test_a_connection_that_comes_back_is_a_new_beginning() -> None:
+def test_a_connection_that_comes_back_resets_the_pauses() -> None:
     presence = presence_of("a")
     for _ in range(12):
         presence.due(2, 1000.0)
@@ -135,7 +135,7 @@ def test_owners_that_were_missed_together_are_shown_together() -> None:
     assert presence.due(2, presence.next_due_s(2)) == [Show(["a", "b"])]
 
 
-def test_what_is_claimed_is_neither_shown_nor_released_until_it_is_known() -> None:
+def test_a_claim_is_neither_shown_nor_released_until_its_outcome_is_known() -> None:
     presence = OwnerPresence(random.Random(0))
     presence.on_claimed("a")
 
@@ -153,7 +153,7 @@ def test_a_claim_in_doubt_is_released_and_never_shown() -> None:
     assert len(presence) == 0
 
 
-def test_a_release_that_is_refused_is_asked_for_seldom_and_never_given_up() -> None:
+def test_a_refused_release_is_repeated_seldom_and_never_given_up() -> None:
     presence = presence_of("a")
     presence.on_left("a")
     now_s, tried_s = 0.0, []
@@ -177,7 +177,7 @@ def test_an_owner_that_could_not_be_shown_is_released_without_a_pause() -> None:
 
 
 class ShownInTheEnd(RuleBasedStateMachine):
-    """Sessions end, answers fail or are lost; the plain model knows who lives, and no more."""
+    """Sessions end, and answers fail or are lost; the plain model only knows who lives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ class ShownInTheEnd(RuleBasedStateMachine):
 
     @rule(is_met=st.booleans())
     def claim_in_vain(self, is_met: bool) -> None:  # noqa: FBT001 - Hypothesis draws it.
-        """Nobody is told whether it was met, and an owner that may be there has to go."""
+        """The outcome stays unknown, so an owner that may be there must go."""
         self.count += 1
         owner = f"{self.count}"
         if is_met:
@@ -218,7 +218,7 @@ class ShownInTheEnd(RuleBasedStateMachine):
 
     @rule()
     def come_back(self) -> None:
-        """The connection, in the same session."""
+        """The connection comes back in the same session."""
         self.presence.on_connected(self.now_s)
 
     def miss(self, owners: Sequence[str]) -> None:
@@ -276,7 +276,7 @@ class ShownInTheEnd(RuleBasedStateMachine):
 
     @invariant()
     def all_is_well_in_the_end(self) -> None:
-        """Once requests are answered, the store holds exactly those that live."""
+        """Once requests are answered, the store holds exactly the living owners."""
         if self.under_way or self.count % 4:
             return
         self.now_s += PAUSE_S_MAX

@@ -1,4 +1,4 @@
-"""The state of a partition: what is new, what is a repeat, and what is remembered."""
+"""The state of a partition: new batches, repeats, and remembered writers."""
 
 from itertools import accumulate
 
@@ -33,7 +33,7 @@ def append(
     transaction_id: int | None = None,
     partitions: int = 1,
 ) -> None:
-    """`first`: its first sequence, if that is not where the state ends."""
+    """`first`: the batch's first sequence, unless that is where the state ends."""
     first = state.sequence_next if first is None else first
     state.on_entry(
         next_sequence=Sequence(first + seqs.count),
@@ -45,7 +45,7 @@ def append(
     state.on_batch(writer, epoch, batch, state.append_time_us, partitions=partitions)
 
 
-def test_a_writer_that_never_wrote_begins_anywhere() -> None:
+def test_a_new_writer_may_begin_at_any_seq() -> None:
     state = PartitionState()
 
     assert state.judge(b"a", 1, BatchSeqs(0, 5)) is Repeat.NEW
@@ -62,7 +62,7 @@ def test_an_older_session_is_deposed_whatever_it_sends() -> None:
     assert state.judge(b"b", 1, BatchSeqs(0, 3)) is Repeat.NEW
 
 
-def test_a_batch_that_is_partly_new_is_no_repeat_that_is_known() -> None:
+def test_a_batch_that_is_partly_new_is_not_a_known_repeat() -> None:
     state = PartitionState()
     appended(state, b"a", 1, 0, 3)
 
@@ -91,7 +91,7 @@ def test_a_gap_within_a_batch_was_never_appended() -> None:
     assert state.judge(b"a", 1, BatchSeqs(5, 1)) is Repeat.NEW
 
 
-def test_a_state_of_its_own_is_not_changed_with_the_other() -> None:
+def test_a_copy_does_not_change_with_the_original() -> None:
     state = PartitionState()
     appended(state, b"a", 1, 0, 3)
     other = state.copy()
@@ -101,7 +101,7 @@ def test_a_state_of_its_own_is_not_changed_with_the_other() -> None:
     assert other.writer(b"a").seq_highest == 5
 
 
-def test_the_idle_are_forgotten_and_nobody_else() -> None:
+def test_only_idle_writers_are_forgotten() -> None:
     state = PartitionState()
     appended(state, b"a", 1, 0, 3)
     appended(state, b"b", 1, 0, 3)
@@ -113,7 +113,7 @@ def test_the_idle_are_forgotten_and_nobody_else() -> None:
     assert state.writer(b"b").seq_highest == 2
 
 
-def test_a_number_that_goes_back_is_a_defect_of_the_owner() -> None:
+def test_a_seq_that_goes_back_fails_an_assertion() -> None:
     state = PartitionState()
     appended(state, b"a", 1, 5, 3)
     with pytest.raises(AssertionError):
@@ -128,7 +128,7 @@ def test_a_number_that_goes_back_is_a_defect_of_the_owner() -> None:
         max_size=200,
     )
 )
-def test_each_number_is_where_a_list_of_all_says(steps: list[tuple[bytes, list[int]]]) -> None:
+def test_each_seq_is_where_a_plain_list_says(steps: list[tuple[bytes, list[int]]]) -> None:
     """The naive model keeps every number for ever. Steps: the gaps before a batch's records."""
     state, naive = PartitionState(), dict[tuple[bytes, int], int]()
     batches: dict[bytes, list[list[int]]] = {writer: [] for writer in WRITERS}
@@ -176,10 +176,10 @@ def test_each_number_is_where_a_list_of_all_says(steps: list[tuple[bytes, list[i
         max_size=5,
     )
 )
-def test_runs_that_were_folded_apart_say_together_what_all_entries_do(
+def test_runs_folded_separately_agree_with_all_entries_together(
     runs: list[list[tuple[bytes, int, int | None, int]]],
 ) -> None:
-    """Each run begins with nothing, and knows of none before it."""
+    """Each run starts from an empty state, without knowledge of earlier runs."""
     whole, seq, partitions = PartitionState(), 0, 1
     apart = []
     for run in runs:
@@ -200,8 +200,8 @@ def test_runs_that_were_folded_apart_say_together_what_all_entries_do(
     assert behind == whole
 
 
-def test_what_comes_before_costs_nothing_for_writers_that_it_does_not_name() -> None:
-    """There may be ten thousand of them, and as many runs of entries."""
+def test_following_a_state_costs_nothing_for_writers_that_it_lacks() -> None:
+    """There may be ten thousand writers, and as many runs of entries."""
     before, behind = PartitionState(), PartitionState()
     appended(before, b"a", 1, 0, 1)
     appended(behind, b"a", 1, 1, 1)
@@ -213,7 +213,7 @@ def test_what_comes_before_costs_nothing_for_writers_that_it_does_not_name() -> 
     assert [one.seq_first for one in behind.writers[b"a"].batches] == [0, 1]
 
 
-def test_a_seq_in_a_gap_was_left_out_unless_it_is_too_old_to_be_remembered() -> None:
+def test_a_seq_in_a_gap_was_left_out_unless_it_is_too_old_to_tell() -> None:
     state = PartitionState()
     appended(state, b"a", 1, 5, 2)
     appended(state, b"a", 1, 9, 1)

@@ -1,4 +1,4 @@
-"""What brings a fragment back to its policy: held to brute force, and told by cases."""
+"""Repair plans for fragments: compared with brute force, and case by case."""
 
 import itertools
 
@@ -20,18 +20,18 @@ def planned(one: Layout, **aims: bool) -> FragmentPlan:
 @pytest.mark.parametrize(
     ("nodes", "after", "adherence"),
     [
-        # What is STRICT stays as it is, also with nodes that are down.
+        # A STRICT fragment stays as it is, even with nodes that are down.
         ("aabbcc | aabbcc", "aabbcc", "strict"),
         ("aabbcc- | aabbcc", "aabbcc", "strict"),
-        # A disk that was given up goes, into its region before any other.
+        # A disk that was given up is replaced, preferably in its own region.
         ("aabbcx c | aabbcc", "aabbcc", "strict"),
         ("aabbccx | d", "aabbcd", "strict"),
-        # Badly placed, with better nodes to be had: as few as it takes.
+        # Badly placed, with better nodes available: as few changes as it takes.
         ("aaabbb | cc", None, "strict"),
         ("aaaaaa | bbcc", None, "strict"),
-        # Without a third region it stays.
+        # Without a third region the fragment stays.
         ("aaabbb | ab", "aaabbb", "soft"),
-        # FAIL becomes SOFT where no more is to be had.
+        # FAIL becomes SOFT where STRICT is impossible.
         ("aaaaaa | bb", None, "soft"),
     ],
 )
@@ -53,13 +53,13 @@ def test_fragments_come_back_to_their_policy(
         # STRICT without any one region, and a fourth has nodes again.
         ("aaabbbcc | abddd", "1 region and 1 node", 2, ""),
         ("aaabbbcc | abddd", "1 region", 0, ""),
-        # What it takes is not there: it stays, and says so.
+        # The nodes that it takes are missing: the fragment stays, and the plan says so.
         ("aaabbbcc | aabb", "1 region and 1 node", 0, "survives 1 region and 1 node"),
-        # Without what it takes it comes as near as can be.
+        # Without the nodes that it takes, it comes as near as possible.
         ("aaaabbbb | aacc", "1 region and 1 node", 2, "survives 1 region and 1 node"),
     ],
 )
-def test_fragments_come_back_to_what_was_promised(
+def test_fragments_come_back_to_their_promise(
     nodes: str, survive: str, moved_count: int, obstacle: str
 ) -> None:
     one = layout(nodes, ack=5)
@@ -73,7 +73,7 @@ def test_fragments_come_back_to_what_was_promised(
     assert PlacementPlanner(one.seen).is_mendable(one.record, 0, survive) == bool(moved_count)
 
 
-def test_nodes_that_are_down_are_replaced_only_if_that_is_asked_for() -> None:
+def test_nodes_that_are_down_are_replaced_only_on_request() -> None:
     one = layout("aabbc-c- | abdd", ack=4)
 
     assert not planned(one).changes
@@ -84,7 +84,7 @@ def test_nodes_that_are_down_are_replaced_only_if_that_is_asked_for() -> None:
     assert plan.after is Adherence.STRICT
 
 
-def test_a_region_that_is_lost_leaves_what_the_others_can_hold() -> None:
+def test_a_lost_region_is_replaced_as_far_as_the_others_can_hold() -> None:
     one = layout("aabbc-c- | ab", ack=4)
 
     plan = planned(one, replaces_down=True)
@@ -94,7 +94,7 @@ def test_a_region_that_is_lost_leaves_what_the_others_can_hold() -> None:
     assert "strict" in plan.obstacle
 
 
-def test_where_not_all_can_go_as_many_go_as_can() -> None:
+def test_if_not_all_can_go_as_many_go_as_possible() -> None:
     one = layout("aabbcxcx | a", ack=4)
 
     plan = planned(one)
@@ -103,7 +103,7 @@ def test_where_not_all_can_go_as_many_go_as_can() -> None:
     assert plan.obstacle
 
 
-def test_what_lies_in_a_forbidden_region_stays_until_it_is_to_leave() -> None:
+def test_copies_in_a_forbidden_region_stay_until_asked_to_leave() -> None:
     one = layout("aabbcc | aabbdd", ack=4, forbidden="c")
 
     assert not planned(one).changes
@@ -112,7 +112,7 @@ def test_what_lies_in_a_forbidden_region_stays_until_it_is_to_leave() -> None:
     assert one.regions_after(dict(plan.changes)) == "aabbdd"
 
 
-def test_a_planner_tells_how_often_its_policies_were_asked_and_how_that_ended() -> None:
+def test_a_planner_counts_its_searches_and_their_outcomes() -> None:
     one = layout("aaaaaa | bb", ack=4)
     planner = PlacementPlanner(one.seen)
 
@@ -122,7 +122,7 @@ def test_a_planner_tells_how_often_its_policies_were_asked_and_how_that_ended() 
     assert planner.statistics().outcomes["repair"] == {"fail": 1, "soft": 1}
 
 
-def test_leaving_a_forbidden_region_tells_what_it_costs() -> None:
+def test_the_plan_tells_the_cost_of_leaving_a_forbidden_region() -> None:
     plan = planned(layout("aabbcc | ab", ack=4, forbidden="c"), leaves_forbidden=True)
 
     assert (plan.placed, plan.after) == (Adherence.STRICT, Adherence.SOFT)
@@ -145,7 +145,7 @@ def test_a_node_that_takes_nothing_new_keeps_its_slot_and_gets_no_other() -> Non
     assert one.regions_after(dict(plan.changes)) == "aabbcc"
 
 
-def test_what_had_one_copy_beside_its_writer_has_no_other_node_to_go_to() -> None:
+def test_a_copy_that_belongs_with_its_writer_has_no_other_node_to_go_to() -> None:
     terms = PlacementTerms(policy=PolicyKind.LOCAL_NODE)
     one = layout("ax | abc", ack=1, min_regions=1, terms=terms)
 
@@ -160,7 +160,7 @@ def test_the_same_fragment_gets_the_same_plan_again() -> None:
     assert planned(one) == planned(one)
 
 
-def test_what_cannot_be_mended_is_sought_once() -> None:
+def test_a_hopeless_fragment_is_searched_once() -> None:
     one = layout("aaabbb | ab", ack=4)
     planner = PlacementPlanner(one.seen)
     assert planner.plan(one.record, 0) is planner.plan(one.record, 0)
@@ -178,7 +178,7 @@ _NODES = st.lists(st.tuples(st.sampled_from("abcd"), _STATES).map("".join), max_
     st.integers(1, 2),
     st.sampled_from([2, 3, None]),
 )
-def test_a_plan_is_as_good_as_any_and_changes_as_little(
+def test_a_plan_is_as_good_as_any_with_as_few_changes(
     members: list[str], free: list[str], ack: int, min_regions: int, write: int | None
 ) -> None:
     if write is not None and write < ack:
@@ -199,9 +199,9 @@ def test_a_plan_is_as_good_as_any_and_changes_as_little(
 
 
 def _best(one: Layout) -> tuple[Adherence, int] | None:
-    """By trying all rings without the disks given up: how good, and with how few changes.
+    """Try all rings without the given-up disks: the best adherence, and the fewest changes.
 
-    None if there is no such ring that is any good.
+    None if every such ring is FAIL.
     """
     seen, quorum = one.seen, one.record.quorum
     ring = [member.instance for member in one.fragment.ensemble]

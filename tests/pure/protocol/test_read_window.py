@@ -1,4 +1,4 @@
-"""How far ahead a replica is asked."""
+"""How far ahead a reader requests from a replica."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from geolog.protocol.read_window import ANSWERS_MAX, ANSWERS_MIN, SHARE, ReadWin
 
 
 def settled(*, round_trip_s: float, answer_s: float) -> ReadWindow:
-    """After a while on a link that carries an answer in `answer_s`."""
+    """The window after a while on a link that carries an answer in `answer_s`."""
     window = ReadWindow()
     for _ in range(10):
         count = window.answers
@@ -21,25 +21,25 @@ def settled(*, round_trip_s: float, answer_s: float) -> ReadWindow:
 @pytest.mark.parametrize(
     ("round_trip_s", "answer_s"), [(0.08, 0.05), (0.15, 0.05), (0.05, 0.05), (0.22, 0.11)]
 )
-def test_the_link_is_busy_but_for_a_ninth(round_trip_s: float, answer_s: float) -> None:
+def test_the_link_idles_for_a_ninth_at_most(round_trip_s: float, answer_s: float) -> None:
     answers = settled(round_trip_s=round_trip_s, answer_s=answer_s).answers
     busy_s = answers * answer_s
 
     assert busy_s / (busy_s + round_trip_s) >= SHARE / (SHARE + 1)
 
 
-def test_near_by_little_is_asked_ahead() -> None:
+def test_a_near_replica_gets_short_requests() -> None:
     assert settled(round_trip_s=0.0001, answer_s=0.01).answers <= 9
 
 
-def test_it_grows_by_steps_and_not_for_one_late_answer() -> None:
+def test_the_window_grows_in_steps_and_not_for_one_late_answer() -> None:
     window = ReadWindow()
     window.on_answered(delay_s=9.0, took_s=0.003, count=4)
 
     assert window.answers == 2 * ANSWERS_MIN
 
 
-def test_few_answers_tell_nothing() -> None:
+def test_few_answers_change_nothing() -> None:
     window = ReadWindow(16)
     window.on_answered(delay_s=9.0, took_s=0.0, count=1)
 
@@ -50,7 +50,7 @@ ANSWERED = st.tuples(st.floats(0, 100), st.floats(0, 100), st.integers(1, ANSWER
 
 
 @given(st.lists(ANSWERED, max_size=50))
-def test_it_never_leaves_its_bounds(seen: list[tuple[float, float, int]]) -> None:
+def test_the_window_never_leaves_its_bounds(seen: list[tuple[float, float, int]]) -> None:
     window = ReadWindow()
     for delay_s, took_s, count in seen:
         window.on_answered(delay_s=delay_s, took_s=took_s, count=count)

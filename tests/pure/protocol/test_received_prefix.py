@@ -1,4 +1,4 @@
-"""How far entries are in the memory of ack sets, against a naive count."""
+"""The prefix of entries in the memory of ack sets, against a naive count."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def test_members_of_one_region_are_not_enough() -> None:
     assert not prefix.on_received(1, EntryId(0))
 
 
-def test_what_is_acknowledged_was_received() -> None:
+def test_acknowledged_entries_count_as_received() -> None:
     prefix = prefix_of(3)
 
     assert prefix.on_lac(EntryId(1))
@@ -43,7 +43,7 @@ def test_what_is_acknowledged_was_received() -> None:
     assert not prefix.on_received(0, EntryId(0))
 
 
-def test_a_replaced_member_takes_back_what_it_said_but_nothing_that_was_told() -> None:
+def test_a_replaced_members_answers_are_dropped_but_no_report_is_taken_back() -> None:
     prefix = prefix_of(2)
     for slot, entry in [(0, 0), (2, 0), (2, 1)]:
         prefix.on_received(slot, EntryId(entry))

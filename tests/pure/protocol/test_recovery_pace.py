@@ -1,4 +1,4 @@
-"""How many entries a recovery takes at a time."""
+"""The size of a recovery's batches."""
 
 from geolog.protocol.recovery_pace import RecoveryPace
 
@@ -14,13 +14,13 @@ def sizes_of_batches(length_bytes: int, count: int) -> list[int]:
     return sizes
 
 
-def test_small_entries_are_taken_more_and_more_at_a_time() -> None:
+def test_batches_of_small_entries_grow() -> None:
     assert sizes_of_batches(500, 4000) == [32, 64, 192, 576, 1024, 1024, 1024, 1024]
 
 
-def test_large_entries_are_taken_as_few_at_a_time_as_at_first() -> None:
+def test_batches_of_large_entries_stay_short() -> None:
     assert set(sizes_of_batches(1 << 18, 1000)) == {32}
 
 
-def test_a_batch_has_no_more_bytes_than_it_may() -> None:
+def test_a_batch_stays_within_its_bytes() -> None:
     assert max(sizes_of_batches(10_000, 5000)) == (1 << 20) // 10_000

@@ -1,4 +1,4 @@
-"""The laws of recovery over random histories, and proof that they can be broken."""
+"""The laws of recovery over random histories, and proof that the checks can fail."""
 
 from collections import Counter
 
@@ -49,7 +49,7 @@ def test_recovery_keeps_its_laws_over_random_histories() -> None:
     assert len(sometimes) == 8, sometimes
 
 
-def test_what_could_not_be_decided_is_decided_once_all_members_answer_again() -> None:
+def test_an_undecided_recovery_is_decided_once_all_members_answer_again() -> None:
     for seed in range(seeds_count()):
         history = played(seed, Variant())
         if isinstance(history.outcome, CannotDecide):
@@ -86,7 +86,7 @@ class DamageIsAbsence(Recovery):
 
 
 def from_the_first_entry(_lac: EntryId, _fragment_first: EntryId) -> EntryId:
-    """Planted bug 2: recovery starts at LAC -1, whatever the LAC and the fragment are."""
+    """Planted bug 2: recovery starts from LAC -1, whatever the LAC and the fragment."""
     return EntryId(0)
 
 
@@ -104,16 +104,16 @@ def seed_that_shows(variant: Variant) -> int | None:
         try:
             played(seed, variant)
         except AssertionError as broken:
-            if "was answered OK" not in str(broken):
+            if "were answered OK" not in str(broken):
                 raise
             return seed
     return None
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))
-def test_a_planted_bug_loses_what_was_answered_and_is_found(name: str) -> None:
+def test_a_planted_bug_loses_answered_entries_and_is_found(name: str) -> None:
     assert seed_that_shows(PLANTED[name]) is not None
 
 
-def test_the_same_weak_eye_finds_nothing_where_nothing_is_planted() -> None:
+def test_the_same_weak_check_finds_nothing_without_a_planted_bug() -> None:
     assert seed_that_shows(Variant(is_planted=True)) is None

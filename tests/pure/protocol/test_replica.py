@@ -1,4 +1,4 @@
-"""What a node promises about one ledger, row by row."""
+"""The promises of a node about one ledger, row by row."""
 
 from collections.abc import Callable
 
@@ -111,7 +111,7 @@ def reason_of(effects: list[Effect]) -> Reason:
         case [Reply(Refused(reason=reason))] | [Reply(AddRefused(reason=reason))]:
             return reason
         case _:
-            raise AssertionError(f"not one refusal: {effects}")
+            raise AssertionError(f"expected exactly one refusal: {effects}")
 
 
 def test_an_open_makes_an_unknown_ledger_known_and_is_answered_when_synced() -> None:
@@ -165,7 +165,7 @@ def test_an_add_does_not_make_a_ledger_known() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_comes_below_the_highest_epoch_is_refused(
+def test_requests_below_the_highest_epoch_are_refused(
     request_: LedgerRequest, reason: Reason
 ) -> None:
     replica = replica_after(open_at(2))
@@ -208,7 +208,7 @@ def test_a_recovery_add_never_moves_the_lac() -> None:
     assert replica.lac == 2
 
 
-def test_a_fence_tells_the_highest_lac_and_entry() -> None:
+def test_a_fence_answers_the_highest_lac_and_entry() -> None:
     replica = replica_after(open_at(1), add_of(5, lac=3), add_of(4, lac=2))
 
     assert ReplySynced(Fenced(2, EntryId(3), EntryId(5))) in replica.on(fence_at(2), nothing)
@@ -302,7 +302,7 @@ def test_epochs_begin_at_one(request_: LedgerRequest) -> None:
     assert not replica.is_known
 
 
-def test_a_pushed_lac_counts_only_from_the_present_writer() -> None:
+def test_a_pushed_lac_counts_only_from_the_current_writer() -> None:
     replica = replica_after(open_at(2), push_of(3, 2), push_of(9, 1), push_of(1, 2))
     assert replica.lac == 3
 
@@ -324,7 +324,7 @@ def test_a_read_only_node_fences_and_reads_but_stores_nothing_new() -> None:
     )
 
 
-def test_a_ledger_in_doubt_takes_no_add_of_a_writer_but_recoverys() -> None:
+def test_a_ledger_in_doubt_takes_adds_of_recovery_only() -> None:
     replica = replica_after(open_at(1))
     replica.is_in_doubt = True
 
@@ -340,7 +340,7 @@ def test_a_fence_of_a_ledger_in_doubt_does_not_claim_to_be_its_first_record() ->
     assert replica.on(fence_at(1), nothing)[0] == PersistFence(LEDGER, Epoch(1), is_first=False)
 
 
-def test_a_follow_waits_until_the_lac_is_there() -> None:
+def test_a_follow_waits_until_the_lac_is_reached() -> None:
     replica = replica_after(open_at(1), add_of(0), add_of(1, lac=0))
 
     assert replica.on(follow_of(1), nothing) == [AwaitLac(follow_of(1))]
@@ -361,7 +361,7 @@ def test_a_follow_reads_no_further_than_the_lac(first: int, count: int, expected
     ]
 
 
-def test_a_follow_of_a_fenced_ledger_waits_for_nothing_but_reads_what_is_there() -> None:
+def test_a_follow_of_a_fenced_ledger_reads_without_waiting() -> None:
     replica = replica_after(open_at(1), add_of(0), add_of(1, lac=0), fence_at(2))
 
     assert replica.on(follow_of(1), nothing) == [
@@ -378,7 +378,7 @@ def test_a_follow_that_may_not_wait_is_answered_at_once() -> None:
     ]
 
 
-def test_a_follow_of_an_unknown_ledger_is_refused_and_makes_it_no_known_one() -> None:
+def test_a_follow_of_an_unknown_ledger_is_refused_and_leaves_it_unknown() -> None:
     replica = LedgerReplica(LEDGER, HERE)
 
     assert reason_of(replica.on(follow_of(0), nothing)) is Reason.NO_SUCH_LEDGER

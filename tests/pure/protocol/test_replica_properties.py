@@ -1,4 +1,4 @@
-"""The replica against a second implementation, which remembers everything it accepted."""
+"""The replica against a second implementation that remembers everything it accepted."""
 
 import attrs
 from hypothesis import given
@@ -57,7 +57,7 @@ requests: st.SearchStrategy[LedgerRequest] = st.one_of(
 
 @attrs.define
 class NaiveNode:
-    """Keeps all that was accepted, and looks through all of it for every question."""
+    """Keeps everything it accepted, and searches all of it for every question."""
 
     accepted: list[LedgerRequest] = attrs.field(factory=list)
 
@@ -107,7 +107,7 @@ class NaiveNode:
 
 @attrs.define
 class Journal:
-    """What the effects persisted, in order."""
+    """Everything that the effects persisted, in order."""
 
     effects: list[PersistOpen | PersistFence | PersistEntry] = attrs.field(factory=list)
 
@@ -160,7 +160,7 @@ def test_the_replica_agrees_with_the_node_that_remembers_everything(
 
 
 @given(st.lists(requests, max_size=30))
-def test_the_journal_replayed_gives_the_same_replica_but_for_the_lac(
+def test_replaying_the_journal_gives_the_same_replica_except_for_the_lac(
     history: list[LedgerRequest],
 ) -> None:
     replica, journal = LedgerReplica(LEDGER, HERE), Journal()
@@ -173,7 +173,7 @@ def test_the_journal_replayed_gives_the_same_replica_but_for_the_lac(
 
 
 @given(st.lists(requests, max_size=30))
-def test_a_follow_shows_all_up_to_the_lac_and_nothing_above(
+def test_a_follow_returns_everything_up_to_the_lac_and_nothing_above(
     history: list[LedgerRequest],
 ) -> None:
     replica, journal, naive = LedgerReplica(LEDGER, HERE), Journal(), NaiveNode()
@@ -208,7 +208,7 @@ def test_promises_never_fall(history: list[LedgerRequest]) -> None:
 
 
 @given(st.lists(requests, max_size=20), st.lists(requests, max_size=20))
-def test_a_ledger_that_was_let_go_takes_copies_alone_for_ever(
+def test_a_ledger_that_was_let_go_takes_only_copies_for_ever(
     history: list[LedgerRequest], later: list[LedgerRequest]
 ) -> None:
     replica, journal = LedgerReplica(LEDGER, HERE), Journal()
@@ -216,7 +216,7 @@ def test_a_ledger_that_was_let_go_takes_copies_alone_for_ever(
         journal.take(replica.on(request, journal.held))
     journal.take(replica.let_go(max(replica.epoch_highest, Epoch(1))))
     assert replica.let_go(replica.epoch_highest) == []
-    lac, left = replica.lac, Journal()  # Of its entries none is left.
+    lac, left = replica.lac, Journal()  # None of its entries is left.
 
     for request in later:
         effects = replica.on(request, left.held)

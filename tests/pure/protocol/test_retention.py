@@ -1,4 +1,4 @@
-"""What a retention lets go: whole segments, never the last, never too much."""
+"""Retention drops whole segments, never the last, never too much."""
 
 import itertools
 from itertools import accumulate
@@ -30,7 +30,7 @@ NOW = at(40, 40)
 
 
 def segments_of(sizes_and_days: list[tuple[int, int]]) -> list[SegmentRecord]:
-    """Segments of ten records, oldest first; each day is when it was completed."""
+    """Segments of ten records, oldest first, each completed on the given day."""
     sizes = [size for size, _ in sizes_and_days]
     return [
         SegmentRecord(
@@ -56,7 +56,7 @@ def segments_of(sizes_and_days: list[tuple[int, int]]) -> list[SegmentRecord]:
 
 
 def stored(record: SegmentRecord, day: float | None = None) -> StoredSegment:
-    """As of that day by the metadata store's clock, or by that of the host."""
+    """The clocks on that day, of the metadata store or of the host."""
     completed_us = record.completed_us or 0
     return StoredSegment(record, completed_us if day is None else round(day * DAY_US))
 
@@ -72,49 +72,45 @@ def goes(completed_day: int, stored_day: float, now: Clocks, *, days: float = 7)
     return policy.goes(stored(first, stored_day), last=last, now=now)
 
 
-def test_a_clock_that_is_ahead_takes_nothing_away_that_is_young_to_the_metadata_store() -> None:
+def test_a_host_clock_ahead_drops_nothing_that_the_store_finds_young() -> None:
     assert not goes(39, 39, at(47, 40))
     assert not goes(39, 39, at(40_000, 40))
     assert goes(32, 32, at(47, 40))
 
 
-def test_a_clock_that_is_behind_takes_nothing_away_that_is_young_to_the_metadata_store() -> (
-    None
-):
+def test_a_host_clock_behind_drops_nothing_that_the_store_finds_young() -> None:
     assert not goes(39, 39, at(5, 40))
     assert not goes(30, 30, at(36.9, 40))
     assert goes(30, 30, at(37.1, 40))
 
 
-def test_a_clock_of_the_store_that_was_behind_takes_nothing_away_that_is_young_to_hosts() -> (
-    None
-):
+def test_a_store_clock_that_was_behind_drops_nothing_that_hosts_find_young() -> None:
     assert not goes(39, 9, at(40, 40))
     assert goes(32, 2, at(40, 40))
 
 
-def test_where_the_host_that_completed_a_segment_was_ahead_the_store_decides_alone() -> None:
+def test_if_the_completing_host_was_ahead_the_store_decides_alone() -> None:
     century = 36_500
 
     assert not goes(century, 39, at(40, 40))
     assert goes(century, 32, at(40, 40))
 
 
-def test_two_hosts_that_are_right_may_differ_by_minutes_and_both_have_their_say() -> None:
+def test_two_hosts_may_differ_by_minutes_and_still_count() -> None:
     minutes = AHEAD_US_MAX / DAY_US
 
     assert not goes(40, 9, at(40 - 0.9 * minutes, 40))
     assert goes(40, 9, at(40 - 1.1 * minutes, 40))
 
 
-def test_a_segment_whose_end_was_noted_by_no_clock_stays() -> None:
+def test_a_segment_without_a_completion_time_stays() -> None:
     first, last = segments_of([(10, 1), (10, 1)])
     unnoted = attrs.evolve(first, completed_us=None)
 
     assert not RetentionPolicy(retention_s=DAY_S).goes(stored(unnoted, 1), last=last, now=NOW)
 
 
-def test_nothing_goes_by_age_before_the_metadata_store_has_said_its_time() -> None:
+def test_nothing_is_dropped_by_age_before_the_store_has_said_its_time() -> None:
     assert not goes(1, 1, at(40, None))
 
 
@@ -124,13 +120,13 @@ class Offs:
 
     store_then_us: int = 0
     host_then_us: int = 0
-    """Of the host that completed the segment."""
+    """Clock error of the host that completed the segment."""
     store_now_us: int = 0
     here_now_us: int = 0
-    """Of the host that looks."""
+    """Clock error of this host."""
 
     def goes(self, *, age_us: int, retention_us: int) -> bool:
-        """Whether a segment goes that is so old in truth."""
+        """Whether a segment of this true age is dropped."""
         completed_us = NOW_US - age_us
         first, last = segments_of([(10, 0), (10, 0)])
         segment = StoredSegment(
@@ -142,7 +138,7 @@ class Offs:
 
 
 NEAR_US = AHEAD_US_MAX // 2
-"""How far off a clock may be that is right: any two differ by no more than they may."""
+"""How far off a right clock may be: any two then differ within the limit."""
 
 RIGHT = st.integers(-NEAR_US, NEAR_US)
 ANY = st.one_of(RIGHT, st.integers(-200 * DAY_US, 200 * DAY_US))
@@ -164,7 +160,7 @@ KEPT_US = 7 * DAY_US
         for offs in itertools.product(EVERYWHERE_US, repeat=len(names))
     ],
 )
-def test_no_clock_that_is_wrong_alone_takes_a_young_segment_away(
+def test_no_single_wrong_clock_drops_a_young_segment(
     which: str, wrong: tuple[tuple[str, int], ...]
 ) -> None:
     offs = Offs(**dict(wrong))
@@ -174,7 +170,7 @@ def test_no_clock_that_is_wrong_alone_takes_a_young_segment_away(
 
 
 @given(st.integers(0, 100 * DAY_US), st.integers(1, 30 * DAY_US), ANY, ANY)
-def test_while_the_stores_clock_is_right_nothing_goes_early_whatever_all_hosts_say(
+def test_while_the_stores_clock_is_right_nothing_is_dropped_early(
     age_us: int, retention_us: int, host_then_us: int, here_now_us: int
 ) -> None:
     offs = Offs(host_then_us=host_then_us, here_now_us=here_now_us)
@@ -183,7 +179,7 @@ def test_while_the_stores_clock_is_right_nothing_goes_early_whatever_all_hosts_s
 
 
 @given(st.integers(0, 100 * DAY_US), st.integers(1, 30 * DAY_US), ANY, ANY, RIGHT, RIGHT)
-def test_while_hosts_are_right_what_goes_is_early_by_what_they_differ_at_most(
+def test_while_hosts_are_right_a_drop_is_early_by_their_difference_at_most(
     age_us: int,
     retention_us: int,
     store_then_us: int,
@@ -209,7 +205,7 @@ def test_while_hosts_are_right_what_goes_is_early_by_what_they_differ_at_most(
     st.integers(-200 * DAY_US, 200 * DAY_US),
     st.sampled_from(sorted(one.name for one in attrs.fields(Offs))),
 )
-def test_a_wrong_clock_keeps_a_segment_for_as_much_longer_as_it_is_off_at_most(
+def test_a_wrong_clock_delays_a_drop_by_its_error_at_most(
     retention_us: int, off_us: int, which: str
 ) -> None:
     offs = Offs(**{which: off_us})
@@ -217,7 +213,7 @@ def test_a_wrong_clock_keeps_a_segment_for_as_much_longer_as_it_is_off_at_most(
     assert offs.goes(age_us=retention_us + abs(off_us) + 1, retention_us=retention_us)
 
 
-def test_without_a_limit_all_is_kept() -> None:
+def test_without_a_limit_everything_is_kept() -> None:
     assert RetentionPolicy().keeps_all
     assert not any(going(RetentionPolicy(), segments_of([(10, 0)] * 3)))
 
@@ -226,7 +222,7 @@ def test_the_last_segment_stays_however_old() -> None:
     assert going(RetentionPolicy(retention_s=1.0), segments_of([(10, 0)] * 2)) == [True, False]
 
 
-def test_what_is_in_an_open_segment_does_not_count_before_it_is_completed() -> None:
+def test_bytes_of_an_open_segment_do_not_count_until_it_is_completed() -> None:
     policy = RetentionPolicy(retention_bytes=20)
     *before, last = segments_of([(10, 0)] * 3)
     is_open = attrs.evolve(last, last_entry=None, last_sequence=None, size_bytes=None)
@@ -245,7 +241,7 @@ days_and_sizes = st.lists(
 
 
 @given(days_and_sizes, st.none() | st.integers(1, 30), st.none() | st.integers(1, 300))
-def test_what_goes_is_what_a_look_at_every_segment_says(
+def test_retention_agrees_with_a_look_at_every_segment(
     drawn: list[tuple[int, int]], days: int | None, kept_bytes: int | None
 ) -> None:
     policy = RetentionPolicy(
@@ -264,4 +260,4 @@ def test_what_goes_is_what_a_look_at_every_segment_says(
     ]
 
     assert going(policy, segments_of(drawn)) == naive
-    assert naive == sorted(naive, reverse=True), "what goes is not the front"
+    assert naive == sorted(naive, reverse=True), "the dropped segments are not the front"

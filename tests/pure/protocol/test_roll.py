@@ -1,4 +1,4 @@
-"""When a segment is full, and when its successor is made."""
+"""When a segment is full, and when its successor is prepared."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Stories of single cores, as files that can be read, retold and reviewed."""
+"""Scenarios of single cores, as files that can be read, replayed and reviewed."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 
 @attrs.define
 class WindowStory:
-    """`window E/W/A mM over REGIONS`, then what befalls its entries and members."""
+    """`window E/W/A mM over REGIONS`, then events of entries and members."""
 
     window: AddWindow = attrs.field(init=False)
 
@@ -66,7 +66,7 @@ class WindowStory:
 
 @attrs.define
 class RecoveryStory:
-    """`recovery E/W/A mM over REGIONS from ENTRY by COUNT`, then what members say."""
+    """`recovery E/W/A mM over REGIONS from ENTRY by COUNT`, then members' answers."""
 
     core: Recovery = attrs.field(init=False)
 
@@ -111,7 +111,7 @@ class RecoveryStory:
 @pytest.mark.parametrize(
     ("name", "story"), [("add_window", WindowStory), ("recovery", RecoveryStory)]
 )
-def test_a_core_tells_its_scenario_as_it_is_written(
+def test_a_core_replays_its_scenario_as_written(
     name: str, story: type[Story], *, is_rewriting: bool
 ) -> None:
     path = SCENARIOS / f"{name}.txt"

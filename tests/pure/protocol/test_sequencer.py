@@ -1,4 +1,4 @@
-"""Sequences without gap, and times that never go back."""
+"""Sequences without gaps, and times that never go back."""
 
 import itertools
 
@@ -29,13 +29,13 @@ def test_each_record_gets_the_next_number_and_no_earlier_time(
     assert [one.append_time_us for one in assigned] == list(highest_us)[1:]
 
 
-def test_a_clock_that_went_back_is_waited_for() -> None:
+def test_times_stand_still_while_the_clock_is_behind() -> None:
     sequencer = Sequencer(Sequence(7), append_time_us_last=1_000)
 
     assert sequencer.assign(2, now_us=400) == Assigned(Sequence(7), 1_000)
     assert sequencer.assign(1, now_us=1_400) == Assigned(Sequence(9), 1_400)
 
 
-def test_an_entry_without_records_is_a_fault_of_ours() -> None:
+def test_an_entry_without_records_fails_an_assertion() -> None:
     with pytest.raises(AssertionError, match="at least one record, not 0"):
         Sequencer(Sequence(0)).assign(0, now_us=1)

@@ -1,4 +1,4 @@
-"""When a snapshot is written again: seldom where it is large, never for little."""
+"""When a snapshot is repeated: seldom if it is large, never for little."""
 
 import pytest
 
@@ -10,7 +10,7 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("snapshot_bytes", "pause_bytes"), [(0, 16 * MIB), (MIB, 16 * MIB), (10 * MIB, 40 * MIB)]
 )
-def test_it_comes_again_after_16_mib_or_four_times_its_own_size(
+def test_a_snapshot_is_repeated_after_16_mib_or_four_times_its_size(
     snapshot_bytes: int, pause_bytes: int
 ) -> None:
     pace = SnapshotPace()
@@ -29,7 +29,7 @@ def due_after(pace: SnapshotPace, length_bytes: int) -> bool:
     return pace.is_due
 
 
-def test_little_behind_the_last_one_is_soon_read() -> None:
+def test_a_short_tail_needs_no_last_snapshot() -> None:
     little, enough = SnapshotPace(), SnapshotPace()
     little.on_entry(255 * 1024)
     enough.on_entry(256 * 1024)

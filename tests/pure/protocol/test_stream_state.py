@@ -53,8 +53,8 @@ def test_a_bad_name_is_refused_with_the_nearest_good_one(text: str, nearest: str
 
 
 @pytest.mark.parametrize("text", ["shop/", "/orders", "shop/..", "shop/é"])
-def test_where_nothing_of_a_name_can_be_kept_none_is_offered(text: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"the first a letter or digit$"):
+def test_no_name_is_offered_if_nothing_of_the_bad_one_can_be_kept(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"starting with a letter or digit$"):
         StreamName.parse(text)
 
 
@@ -65,7 +65,7 @@ def test_a_name_has_two_parts(text: str) -> None:
 
 
 @given(st.text(min_size=1, max_size=150).filter(lambda part: "/" not in part))
-def test_what_is_offered_instead_is_always_taken(part: str) -> None:
+def test_an_offered_name_is_always_valid(part: str) -> None:
     try:
         StreamName.parse(f"shop/{part}")
     except InvalidArgumentError as refusal:

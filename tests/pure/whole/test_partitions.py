@@ -105,9 +105,9 @@ async def test_a_place_in_one_partition_does_not_name_one_in_several(
     ("name", "words"),
     [
         ("shop/many#3", "its partitions are 0 to 2"),
-        ("shop/many#x", "'x' is no partition's number"),
-        ("shop/many#01", "'01' is no partition's number"),
-        ("shop/many#", "'' is no partition's number"),
+        ("shop/many#x", "'x' is not a partition number"),
+        ("shop/many#01", "'01' is not a partition number"),
+        ("shop/many#", "'' is not a partition number"),
     ],
 )
 async def test_a_partition_that_is_not_there_is_told(

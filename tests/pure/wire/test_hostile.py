@@ -290,7 +290,7 @@ def test_the_forger_of_these_tests_can_write_a_good_entry() -> None:
         (entry_bytes(line_bytes(ONE, writer=(1 << 32, 0, b"w")), BODY), "stamp of a writer"),
         (entry_bytes(LINE[:32] + b"\xff" + LINE[33:], BODY), "not padded"),
         (entry_bytes(line_bytes(ONE, gaps=b"\x09"), BODY), "stamp of a writer"),
-        (entry_bytes(line_bytes(ONE, writer=TILL, gaps=b"\x09"), BODY), "0 are due"),
+        (entry_bytes(line_bytes(ONE, writer=TILL, gaps=b"\x09"), BODY), "expected 0"),
         (entry_bytes(line_bytes(TWO, writer=TILL, gaps=b"\x00"), BODY, records=2), "all zero"),
         (entry_bytes(line_bytes(TWO, writer=TILL, gaps=b"\x89"), BODY, records=2), "cut off"),
         (entry_bytes(line_bytes(ONE, writer=TILL, gaps=b"\x01" * 8193), BODY), "stamp of a"),
