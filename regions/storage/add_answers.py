@@ -9,19 +9,19 @@ from regions.storage.protocol.add_runs import AddRuns
 
 
 class AddsClient(Protocol):
-    """Who adds."""
+    """The sender of the adds."""
 
     def send_received_nowait(self, through: int) -> None:
-        """Say that all adds up to this ordinal are in memory, but for those refused."""
+        """Say that all adds up to this ordinal are in memory, except refused ones."""
         ...
 
     def send_synced_nowait(self, through: int) -> None:
-        """Say that all adds up to this ordinal are on disk, but for those refused."""
+        """Say that all adds up to this ordinal are on disk, except refused ones."""
         ...
 
 
 class AddAnswers:
-    """Knows what one client was told of its adds, and tells the rest."""
+    """Tracks how far one client's adds were answered, and sends the answers still due."""
 
     def __init__(self, client: AddsClient, journals: Sequence[Journal]) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class AddAnswers:
         self._received_through = self._told_received_through = 0
 
     def on_add(self, ordinal: int, directory: int, *, wants_received: bool) -> None:
-        """The add is to be answered when all that was journaled there so far is on disk."""
+        """Answer the add once everything journaled in its directory so far is on disk."""
         if wants_received:
             self._received_through = ordinal
         journal = self._journals[directory]
@@ -38,7 +38,7 @@ class AddAnswers:
             journal.when_synced(partial(self._on_synced, directory))
 
     def tell_received(self) -> None:
-        """Say what was received, if something was that wants it and was not told."""
+        """Acknowledge receipt up to the newest add that wants it, if not done yet."""
         if self._received_through > self._told_received_through:
             self._told_received_through = self._received_through
             self._client.send_received_nowait(self._received_through)

@@ -1,16 +1,19 @@
-"""Compaction: what lives in a sealed journal file is copied to the open one; then it goes.
+"""Compaction: copy the live entries of a sealed journal file to the open one, then remove it.
 
-Order, and why a crash at any step loses nothing: (1) the copies are appended and synced while
-the file is still there: then there are two of each; (2) the file is said to be retired, in a
-later group, whose mark proves the copies, and that is synced; (3) the file is removed, and the
-directory synced. If the end comes before (2) the next start finds both copies, of which the
-newer counts; after it the start removes the file.
+A crash at any step loses nothing, because of this order:
+1. The copies are appended and synced while the old file is still there: each entry exists
+twice.
+2. A later group says that the file is retired. Its mark proves the copies. It is synced.
+3. The file is removed, and the directory is synced.
+After a crash before step 2 the next start finds both copies, and the newer one counts. After a
+crash later than that, the start removes the file.
 
-What the file promised (epochs, fences, deletions, retired files) stands in the table of each
-later file. The newest of these is read back and checked before any file goes. A file with a
-live entry that is damaged stays until the entry was stored again; one whose records are partly
-lost stays until that was settled. Then it goes, whatever lives in it: a file that was damaged
-once may be damaged again. Readers in the middle of a file that goes keep it open.
+The table of each later file repeats what the file promised: epochs, fences, deletions, retired
+files. The newest such table is read back and checked before any file goes. A file with a
+damaged
+live entry stays until that entry is stored again. A file that lost part of its records stays
+until the damage is settled. Then it goes, however much of it is live: a file that was damaged
+once may be damaged again. Readers in the middle of a removed file keep it open.
 
 Rules: PROTOCOL J10 and J13.
 """
@@ -39,23 +42,23 @@ _log = logging.getLogger(__name__)
 _WINDOW_BYTES = 1 << 20
 _ROWS_MAX = 256
 _ROWS_STEP = 4096
-"""Rows looked at before others have their turn: about a millisecond."""
+"""Rows to look at before other tasks get a turn: about a millisecond of work."""
 
 
 @attrs.define
 class CompactionCounts:
-    """What compaction has done since the start."""
+    """Compaction counts since the start."""
 
     files_retired: int = 0
     retired_bytes: int = 0
     copied_entries: int = 0
     copied_bytes: int = 0
     files_held: int = 0
-    """Files that stay now because something in them is damaged."""
+    """Files that cannot be compacted now because something in them is damaged."""
 
 
 class Compaction:
-    """Compacts the files of one data directory, one after the other."""
+    """Compacts the files of one data directory, one at a time."""
 
     def __init__(
         self,
@@ -81,17 +84,17 @@ class Compaction:
         self.counts = CompactionCounts()
 
     async def run(self) -> None:
-        """Compact what is worth it, now and then; never returns."""
+        """Compact the files worth compacting, with pauses between; never returns."""
         while True:
             try:
                 while await self.compact_next():
                     pass
             except TooManyOpenFilesError as error:
-                _log.warning("compaction waits: %s", error)
+                _log.warning("compaction: %s; retries after a pause", error)
             await trio.sleep(self._pause_s)
 
     async def compact_next(self) -> bool:
-        """Compact one file. False if none is worth it now, or may go."""
+        """Compact one file. False if no file may go, or none is worth it now."""
         keeper = self._keeper()
         if keeper is None:
             return False
@@ -100,27 +103,27 @@ class Compaction:
         if chosen is None:
             return False
         if not await self._sealed.is_table_intact(keeper):
-            return True  # An older one may do.
+            return True  # The table of an older file may be intact.
         source = next(each for each in self._entries.files if each.file_id == chosen.file_id)
         is_whole = not chosen.live_bytes or await self._copy(source)
         await self._journal.wait_synced()
         if not is_whole:
-            return True  # The file is held from now on; another may be worth it.
+            return True  # This file is now held; another may be worth compacting.
         await self._journal.retire(source.file_id)
         self._uses.pop(source.file_id, None)
         self.counts.files_retired += 1
         self.counts.retired_bytes += source.file.size_bytes
-        _log.info("journal file %016x is compacted: %s", source.file_id, chosen)
+        _log.info("journal file %016x: compacted and removed (%s)", source.file_id, chosen)
         return True
 
     def _keeper(self) -> JournalFile | None:
-        """The newest sealed file whose table repeats what all files before it promise."""
+        """The newest sealed file whose table repeats the promises of all files before it."""
         sealed = self._entries.files[:-1]
         damaged = self._sealed.damaged_tables
         return next((each for each in reversed(sealed) if each.file_id not in damaged), None)
 
     async def _uses_before(self, keeper: JournalFile) -> list[FileUse]:
-        """How the files that may go are used: those before the one that keeps the promises."""
+        """Usage of the files that may go: those before the one that keeps the promises."""
         uses, held_count = [], 0
         for source in self._entries.files:
             if source.file_id >= keeper.file_id:
@@ -149,7 +152,7 @@ class Compaction:
         )
 
     async def _copy(self, source: JournalFile) -> bool:
-        """Append what lives in the file to the journal; False if some cannot be read."""
+        """Append the file's live entries to the journal; False if some cannot be read."""
         assert isinstance(source.table, SealedTable)
         size_bytes = source.file.size_bytes
         sweep = Sweep(source.table, size_bytes=size_bytes, window_bytes=_WINDOW_BYTES)
@@ -166,7 +169,7 @@ class Compaction:
         for row, answer in zip(rows, await self._entries.read_rows(source, rows), strict=True):
             await self._journal.wait_room()
             if not self._entries.is_live(source, row):
-                continue  # Given up, or stored again, while it was read.
+                continue  # Let go, or stored again, during the read.
             if answer.answer is not Answer.HAVE:
                 return False
             place = row.place

@@ -41,138 +41,144 @@ _POSITIVE = (
 
 @attrs.frozen(kw_only=True)
 class StorageConfig:
-    """Limits and place of one storage node. Seconds and bytes, always."""
+    """Limits and location of one storage node. All values are in seconds and bytes."""
 
     location: str
-    """Where the node stands: `/region/rack`. Kept in its cookie; it cannot change."""
+    """Location of the node, `/region/rack`. Its cookie records it; it cannot change."""
 
     listen: Address
-    """Where it listens; port 0 takes a free one."""
+    """Address to listen on; port 0 picks a free port."""
 
     cluster: str = "default"
-    """Name of the cluster that it belongs to; connections that name another are refused."""
+    """Name of the node's cluster; connections that name another cluster are refused."""
 
     advertise: Address | None = None
-    """Where others reach it; the address it listens on unless something stands between."""
+    """Address at which others reach the node; the listen address by default."""
 
     node_id: str | None = None
-    """Its name in the cluster, for good; the advertised address unless given."""
+    """Permanent name of the node in the cluster; the advertised address by default."""
 
     journal_file_bytes: int = 256 << 20
-    """When a journal file is sealed and the next begun: small ones make a restart quicker and
-    give back space sooner, large ones cost fewer pauses of a few milliseconds."""
+    """Seal the journal file at this size and begin the next. Small files make a restart faster
+    and free space sooner; large files cause fewer pauses of a few milliseconds."""
 
     journal_ahead_bytes: int = 8 << 20
-    """Disk space that the open journal file takes before it is written, at most a quarter of a
-    file: in it fences can still be written when the disk is full. Less when little is free."""
+    """Disk space to allocate ahead of writes to the open journal file, at most a quarter of a
+    file. It lets the node write fences when the disk is full. Less when little space is
+    free."""
 
     in_flight_bytes_max: int = 64 << 20
-    """Memory for what is received but not yet on disk, entries and all that waits for a sync;
-    data directories have equal shares of it. At the bound connections that store or fence are
-    not read on, so that their senders wait; nothing is refused."""
+    """Memory for data received but not yet on disk, including everything that waits for a sync;
+    split equally among the data directories. At the bound the node stops reading from
+    connections that store or fence, so their senders wait; it refuses nothing."""
 
     group_bytes_max: int = 4 << 20
-    """Entries that share one sync. More waiting bytes go with the next: a larger group means
-    more throughput of a slow disk, and later answers for all in it."""
+    """Bytes of entries that share one sync; the rest waits for the next. Larger groups give a
+    slow disk more throughput and answer every entry in the group later."""
 
     mark_idle_s: float = 0.05
-    """How long the journal rests before a mark says that all of it is synced."""
+    """Idle time of the journal before it writes a mark that says all of it is synced."""
 
     tail_cache_bytes_max: int = 32 << 20
-    """Memory for entries that were written, for readers at the tail; data directories have
-    equal shares of it."""
+    """Memory for recently written entries, for readers at the tail; split equally among the
+    data
+    directories."""
 
     read_bytes_max: int = 4 << 20
-    """Bytes of entries in one answer to a read, unless a single entry is larger."""
+    """Bytes of entries in one answer to a read; a single larger entry still fits."""
 
     free_bytes_min: int = 64 << 20
-    """The reserve of a data directory, for fences and the journal itself. Above it stands the
-    room that compaction copies in: as much as may live in a journal file that is compacted.
-    When less than both is free, the directory takes no entries and ledgers until a quarter more
-    is, but still reads, fences and compacts. The node then counts as read-only: no new ledgers
-    are placed on it, though those of its other directories go on."""
+    """Reserve of a data directory, for fences and the journal itself. Compaction needs room on
+    top: as much as may be live in one journal file that it compacts. When less than both is
+    free, the directory takes no entries or ledgers until a quarter more is free; it still
+    reads,
+    fences and compacts. The node then counts as read-only: it gets no new ledgers, but ledgers
+    in its other directories go on."""
 
     free_check_s: float = 1.0
-    """How often the space left is looked at."""
+    """Interval between checks of the free space."""
 
     garbage_interval_s: float = 60.0
-    """Pause between two rounds in which metadata is asked about each ledger of the node: one
-    small read for each."""
+    """Pause between two rounds that ask metadata about each ledger of the node; a round costs
+    one small read for each ledger."""
 
     garbage_grace_s: float = 600.0
-    """How long a ledger must be seen to be of no use here before its entries go."""
+    """How long a ledger must count as garbage here before its entries are removed."""
 
     allocated_expiry_s: float = 24 * 3600.0
-    """A ledger that was made ahead and not activated for so long is given up."""
+    """Age at which a ledger that was allocated ahead and never activated is removed."""
 
     compaction_live_share_max: float = 0.5
-    """A journal file of whose entries less than this share belongs to ledgers that are needed
-    here is compacted: higher wins more space, and writes what lives more often."""
+    """Compact a journal file when less than this share of its entries belongs to ledgers that
+    are needed here. A higher share frees more space and rewrites live entries more often."""
 
     compaction_bytes_per_s: float = 16 << 20
-    """How fast compaction copies, in each data directory."""
+    """Maximum copy rate of compaction, for each data directory."""
 
     compaction_interval_s: float = 30.0
-    """Pause before the files are looked at again when none was worth being compacted."""
+    """Pause before compaction looks again when no file was worth compacting."""
 
     scrub_bytes_per_s: float = 8 << 20
-    """How fast stored entries are read and compared with their checksums, in each data
-    directory. A small entry counts as 1 KiB."""
+    """Rate at which the scrub reads stored entries and verifies their checksums, for each data
+    directory. Each entry counts as at least 1 KiB."""
 
     scrub_interval_s: float = 7 * 24 * 3600.0
-    """How often all of them are: each round begins so long after the one before, or when that
-    is done; the first some minutes after a start."""
+    """Interval between starts of two scrub rounds; a round that takes longer delays the next.
+    The first round begins some minutes after a start."""
 
     connections_max: int = 1024
-    """Connections at a time; more are closed at once. Fewer if the process may not open so many
-    files: a node raises its own limit as far as it may, and says what that allows."""
+    """Maximum number of connections; further ones are closed at once. Fewer if the process may
+    not open that many files: a node raises its own limit as far as it can, and logs the
+    result."""
 
     journal_files_open_max: int = 256
-    """Journal files that stay open though nobody writes or reads them, in all data directories
-    together; the one that rests for longest is closed, and opened again for the next read."""
+    """Journal files kept open while nobody reads or writes them, in all data directories
+    together. The one idle longest is closed first, and reopened for its next read."""
 
     handshake_timeout_s: float = 5.0
-    """How long a new connection may take to say hello before it is closed."""
+    """Close a new connection that sends no hello for this long."""
 
     reads_max: int = 4096
-    """Reads of one connection that are not answered yet, streamed ones until their last answer.
-    More are refused as BUSY."""
+    """Unanswered reads of one connection; a streamed read counts until its last answer. Further
+    reads are refused as BUSY."""
 
     reads_max_all: int = 32768
-    """The same for all connections together: some hundred bytes each."""
+    """Unanswered reads of all connections together: a few hundred bytes each."""
 
     follows_max: int = 4096
-    """Followers of one connection that wait for something new. More are refused as BUSY."""
+    """Waiting followers of one connection. More are refused as BUSY."""
 
     follows_max_all: int = 32768
-    """The same for all connections together: some hundred bytes each."""
+    """Waiting followers of all connections together: a few hundred bytes each."""
 
     follow_wait_s_max: float = 60.0
-    """How long a follower waits at most, whatever it asks for; then it may ask again."""
+    """Maximum wait of a follower, whatever it asks for; then it may ask again."""
 
     outgoing_bytes_max: int = 4 << 20
-    """Answers waiting for one slow connection. At the bound it is not read on until it takes
-    some of them, so at most one more answer is added. Reads stop at half of it."""
+    """Bytes of answers that wait for one slow connection. At the bound the node stops reading
+    from it until it takes some, so at most one more answer is added. Reads stop at half of
+    it."""
 
     outgoing_bytes_max_all: int = 256 << 20
-    """Answers waiting for all connections together, those being read from disk counted in
-    advance. At the bound no read is begun until some are taken; adds and fences go on."""
+    """Bytes of answers that wait for all connections together, including reads still in
+    progress.
+    At the bound no new read begins until some are taken; adds and fences go on."""
 
     outgoing_stall_s: float = 30.0
-    """How long a connection may take nothing of what waits for it before it is closed."""
+    """Close a connection that takes none of its waiting answers for this long."""
 
     def __attrs_post_init__(self) -> None:
         values = attrs.asdict(self, recurse=False)
         for name in _POSITIVE:
             if values[name] <= 0:
-                raise InvalidConfigError(f"{name} is {values[name]}; it must be above 0")
+                raise InvalidConfigError(f"{name} must be positive, got {values[name]}")
         if self.journal_file_bytes < _JOURNAL_FILE_BYTES_MIN:
             raise InvalidConfigError(
-                f"journal_file_bytes is {self.journal_file_bytes}; the least is "
-                f"{_JOURNAL_FILE_BYTES_MIN}"
+                f"journal_file_bytes must be >= {_JOURNAL_FILE_BYTES_MIN}, got "
+                f"{self.journal_file_bytes}"
             )
         if self.in_flight_bytes_max < ENTRY_BYTES_MAX:
             raise InvalidConfigError(
-                f"in_flight_bytes_max is {self.in_flight_bytes_max}; it must hold one entry of "
-                f"{ENTRY_BYTES_MAX}"
+                f"in_flight_bytes_max must be >= {ENTRY_BYTES_MAX}, the largest entry, got "
+                f"{self.in_flight_bytes_max}"
             )

@@ -1,10 +1,10 @@
 """One client's connection: frames in, answers out.
 
-Theory of operation. Frames are acted on one after the other, as they come, and none waits for
-another: what waits for the disk is answered by the journal's callbacks, in order; reads take
-turns in a lane of their own; followers are woken. No more frames are taken while too many
-answers wait for this client, or too many of its bytes for the disk. Whatever is not a frame of
-the protocol ends the connection: nothing that follows on it can be trusted.
+Theory of operation. The node acts on frames one at a time, in order, and no frame waits for
+another. The journal's callbacks answer, in order, the requests that wait for the disk. Reads
+take turns in a lane of their own. Followers are woken. The connection takes no further frames
+while too many answers wait for this client, or too many of its bytes wait for the disk. Bytes
+that are not a frame of the protocol end the connection: nothing after them can be trusted.
 """
 
 from collections.abc import Callable
@@ -45,20 +45,20 @@ from regions.storage.store import Store
 from topology.errors import DamagedBytesError
 
 _STRANGER_FRAME_BYTES_MAX = 4096
-"""Who has not said hello can make a node hold no more than this."""
+"""Largest frame that a client may send before its hello."""
 
 
 _FRAMES_PER_TURN = 256
-"""Frames of one connection after which others have a turn, if that many came at once."""
+"""Frames to take from one connection before others get a turn, if that many came at once."""
 
 
 class BrokenProtocolError(DamagedBytesError):
-    """The other side sent what no client of this protocol sends."""
+    """The other side sent bytes that no client of this protocol sends."""
 
 
 @attrs.frozen
 class Hosted:
-    """What all connections of a node share."""
+    """State shared by all connections of a node."""
 
     config: StorageConfig
     service: StorageService
@@ -99,7 +99,7 @@ class ClientConnection:
 
     @property
     def peer(self) -> str:
-        """The other side, as a person would name it."""
+        """Name of the other side, for people."""
         return self._stream.peer
 
     async def run(self) -> None:
@@ -118,23 +118,23 @@ class ClientConnection:
             self._stream.close()
 
     def send_nowait(self, message: Message) -> None:
-        """Send an answer, after those given before."""
+        """Send an answer, after all earlier ones."""
         self._outbox.put_nowait(encode(message))
 
     def admit_read(self) -> bool:
-        """Make room for one read, which is then begun; False if too many are under way."""
+        """Reserve a place for one read, which must then begin; False if none is left."""
         return self._reads.admit()
 
     def begin_read(self, read: Read) -> None:
-        """Answer a read that was admitted."""
+        """Answer an admitted read."""
         self._reads.begin(read)
 
     def send_received_nowait(self, through: int) -> None:
-        """Say that all adds up to this ordinal are in memory, but for those refused."""
+        """Say that all adds up to this ordinal are in memory, except refused ones."""
         self._outbox.put_nowait(encode(AddsReceived(through)))
 
     def send_synced_nowait(self, through: int) -> None:
-        """Say that all adds up to this ordinal are on disk, but for those refused."""
+        """Say that all adds up to this ordinal are on disk, except refused ones."""
         self._outbox.put_nowait([encode_adds_synced(through)])
 
     async def _serve(self) -> None:
@@ -156,7 +156,7 @@ class ClientConnection:
             self._on_hello(message)
             return
         if not self._is_welcome:
-            raise BrokenProtocolError(f"{type(message).__name__} came before a hello")
+            raise BrokenProtocolError(f"{type(message).__name__} before hello")
         match message:
             case Add():
                 self._check_ordinal(message)
@@ -182,17 +182,17 @@ class ClientConnection:
             case StatusRequest(request):
                 self.send_nowait(Status(request, self._hosted.status()))
             case _:
-                raise BrokenProtocolError(f"{type(message).__name__} is not for a node")
+                raise BrokenProtocolError(f"a node does not accept {type(message).__name__}")
 
     async def _wait_room(self, store: Store) -> None:
-        """Take nothing more while too much waits for the disk."""
+        """Stop reading while too many bytes wait for the disk."""
         if store.journal.is_full:
             self._answers.tell_received()
             await store.journal.wait_room()
 
     def _on_hello(self, hello: Hello) -> None:
         if self._has_said_hello.is_set():
-            raise BrokenProtocolError("a second hello")
+            raise BrokenProtocolError("second hello on this connection")
         self._has_said_hello.set()
         config = self._hosted.config
         if hello.protocol_version != PROTOCOL_VERSION:
@@ -217,7 +217,7 @@ class ClientConnection:
     def _check_ordinal(self, add: Add) -> None:
         if add.ordinal != self._ordinal_last + 1:
             raise BrokenProtocolError(
-                f"add {add.ordinal} of this connection came after {self._ordinal_last}"
+                f"add {add.ordinal} of this connection came after add {self._ordinal_last}"
             )
         self._ordinal_last = add.ordinal
 
@@ -225,4 +225,4 @@ class ClientConnection:
         with trio.move_on_after(self._hosted.config.handshake_timeout_s):
             await self._has_said_hello.wait()
             return
-        raise BrokenProtocolError("no hello came in time")
+        raise BrokenProtocolError("no hello in time")

@@ -1,8 +1,8 @@
-"""The cookie of a data directory, and whether several directories are those of one node.
+"""The cookie of a data directory, and the check that several directories are of one node.
 
-Every directory of a node has a cookie with the node's identity, its own index, and how many
-there are. So the order in which they are given does not matter, and a directory that is
-missing, foreign, empty or one too many is noticed before anything is opened.
+Each directory of a node has a cookie with the node's identity, the directory's index, and the
+number of directories. So a node accepts its directories in any order, and notices a missing,
+foreign, empty or surplus one before it opens anything.
 
 Rules: PROTOCOL D5.
 """
@@ -25,23 +25,23 @@ _COOKIE_NAME_NEW = "cookie.json.new"
 
 
 class WrongDataDirectoryError(ConflictError):
-    """The data directory belongs to another node, place or cluster: check the flags."""
+    """The data directory belongs to another node, location or cluster: check the flags."""
 
 
 class DamagedCookieError(DamagedBytesError):
-    """The cookie cannot be trusted, so nothing on this disk can: replace the node."""
+    """The cookie cannot be trusted, so nothing on this disk can be: replace the node."""
 
 
 @attrs.frozen(kw_only=True)
 class Cookie:
-    """A node's identity, as each of its disks holds it."""
+    """A node's identity, as each of its disks records it."""
 
     instance: InstanceId
     cluster: str
     cluster_id: str
     node_id: str
     address: Address
-    """Where it listened when the disk was new; later only metadata's record follows."""
+    """Listen address when the disk was new; later changes go to metadata's record only."""
     location: Location
     directory: int
     """The index of this directory, from 0."""
@@ -51,7 +51,7 @@ class Cookie:
 
 @attrs.frozen
 class FoundDirectory:
-    """A data directory as it was found at a start."""
+    """A data directory as found at a start."""
 
     disk: Disk
     cookie: Cookie | None
@@ -59,16 +59,16 @@ class FoundDirectory:
 
 
 async def find_directory(disk: Disk) -> FoundDirectory:
-    """Look at one data directory. DamagedCookieError."""
+    """Inspect one data directory. DamagedCookieError."""
     names = await disk.list()
     cookie = await _read_cookie(disk) if COOKIE_NAME in names else None
     return FoundDirectory(disk, cookie, any(file_id_of(name) is not None for name in names))
 
 
 def check_together(found: Sequence[FoundDirectory]) -> None:
-    """WrongDataDirectoryError unless those with a cookie are of one node, and none is missing.
+    """WrongDataDirectoryError unless all cookies are of one node and no directory is missing.
 
-    One without a cookie may stand in for one that is missing: who calls must look at those.
+    A directory without a cookie may stand in for a missing one: the caller must check those.
     """
     marked = [(each.disk, each.cookie) for each in found if each.cookie is not None]
     if not marked:
@@ -78,14 +78,14 @@ def check_together(found: Sequence[FoundDirectory]) -> None:
     for disk, cookie in marked:
         if attrs.evolve(cookie, directory=first.directory) != first:
             raise WrongDataDirectoryError(
-                f"data directory {disk} is of {_owner(cookie)}, but {first_disk} is of"
-                f" {_owner(first)}: give the directories of one node, by --data-dir"
+                f"data directory {disk} belongs to {_owner(cookie)}, but {first_disk} to"
+                f" {_owner(first)}: pass only directories of one node to --data-dir"
             )
         if cookie.directory in seen:
             raise WrongDataDirectoryError(
                 f"data directories {seen[cookie.directory]} and {disk} both are number"
                 f" {cookie.directory + 1} of node {cookie.node_id}: one is a copy of the other."
-                " Take the copy away, and give the directory that it stands for"
+                " Remove the copy and pass the missing directory instead"
             )
         seen[cookie.directory] = disk
     _check_count(found, first, seen)
@@ -94,21 +94,21 @@ def check_together(found: Sequence[FoundDirectory]) -> None:
 def _check_count(
     found: Sequence[FoundDirectory], cookie: Cookie, seen: dict[int, Disk]
 ) -> None:
-    expected = f"node {cookie.node_id} was made with data directories 1 to {cookie.directories}"
+    expected = f"node {cookie.node_id} was created with {cookie.directories} data directories"
     if cookie.directories == 1:
-        expected = f"node {cookie.node_id} was made with one data directory"
+        expected = f"node {cookie.node_id} was created with one data directory"
     if len(found) > cookie.directories:
         extra = next(each.disk for each in found if each.cookie is None)
         raise WrongDataDirectoryError(
-            f"data directory {extra} is empty, and one too many: {expected}, and cannot be"
-            " given more. Leave it out, or start another node in it"
+            f"data directory {extra} is empty and one too many: {expected}, and the number"
+            " cannot change. Leave it out, or start another node in it"
         )
     if len(found) < cookie.directories:
         missing = [str(index + 1) for index in range(cookie.directories) if index not in seen]
         raise WrongDataDirectoryError(
-            f"{expected}, but {len(found)} given, so that number {', '.join(missing)} is"
-            " missing: give all of them by --data-dir, in any order. If a disk is lost, replace"
-            f" the node by `geolog node replace {cookie.node_id}`"
+            f"{expected}, but {len(found)} given; missing: number {', '.join(missing)}. Pass"
+            " all of them to --data-dir, in any order. If a disk is lost, replace the node:"
+            f" `geolog node replace {cookie.node_id}`"
         )
 
 
@@ -127,13 +127,13 @@ async def _read_cookie(disk: Disk) -> Cookie:
         return open_document(content, Cookie, path=f"{COOKIE_NAME} of {disk}")
     except DamagedBytesError as error:
         raise DamagedCookieError(
-            f"{COOKIE_NAME} of data directory {disk} is damaged, so nobody can say whose disk"
-            f" this is: replace the node by `geolog node replace` ({error})"
+            f"{COOKIE_NAME} of data directory {disk} is damaged, so the disk's owner is"
+            f" unknown: replace the node with `geolog node replace` ({error})"
         ) from error
 
 
 async def write_cookie(disk: Disk, cookie: Cookie) -> None:
-    """Give a new data directory its cookie, durably; all of it or nothing."""
+    """Write a new directory's cookie durably and atomically."""
     file = await disk.create(_COOKIE_NAME_NEW)
     await file.write_synced(0, [seal_document(cookie)])
     await file.close()

@@ -1,4 +1,4 @@
-"""The data directories of one node, opened together: what they share, and which hang."""
+"""Open the data directories of one node together: shared limits, and which disks hang."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,10 +13,11 @@ async def open_data_directories(
 ) -> AsyncIterator[list[FileDisk]]:
     """Open all of them, in this order. DirectoryInUseError, DiskFailedError.
 
-    Together they keep so many files open that are not written and that nobody reads.
+    `files_open_max` bounds the files that they together keep open while nobody reads or writes
+    them.
 
-    Those that lie on one file system have a part of its free space each: else the node would
-    promise the same space once for each.
+    Directories on one file system split its free space among them; otherwise the node would
+    promise the same space several times.
     """
     async with AsyncExitStack() as opened:
         share = max(1, files_open_max // len(directories))
@@ -30,11 +31,11 @@ async def open_data_directories(
 
 
 def why_late(disks: Sequence[FileDisk]) -> str:
-    """What a node that does not come to its end waits for; empty if not for a disk."""
+    """The disks that keep a node from ending; empty if no disk is the cause."""
     hanging = [str(disk) for disk in disks if disk.is_busy]
     if not hanging:
         return ""
     return (
-        f"the disk of {' and '.join(hanging)} does not answer. What was acknowledged is on it;"
-        " see to the disk before the node starts again"
+        f"the disk of {' and '.join(hanging)} does not answer. Acknowledged entries are on it;"
+        " check the disk before you restart the node"
     )

@@ -1,14 +1,13 @@
 """Descriptors of a data directory's files: however many files, few stay open unused.
 
-Theory of operation. A file has one descriptor or none. It is lent while a call needs it, so
-none is closed under a read, and opened again by the name of its file when it is needed and was
-closed. Given back, it rests among the idle ones; over the bound the one that rests for longest
-is closed. A file that is written, or about to be, keeps its descriptor: the kernel tells of a
-write that failed only to descriptors that were open then.
+Theory of operation. A file has one descriptor or none. A call borrows it for as long as needed,
+so no descriptor is closed under a read; a closed one is reopened by file name when needed. A
+returned descriptor becomes idle; above the bound the one idle longest is closed. A file that is
+being written, or about to be, keeps its descriptor: the kernel reports a failed write only to
+descriptors that were open at the time.
 
 When the process or the machine has no descriptor left, all idle ones are closed and the call is
-tried once more. If that does not help either it is nobody's disk that failed:
-TooManyOpenFilesError.
+retried once. If that fails too, the disk is not to blame: TooManyOpenFilesError.
 
 Calls come from the event loop, the journal thread and the reading threads.
 
@@ -31,20 +30,20 @@ _CLOSED = -1
 
 @attrs.define(eq=False)
 class Descriptor:
-    """The descriptor of one file; got by `Descriptors.adopt`."""
+    """The descriptor of one file; returned by `Descriptors.adopt`."""
 
     _open_again: Callable[[], int]
     number: int
     users_count: int = 0
     is_kept: bool = False
-    """Whether it stays open while nobody uses it."""
+    """Whether it stays open while unused."""
     is_over: bool = False
     """Whether the file is closed for good."""
 
 
 @attrs.frozen
 class DescriptorStatistics:
-    """How many files are open, and how often one was opened again."""
+    """How many files are open, and how many were reopened."""
 
     open_count: int
     idle_count: int
@@ -52,26 +51,26 @@ class DescriptorStatistics:
 
 
 class Descriptors:
-    """Those of one data directory.
+    """The descriptors of one data directory.
 
     Invariants.
-    1. A descriptor that is lent is not closed, and does not rest.
-    2. At most `idle_max` rest, besides those that are lent or kept.
+    1. A borrowed descriptor is neither closed nor idle.
+    2. At most `idle_max` are idle, not counting those borrowed or kept.
     """
 
     def __init__(self, idle_max: int) -> None:
         self._idle_max = idle_max
         self._idle: OrderedDict[Descriptor, None] = OrderedDict()
         self._open_count = self._reopened_count = 0
-        # Collecting garbage may close a file in the middle of any of this, in the same thread.
+        # The garbage collector may close a file in the middle of any of this, in this thread.
         self._lock = threading.RLock()
 
     def statistics(self) -> DescriptorStatistics:
-        """Counts of now."""
+        """Current counts."""
         return DescriptorStatistics(self._open_count, len(self._idle), self._reopened_count)
 
     def open(self, open_file: Callable[[], int]) -> int:
-        """Call it, once more without the idle ones if there is no descriptor left."""
+        """Call it; if no descriptor is left, close the idle ones and call it once again."""
         try:
             return open_file()
         except OSError as error:
@@ -81,7 +80,7 @@ class Descriptors:
         return open_file()
 
     def adopt(self, number: int, open_again: Callable[[], int], *, is_kept: bool) -> Descriptor:
-        """Look after a descriptor that was just opened."""
+        """Take charge of a newly opened descriptor."""
         adopted = Descriptor(open_again, number, is_kept=is_kept)
         with self._lock:
             self._open_count += 1
@@ -90,7 +89,7 @@ class Descriptors:
 
     @contextmanager
     def lent(self, descriptor: Descriptor) -> Iterator[int]:
-        """Use it while the block runs; it may have to be opened. OSError."""
+        """Borrow it while the block runs; this may have to reopen it. OSError."""
         if not self.take_open(descriptor):
             if descriptor.is_over:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -101,7 +100,7 @@ class Descriptors:
             self.give_back(descriptor)
 
     def take_open(self, descriptor: Descriptor) -> bool:
-        """Take it if it is open, until `give_back`; False if it is not."""
+        """Borrow it until `give_back` if it is open; False if it is not."""
         with self._lock:
             if descriptor.number == _CLOSED:
                 return False
@@ -110,32 +109,32 @@ class Descriptors:
             return True
 
     def give_back(self, descriptor: Descriptor) -> None:
-        """Let it rest, if nobody else uses it."""
+        """Return it; it becomes idle if nobody else uses it."""
         with self._lock:
             descriptor.users_count -= 1
             self._rest(descriptor)
 
     def keep(self, descriptor: Descriptor) -> None:
-        """Leave it open from now on, if it is."""
+        """Keep it open from here on, if it is open."""
         with self._lock:
             descriptor.is_kept = True
             self._idle.pop(descriptor, None)
 
     def let_rest(self, descriptor: Descriptor) -> None:
-        """Close it when others are needed more."""
+        """Allow it to be closed when other files need descriptors more."""
         with self._lock:
             descriptor.is_kept = False
             self._rest(descriptor)
 
     def close(self, descriptor: Descriptor) -> None:
-        """Close it for good, at once or when its last user gives it back."""
+        """Close it for good, at once or when its last user returns it."""
         with self._lock:
             descriptor.is_over = True
             self._idle.pop(descriptor, None)
             self._rest(descriptor)
 
     def close_idle(self) -> None:
-        """Close all that nobody uses."""
+        """Close all that are unused."""
         with self._lock:
             while self._idle:
                 self._close_now(self._idle.popitem(last=False)[0])
@@ -163,7 +162,7 @@ class Descriptors:
                 self._close_now(self._idle.popitem(last=False)[0])
 
     def _close_now(self, descriptor: Descriptor) -> None:
-        assert not descriptor.users_count, "a descriptor is closed under its reader"
+        assert not descriptor.users_count, "a descriptor in use must not be closed"
         number, descriptor.number = descriptor.number, _CLOSED
         self._open_count -= 1
         os.close(number)

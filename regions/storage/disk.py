@@ -1,4 +1,4 @@
-"""The disk seam: one directory of files, flat, written by one node alone.
+"""The disk seam: one flat directory of files, written by one node only.
 
 Completion is awaited. The thread that writes and syncs lives below this seam, so that the
 journal above it runs unchanged on the simulator's disk. After any error of `write_synced` the
@@ -13,7 +13,7 @@ from topology.errors import GeologError
 
 
 class DiskFailedError(GeologError):
-    """A write, sync or rename failed. What was not confirmed may be gone; never try again."""
+    """A write, sync or rename failed. Unconfirmed data may be gone; never try again."""
 
 
 class UnreadableError(GeologError):
@@ -31,7 +31,7 @@ class TooManyOpenFilesError(GeologError):
 
 
 Piece = tuple[int, int]
-"""Offset and length of bytes in a file."""
+"""Offset and length of some bytes in a file."""
 
 
 class DiskFile(Protocol):
@@ -44,13 +44,13 @@ class DiskFile(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Length, as last written, allocated, cut, or found when it was opened."""
+        """Length, as last written, allocated or cut, or found when it was opened."""
         ...
 
     async def write_synced(
         self, offset: int, buffers: Sequence[bytes | bytearray | memoryview]
     ) -> None:
-        """Write all of it there and wait until it is on disk."""
+        """Write all buffers at `offset` and wait until they are on disk."""
         ...
 
     async def write(
@@ -60,9 +60,9 @@ class DiskFile(Protocol):
         ...
 
     async def allocate(self, offset: int, length: int) -> None:
-        """Take disk space for these bytes; those behind the end are zero, and the end moves.
+        """Take disk space for these bytes; those past the end read as zeros, and the end moves.
 
-        DiskFullError if there is not so much: the file is as before, and may be written on.
+        DiskFullError if there is not enough space: the file is unchanged and stays writable.
         """
         ...
 
@@ -73,27 +73,27 @@ class DiskFile(Protocol):
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file.
 
-        UnreadableError, or TooManyOpenFilesError if it has to be opened again.
+        UnreadableError; TooManyOpenFilesError if the file must be reopened and cannot be.
         """
         ...
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
-        """Read all of these at once, each as `read` does; nothing if one of them fails."""
+        """Read all pieces at once, each as `read` does; one failure fails the whole call."""
         ...
 
     async def forget_cached(self, pieces: Sequence[Piece]) -> None:
-        """Let the next read of these bytes ask the disk, as far as the platform lets it.
+        """Make the next read of these bytes go to the disk, as far as the platform allows.
 
-        Where it does not, nothing happens: then a read may be answered from memory.
+        Where the platform cannot, this does nothing: a read may then be answered from memory.
         """
         ...
 
     def rest(self) -> None:
-        """It is not written for now: what is held open for that may be given up."""
+        """Mark it as not being written for now: it need no longer be held open."""
         ...
 
     async def close(self) -> None:
-        """Close; nothing is synced by it."""
+        """Close without a sync."""
         ...
 
 
@@ -101,7 +101,7 @@ class Disk(Protocol):
     """The seam. Calls that open a file may raise TooManyOpenFilesError."""
 
     def __str__(self) -> str:
-        """The directory, as a person would name it."""
+        """Name of the directory, for people."""
         ...
 
     async def list(self) -> list[str]:
@@ -113,11 +113,11 @@ class Disk(Protocol):
         ...
 
     async def create(self, name: str) -> DiskFile:
-        """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
+        """Create an empty file. Power loss may remove it until `sync_directory`."""
         ...
 
     async def rename(self, name: str, to: str) -> None:
-        """Rename, replacing what is there; not durable until `sync_directory`."""
+        """Rename, replacing an existing file; not durable until `sync_directory`."""
         ...
 
     async def remove(self, name: str) -> None:

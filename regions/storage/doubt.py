@@ -1,8 +1,8 @@
-"""The bounds of doubt: which ledgers damage cannot have touched, and when it is made good.
+"""Bounds of doubt: which ledgers damage cannot have touched, and when it is made good.
 
-A damaged file can only have held records of ledgers that had been made by then. So what the
-cluster's ledger counter says at the start bounds the doubt: ledgers made from then on are taken
-at once, and the node's live record stays true.
+A damaged file can only have held records of ledgers that existed by then. So the cluster's
+ledger counter at the start bounds the doubt: the node takes ledgers created later at once, and
+its live record stays true.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,24 +20,24 @@ from topology.errors import DamagedBytesError
 async def bound_doubt(stores: Sequence[Store], metadata: Metadata, cluster: str) -> None:
     """Ask metadata which ledgers existed at this start, if damage took records.
 
-    Without a counter nothing is known of that, and every ledger stays in doubt.
+    Without a counter nothing bounds the doubt, and every ledger stays in doubt.
     """
     damaged = [store for store in stores if store.ledgers.is_any_in_doubt]
     if not damaged:
         return
     path = ClusterPaths(cluster).ledger_next
-    # An older count would leave ledgers out of doubt that the damage may have touched.
+    # An older count would exclude ledgers from doubt that the damage may have touched.
     found = await metadata.find(path, freshness=Freshness.CERTAIN)
     if found is None:
         return
     if not found.data.isdigit():
-        raise DamagedBytesError(f"the ledger counter at {path} is {found.data!r}, no number")
+        raise DamagedBytesError(f"ledger counter at {path} is not a number: {found.data!r}")
     for store in damaged:
         store.ledgers.bound_doubt(LedgerId(int(found.data)))
 
 
 def doubt_below(stores: Sequence[Store]) -> LedgerId:
-    """No ledger with this id or a higher one is in doubt; 0 if none is at all."""
+    """The bound of doubt: ledgers with ids >= it are not in doubt; 0 if none is."""
     return max(store.ledgers.doubt_below for store in stores)
 
 
@@ -48,20 +48,20 @@ def settle_doubt(
     stores: Sequence[Store],
     send: Callable[[Message], None],
 ) -> None:
-    """Note that all which damage took was made good; `send` the answer when that is on disk."""
+    """Note that all damage was made good; `send` the answer when the note is on disk."""
     if request.instance != instance:
-        why = f"this node is {instance}, not the one that the request names"
+        why = f"this node is {instance}, not the instance that the request names"
         send(Refused(request.request, Reason.WRONG_INSTANCE, NO_EPOCH, why))
         return
     if request.start_number != start_number:
-        why = "this node has started since it was looked at, and may lack more: look again"
+        why = "this node has restarted since it was inspected, and may lack more: inspect again"
         send(Refused(request.request, Reason.CONFLICT, NO_EPOCH, why))
         return
     below = doubt_below(stores)
     if request.ledgers_below < below:
         why = (
-            f"ledgers below {below} are in doubt here: that those below"
-            f" {request.ledgers_below} are whole settles nothing"
+            f"ledgers below {below} are in doubt here; repairing those below"
+            f" {request.ledgers_below} does not settle it"
         )
         send(Refused(request.request, Reason.CONFLICT, NO_EPOCH, why))
         return

@@ -1,4 +1,4 @@
-"""How long something takes, as percentiles for a status page."""
+"""Durations as percentiles, for a status page."""
 
 import attrs
 from hdrh.histogram import HdrHistogram
@@ -11,7 +11,7 @@ _DIGITS = 2
 
 @attrs.frozen
 class DurationStatistics:
-    """Percentiles, within 1 % of the true ones, and the exact highest."""
+    """Percentiles, within 1 % of the true ones, and the exact maximum."""
 
     count: int
     p50_s: float
@@ -27,12 +27,12 @@ class Durations:
         self._max_s = 0.0
 
     def note(self, duration_s: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self._histogram.record_value(min(int(duration_s * 1e6), _HIGHEST_US))
         self._max_s = max(self._max_s, duration_s)
 
     def statistics(self) -> DurationStatistics:
-        """Since the start."""
+        """Percentiles since the start."""
         p50_s, p99_s = (
             min(self._histogram.get_value_at_percentile(percent) / 1e6, self._max_s)
             for percent in (50, 99)

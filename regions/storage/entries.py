@@ -1,7 +1,7 @@
-"""Finding and reading the entries of a node, wherever they lie: in flight, cached, in a file.
+"""Find and read the entries of a node, wherever they are: in flight, cached, or in a file.
 
-Bodies from disk are compared with the checksum that came with them when they were added. One
-that does not match is remembered as CORRUPT, and never given away (law 15).
+A body read from disk is verified against the checksum that came with it when it was added. A
+body that does not match is remembered as CORRUPT, and never returned (law 15).
 
 Rules: PROTOCOL C14, J18 and N8.
 """
@@ -23,11 +23,11 @@ from regions.storage.protocol.tables import EntryPlace, EntryRow, OpenTable, Sea
 
 _log = logging.getLogger(__name__)
 
-_CACHED_HELD_BYTES = 240  # Memory that a cached entry takes beside its bytes.
+_CACHED_HELD_BYTES = 240  # Memory overhead of a cached entry.
 _READ_BYTES_MAX = 4 << 20
-"""One call to the disk; more would hold up others."""
+"""Bytes to read in one call to the disk; more would hold up others."""
 _READ_GAP_BYTES_MAX = 16 << 10
-"""Bytes between two entries that are rather read along than skipped by another call."""
+"""Gap between two entries that is cheaper to read along than to skip with another call."""
 
 
 @attrs.frozen(eq=False)
@@ -41,7 +41,7 @@ class JournalFile:
 
 @attrs.frozen
 class _Found:
-    """Where the body of an entry is: in memory already, or at a place in a file; or nowhere."""
+    """Where the body of an entry is: in memory, at an offset in a file, or nowhere."""
 
     answer: Answer
     length: int = 0
@@ -52,30 +52,31 @@ class _Found:
     entry: int = 0
 
     def in_memory(self) -> EntryAnswer:
-        """The answer, of what is in memory or nowhere.
+        """The answer for an entry that is in memory or nowhere.
 
-        The body of an entry in flight is copied: it is a piece of a receive buffer, which a
-        slow reader would keep alive.
+        The body of an entry in flight is copied: it is a slice of a receive buffer, which a
+        slow
+        reader would keep alive.
         """
         return EntryAnswer(self.answer, bytes(self.body or b""))
 
 
 @attrs.frozen(eq=False)
 class _Run:
-    """Entries that lie together in a file; without one, what need not be read from disk."""
+    """Entries adjacent in a file; without a file, those that need no read from disk."""
 
     source: JournalFile | None
     wanted: tuple[_Found, ...]
 
     @classmethod
     def of(cls, wanted: Sequence[_Found]) -> "_Run":
-        """These entries, which one call to the disk can read."""
+        """A run of these entries, which one call to the disk can read."""
         is_on_disk = wanted[0].place is not None and wanted[0].body is None
         return cls(wanted[0].source if is_on_disk else None, tuple(wanted))
 
     @property
     def piece(self) -> Piece:
-        """Where they lie."""
+        """Where in the file they are."""
         first, last = self.wanted[0].place, self.wanted[-1].place
         assert first is not None
         assert last is not None
@@ -89,7 +90,7 @@ _CORRUPT = _Found(Answer.CORRUPT)
 
 @attrs.frozen
 class EntryStatistics:
-    """How large the index and the cache are, and what was found damaged."""
+    """Sizes of the index and the cache, and counts of damage found."""
 
     files_count: int
     entries_count: int
@@ -105,18 +106,18 @@ class EntryStore:
         self._ledgers = ledgers
         self._files: list[JournalFile] = []
         self._in_flight: dict[tuple[int, int], tuple[JournalRecord, bytes | memoryview]] = {}
-        # By file and offset, oldest first. (A plain dict is slow to give its first item up.)
+        # By file and offset, oldest first. (A plain dict is slow to drop its first item.)
         self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._cached_bytes, self._cached_bytes_max = 0, cached_bytes_max
-        # Places, by file and offset, of which no newer copy is known; by ledger and entry.
+        # By ledger and entry: file and offset of damaged copies that no newer copy replaces.
         self._corrupt: dict[tuple[int, int], set[tuple[int, int]]] = {}
-        # By ledger, a file and an offset: entries that lie up to there were let go.
+        # By ledger, a file and an offset: entries up to there were let go.
         self._let_go_at: dict[int, tuple[int, int]] = {}
         self.on_corrupt: Callable[[LedgerId, EntryId], None] = _tell_nobody
         """Called when an entry is first found damaged."""
 
     def statistics(self) -> EntryStatistics:
-        """Counts of now."""
+        """Current counts."""
         return EntryStatistics(
             files_count=len(self._files),
             entries_count=sum(len(each.table) for each in self._files),
@@ -132,26 +133,26 @@ class EntryStore:
 
     @property
     def rows_newest(self) -> int:
-        """Entries of the newest file, also while it is sealed and the next not yet begun."""
+        """Entries of the newest file, also while it is sealed and the next has not begun."""
         return len(self._files[-1].table)
 
     @property
     def open_table(self) -> OpenTable:
-        """Where the entries of the open file lie."""
+        """Where the entries of the open file are."""
         table = self._files[-1].table
         assert isinstance(table, OpenTable)
         return table
 
     def add_file(self, added: JournalFile) -> None:
-        """A newer file is there; what lies in it counts more than what older ones hold."""
+        """Add a newer file; its entries take precedence over those of older files."""
         self._files.append(added)
 
     def seal_last(self, table: SealedTable) -> None:
-        """The open file is sealed, with this table."""
+        """Note that the open file was sealed with this table."""
         self._files[-1] = attrs.evolve(self._files[-1], table=table)
 
     def remove_file(self, file_id: int) -> None:
-        """A sealed file goes; it stays readable for those who are reading it now."""
+        """Remove a sealed file; current readers can still read it."""
         self._files = [each for each in self._files if each.file_id != file_id]
         for key in [key for key, places in self._corrupt.items() if _is_in(places, file_id)]:
             del self._corrupt[key]
@@ -159,14 +160,14 @@ class EntryStore:
         self._let_go_at = {one: at for one, at in self._let_go_at.items() if at > begin}
 
     def forget(self, ledger: LedgerId) -> None:
-        """The ledger was deleted: damage of its entries does not matter any more."""
+        """The ledger was deleted: damage to its entries no longer matters."""
         for key in [key for key in self._corrupt if key[0] == ledger]:
             del self._corrupt[key]
 
     def let_go(self, ledger: LedgerId) -> bool:
-        """Count no entry of the ledger that is here; those that are stored from now on do.
+        """Give up all entries of the ledger stored so far; those stored later count.
 
-        False, and nothing is changed, while some are on their way to the disk.
+        False, with no change, while some of them are still on their way to the disk.
         """
         if any(key[0] == ledger for key in self._in_flight):
             return False
@@ -179,14 +180,14 @@ class EntryStore:
         return True
 
     def is_dead(self, file_id: int, ledger: int, offset: int) -> bool:
-        """Whether what lies there of the ledger counts no more: it was deleted, or let go."""
+        """Whether the ledger's data at this offset no longer counts: deleted, or let go."""
         if ledger in self._ledgers.deleted:
             return True
         at = self._let_go_at.get(ledger)
         return at is not None and (file_id, offset) <= at
 
     def has_corrupt(self, file_id: int) -> bool:
-        """Whether an entry of the file is damaged, and no newer copy of it is known."""
+        """Whether the file has a damaged entry of which no newer copy is known."""
         return any(_is_in(places, file_id) for places in self._corrupt.values())
 
     def is_live(self, source: JournalFile, row: EntryRow) -> bool:
@@ -205,9 +206,9 @@ class EntryStore:
     async def read_rows(
         self, source: JournalFile, rows: Sequence[EntryRow], *, is_from_disk: bool = False
     ) -> list[EntryAnswer]:
-        """Read these entries of the file, in order of their offsets.
+        """Read these entries of the file, ordered by offset.
 
-        `is_from_disk`: past the page cache too.
+        `is_from_disk`: bypass the page cache too.
         """
         wanted = [
             _Found(
@@ -218,13 +219,13 @@ class EntryStore:
         return await self._read(wanted, is_from_disk=is_from_disk)
 
     def on_persist(self, record: JournalRecord, body: bytes | memoryview) -> None:
-        """An entry was handed to the journal."""
+        """Note that an entry was handed to the journal."""
         self._in_flight[record.ledger, record.entry] = record, body
 
     def on_synced(
         self, record: JournalRecord, body: bytes | memoryview, body_offset: int
     ) -> None:
-        """The entry is on disk, in the open file."""
+        """Note that the entry is on disk, in the open file."""
         key = record.ledger, record.entry
         self.open_table.add(*key, body_offset, record.body_length, record.body_crc)
         if self._in_flight[key][0] is record:  # Not replaced meanwhile by another copy.
@@ -232,7 +233,7 @@ class EntryStore:
         self._corrupt.pop(key, None)
         if record.is_copy:
             return  # Nobody reads at the tail what compaction moves.
-        # A copy, because the body is a piece of a receive buffer, which it would keep alive.
+        # A copy, because the body is a slice of a receive buffer, which it would keep alive.
         self._cache[self._files[-1].file_id, body_offset] = bytes(body)
         self._cached_bytes += _CACHED_HELD_BYTES + len(body)
         while self._cached_bytes > self._cached_bytes_max:
@@ -245,7 +246,7 @@ class EntryStore:
             await each.file.close()
 
     def held(self, ledger: LedgerId, entry: EntryId) -> Held:
-        """What the node has of one entry, as far as it knows without reading it."""
+        """The node's state for one entry, as far as known without reading it."""
         in_flight = self._in_flight.get((ledger, entry))
         if in_flight is not None:
             return Held(Answer.HAVE, in_flight[0].body_length, in_flight[0].body_crc)
@@ -259,7 +260,7 @@ class EntryStore:
         return (ledger, entry) in self._in_flight
 
     def answers(self, ledger: LedgerId, first: EntryId, count: int) -> tuple[Answer, ...]:
-        """What the node says of each of these entries, without reading them."""
+        """The node's answer for each of these entries, without reading them."""
         return tuple(self._find(ledger, first + step).answer for step in range(count))
 
     async def read(
@@ -271,10 +272,11 @@ class EntryStore:
         *,
         is_from_disk: bool = False,
     ) -> tuple[EntryAnswer, ...]:
-        """Entries from `first` on, `bytes_max` of them or one; as `ReadAnswer` has them.
+        """Read entries from `first` on: up to `bytes_max`, at least one; as in `ReadAnswer`.
 
-        `is_from_disk` passes the tail cache and the page cache, and takes nothing that is still
-        on its way to the disk: wait for that before.
+        `is_from_disk` bypasses the tail cache and the page cache, and ignores entries still on
+        their
+        way to the disk: wait for those first.
         """
         wanted = self._within(ledger, first, count_max, bytes_max, is_from_disk=is_from_disk)
         return tuple(await self._read(wanted, is_from_disk=is_from_disk))
@@ -282,7 +284,7 @@ class EntryStore:
     def read_in_memory(
         self, ledger: LedgerId, first: EntryId, count_max: int, bytes_max: int
     ) -> tuple[EntryAnswer, ...] | None:
-        """The same, if no body has to be read from disk; else None. Cached ones are shared."""
+        """The same, if no body must be read from disk; else None. Cached bodies are shared."""
         answers: list[EntryAnswer] = []
         bytes_left = bytes_max
         for entry in range(first, first + count_max):
@@ -333,12 +335,12 @@ class EntryStore:
             cached = None if is_from_disk else self._cache.get(key)
             return _Found(Answer.HAVE, place.length, cached, source, place, ledger, entry)
         if in_flight is not None:
-            return _UNKNOWN  # Given after the wait for what was given before.
+            return _UNKNOWN  # Added after the wait for earlier adds.
         replica = self._ledgers.replica_of(LedgerId(ledger))
         return _UNKNOWN if replica.is_in_doubt or replica.is_let_go else _ABSENT
 
     async def _read(self, wanted: Sequence[_Found], *, is_from_disk: bool) -> list[EntryAnswer]:
-        """Their answers, with one call to the disk for each file."""
+        """Answers for the entries, with one call to the disk for each file."""
         runs = list(_runs(wanted))
         by_source: dict[JournalFile, list[_Run]] = {}
         for run in runs:
@@ -360,7 +362,7 @@ class EntryStore:
         return answers
 
     async def _read_one_by_one(self, run: _Run) -> list[EntryAnswer]:
-        """Find which of these it is that the disk cannot read."""
+        """Find which of these entries the disk cannot read."""
         answers: list[EntryAnswer] = []
         for found in run.wanted:
             single = _Run(run.source, (found,))
@@ -401,8 +403,8 @@ class EntryStore:
             return
         places.add(place)
         _log.error(
-            "journal file %016x: entry %d of ledger %d, %d bytes at %d, does not match its"
-            " checksum",
+            "journal file %016x: checksum mismatch, entry %d of ledger %d (%d bytes at %d); the"
+            " copy is CORRUPT",
             source.file_id,
             row.entry,
             row.ledger,
@@ -413,7 +415,7 @@ class EntryStore:
 
 
 def _tell_nobody(_ledger: LedgerId, _entry: EntryId) -> None:
-    """Nobody wants to know of damage."""
+    """Ignore damage: nobody listens."""
 
 
 def _is_in(places: set[tuple[int, int]], file_id: int) -> bool:
@@ -421,7 +423,7 @@ def _is_in(places: set[tuple[int, int]], file_id: int) -> bool:
 
 
 async def _contents(source: JournalFile, runs: Sequence[_Run]) -> dict[_Run, bytes]:
-    """The bytes of these runs of one file; without those of which the disk cannot read some."""
+    """The bytes of these runs of one file, except runs that the disk cannot fully read."""
     try:
         found = await source.file.read_many([run.piece for run in runs])
     except UnreadableError:
@@ -435,7 +437,7 @@ async def _contents(source: JournalFile, runs: Sequence[_Run]) -> dict[_Run, byt
 
 
 def _runs(wanted: Sequence[_Found]) -> Iterator[_Run]:
-    """The same in order, neighbours together that lie together in a file, or in memory."""
+    """The entries in order, grouped into runs that are adjacent in a file or in memory."""
     run: list[_Found] = []
     for found in wanted:
         if run and not _is_one_run(run[0], run[-1], found):

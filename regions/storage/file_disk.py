@@ -1,14 +1,13 @@
 """The disk seam over a real directory.
 
-Theory of operation. One long-lived thread writes and syncs, in the order asked: a thread hop
-for each sync would cost as much as the sync. A write under way cannot be taken back, so
-waiting for one is not cancelled; the caller goes on when it is done. Reads that the page cache
-can answer are made at once, by a call that refuses to wait for the disk; all others go to a
-few worker threads. Files that are not written are closed while nobody reads them, but for some
-(`descriptors`).
+Theory of operation. One long-lived thread writes and syncs, in request order: a thread hop for
+each sync would cost as much as the sync. A started write cannot be undone, so a wait for one is
+not cancelled; the caller continues when it is done. Reads that the page cache can answer are
+made at once, with a call that refuses to wait for the disk; all others go to a few worker
+threads. Unused files are closed, except those being written and a few more (`descriptors`).
 
-The process sets a short `sys.setswitchinterval`, or a busy event loop keeps the thread waiting
-for the interpreter far longer than the disk does.
+The process sets a short `sys.setswitchinterval`. Otherwise a busy event loop keeps the thread
+waiting for the interpreter far longer than the disk does.
 """
 
 import errno
@@ -42,10 +41,11 @@ Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 _JOINED_BYTES_MAX = 4096
-"""Smaller buffers are cheaper copied together than handed to the kernel one by one."""
+"""Buffers smaller than this are cheaper to join by copying than to pass to the kernel
+singly."""
 _IOVECS_MAX = 1024
 _READ_AT_ONCE_BYTES_MAX = 1 << 20
-"""Copying more out of the page cache would hold up the event loop."""
+"""Copying more than this out of the page cache would hold up the event loop."""
 _READERS_COUNT_MAX = 4
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 FILES_OPEN_MAX = 64
@@ -54,12 +54,12 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DirectoryInUseError(ConflictError):
-    """Another process has this data directory: end it, or choose another directory."""
+    """Another process has this data directory open: end it, or choose another directory."""
 
 
 @attrs.frozen
 class _Job:
-    """Something for the journal thread to do, and who waits for it."""
+    """Work for the journal thread, and the task that waits for it."""
 
     work: Callable[[], object]
     task: trio.lowlevel.Task
@@ -67,17 +67,17 @@ class _Job:
 
 
 class _JournalThread:
-    """Does one thing after the other, off the event loop."""
+    """Runs one piece of work after the other, off the event loop."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.is_busy = False
-        # A daemon, so that a disk that hangs does not keep the process from ending.
+        # A daemon, so that a hanging disk does not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Wait until the thread has done it."""
+        """Have the thread do it, and wait for the result."""
         job = _Job(work, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token())
         self._jobs.put(job)
 
@@ -88,7 +88,7 @@ class _JournalThread:
         return done
 
     def stop(self) -> None:
-        """Let the thread end when all is done."""
+        """Let the thread end when all work is done."""
         self._jobs.put(None)
 
     def _run(self) -> None:
@@ -106,7 +106,7 @@ class RealFile:
     """An open file of a `FileDisk`."""
 
     def __init__(self, name: str, descriptor: int, disk: "FileDisk") -> None:
-        """The file closes the descriptor, also when this fails. DiskFailedError."""
+        """Take over the descriptor, closing it even when this fails. DiskFailedError."""
         self._name = name
         self._disk = disk
         self._has_failed = False
@@ -130,7 +130,7 @@ class RealFile:
         return self._size_bytes
 
     async def write_synced(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all of it there and wait until it is on disk."""
+        """Write all buffers at `offset` and wait until they are on disk."""
         await self._write(offset, buffers, is_synced=True)
 
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
@@ -149,11 +149,13 @@ class RealFile:
         )
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
-        """Read all of these at once, each as `read` does; nothing if one of them fails.
+        """Read all pieces at once, each as `read` does; fails as a whole if one of them fails.
 
-        The disk is told of all of them before the first is read, so that it works on many at a
-        time, and one thread reads them. (Measured: 256 cold pieces of 4 KiB, 1 MiB apart, take
-        38 ms one `read` after the other, 6 ms in one thread, and 2 ms if the disk is told.)
+        The kernel gets advice on all of them before the first is read, so that the disk works
+        on many
+        at a time, and one thread reads them. (Measured: 256 cold pieces of 4 KiB, 1 MiB apart,
+        take
+        38 ms one `read` after the other, 6 ms in one thread, and 2 ms with the advice.)
         """
         if sum(length for _, length in pieces) <= _READ_AT_ONCE_BYTES_MAX:
             found = self._read_many_cached(pieces)
@@ -163,7 +165,7 @@ class RealFile:
 
         def work() -> list[bytes]:
             with self._opened_to_read() as descriptor:
-                with suppress(OSError):  # Advice, which not every file system takes.
+                with suppress(OSError):  # Advice only; not every file system takes it.
                     for offset, length in pieces:
                         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
                 return [self._read_waiting(offset, length) for offset, length in pieces]
@@ -171,10 +173,11 @@ class RealFile:
         return await trio.to_thread.run_sync(work, limiter=self._disk.readers)
 
     async def forget_cached(self, pieces: Sequence[Piece]) -> None:
-        """Let the page cache drop these bytes, so that the next read asks the disk.
+        """Drop these bytes from the page cache, so that the next read asks the disk.
 
-        Whole pages go, and only those that are on disk already: what was written and not synced
-        stays, and a file system that lives in memory, as tmpfs, has nothing to drop.
+        Only whole pages that are already on disk are dropped: unsynced writes stay. A file
+        system that
+        is in memory, such as tmpfs, has nothing to drop.
         """
 
         def work() -> None:
@@ -187,13 +190,17 @@ class RealFile:
         await trio.to_thread.run_sync(work, limiter=self._disk.readers)
 
     async def allocate(self, offset: int, length: int) -> None:
-        """Take disk space for these bytes; those behind the end are zero, and the end moves.
+        """Take disk space for these bytes; those past the end read as zeros, and the end moves.
 
-        This does not make a sync cheaper: the space is marked as unwritten, and that mark
-        changes with each write. (Measured on ext4: 34 us beside 36 us for a write that extends
-        the file. Space filled with zeros syncs in 24 us, but doubles what the disk has to
-        write.) It keeps the space: what it covers can be written when the disk is full. Where
-        the file system cannot do this nothing happens.
+        This does not make a sync cheaper: the space is marked as unwritten, and each write
+        changes
+        that mark. (Measured on ext4: 34 us, against 36 us for a write that extends the file.
+        Space
+        filled with zeros syncs in 24 us, but doubles what the disk has to write.) It reserves
+        the
+        space: these bytes can be written when the disk is full. Where the file system does not
+        support
+        it, nothing happens.
         """
         size_bytes = self._size_bytes
 
@@ -205,7 +212,7 @@ class RealFile:
                 except OSError as error:
                     if error.errno in _CANNOT_ALLOCATE:
                         return size_bytes
-                    if error.errno in _NO_SPACE:  # It may have taken what there was.
+                    if error.errno in _NO_SPACE:  # It may have taken part of the space.
                         os.ftruncate(descriptor, size_bytes)
                     raise
             return max(size_bytes, offset + length)
@@ -228,29 +235,29 @@ class RealFile:
         self._size_bytes = length
 
     def rest(self) -> None:
-        """It is not written any more: its descriptor is closed when others are needed more."""
+        """No more writes follow: its descriptor may be closed when others are needed more."""
         self._disk.descriptors.let_rest(self._descriptor)
 
     def stay_open(self) -> None:
-        """Its name is about to go: whoever reads from it must not have to open it again."""
+        """Keep it open for its readers: its name is about to go."""
         self._disk.descriptors.keep(self._descriptor)
         with self._opened_to_read():
             pass
 
     async def close(self) -> None:
-        """Close; nothing is synced by it."""
+        """Close without a sync."""
         await trio.lowlevel.checkpoint()
         with _errors_named(f"cannot close {self._name} in {self._disk}"):
             self._disk.descriptors.close(self._descriptor)
 
     def __del__(self) -> None:
-        # A file that was retired is closed when the last who reads from it lets it go.
+        # A retired file is closed when its last reader lets it go.
         with suppress(OSError):  # All of it that counts was synced.
             self._disk.descriptors.close(self._descriptor)
 
     async def _write(self, offset: int, buffers: Sequence[Buffer], *, is_synced: bool) -> None:
         if self._has_failed:
-            raise DiskFailedError(f"{self._name} failed before: it is not written again")
+            raise DiskFailedError(f"{self._name} failed earlier; not writing to it again")
         vector = joined(buffers)
 
         def work() -> int:
@@ -269,7 +276,7 @@ class RealFile:
         self._size_bytes = max(self._size_bytes, end)
 
     def _read_cached(self, offset: int, length: int) -> bytes | None:
-        """The bytes if they are in memory; None if the disk would have to be asked."""
+        """The bytes if the page cache has them; None if the disk would have to be asked."""
         if not length:
             return b""
         if not self._disk.descriptors.take_open(self._descriptor):
@@ -278,13 +285,13 @@ class RealFile:
         try:
             count = os.preadv(self._descriptor.number, [found], offset, os.RWF_NOWAIT)
         except OSError:
-            return None  # Not there, or not to be had this way: the other way tells.
+            return None  # Missing or unreadable: the slow path reports it.
         finally:
             self._disk.descriptors.give_back(self._descriptor)
         return bytes(found) if count == length else None
 
     def _read_many_cached(self, pieces: Sequence[Piece]) -> list[bytes] | None:
-        """All of them, if all are in memory."""
+        """All of them, if the page cache has all of them."""
         contents: list[bytes] = []
         for offset, length in pieces:
             found = self._read_cached(offset, length)
@@ -315,7 +322,7 @@ class RealFile:
             if error.errno in OUT_OF_DESCRIPTORS:
                 raise TooManyOpenFilesError(f"{what}: {error.strerror}") from error
             is_ours = error.errno == errno.EBADF and not self._descriptor.is_over
-            assert not is_ours, f"{what}: its descriptor was closed under its reader"
+            assert not is_ours, f"{what}: descriptor closed under its reader"
             raise UnreadableError(f"{what}: {error.strerror}") from error
 
     @contextmanager
@@ -326,7 +333,7 @@ class RealFile:
 
 
 class FileDisk:
-    """A real data directory; got by `open_file_disk`."""
+    """A real data directory; returned by `open_file_disk`."""
 
     def __init__(self, directory: Path, descriptor: int, *, files_open_max: int) -> None:
         self._directory = directory
@@ -336,7 +343,7 @@ class FileDisk:
         with _errors_named(f"cannot use data directory {directory}"):
             self.file_system = os.fstat(descriptor).st_dev
         self.sharers_count = 1
-        """Directories of this node on the same file system, this one included."""
+        """Directories of this node on the same file system, including this one."""
         self.thread = _JournalThread()
         self.readers = trio.CapacityLimiter(_READERS_COUNT_MAX)
 
@@ -348,7 +355,7 @@ class FileDisk:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is asked of the disk, and was not answered yet."""
+        """Whether a request to the disk is still unanswered."""
         return self.thread.is_busy or self.readers.borrowed_tokens > 0
 
     async def list(self) -> list[str]:
@@ -365,11 +372,11 @@ class FileDisk:
         return await self._open(name, os.O_RDWR)
 
     async def create(self, name: str) -> DiskFile:
-        """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
+        """Create an empty file. Power loss may remove it until `sync_directory`."""
         return await self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     async def rename(self, name: str, to: str) -> None:
-        """Rename, replacing what is there; not durable until `sync_directory`."""
+        """Rename, replacing an existing file; not durable until `sync_directory`."""
 
         def work() -> None:
             with _errors_named(f"cannot rename {name} to {to} in {self}"):
@@ -383,7 +390,7 @@ class FileDisk:
 
         def work() -> None:
             what = f"cannot remove {name} in {self}"
-            while still_read:  # No file is held for longer than that takes.
+            while still_read:  # Popping drops each file as soon as it is done.
                 with suppress(UnreadableError, TooManyOpenFilesError):
                     still_read.pop().stay_open()
             with _errors_named(what):
@@ -404,8 +411,8 @@ class FileDisk:
         await self.thread.do(work)
 
     async def free_bytes(self) -> int:
-        """Space left for this node: this directory's part of it."""
-        with _errors_named(f"cannot ask how much is free in {self}"):
+        """Space left for this node: this directory's share of the free space."""
+        with _errors_named(f"cannot get the free space of {self}"):
             found = await trio.to_thread.run_sync(os.fstatvfs, self._descriptor)
         return found.f_bavail * found.f_frsize // self.sharers_count
 
@@ -417,7 +424,7 @@ class FileDisk:
                     return self.descriptors.open(partial(self.open_descriptor, name, flags))
                 except FileNotFoundError as error:
                     if flags & os.O_CREAT:
-                        raise  # It is the directory that is not there any more.
+                        raise  # The directory itself is gone.
                     raise NotFoundError(f"{what}: {error.strerror}") from error
 
         file = RealFile(name, await self.thread.do(work), self)
@@ -433,9 +440,9 @@ class FileDisk:
 async def open_file_disk(
     directory: Path, *, files_open_max: int = FILES_OPEN_MAX
 ) -> AsyncIterator[FileDisk]:
-    """A data directory, made if it is not there, for this process alone.
+    """Open a data directory for this process alone; create it if missing.
 
-    Of its files that are not written so many stay open while nobody reads them.
+    `files_open_max` bounds the files that stay open while nobody reads or writes them.
     """
     await trio.lowlevel.checkpoint()
     descriptor = _open_directory(directory)
@@ -447,7 +454,7 @@ async def open_file_disk(
         finally:
             disk.thread.stop()
     finally:
-        os.close(descriptor)  # This gives the lock back.
+        os.close(descriptor)  # This releases the lock.
 
 
 def _open_directory(directory: Path) -> int:
@@ -461,7 +468,8 @@ def _lock(descriptor: int, directory: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise DirectoryInUseError(
-            f"another process uses data directory {directory}: end it, or choose another one"
+            f"data directory {directory} is in use by another process: end it, or choose"
+            " another directory"
         ) from error
 
 
@@ -483,7 +491,7 @@ def joined(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 
 def write_all(descriptor: int, offset: int, vector: Sequence[Buffer]) -> int:
-    """Write all of it from `offset` on, however often the kernel must be asked; the end."""
+    """Write all of it at `offset`, with as many calls as the kernel needs; return the end."""
     left = list(vector)
     while left:
         count = os.pwritev(descriptor, left[:_IOVECS_MAX], offset)

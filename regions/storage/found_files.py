@@ -1,6 +1,6 @@
-"""What lies in a data directory at a start: journal files, their headers and their tables.
+"""The contents of a data directory at a start: journal files, their headers and tables.
 
-Looking changes nothing, so that a start which is refused leaves the directory as it was.
+Looking changes nothing: a refused start leaves the directory as it was.
 
 Rules: PROTOCOL J16.
 """
@@ -30,7 +30,7 @@ from topology.errors import DamagedBytesError
 _log = logging.getLogger(__name__)
 
 _LAST_BYTES = 64 << 10
-"""Read from the end of each file at once: small tables need no further call."""
+"""Bytes to read from the end of each file at once: enough for small tables."""
 
 
 @attrs.frozen
@@ -39,30 +39,30 @@ class LoadedTable:
 
     content: FoundTable
     proven_bytes: int
-    """It tells of all records that begin before this."""
+    """The table covers all records that begin before this offset."""
     crc: int
-    """Checksum of the table at the file's end; 0 if it stands in a table file."""
+    """Checksum of the table at the file's end; 0 if the table is in a table file."""
 
 
 @attrs.frozen
 class FoundFile:
-    """A journal file as found; what cannot be read of it is None."""
+    """A journal file as found; unreadable parts are None."""
 
     file_id: int
     file: DiskFile
     header: FileHeader | None
     table: LoadedTable | None
-    """At its end."""
+    """The table at the end of the file."""
     table_beside: LoadedTable | None
-    """In a table file."""
+    """The table in a separate table file."""
 
     @property
     def codec(self) -> RecordCodec | None:
-        """Reads its records, if the header could be read."""
+        """Decoder of its records, if the header is readable."""
         return RecordCodec(self.file_id, self.header.salt) if self.header else None
 
     def promised_rows(self) -> list[FileRow]:
-        """What this file says of files before it."""
+        """What this file promises of files before it."""
         table = self.table or self.table_beside
         rows = list(table.content.files) if table else []
         header = self.header
@@ -79,18 +79,18 @@ class FoundFile:
 
 @attrs.frozen
 class FoundJournal:
-    """All journal files of a data directory, and what belongs to them."""
+    """All journal files of a data directory, and the files that belong to them."""
 
     files: list[FoundFile]
-    """In order of their ids."""
+    """Ordered by id."""
     leftovers: list[str]
-    """Names of files that were never finished, or belong to none that is there."""
+    """Names of files that were never finished, or whose journal file is missing."""
     table_file_ids: list[int]
-    """The journal files that have a table file, whole or not: each had a successor."""
+    """Journal files that have a table file, intact or not: each had a successor."""
 
     @property
     def is_last_empty(self) -> bool:
-        """Whether the newest file is a header and nothing else: it was begun, never written."""
+        """Whether the newest file holds only a header: it was begun, never written."""
         last = self.files[-1] if self.files else None
         return (
             last is not None
@@ -100,13 +100,11 @@ class FoundJournal:
         )
 
 
-_GIVE_BACK = (
-    "give the directory its own files back, or replace the node by `geolog node replace`"
-)
+_GIVE_BACK = "restore the directory's own files, or replace the node: `geolog node replace`"
 
 
 async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
-    """Look at all. WrongDataDirectoryError if a file was written by another node."""
+    """Inspect all files. WrongDataDirectoryError if another node wrote one of them."""
     names = dict.fromkeys(await disk.list())
     ids = {name: file_id for name in names if (file_id := file_id_of(name)) is not None}
     tables = {table_file_name(file_id): file_id for file_id in ids.values()}
@@ -142,19 +140,19 @@ async def _read_header(
     if (header.instance, header.cluster_id) != (identity.instance, identity.cluster_id):
         raise WrongDataDirectoryError(
             f"{file.name} in {disk} was written by instance {header.instance} of cluster"
-            f" {header.cluster_id}, but the directory is that of instance {identity.instance}"
+            f" {header.cluster_id}, but the directory belongs to instance {identity.instance}"
             f" of cluster {identity.cluster_id}: {_GIVE_BACK}"
         )
     if header.file_id != file_id:
         raise WrongDataDirectoryError(
-            f"{file.name} in {disk} is journal file {header.file_id:016x} under another name:"
+            f"{file.name} in {disk} is journal file {header.file_id:016x}, renamed:"
             f" {_GIVE_BACK}"
         )
     return header
 
 
 async def read_table(file: DiskFile, file_id: int) -> LoadedTable | None:
-    """The table at the end of the file, if it is there and intact."""
+    """The table at the end of the file, if present and intact."""
     last_offset = max(0, file.size_bytes - _LAST_BYTES)
     last = await read_what_can_be(file, last_offset, _LAST_BYTES)
     footer = Footer.decode(last[-FOOTER_BYTES:], file_id)
@@ -170,22 +168,22 @@ async def read_table(file: DiskFile, file_id: int) -> LoadedTable | None:
     content = _unpacked(body) if crc32c(body) == footer.table_crc else None
     if content is None:
         return None
-    # Before the table stand its record's header and the last mark.
+    # The table follows its record's header and the last mark.
     return LoadedTable(content, offset - 2 * RECORD_HEADER_BYTES, footer.table_crc)
 
 
 async def read_table_file(
     disk: Disk, file_id: int, identity: JournalIdentity, header: FileHeader | None
 ) -> LoadedTable | None:
-    """The table beside the file, if it is intact and belongs to it. NotFoundError."""
+    """The table in the file's table file, if intact and matching. NotFoundError."""
     file = await disk.open(table_file_name(file_id))
     found = TableFile.decode(await read_what_can_be(file, 0, file.size_bytes), file_id)
     await file.close()
     if found is None or found.instance != identity.instance:
-        _log.warning("%s is damaged, or not of this node", file.name)
+        _log.warning("%s: damaged, or written by another node; ignored", file.name)
         return None
     if header is not None and header.salt != found.salt:
-        _log.warning("%s is not of the journal file beside it", file.name)
+        _log.warning("%s: does not match its journal file; ignored", file.name)
         return None
     content = _unpacked(found.body)
     return None if content is None else LoadedTable(content, found.proven_bytes, 0)

@@ -1,16 +1,16 @@
-"""Garbage collection: metadata is asked about each ledger of the node; what nobody needs goes.
+"""Garbage collection: ask metadata about each ledger of the node, and delete what nobody needs.
 
-Nothing is deleted on the word of a list, of a stale server or leader, or of silence: each
-ledger's own record is read, and once more, for certain, before it goes. Nothing is deleted
-either if metadata is not what it was: another cluster's, or older than the ledger, as after the
-loss of its disks.
-A deletion is a DELETE record in the journal, a ledger that is let go a FENCE that says so;
-compaction gives the space back.
+A list, a stale server or leader, or silence never causes a deletion: each ledger's own record
+is read, and read again with certainty before the ledger goes. Nothing is deleted either when
+metadata has changed identity: another cluster's, or older than the ledger, e.g. after the loss
+of its disks.
+A deletion is a DELETE record in the journal; a ledger that is let go gets a FENCE record that
+says so. Compaction frees the space.
 
-ALLOCATED ledgers that nobody activated expire a day after they were made. Both times are the
-metadata store's own. What is known of its present is when it last changed something that is
-read here anyway; so in a cluster where nothing happens nothing expires, and no clock is
-compared with another.
+ALLOCATED ledgers that nobody activated expire a day after they were created. Both times come
+from the metadata store's clock. The store's present time is known only from the last change to
+something that is read here anyway. So nothing expires in a cluster where nothing happens, and
+no two clocks are compared.
 
 Rules: PROTOCOL C10 and L8.
 """
@@ -37,29 +37,29 @@ _log = logging.getLogger(__name__)
 
 @attrs.define
 class GarbageCounts:
-    """What garbage collection has done since the start."""
+    """Garbage collection counts since the start."""
 
     rounds: int = 0
     rounds_failed: int = 0
     candidates: int = 0
-    """Ledgers that nobody needs, waiting for the end of their grace."""
+    """Ledgers that nobody needs, still within their grace period."""
     ledgers_deleted: int = 0
     ledgers_let_go: int = 0
-    """Ledgers whose entries were given up here, as other nodes hold them."""
+    """Ledgers whose entries were given up here because other nodes hold them."""
     allocated_expired: int = 0
 
 
 @attrs.frozen
 class _Present:
-    """What metadata says of itself in a round."""
+    """Metadata's view of itself in one round."""
 
     ledger_next: LedgerId
     latest_us: int
-    """Its clock has surely reached this."""
+    """Metadata's clock has certainly reached this time."""
 
 
 class GarbageCollector:
-    """Looks at all ledgers of a node, round after round."""
+    """Inspects all ledgers of a node, round after round."""
 
     def __init__(
         self,
@@ -85,18 +85,18 @@ class GarbageCollector:
         self.counts = GarbageCounts()
 
     async def run(self) -> None:
-        """Look now and then; never returns. While metadata is away nothing is deleted."""
+        """Collect in rounds; never returns. Deletes nothing while metadata is away."""
         while True:
             await trio.sleep(self._interval_s)
             try:
                 await self.look_at_all()
             except GeologError as error:
                 self.counts.rounds_failed += 1
-                _log.warning("garbage is not looked for: %s", error)
+                _log.warning("garbage collection: %s; retries next round", error)
 
     async def look_at_all(self) -> None:
-        """One round. Raises what metadata raises; what was deleted before that stays so."""
-        # Before the counter is read: what is made meanwhile is not yet below it.
+        """Run one round. Raises metadata's errors; deletions made before that stand."""
+        # Before the counter is read: ledgers created meanwhile are not below it yet.
         ledgers = self._ledgers()
         present = await self._present()
         if present is None:
@@ -108,42 +108,42 @@ class GarbageCollector:
 
     async def _look_at(self, ledger: LedgerId, present: _Present) -> None:
         if ledger >= present.ledger_next:
-            _log.error("metadata is older than ledger %d: it is not deleted", ledger)
+            _log.error("ledger %d: metadata is older than it; not deleted", ledger)
             return
         try:
             stored, record = await self._find(ledger)
         except DamagedBytesError as error:
-            _log.error("ledger %d is not deleted: %s", ledger, error)
+            _log.error("ledger %d: %s; not deleted", ledger, error)
             return
         if stored is not None and record is not None:
             await self._expire(stored, record, present)
         if self._watch.on_look(ledger, record, now_s=trio.current_time()) is Disposal.KEEP:
             return
-        again = await self._present(Freshness.CERTAIN)  # So what is read behind it is so too.
+        again = await self._present(Freshness.CERTAIN)  # So the read after it is certain too.
         if again is None or ledger >= again.ledger_next:
             return
         _, record = await self._find(ledger)
-        # From here to the end nobody else has a turn.
+        # No other task runs from here to the end.
         match self._watch.on_look(ledger, record, now_s=trio.current_time()):
             case Disposal.DELETE:
                 self._delete(ledger)
                 self._watch.on_deleted(ledger)
                 self.counts.ledgers_deleted += 1
-                _log.info("ledger %d is deleted: its record is gone", ledger)
+                _log.info("ledger %d: deleted here; its metadata record is gone", ledger)
             case Disposal.LET_GO if record is not None and self._let_go(ledger, record.epoch):
                 self._watch.on_let_go(ledger)
                 self.counts.ledgers_let_go += 1
-                _log.info("ledger %d is let go: no fragment of it is here", ledger)
+                _log.info("ledger %d: let go; no fragment of it is here", ledger)
 
     async def _present(self, freshness: Freshness = Freshness.LATEST) -> _Present | None:
-        """See whether metadata is still that of this cluster."""
+        """Check that metadata is still that of this cluster."""
         cluster = await self._metadata.find(self._paths.cluster, freshness=freshness)
         counter = await self._metadata.find(self._paths.ledger_next)
         if cluster is None or counter is None:
             return None
         record = open_document(cluster.data, ClusterRecord, path=self._paths.cluster)
         if record.cluster_id != self._cluster_id or not counter.data.isdigit():
-            _log.error("metadata is not that of cluster %s any more", self._cluster_id)
+            _log.error("metadata no longer belongs to cluster %s", self._cluster_id)
             return None
         note = await self._metadata.find(self._paths.journal(self._instance))
         return _Present(
@@ -159,7 +159,7 @@ class GarbageCollector:
         return stored, open_document(stored.data, LedgerRecord, path=path)
 
     async def _expire(self, stored: Stored, record: LedgerRecord, present: _Present) -> None:
-        """Delete the record of a ledger that was made long ago and never activated."""
+        """Delete the record of a ledger that was allocated long ago and never activated."""
         if record.state is not LedgerState.ALLOCATED:
             return
         if present.latest_us - stored.created_us <= self._allocated_us_max:
@@ -167,6 +167,6 @@ class GarbageCollector:
         try:
             await self._metadata.delete(self._paths.ledger(record.ledger), stored.version)
         except (BadVersionError, NoNodeError):
-            return  # It was activated just now, or another node was as quick.
+            return  # It was activated just now, or another node deleted it first.
         self.counts.allocated_expired += 1
-        _log.info("ledger %d was allocated and never activated: expired", record.ledger)
+        _log.info("ledger %d: expired; it was allocated and never activated", record.ledger)

@@ -1,12 +1,12 @@
-"""Who a node is: the cookies on its disks, and that metadata agrees (law 8).
+"""A node's identity: the cookies on its disks, checked against metadata (law 8).
 
-A node's identity is minted with its disks and lives there. Metadata keeps, under the node's id,
-the instance that belongs to it. So a disk that was lost, wiped or swapped is noticed at the
-start, before it can say of an entry that was acknowledged that it never was there.
+A node's identity is minted with its disks and lives there. Metadata records, under the node's
+id, the instance that belongs to it. So a lost, wiped or swapped disk is noticed at the start,
+before the node can deny an entry that it acknowledged.
 
-Order of a first start: the cookies of all directories, then metadata, then journals. A cookie
-that metadata does not know is therefore new only as long as there is no journal beside it; and
-a directory may be without a cookie only as long as metadata does not know the node.
+Order of a first start: the cookies of all directories, then metadata, then journals. So a
+cookie that metadata does not know is new only while there is no journal next to it, and a
+directory may lack a cookie only while metadata does not know the node.
 
 Rules: PROTOCOL D1 and D2.
 """
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 @attrs.frozen
 class Claim:
-    """Who a process says it is when it starts."""
+    """The identity that a process claims when it starts."""
 
     cluster: str
     node_id: str
@@ -57,7 +57,7 @@ class Claim:
 
 @attrs.frozen
 class ProvenDirectory:
-    """A data directory that surely is the node's, and what its cookie says."""
+    """A data directory proven to be the node's, and its cookie."""
 
     disk: Disk
     cookie: Cookie
@@ -70,9 +70,9 @@ async def prove_identity(
     *,
     random_bytes: Callable[[int], bytes],
 ) -> list[ProvenDirectory]:
-    """The node's data directories in order of their indices, made when all is new.
+    """Return the node's data directories by index, creating cookies when all are new.
 
-    Refuses when disks, claim and metadata disagree; nothing is written then.
+    Refuses, without writing anything, when disks, claim and metadata disagree.
     """
     cluster = await find_or_create_cluster(
         metadata, claim.cluster, new_cluster_id=random_bytes(16).hex()
@@ -110,7 +110,7 @@ async def prove_identity(
 async def _with_all_cookies(
     found: Sequence[FoundDirectory], cookie: Cookie
 ) -> list[ProvenDirectory]:
-    """All of them; those that a first start did not come to get the indices that are left."""
+    """Add missing cookies: directories that a first start did not reach get free indices."""
     taken = {each.cookie.directory for each in found if each.cookie is not None}
     left = iter(index for index in range(cookie.directories) if index not in taken)
     proven: list[ProvenDirectory] = []
@@ -149,17 +149,17 @@ def _check_claim(found: FoundDirectory, claim: Claim, cluster_id: str) -> None:
         )
     if cookie.location != claim.location:
         raise WrongDataDirectoryError(
-            f"node {cookie.node_id} stands at {cookie.location}, not at {claim.location}: its "
-            "entries were placed by that. Start it there, or replace it by a new node"
+            f"node {cookie.node_id} is at {cookie.location}, not {claim.location}: its entries "
+            "were placed for that location. Start it there, or replace it by a new node"
         )
 
 
 async def _check_not_replaced(metadata: Metadata, cookie: Cookie) -> None:
     if await find_replaced_node(metadata, cookie.cluster, cookie.instance) is not None:
         raise NodeReplacedError(
-            f"this data directory is that of instance {cookie.instance}, which was node"
-            f" {cookie.node_id} and has been replaced: it is never used again. Start the node"
-            " with an empty --data-dir"
+            f"this data directory belongs to instance {cookie.instance} of node"
+            f" {cookie.node_id}, which has been replaced: it must never be used again. Start"
+            " the node with an empty --data-dir"
         )
 
 
@@ -168,22 +168,22 @@ def _check_known(
 ) -> None:
     if known is None and any(each.has_journal for each in found):
         raise NodeReplacedError(
-            f"metadata does not know node {cookie.node_id}, whose disk holds a journal: it was "
-            "removed from the cluster, or --zookeeper names another one"
+            f"metadata does not know node {cookie.node_id}, whose disk holds a journal: it "
+            "was removed from the cluster, or --zookeeper names another one"
         )
     if known is None:
-        return  # A first start that did not come to its end.
+        return  # A first start that did not finish.
     if known.instance != cookie.instance:
         raise NodeReplacedError(
-            f"node {cookie.node_id} is instance {known.instance} now; this disk is "
-            f"{cookie.instance}, which was replaced"
+            f"node {cookie.node_id} is now instance {known.instance}; this disk belongs to "
+            f"instance {cookie.instance}, which was replaced"
         )
     for each in found:
         if each.cookie is None:
             raise NodeReplacedError(
-                f"data directory {each.disk} is empty, but node {cookie.node_id} was made with"
-                f" {cookie.directories} that are not: give it back its disk, or replace the"
-                f" node by `geolog node replace {cookie.node_id}`"
+                f"data directory {each.disk} is empty, but node {cookie.node_id} was created"
+                f"  with {cookie.directories} that are not: restore its disk, or replace it:"
+                f" `geolog node replace {cookie.node_id}`"
             )
 
 
@@ -196,15 +196,15 @@ async def _check_new(
     empty = " and ".join(str(each.disk) for each in found)
     if known is not None:
         raise NodeReplacedError(
-            f"node {claim.node_id} is known with instance {known.instance}, but data directory"
-            f" {empty} is empty: give it back its disk, or replace the node by"
+            f"node {claim.node_id} is known as instance {known.instance}, but data directory"
+            f" {empty} is empty: restore its disk, or replace the node:"
             f" `geolog node replace {claim.node_id}`"
         )
     for other in await list_known_nodes(metadata, claim.cluster):
         if other.address == claim.address:
             raise NodeReplacedError(
-                f"address {claim.address} is that of node {other.node_id}, and data directory"
-                f" {empty} is empty: give it back its disk, or replace the node by"
+                f"address {claim.address} belongs to node {other.node_id}, and data directory"
+                f" {empty} is empty: restore its disk, or replace the node:"
                 f" `geolog node replace {other.node_id}`"
             )
 

@@ -1,20 +1,20 @@
-"""The journal, which is the store: one write and one sync for all that waited.
+"""The journal, which is the store: one write and one sync for everything that waited.
 
-Theory of operation. Records gather in a group while the group before is being written. A group
-is written as one, behind a mark: since the group before was synced, the mark truly says that
-all below it is on disk. When nothing comes for a while a mark is written alone; the next group
-begins at the same place with the same mark.
+Theory of operation. Records gather in a group while the previous group is being written. Each
+group is one write, preceded by a mark. The previous group is synced by then, so the mark truly
+says that everything below it is on disk. After an idle while, a mark is written alone; the next
+group begins at the same offset with the same mark.
 
-A file that is full is sealed with its table; the next file names its length and its table's
-checksum, and comes into being by a rename, whole and synced, so that no half-made file is
-found. While a file is open it takes disk space ahead (`SpaceAhead`); sealing gives back what is
-left of it.
+A full file is sealed with its table. The next file records that file's length and the checksum
+of its table. It is created whole and synced under another name, then renamed, so a half-made
+file is never found. An open file allocates disk space ahead (`SpaceAhead`); sealing frees the
+unused part.
 
 Invariants.
 1. One write at a time; a callback of `when_synced` runs only after a sync that covers
 everything
    appended before it (law 2, planted bug 13).
-2. After any error of a write or sync nothing is called back, written or synced again (planted
+2. After any error of a write or sync, nothing is called back, written or synced again (planted
    bug 14): `run` raises, and the node ends.
 3. A file's name is durable before the first answer that depends on it (planted bug 15).
 
@@ -63,24 +63,24 @@ from regions.storage.space_ahead import SpaceAhead
 _log = logging.getLogger(__name__)
 
 _RECORD_HELD_BYTES = 768
-"""Memory that a record in flight takes beside its body (measured: 709 for an entry)."""
+"""Memory overhead of a record in flight, besides its body (measured: 709 for an entry)."""
 _DESCRIPTOR_RETRY_S = 0.1
 _SEAL_ROWS_MAX = 2048
-"""Rows of a table that are put in order before others have their turn: about a millisecond."""
+"""Table rows to sort before other tasks get a turn: about a millisecond of work."""
 _CALL_HELD_BYTES = 512
-"""Memory that an answer takes which waits for a sync (measured: 417)."""
+"""Memory of an answer that waits for a sync (measured: 417)."""
 
 
 @attrs.frozen
 class JournalIdentity:
-    """Whose journal it is."""
+    """The owner of a journal."""
 
     instance: InstanceId
     cluster_id: str
     node_id: str
-    """As errors name it."""
+    """Name of the node, for errors."""
     directory: str = "its data directory"
-    """As errors name it."""
+    """Name of the directory, for errors."""
 
 
 @attrs.frozen(order=True)
@@ -98,13 +98,13 @@ class _Group:
     records: list[tuple[JournalRecord, Body]] = attrs.field(factory=list)
     bytes: int = 0
     held_bytes: int = 0
-    """What it takes in memory."""
+    """Memory that the group takes."""
     on_synced: list[Callable[[], None]] = attrs.field(factory=list)
 
 
 @attrs.frozen
 class JournalStatistics:
-    """What the journal has done, and what it holds back."""
+    """Counts of the journal's work, and the memory it holds."""
 
     groups_count: int
     records_count: int
@@ -113,11 +113,11 @@ class JournalStatistics:
     file_id: int
     file_bytes: int
     syncs: DurationStatistics
-    """Write and sync of a group, as the event loop sees it."""
+    """Duration of a group's write and sync, as the event loop sees it."""
 
 
 class Journal:
-    """Takes records, and tells when they are on disk. `run` does the work."""
+    """Takes records, and reports when they are on disk. `run` does the work."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Journal:
         self.appended_bytes = 0
         """Bytes of records taken since the start, written or in flight."""
         self.postpones_roll = False
-        """Whether the open file grows past its size: for a disk too full for another file."""
+        """Whether the open file grows past its size: the disk is too full for another file."""
         self._wants_space = False
         self._groups_begun_count = 0
         self._has_failed = False
@@ -163,7 +163,7 @@ class Journal:
         self._groups_count = self._records_count = self._written_bytes = 0
 
     def statistics(self) -> JournalStatistics:
-        """Counts of now."""
+        """Current counts."""
         return JournalStatistics(
             groups_count=self._groups_count,
             records_count=self._records_count,
@@ -176,17 +176,17 @@ class Journal:
 
     @property
     def files(self) -> KnownFiles:
-        """The files behind the open one: lengths, checksums of tables, and retired ids."""
+        """The files before the open one: lengths, checksums of tables, and retired ids."""
         return self._files
 
     @property
     def file_id(self) -> int:
-        """Of the open file. What is appended now may still go to the next one."""
+        """Id of the open file. Records appended now may still go to the next one."""
         return self._open.codec.file_id
 
     @property
     def end(self) -> JournalEnd:
-        """How far the journal reaches: all before that is on disk."""
+        """How far the journal is on disk."""
         return JournalEnd(self._open.codec.file_id, self._open.end)
 
     @property
@@ -196,25 +196,25 @@ class Journal:
 
     @property
     def seal_bytes(self) -> int:
-        """About how much sealing the open file now would write; never much less."""
+        """Approximate bytes that sealing the open file now would write; never much too low."""
         promised_rows = len(self._ledgers) + len(self._files)
         promised_rows += self._ledgers.deleted.intervals_count
         return TABLE_ROW_BYTES_MAX * (promised_rows + self._entries.rows_newest + 1000)
 
     @property
     def is_space_refused(self) -> bool:
-        """Whether the disk gives no more space, though it may say that some is free."""
+        """Whether the disk refuses more space, though it may report free space."""
         return self._space.is_refused
 
     def ask_for_space(self) -> None:
-        """Ask the disk again, if it refused; not at once."""
+        """Allow asking the disk again after a refusal; it is asked later, not here."""
         if self._space.is_refused:
             self._wants_space = True
             self._work.set()
 
     @property
     def group_newest(self) -> int:
-        """Number of the group that the last record went to; they rise."""
+        """Number of the group that the last record went to; group numbers rise."""
         return self._groups_begun_count
 
     @property
@@ -223,16 +223,16 @@ class Journal:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was appended is on disk."""
+        """Whether everything appended is on disk."""
         return not self._waiting and self._writing is None
 
     @property
     def is_full(self) -> bool:
-        """Whether what is in flight, and what waits for it, takes as much memory as it may."""
+        """Whether data in flight, and what waits for it, has reached its memory bound."""
         return self._held_bytes >= self._in_flight_bytes_max
 
     def append_nowait(self, record: JournalRecord, body: Body = b"") -> None:
-        """Put one record in the group that goes next."""
+        """Add one record to the next group."""
         if not self._waiting or self._waiting[-1].bytes >= self._group_bytes_max:
             self._waiting.append(_Group())
             self._groups_begun_count += 1
@@ -247,12 +247,12 @@ class Journal:
             self._entries.on_persist(record, body)
 
     async def retire(self, file_id: int) -> None:
-        """Remove a file of which nothing is needed: what is, was copied and synced before.
+        """Remove a file that nothing needs: its live entries were copied and synced before.
 
-        And all that was promised in it stands in an intact table of a later file.
+        Everything it promised must be in an intact table of a later file.
         """
         row = self._files.find(file_id)
-        assert row is not None, f"journal file {file_id:016x} is not one behind the open one"
+        assert row is not None, f"journal file {file_id:016x} is not before the open one"
         self._files.retire(file_id)
         self.append_nowait(retire_record(file_id))
         await self.wait_synced()
@@ -261,7 +261,7 @@ class Journal:
         await self._disk.sync_directory()
 
     def when_synced(self, call: Callable[[], None]) -> None:
-        """Call when all that was appended so far is on disk; at once if it is."""
+        """Call when everything appended so far is on disk; at once if it already is."""
         group = self._waiting[-1] if self._waiting else self._writing
         if group is None:
             call()
@@ -270,23 +270,24 @@ class Journal:
         self._hold(group, _CALL_HELD_BYTES)
 
     async def wait_synced(self) -> None:
-        """Wait until all that was appended so far is on disk."""
+        """Wait until everything appended so far is on disk."""
         synced = trio.Event()
         self.when_synced(synced.set)
         await synced.wait()
 
     async def wait_room(self) -> None:
-        """Wait until less than the bound is held."""
+        """Wait until memory in use is below the bound."""
         while self.is_full:
             await self._room.wait()
 
     async def run(self) -> None:
-        """Write and sync what comes; never returns. What the disk raises ends it for good."""
+        """Write and sync new records; never returns. An error of the disk ends it for good."""
         try:
             await self._space.reach(self._open.file, self._open.end)
             while True:
                 await self._wait_work()
-                # Cancelled, it ends behind a group and not within, so that `finish` can follow.
+                # Cancellation takes effect between groups, never within, so `finish` can
+                # follow.
                 with trio.CancelScope(shield=True):
                     if self._wants_space:
                         await self._retry_space()
@@ -297,7 +298,7 @@ class Journal:
             raise
 
     async def finish(self) -> None:
-        """After `run` was cancelled: write what still waits, and seal. Nothing if it failed."""
+        """After `run` was cancelled, write what waits and seal; no-op after a failure."""
         if self._has_failed:
             return
         try:
@@ -305,12 +306,12 @@ class Journal:
                 await self._write_next()
             await self._seal()
         except DiskFullError as error:
-            # Nothing was answered over it. The next start goes on as after a crash.
+            # Nothing that was answered depends on it. The next start proceeds as after a crash.
             self._has_failed = True
-            _log.warning("the journal ends without its table: %s", error)
+            _log.warning("journal file left unsealed: %s; the next start replays it", error)
 
     async def _wait_work(self) -> None:
-        """Wait for a group; say by a mark that all is synced when none has come for a while."""
+        """Wait for a group; when idle, write a mark that says everything is synced."""
         if not self._work.is_set() and not self._open.is_empty:
             with trio.move_on_after(self._mark_idle_s):
                 await self._work.wait()
@@ -324,7 +325,7 @@ class Journal:
         group = self._waiting.popleft()
         if not self._waiting:
             self._work = trio.Event()
-        self._writing = group  # For good, if the disk fails.
+        self._writing = group  # Stays set if the disk fails.
         is_too_long = self._open.end + group.bytes > self._file_bytes_max
         if is_too_long and not self._open.is_empty and await self._has_room_to_roll():
             await self._roll()
@@ -338,7 +339,7 @@ class Journal:
             self._room = trio.Event()
 
     async def _has_room_to_roll(self) -> bool:
-        """Whether the table fits behind the open file; else that grows on."""
+        """Whether the table fits behind the open file; otherwise that file keeps growing."""
         if self.postpones_roll or self._space.is_refused:
             return False
         await self._space.reach(self._open.file, self._open.end + self.seal_bytes)
@@ -384,22 +385,22 @@ class Journal:
         )
         self._open = await self._create_next(header)
         self._entries.add_file(JournalFile(header.file_id, self._open.file, OpenTable()))
-        _log.info("journal file %016x begins", header.file_id)
+        _log.info("journal file %016x: begun", header.file_id)
 
     async def _create_next(self, header: FileHeader) -> OpenFile:
-        """Make the next file, as soon as there is a descriptor for it; all else waits."""
+        """Create the next file once a descriptor for it is free; everything else waits."""
         has_warned = False
         while True:
             try:
                 return await create_file(self._disk, header)
             except TooManyOpenFilesError as error:
                 if not has_warned:
-                    _log.warning("nothing is stored until a descriptor is free: %s", error)
+                    _log.warning("journal: %s; storing waits for a free descriptor", error)
                 has_warned = True
                 await trio.sleep(_DESCRIPTOR_RETRY_S)
 
     async def _seal(self) -> FileRow:
-        """End the open file with its table; others have their turn while that is built."""
+        """Seal the open file with its table; other tasks get turns while that is built."""
         opened = self._open
         build = TableBuild(self._ledgers, self._files, self._entries.open_table)
         is_long = len(self._ledgers) + self._entries.rows_newest > _SEAL_ROWS_MAX
@@ -414,7 +415,7 @@ class Journal:
         footer = Footer(opened.codec.file_id, body_offset, record.body_length, record.body_crc)
         end += FOOTER_BYTES
         if end < opened.file.size_bytes:
-            # Before the last write, so that the footer is at the end whenever it is there.
+            # Before the last write, so that the footer is at the end whenever it is present.
             await opened.file.truncate(end)
         await opened.file.write_synced(opened.end, [*headers, *body, footer.encode()])
         opened.file.rest()

@@ -1,11 +1,11 @@
-"""How far a node's journals reached, as metadata remembers it: so an older disk is noticed.
+"""How far a node's journals reached, as noted in metadata, so that an older disk is noticed.
 
-A disk that was restored from a copy, or lost files, has the right cookie all the same. It would
-say of entries that it acknowledged that they never were there (law 8). So a node notes in
-metadata, for each of its data directories, which journal file is the newest and how much of it
-is synced: at each start before it answers, soon after each new file, now and then while
-bytes are written, and at its orderly end. It does not start with a journal that ends before
-that (`restart_journal`). Nothing that is appended waits for a note.
+A disk that was restored from a copy, or lost files, still has the right cookie. It would deny
+entries that it acknowledged (law 8). So a node notes in metadata, for each of its data
+directories, which journal file is the newest and how much of it is synced: at each start before
+it answers, soon after each new file, periodically while bytes are written, and at its orderly
+end. It does not start with a journal that ends before its note (`restart_journal`). No append
+waits for a note.
 
 Rules: PROTOCOL J15.
 """
@@ -28,25 +28,25 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 _BYTES_NOTED_S = 10.0
-"""How often growth within a file is noted: one small write in metadata for each node. What was
-written since the last note can be cut from the newest file without its being noticed."""
+"""Interval between notes of growth within a file: one small metadata write for each node. If
+bytes written since the last note are cut from the newest file, nothing notices."""
 
 NO_END = JournalEnd(0, 0)
-"""Of a directory in which no journal is known to have begun."""
+"""The end of a directory in which no journal is known to have begun."""
 
 
 class OlderDiskError(ConflictError):
-    """The journal on this disk ends before what metadata knows of it: replace the node."""
+    """The journal on this disk ends before the end noted in metadata: replace the node."""
 
 
 @attrs.frozen
 class JournalEnds:
-    """How far the journals of an instance are known to reach, directory by directory."""
+    """How far the journals of an instance are known to reach, by directory."""
 
     ends: tuple[JournalEnd, ...] = ()
 
     def of(self, directory: int) -> JournalEnd:
-        """Of the directory with this index; `NO_END` if nothing is known of it."""
+        """The end of the directory with this index; `NO_END` if unknown."""
         return self.ends[directory] if directory < len(self.ends) else NO_END
 
     def risen_to(self, ends: Sequence[JournalEnd]) -> "JournalEnds":
@@ -57,7 +57,7 @@ class JournalEnds:
 
 
 class JournalEndNote:
-    """The note of one instance, which alone writes it."""
+    """The note of one instance, which is its only writer."""
 
     def __init__(self, metadata: Metadata, cluster: str, instance: InstanceId) -> None:
         self._metadata = metadata
@@ -65,12 +65,12 @@ class JournalEndNote:
         self._path = ClusterPaths(cluster).journal(instance)
 
     async def find(self) -> JournalEnds:
-        """What is noted now, for certain: no journal of a directory may end before that."""
+        """The current note, read with certainty: no directory's journal may end before it."""
         noted, _ = await self._find(Freshness.CERTAIN)
         return noted
 
     async def note(self, ends: Sequence[JournalEnd]) -> None:
-        """Say how far each directory's journal is on disk. A note never goes back."""
+        """Note how far each directory's journal is on disk. A note never goes back."""
         noted, version = await self._find()
         risen = noted.risen_to(ends)
         if version is None:
@@ -80,16 +80,16 @@ class JournalEndNote:
             await self._metadata.put(self._path, seal_document(risen), version)
 
     async def try_note(self, ends: Sequence[JournalEnd]) -> bool:
-        """The same, but only warn if metadata cannot be told; whether it could."""
+        """The same, but log a warning if metadata cannot be updated; whether it was."""
         try:
             await self.note(ends)
         except GeologError as error:
-            _log.warning("cannot say in metadata how far the journal is: %s", error)
+            _log.warning("journal end: cannot note it in metadata: %s", error)
             return False
         return True
 
     async def run(self, journals: Sequence[Journal]) -> None:
-        """Note each new file soon, and growth now and then; never returns."""
+        """Note each new file soon, and growth periodically; never returns."""
         noted, noted_s = tuple(NO_END for _ in journals), -math.inf
         while True:
             ends = tuple(journal.end for journal in journals)
@@ -102,7 +102,7 @@ class JournalEndNote:
     async def _find(
         self, freshness: Freshness = Freshness.NEARBY
     ) -> tuple[JournalEnds, int | None]:
-        """What is noted, and the version of the note; None if there is none."""
+        """The note and its version; None if there is no note."""
         found = await self._metadata.find(self._path, freshness=freshness)
         if found is None:
             return JournalEnds(), None

@@ -1,4 +1,4 @@
-"""What a start leaves behind in order: tables beside their files, no files of no use."""
+"""Write table files and remove unneeded files at a start."""
 
 import logging
 from collections.abc import Sequence
@@ -23,10 +23,11 @@ _log = logging.getLogger(__name__)
 async def write_table_files(
     disk: Disk, identity: JournalIdentity, tables: Sequence[TableBeside], promises: Promises
 ) -> None:
-    """Put tables on disk, beside their journal files.
+    """Write tables to table files next to their journal files.
 
-    On a full disk one that would only spare later starts a walk is left out. DiskFullError says
-    how much one needs that holds more than that.
+    On a full disk, a table that would only save later starts a walk is left out. For a table
+    that
+    holds more than that, DiskFullError reports how much space it needs.
     """
     for each in tables:
         found = TableFile(
@@ -39,11 +40,11 @@ async def write_table_files(
         try:
             await _write_table_file(disk, each.file_id, content)
         except DiskFullError as error:
-            with suppress(NotFoundError):  # It may have been full for the name alone.
+            with suppress(NotFoundError):  # The disk may have been too full even for the name.
                 await disk.remove(unfinished_table_file_name(each.file_id))
             if each.is_needed:
                 raise await too_full(disk, "A table file", len(content), error) from error
-            _log.warning("a later start will take longer: %s", error)
+            _log.warning("table file not written: %s; the next start takes longer", error)
     if tables:
         await disk.sync_directory()
 
@@ -59,7 +60,7 @@ async def _write_table_file(disk: Disk, file_id: int, content: bytes) -> None:
 
 
 async def remove_unfinished(disk: Disk, names: Sequence[str]) -> None:
-    """Remove what was never finished; a removal that power loss undoes is made again."""
+    """Remove unfinished files; a removal that power loss undoes happens again."""
     for name in names:
         await disk.remove(name)
 
@@ -67,7 +68,7 @@ async def remove_unfinished(disk: Disk, names: Sequence[str]) -> None:
 async def remove_retired(disk: Disk, retired: Sequence[FoundFile]) -> None:
     """Remove files that were retired by a process that ended before it removed them."""
     for each in retired:
-        _log.info("%s was retired: it is removed", each.file.name)
+        _log.info("%s: removed; it was retired before this start", each.file.name)
         await each.file.close()
         await remove_journal_file(disk, each.file_id)
     if retired:

@@ -1,10 +1,10 @@
 """The storage node: identity, data directories, clients and metadata put together.
 
-Order of a start: listen, prove who this is and that no directory or journal is missing, replay
-the journals, note in metadata how far they are and that the node is up, answer; each of these
-waits for metadata as long as it is away. Order of an end: clients, then the journals, which are
-sealed, then the live record. When a disk fails there is no order: nothing is answered any more,
-and the error ends the process.
+Order of a start: listen, prove the node's identity and that no directory or journal is missing,
+replay the journals, note in metadata how far they reach and that the node is up, answer. Each
+step waits for metadata as long as it is away. Order of an end: clients, then the journals,
+which are sealed, then the live record. When a disk fails there is no order: the node answers
+nothing more, and the error ends the process.
 
 Rules: PROTOCOL D8.
 """
@@ -55,11 +55,11 @@ from topology.location import Location
 _log = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S = 5.0
-"""How long an orderly end may take; after that it is an end like any other."""
+"""Time limit of an orderly end; after that the node ends as in a crash."""
 
 
 _ENDING = (DiskFailedError, DiskFullError, NodeReplacedError, NodeUpElsewhereError)
-"""What ends a node from within."""
+"""Errors that end a node from within."""
 
 
 def _wall_clock_us() -> int:
@@ -68,7 +68,7 @@ def _wall_clock_us() -> int:
 
 @attrs.define
 class ConnectionCounts:
-    """Connections of a node since it started."""
+    """Connection counts of a node since its start."""
 
     accepted: int = 0
     closed_over_limit: int = 0
@@ -76,7 +76,7 @@ class ConnectionCounts:
 
 
 class StorageNode:
-    """A node that answers. Got by `open_storage_node`."""
+    """A running node. Returned by `open_storage_node`."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class StorageNode:
 
     @property
     def service(self) -> StorageService:
-        """What it does for its clients."""
+        """The service behind the node's connections."""
         return self._service
 
     @property
@@ -122,7 +122,7 @@ class StorageNode:
         return NodeState.READ_ONLY if self._service.is_read_only else NodeState.WRITABLE
 
     def status(self) -> str:
-        """How the node is: a JSON object."""
+        """The node's status as a JSON object."""
         return json.dumps(
             {
                 "node_id": self.node_id,
@@ -146,8 +146,8 @@ class StorageNode:
     async def serve(self) -> None:
         """Accept connections; never returns.
 
-        One over the limit is closed before anything is made for it. A connection counts from
-        here on, not from when its task runs: a flood is accepted faster than tasks are started.
+        A connection over the limit is closed before anything is allocated for it. A connection
+        counts from here, not from when its task runs: a flood arrives faster than tasks start.
         """
         async with trio.open_nursery() as nursery:
             while True:
@@ -162,28 +162,28 @@ class StorageNode:
                 nursery.start_soon(self._serve_client, connection, name=f"of {stream.peer}")
 
     async def watch_free_space(self, membership: NodeRegistration) -> None:
-        """Take nothing new where too little space is left; never returns.
+        """Stop taking new entries where space is short; never returns.
 
-        Others are told that the node is read-only as soon as one directory is: they cannot know
-        where a new ledger would go.
+        Others see the node as read-only as soon as one directory is: they cannot know in which
+        directory a new ledger would be placed.
         """
         state = NodeState.WRITABLE
         while True:
             await self.look_at_free_space()
             if state is not self._state:
                 state = self._state
-                _log.warning("%s is %s", self, state.value)
+                _log.warning("%s: now %s", self, state.value)
                 membership.set_state(state)
             membership.set_free_bytes(self.free_bytes)
             await trio.sleep(self._config.free_check_s)
 
     @property
     def free_bytes(self) -> int:
-        """The space that was left when it was last looked at, of all directories."""
+        """Space left in all directories, as of the last check."""
         return sum(store.free_bytes for store in self._service.stores)
 
     async def look_at_free_space(self) -> None:
-        """Allow as much to be stored as there is space for now, directory by directory."""
+        """Check the free space of each directory and set what it may store."""
         for store in self._service.stores:
             await store.look_at_free_space()
 
@@ -194,9 +194,7 @@ class StorageNode:
             pass  # It left without a word.
         except* DamagedBytesError as group:
             self._counts.closed_over_garbage += 1
-            _log.warning(
-                "closed the connection of %s: %s", connection.peer, group.exceptions[0]
-            )
+            _log.warning("connection of %s closed: %s", connection.peer, group.exceptions[0])
         finally:
             del self._connections[connection]
 
@@ -211,12 +209,11 @@ async def open_storage_node(
     random_bytes: Callable[[int], bytes],
     now_us: Callable[[], int] = _wall_clock_us,
 ) -> AsyncIterator[StorageNode]:
-    """A node that answers as long as the block runs.
+    """Run a node that answers until the block ends.
 
-    `disks` are its data directories, in any order: all of those that it was made with.
-    `random_bytes` gives so many bytes that nobody can guess: instance ids come from it.
-    `now_us` dates what is put into the repair queue. Raises DiskFailedError or DiskFullError
-    out of the block when a disk fails.
+    `disks` are all of its data directories, in any order. `random_bytes` returns that many
+    unguessable bytes, for instance ids. `now_us` dates the node's reports to the repair queue.
+    Raises DiskFailedError or DiskFullError out of the block when a disk fails.
     """
     listener = await transport.listen(config.listen)
     try:
@@ -228,19 +225,19 @@ async def open_storage_node(
             Location.parse(config.location),
         )
         directories = await insist(
-            "it cannot be seen whose disk this is",
+            "cannot check yet whose disk this is",
             partial(prove_identity, disks, metadata, claim, random_bytes=random_bytes),
         )
         cookie = directories[0].cookie
         end_note = JournalEndNote(metadata, config.cluster, cookie.instance)
-        noted = await insist("it cannot be seen how far the journal was", end_note.find)
+        noted = await insist("cannot read the noted end of the journal yet", end_note.find)
         stores = await _open_stores(config, directories, noted, random_bytes)
         await insist(
-            "it cannot be seen which ledgers there were",
+            "cannot read the ledger counter yet",
             partial(bound_doubt, stores, metadata, config.cluster),
         )
         ends = [store.journal.end for store in stores]
-        await insist("it cannot be said how far the journal is", partial(end_note.note, ends))
+        await insist("cannot note the end of the journal yet", partial(end_note.note, ends))
         service = StorageService(cookie.instance, stores, config)
         garbage = GarbageCollector(
             metadata,
@@ -276,7 +273,7 @@ async def open_storage_node(
 
 
 def _report_damage(stores: Sequence[Store], reporter: RepairReporter) -> None:
-    """Have each ledger of which an entry is found damaged repaired from other nodes."""
+    """Report each ledger with an entry found damaged, so that other nodes' copies repair it."""
 
     def report(ledger: LedgerId, _entry: EntryId) -> None:
         reporter.report_nowait(ledger, RepairReason.DAMAGED)
@@ -323,7 +320,7 @@ async def _serving(
     membership: NodeRegistration,
     end_note: JournalEndNote,
 ) -> AsyncIterator[None]:
-    """The node's tasks. What ends the node, or the block, comes out as it is."""
+    """Run the node's tasks. The error that ends the node, or the block, comes out unwrapped."""
     failure: GeologError | None = None
     error_of_block: Exception | None = None
     journals = [store.journal for store in service.stores]
@@ -352,7 +349,7 @@ async def _serving(
 
 
 def _start_store(nursery: trio.Nursery, store: Store) -> None:
-    """Start what runs for each data directory: its journal, and what looks after its files."""
+    """Start the tasks of one data directory: its journal, compaction and scrub."""
     nursery.start_soon(store.journal.run, name=f"journal {store.directory}")
     nursery.start_soon(store.compaction.run, name=f"compaction {store.directory}")
     nursery.start_soon(store.scrub.run, name=f"scrub {store.directory}")

@@ -1,4 +1,4 @@
-"""How journal files come into being and go: whole, synced and named, or not at all.
+"""Create and remove journal files: whole, synced and named, or not at all.
 
 Rules: PROTOCOL J6.
 """
@@ -23,7 +23,7 @@ from topology.errors import NotFoundError
 
 
 class OpenFile:
-    """The journal file that is being written, and where its next record goes."""
+    """The journal file being written, and the offset of its next record."""
 
     def __init__(self, file: DiskFile, codec: RecordCodec, end: int) -> None:
         self.file = file
@@ -39,9 +39,9 @@ class OpenFile:
 async def create_file(
     disk: Disk, header: FileHeader, records: Sequence[tuple[JournalRecord, Body]] = ()
 ) -> OpenFile:
-    """Make a journal file that is on disk with its name and these records, proven by a mark.
+    """Create a journal file with these records, proven by a mark; durable including its name.
 
-    DiskFullError says how much it needs; nothing of it is left then.
+    DiskFullError reports how much space it needs, and leaves nothing of it behind.
     """
     codec = RecordCodec(header.file_id, header.salt)
     buffers, _, end = codec.pack_all(DATA_OFFSET, records)
@@ -66,16 +66,16 @@ async def create_file(
 async def too_full(
     disk: Disk, what: str, needed_bytes: int, error: DiskFullError
 ) -> DiskFullError:
-    """The error of a start that finds no room for a file, with what to do."""
+    """The error of a start that lacks space for a file, with what to do."""
     return DiskFullError(
-        f"{error}. {what} needs {needed_bytes} bytes in {disk}, and"
-        f" {await disk.free_bytes()} are free: free some space on this disk and start the node"
-        " again; nothing is lost"
+        f"{error}. {what} needs {needed_bytes} bytes in {disk};"
+        f" {await disk.free_bytes()} are free. Free some space on this disk and restart the"
+        " node; nothing is lost"
     )
 
 
 async def remove_journal_file(disk: Disk, file_id: int) -> None:
-    """Remove a journal file and its table file; the directory is not synced by this."""
+    """Remove a journal file and its table file; this does not sync the directory."""
     await disk.remove(file_name(file_id))
-    with suppress(NotFoundError):  # Only what a crash ended has one.
+    with suppress(NotFoundError):  # Only files left by a crash have one.
         await disk.remove(table_file_name(file_id))

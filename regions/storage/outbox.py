@@ -1,8 +1,8 @@
-"""What waits to be sent on one connection: bounded, in order, mostly sent at once.
+"""The data that waits to be sent on one connection: bounded, in order, mostly sent at once.
 
-A message goes out by its sender's own hand when the socket takes it, which costs no task
-switch. What the socket does not take waits for `run`. A connection that takes nothing for too
-long is closed, so that a reader that sleeps cannot hold memory for ever.
+The sender's own task sends a message if the socket takes it, which saves a task switch. The
+rest waits for `run`. A connection that takes nothing for too long is closed, so that a sleeping
+reader cannot hold memory for ever.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ _SEND_BUFFERS_MAX = 512
 
 
 class Budget:
-    """Bytes that wait in all outboxes of a node together, and how many may."""
+    """Bytes that wait in all outboxes of a node together, and their bound."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -25,11 +25,11 @@ class Budget:
         self._freed = trio.Event()
 
     def take(self, count_bytes: int) -> None:
-        """Count bytes that now wait, also over the bound: who produces them asks before."""
+        """Count bytes that now wait, even above the bound: producers check before."""
         self.used_bytes += count_bytes
 
     def give_back(self, count_bytes: int) -> None:
-        """Count bytes that wait no more."""
+        """Uncount bytes that no longer wait."""
         self.used_bytes -= count_bytes
         if self.used_bytes < self._bytes_max:
             self._freed.set()
@@ -37,11 +37,11 @@ class Budget:
 
     @property
     def has_room(self) -> bool:
-        """Whether less than the bound waits."""
+        """Whether the waiting bytes are below the bound."""
         return self.used_bytes < self._bytes_max
 
     async def wait_room(self) -> None:
-        """Wait until less than the bound waits."""
+        """Wait until the waiting bytes are below the bound."""
         while not self.has_room:
             await self._freed.wait()
 
@@ -78,11 +78,11 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """What the other side has not taken yet."""
+        """Bytes that the other side has not taken yet."""
         return self._waiting_bytes
 
     async def wait_room(self) -> None:
-        """Wait until less than the bound waits."""
+        """Wait until the waiting bytes are below the bound."""
         await self.wait_below(self._waiting_bytes_max)
 
     async def wait_empty(self) -> None:
@@ -90,18 +90,18 @@ class Outbox:
         await self.wait_below(1)
 
     async def wait_below(self, bytes_max: int) -> None:
-        """Wait until less than that waits."""
+        """Wait until fewer than `bytes_max` bytes wait."""
         while self._waiting_bytes >= bytes_max:
             await self._taken.wait()
 
     def close(self) -> None:
-        """Drop what waits; nothing is sent any more."""
+        """Drop waiting data; send nothing more."""
         self._is_broken = True
         self._waiting.clear()
         self._on_taken(self._waiting_bytes)
 
     async def run(self) -> None:
-        """Send what waits. ConnectionFailedError when the other side is gone, or stalls."""
+        """Send waiting data. ConnectionFailedError when the other side is gone, or stalls."""
         while True:
             if not self._waiting:
                 self._filled = trio.Event()
@@ -113,7 +113,7 @@ class Outbox:
                 await self._stream.send(piece)
             if stalled.cancelled_caught:
                 raise ConnectionFailedError(
-                    f"{self._stream.peer} took nothing for {self._stall_s} seconds"
+                    f"{self._stream.peer} took no data for {self._stall_s} seconds"
                 )
             self._is_sending = False
             self._on_taken(piece_bytes)
@@ -134,7 +134,7 @@ class Outbox:
             sent_bytes = self._stream.send_nowait(self._waiting)
         except ConnectionFailedError:
             self.close()
-            self._stream.close()  # This tells whoever receives.
+            self._stream.close()  # This also wakes the receiving task.
             return
         left_bytes = sent_bytes
         while left_bytes:

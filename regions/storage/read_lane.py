@@ -1,14 +1,14 @@
-"""The reads of one connection: answered in turns, piece by piece, beside its other requests.
+"""The reads of one connection: answered in turns, piece by piece, next to its other requests.
 
-Theory of operation. A read that memory can answer, while nothing waits before it, is answered
-at once by whoever asked. All others wait in a queue for one task, `run`: it takes the first,
-reads one answer of it, sends that, and puts what is left of a streamed read at the queue's end.
-So reads of one connection take turns, one answer each, and what it adds, opens and fences waits
-for none of them.
+Theory of operation. If no read is waiting and memory can answer, the requesting task answers at
+once. All other reads wait in a queue for one task, `run`. It takes the first read, fetches one
+answer, sends it, and puts the rest of a streamed read at the end of the queue. So the reads of
+one connection take turns, one answer each, and its adds, opens and fences wait for none of
+them.
 
-Bounds. A read holds a place, of so many per connection and per node, until its last answer;
-whoever finds no place is refused with BUSY. An answer is read only when little waits in the
-outbox, and after its bytes were counted in the budget of the whole node.
+Bounds. A read holds a permit until its last answer; permits are limited for each connection and
+for the node. A read without a permit is refused with BUSY. An answer is fetched only when
+little waits in the outbox, and after its bytes were counted in the budget of the whole node.
 """
 
 from collections import deque
@@ -24,17 +24,17 @@ from regions.storage.outbox import Budget, Outbox
 
 @attrs.frozen
 class Answered:
-    """One answer to a read, and what is still to be read; None after the last."""
+    """One answer to a read, and the rest of the read; None after the last answer."""
 
     message: Message
     rest: Read | None
 
 
 class ReadSource(Protocol):
-    """Who knows the entries."""
+    """Supplies the entries."""
 
     def read_in_memory(self, read: Read) -> Answered | None:
-        """One answer; None if the disk has to be asked."""
+        """One answer; None if it needs the disk."""
         ...
 
     async def read(self, read: Read) -> Answered:
@@ -42,32 +42,32 @@ class ReadSource(Protocol):
         ...
 
     def answer_bytes_max(self, read: Read) -> int:
-        """How many bytes of entries one answer may hold, unless a single one is larger."""
+        """Maximum bytes of entries in one answer, unless a single entry is larger."""
         ...
 
 
 class ReadPermits:
-    """How many of something there may be, and are."""
+    """A bounded number of permits."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self.taken_count = 0
 
     def take(self) -> bool:
-        """Take a place; False if there is none left."""
+        """Take a permit; False if none is left."""
         if self.taken_count >= self._count_max:
             return False
         self.taken_count += 1
         return True
 
     def give_back(self, count: int = 1) -> None:
-        """Give back what was taken."""
+        """Return permits."""
         self.taken_count -= count
         assert self.taken_count >= 0
 
 
 class ReadLane:
-    """Takes turns. `run` does the work that has to wait."""
+    """Gives each read its turn. `run` does the work that has to wait."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ReadLane:
         return f"ReadLane({len(self._turns)} of {self._places.taken_count} wait for a turn)"
 
     def admit(self) -> bool:
-        """Take a place for one read, which is then begun; False if there is none left."""
+        """Reserve a place for one read, which must then begin; False if none is left."""
         if self._is_closed or not self._places.take():
             return False
         if not self._places_of_all.take():
@@ -103,7 +103,7 @@ class ReadLane:
         return True
 
     def begin(self, read: Read) -> None:
-        """Answer a read that was admitted, now if that is easy."""
+        """Answer an admitted read, at once if memory can."""
         if self._is_closed:
             return
         if not self._turns and not self._is_reading and self._has_room:
@@ -114,7 +114,7 @@ class ReadLane:
         self._wait_for_turn(read)
 
     async def run(self) -> None:
-        """Answer what waits for its turn; never returns."""
+        """Answer the waiting reads in turn; never returns."""
         while True:
             if not self._turns:
                 self._has_turns = trio.Event()
@@ -128,7 +128,7 @@ class ReadLane:
             await trio.lowlevel.checkpoint()  # However fast this client takes its answers.
 
     def close(self) -> None:
-        """Drop all that waits, and give its places back."""
+        """Drop all waiting reads and return their permits."""
         self._is_closed = True
         self._turns.clear()
         self._places_of_all.give_back(self._places.taken_count)
@@ -144,7 +144,7 @@ class ReadLane:
             await self._budget.wait_room()
 
     async def _read_counted(self, read: Read) -> Answered:
-        """Read with the disk's help; its bytes count as waiting to be sent from the start."""
+        """Read from disk, counting the answer's bytes as waiting to be sent from the start."""
         counted_bytes = self._source.answer_bytes_max(read)
         self._budget.take(counted_bytes)
         self._is_reading = True

@@ -1,8 +1,8 @@
-"""Reading past what a disk cannot read: unreadable pages count as damaged bytes.
+"""Read around what a disk cannot read: unreadable pages count as damaged bytes.
 
-One bad sector makes a read of a megabyte fail. The bytes around it are read page by page, and
-those of the page itself become `FILLER`, which no checksum takes for what stood there. So all
-that checks bytes finds a page that cannot be read exactly as it finds one that was overwritten.
+One bad sector makes a read of a megabyte fail. The bytes around it are then read page by page,
+and the unreadable page becomes `FILLER`, which no checksum accepts in place of the original. So
+every check treats an unreadable page exactly like an overwritten one.
 
 Rules: PROTOCOL J19.
 """
@@ -16,7 +16,7 @@ from regions.storage.disk import DiskFile, UnreadableError
 _log = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
-"""What a kernel reads, or fails to read, at once."""
+"""The unit in which a kernel reads, or fails to read."""
 
 FILLER = b"\xff"
 """Not zero: zeros at the end of a file mean space that was never written."""
@@ -24,11 +24,11 @@ FILLER = b"\xff"
 
 @attrs.frozen
 class Readable:
-    """Bytes of a file as far as they can be read."""
+    """Bytes of a file, as far as they can be read."""
 
     content: bytes
     holes: tuple[tuple[int, int], ...] = ()
-    """Where in the file they cannot: begin and end of each page."""
+    """Where they cannot be read: begin and end of each page in the file."""
 
 
 async def read_around(file: DiskFile, offset: int, length: int) -> Readable:
@@ -52,5 +52,5 @@ async def read_around(file: DiskFile, offset: int, length: int) -> Readable:
 
 
 async def read_what_can_be(file: DiskFile, offset: int, length: int) -> bytes:
-    """The same, for callers whose checksums find the holes."""
+    """The same, for callers whose checksums detect the holes."""
     return (await read_around(file, offset, length)).content

@@ -1,9 +1,9 @@
-"""A node's live record in metadata: there while its session is, and true about its state.
+"""A node's live record in metadata: present while its session is, and true about its state.
 
-A record at the node's own address is of an older session of its own, and is replaced. One at
-another address is of another process with the identity of the same disk: either that process
-is dead, and the record goes with its session, or one of the two runs on a copy of the disk, or
-on a disk that was moved. Their answers would count as one, so only one of them may go on.
+A record at the node's own address is left from an older session of the node, and is replaced. A
+record at another address belongs to another process with the same disk's identity. Either that
+process is dead, and the record goes with its session; or one of the two runs on a copy of the
+disk, or on a disk that was moved. Their answers would count as one, so only one may go on.
 
 Rules: PROTOCOL D4 and D8.
 """
@@ -38,17 +38,17 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _NOTICE_S = 10.0
-"""How often it is said that metadata is waited for."""
+"""Interval between log lines that say that the node waits for metadata."""
 
 _RETRY_S = 0.5
-"""Pause before metadata that did not answer is asked again."""
+"""Pause before retrying when metadata did not answer."""
 
 _SESSIONS_WAITED = 2.0
-"""How many session time-outs the record of a dead process may need to go."""
+"""Session time-outs to wait for the record of a dead process to disappear."""
 
 _FREE_STEP_SHARE = 0.25
-"""The space left is told anew when it has changed by this share of what was told: each time is
-a write that all who follow the nodes hear of."""
+"""Publish the free space again after it changed by this share of the published value: each
+time is a write that everyone who follows the nodes receives."""
 
 _NO_ANSWER_ERRORS = (
     NodeExistsError,
@@ -64,7 +64,7 @@ class NodeUpElsewhereError(ConflictError):
 
 
 class NodeReplacedError(ConflictError):
-    """This disk is not the one that metadata knows under this node id."""
+    """Metadata knows another disk under this node id."""
 
 
 async def wait_until_alone(metadata: Metadata, cluster: str, record: NodeRecord) -> None:
@@ -79,9 +79,9 @@ async def wait_until_alone(metadata: Metadata, cluster: str, record: NodeRecord)
             other = await _find_elsewhere(metadata, path, record, changed)
     if other is not None:
         raise NodeUpElsewhereError(
-            f"node {record.node_id} is up at {other.address}, with the identity of this disk: "
-            "a data directory must not be copied. End that process, or start a node of its "
-            "own, with an empty --data-dir and another --node-id"
+            f"node {record.node_id} is up at {other.address} with the identity of this disk: "
+            "a data directory must not be copied. End that process, or start this one as a "
+            "node of its own, with an empty --data-dir and another --node-id"
         )
 
 
@@ -96,9 +96,9 @@ async def _find_elsewhere(
 
 
 async def insist(what: str, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask metadata until it answers, for as long as it takes; say now and then what waits.
+    """Ask metadata until it answers, without a time limit; log at intervals what waits.
 
-    Raises what no trying again would mend.
+    Raises errors that retrying cannot mend.
     """
     told_s = -math.inf
     while True:
@@ -109,12 +109,12 @@ async def insist(what: str, ask: Callable[[], Awaitable[T]]) -> T:
                 raise
             if trio.current_time() - told_s >= _NOTICE_S:
                 told_s = trio.current_time()
-                _log.warning("%s, and is tried again: %s", what, error)
+                _log.warning("%s: %s; retrying", what, error)
         await trio.sleep(_RETRY_S)
 
 
 class NodeRegistration:
-    """Keeps the live record. `run` does the work, after `register_for_certain`."""
+    """Keeps the live record true. `run` does the work, after `register_for_certain`."""
 
     def __init__(self, metadata: Metadata, cluster: str, record: NodeRecord) -> None:
         self._metadata = metadata
@@ -124,23 +124,24 @@ class NodeRegistration:
         self._stale = trio.Event()
 
     def set_state(self, state: NodeState) -> None:
-        """Tell others what the node takes now."""
+        """Publish what the node accepts now."""
         if state is not self._record.state:
             self._record = attrs.evolve(self._record, state=state)
             self._stale.set()
 
     def set_free_bytes(self, free_bytes: int) -> None:
-        """Tell others how much space is left, where that has changed by a good part."""
+        """Publish the free space if it changed by a significant share."""
         told_bytes = self._record.free_bytes
         if abs(free_bytes - told_bytes) >= max(1, told_bytes * _FREE_STEP_SHARE):
             self._record = attrs.evolve(self._record, free_bytes=free_bytes)
             self._stale.set()
 
     async def register_for_certain(self) -> None:
-        """Make the live record, and see it stand in the session that lasts.
+        """Create the live record, and make sure that it is in the session that lasts.
 
-        As long as metadata does not answer it is asked again: a node that starts beside a
-        ZooKeeper which starts too waits for its quorum.
+        Retries as long as metadata does not answer: a node that starts together with ZooKeeper
+        waits
+        for its quorum.
         """
 
         async def attempt() -> bool:
@@ -148,14 +149,15 @@ class NodeRegistration:
             found = await self._metadata.find(self._path)
             return found is not None and found.session_id == self._metadata.session_id
 
-        while not await insist("this node cannot be registered yet", attempt):
-            pass  # The session in which it was made is over.
+        while not await insist("cannot register this node yet", attempt):
+            pass  # The session that created it has ended.
 
     async def register(self) -> None:
-        """Make the live record, in place of one that an older session left.
+        """Create the live record, replacing one that an older session left.
 
-        The same step changes the known record's version, so that nobody replaces the node who
-        has not seen that it is up. NodeReplacedError when that was done before.
+        The same step changes the known record's version, so that nobody can replace the node
+        without
+        having seen it up. NodeReplacedError if it was replaced before.
         """
         while True:
             prove_known = await self._prove_known()
@@ -170,11 +172,11 @@ class NodeRegistration:
                 except (BadVersionError, NoNodeError):
                     continue
             except (BadVersionError, NoNodeError):
-                continue  # The known record has changed: whether it is still ours is read anew.
+                continue  # The known record changed: read again whether it is still ours.
             return
 
     async def _prove_known(self) -> Put:
-        """A change of nothing but the version of the record that says who has this node id."""
+        """A change of only the version of the record that says who owns this node id."""
         found = await self._metadata.find(self._known_path, freshness=Freshness.LATEST)
         if found is not None:
             known = open_document(found.data, NodeRecord, path=self._known_path)
@@ -182,11 +184,11 @@ class NodeRegistration:
                 return Put(self._known_path, found.data, found.version)
         raise NodeReplacedError(
             f"node {self._record.node_id} was replaced: its disk, that of instance"
-            f" {self._record.instance}, is not used any more"
+            f" {self._record.instance}, must not be used any more"
         )
 
     async def _check_own(self) -> None:
-        """NodeUpElsewhereError if the live record is another process's."""
+        """NodeUpElsewhereError if the live record belongs to another process."""
         other = await _find_elsewhere(self._metadata, self._path, self._record)
         if other is not None:
             raise NodeUpElsewhereError(
@@ -198,20 +200,21 @@ class NodeRegistration:
     async def run(self) -> None:
         """Register again when the record is gone or untrue; never returns.
 
-        NodeUpElsewhereError when another process has taken the record, NodeReplacedError when
-        the node was replaced while its session was lost.
+        NodeUpElsewhereError when another process has taken the record; NodeReplacedError when
+        the node
+        was replaced while its session was lost.
         """
         while True:
             try:
                 await self._register_if_stale()
             except _NO_ANSWER_ERRORS as error:
-                _log.warning("cannot see in metadata whether this node is shown up: %s", error)
+                _log.warning("registration: cannot check the live record: %s", error)
                 await trio.sleep(_RETRY_S)
             else:
                 await self._stale.wait()
 
     async def _register_if_stale(self) -> None:
-        # A watch of the record is set too when the session ends: then it is gone, or will be.
+        # A watch of the record also fires when the session ends: the record is gone or will be.
         self._stale = trio.Event()
         found = await self._metadata.find(self._path, changed=self._stale)
         session = self._metadata.session_id
@@ -221,9 +224,9 @@ class NodeRegistration:
             await self._metadata.find(self._path, changed=self._stale)
 
     async def leave(self) -> None:
-        """Take the live record away; if that fails it goes with the session."""
+        """Remove the live record; if that fails it goes with the session."""
         try:
             if await _find_elsewhere(self._metadata, self._path, self._record) is None:
                 await self._metadata.delete(self._path)
         except _NO_ANSWER_ERRORS as error:
-            _log.warning("cannot say in metadata that this node leaves: %s", error)
+            _log.warning("registration: cannot remove the live record: %s; it expires", error)

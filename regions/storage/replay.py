@@ -1,8 +1,7 @@
-"""Replay of a directory's journal files: what they say, what is damaged, what is lost.
+"""Replay of a directory's journal files: their content, what is damaged, and what is lost.
 
-It reads only. What is to be done on the disk afterwards it leaves to `restart`, as facts: the
-tail to be copied, the tables to be put beside their files, the files that are retired and still
-there.
+Replay only reads. `restart` changes the disk afterwards, from the facts found here: the tail to
+copy, the tables to write to table files, the retired files that are still there.
 
 Rules: PROTOCOL J3 and J19.
 """
@@ -42,23 +41,23 @@ from regions.storage.readable import read_around, read_what_can_be
 _log = logging.getLogger(__name__)
 
 NO_SALT = bytes(8)
-"""In the table file of a journal file whose header cannot be read."""
+"""Used in the table file of a journal file whose header cannot be read."""
 
 
 @attrs.frozen
 class TableBeside:
-    """What is to stand in a table file beside its journal file."""
+    """A table to be written to a table file next to its journal file."""
 
     file_id: int
     salt: bytes
     proven_bytes: int
     entries: SealedTable
     is_needed: bool
-    """Whether it holds what may stand nowhere else on disk; else it spares a walk."""
+    """Whether it holds promises found nowhere else on disk; otherwise it only saves a walk."""
 
 
 class Replay:
-    """Takes the files in order; afterwards `ledgers` and `files` are what the journal says."""
+    """Takes the files in order; afterwards `ledgers` and `files` hold the journal's content."""
 
     def __init__(
         self, found: FoundJournal, noted: JournalEnd, identity: JournalIdentity
@@ -76,7 +75,7 @@ class Replay:
         present = [each.file_id for each in found.files]
         self.file_id_newest = max([*self._promised, *successors, *present], default=0)
         if found.is_last_empty:
-            # The new file takes its place, so that starts which end early leave nothing behind.
+            # The new file replaces it, so that starts that end early leave nothing behind.
             empty = found.files[-1]
             self._found = found.files[:-1]
             self._promised.pop(empty.file_id, None)
@@ -89,13 +88,13 @@ class Replay:
         self.ledgers = Ledgers(identity.instance)
         self.files = KnownFiles()
         self.tail: list[tuple[JournalRecord, bytes]] = []
-        """Records of the last file above all that is proven."""
+        """Records of the last file above everything that is proven."""
         self.tables_beside: list[TableBeside] = []
         self.retired_there: list[FoundFile] = []
 
     @property
     def predecessor(self) -> tuple[int, int, int]:
-        """What the next file's header says of the last one."""
+        """The last file, as the next file's header must describe it."""
         if not self._found:
             return 0, 0, 0
         row = self._rows[self._found[-1].file_id]
@@ -121,14 +120,14 @@ class Replay:
                     self._put_beside(each, table.proven_bytes, table.content.entries)
             elif each.codec is None:
                 self._on_damage(
-                    each, unreadable_extent(), "its header and its table cannot be read"
+                    each, unreadable_extent(), "cannot read its header and its table"
                 )
                 self._keep(each, SealedTable(b""), 0)
             else:
                 await self._on_records(each, each.codec)
 
     def on_tail(self, codec: RecordCodec) -> OpenTable:
-        """Replay the tail as it will stand in the new file."""
+        """Replay the tail at its offsets in the new file."""
         table = OpenTable()
         _, body_offsets, _ = codec.pack_all(DATA_OFFSET, self.tail)
         for (record, _), body_offset in zip(self.tail, body_offsets, strict=True):
@@ -136,7 +135,7 @@ class Replay:
         return table
 
     def on_end(self) -> None:
-        """All was replayed: say which files are kept, which are lost, and what is damaged."""
+        """Conclude the replay: find which files are kept, lost or damaged."""
         for each in self._found:
             if each.file_id in self.files.retired and each.file_id < self._table_newest:
                 self.retired_there.append(each)
@@ -156,13 +155,13 @@ class Replay:
         _log.error("in %s: %s", self._identity.directory, what)
 
     async def cut_unwritten(self) -> None:
-        """Give back the space that the last process took ahead: a full disk may need it."""
+        """Free the space that the last process allocated ahead: a full disk may need it."""
         if self._unwritten_from is not None:
             await self._found[-1].file.truncate(self._unwritten_from)
             self._found[-1].file.rest()
 
     def kept_files(self) -> list[JournalFile]:
-        """The files that go on being read."""
+        """The files that remain readable."""
         return [
             JournalFile(each.file_id, each.file, self._tables[each.file_id])
             for each in self._found
@@ -174,7 +173,7 @@ class Replay:
             raise _older_disk(self._end, self._noted, self._identity)
 
     def _accepted_table(self, found: FoundFile) -> LoadedTable | None:
-        """The file's table, if later files promise it; rather one that is surely synced."""
+        """The file's table, if later files promise it; preferably one that is surely synced."""
         at_end, beside = found.table, found.table_beside
         promised = self._promised.get(found.file_id, FileRow(found.file_id, 0, 0))
         if at_end is not None and promised.table_crc not in (0, at_end.crc):
@@ -184,7 +183,7 @@ class Replay:
         return at_end or beside if self._is_synced(found) else beside or at_end
 
     def _is_synced(self, found: FoundFile) -> bool:
-        """Whether all of the file is on disk for sure, the table at its end too."""
+        """Whether all of the file is surely on disk, including the table at its end."""
         promised = self._promised.get(found.file_id)
         return promised is not None and promised.length_bytes >= found.file.size_bytes
 
@@ -196,7 +195,7 @@ class Replay:
         self._keep(found, table.content.entries, table.proven_bytes, table.crc)
 
     async def _on_records(self, found: FoundFile, codec: RecordCodec) -> None:
-        """Replay what is proven, keep the tail of the last file, and say what is damaged."""
+        """Replay proven records, keep the tail of the last file, and record damage."""
         walk = JournalWalk(codec, DATA_OFFSET, found.file.size_bytes)
         holes: list[tuple[int, int]] = []
         while (window := walk.window()) is not None:
@@ -234,9 +233,9 @@ class Replay:
         )
 
     def _proven_end(self, found: FoundFile, walk: JournalWalk) -> int:
-        """All below it was synced once."""
+        """The offset below which everything was synced."""
         promised = self._promised.get(found.file_id)
-        # Behind the last mark of all stands nothing but the table, and that is made anew.
+        # Only the table follows the last mark, and the table is rebuilt.
         if walk.is_sealed or (promised is None and found is self._found[-1]):
             return walk.mark_offset
         if promised is None:
@@ -268,7 +267,7 @@ class Replay:
     ) -> None:
         promised = self._promised.get(found.file_id, FileRow(found.file_id, 0, 0))
         length_bytes = max(proven_bytes, promised.length_bytes)
-        # Without a checksum no later table stands in for this file's own promises.
+        # Without a checksum, no later table can replace this file's own promises.
         crc = 0 if self._is_damaged(found) else crc or promised.table_crc
         self._tables[found.file_id] = entries
         self._rows[found.file_id] = FileRow(found.file_id, length_bytes, crc)
@@ -277,7 +276,7 @@ class Replay:
         return any(damage.first == found.file_id for damage, _ in self._damages)
 
     def _on_gaps(self, found: FoundFile, gaps: Sequence[HeaderGap], proven_end: int) -> None:
-        # Space behind the proven bytes may be given back: it is no part of the extent.
+        # Space after the proven bytes may be given back: it is not part of the extent.
         extent = gaps_extent((gap.start, min(gap.end, proven_end)) for gap in gaps)
         for gap in gaps:
             self._on_damage(found, extent, f"bytes {gap.start} to {gap.end} cannot be read")
@@ -285,15 +284,13 @@ class Replay:
     def _on_holes_in_tail(
         self, found: FoundFile, holes: Sequence[tuple[int, int]], proven_end: int
     ) -> None:
-        """Behind the proven bytes damage looks as a torn write does; not so what is unreadable.
+        """Count unreadable bytes after the proven ones; other damage may be a torn write.
 
-        It may hold records that were acknowledged, and the mark that would prove them.
+        They may hold acknowledged records, and the mark that would prove them.
         """
         in_tail = [hole for hole in holes if hole[1] > proven_end]
         for start, end in in_tail:
-            self._on_damage(
-                found, gaps_extent(in_tail), f"bytes {start} to {end} are unreadable"
-            )
+            self._on_damage(found, gaps_extent(in_tail), f"cannot read bytes {start} to {end}")
 
     def _on_damage(self, found: FoundFile, extent: int, what: str) -> None:
         damage = Damage.of_file(found.file_id, extent)
@@ -301,7 +298,7 @@ class Replay:
 
 
 def _covered(tables: dict[int, LoadedTable | None]) -> set[int]:
-    """The files whose promises the newest table repeats: they need not be replayed."""
+    """Files whose promises the newest table repeats: they need no replay."""
     intact = {file_id: table for file_id, table in tables.items() if table is not None}
     if not intact:
         return set()
@@ -316,7 +313,7 @@ def _covered(tables: dict[int, LoadedTable | None]) -> set[int]:
 async def _read_tail(
     file: DiskFile, walk: JournalWalk, start: int
 ) -> list[tuple[JournalRecord, bytes]]:
-    """The records from `start` on, up to the first that is not whole."""
+    """The records from `start` up to the first that is not whole."""
     tail: list[tuple[JournalRecord, bytes]] = []
     at = start
     for offset, record in walk.records(start):
@@ -339,8 +336,7 @@ def _older_disk(
 ) -> OlderDiskError:
     return OlderDiskError(
         f"the journal of node {identity.node_id} in {identity.directory} ends with {end.offset}"
-        " bytes of file"
-        f" {end.file_id:016x}, but once it reached byte {noted.offset} of file"
-        f" {noted.file_id:016x}: files were lost or cut, or this is an old copy. Give the"
-        f" node its disk back, or replace it by `geolog node replace {identity.node_id}`"
+        f" bytes of file {end.file_id:016x}, but metadata notes byte {noted.offset} of file"
+        f" {noted.file_id:016x}: files were lost or cut, or this is an old copy. Restore the"
+        f" node's own disk, or replace the node: `geolog node replace {identity.node_id}`"
     )

@@ -1,21 +1,24 @@
 """From the files of a data directory to a journal: what is true, what is torn, what is rot.
 
-Theory of operation. Files are replayed in order. A file with an intact table gives that, at its
-end or in a table file beside it; any other is walked from record to record, up to where a later
-file says that it was synced. In the last file all below its highest mark was synced, and all
-below what metadata noted of it: what cannot be read there is rot. From there on nothing was
-certainly acknowledged, and nothing is known to be on disk: the valid records up to the first
-bad one are copied to a new file, and only when that is synced does the node answer anything
-(planted bug 34). The old file is never written again: if its last process was told by the disk
-of a failure, that file's unsynced pages may look written and be gone (planted bug 14). It is
-only cut where nothing but allocated space follows, and gets a table file, so that it is walked
-once. A table at the end of a file that nobody says was synced to its end is true, but may be in
-memory only, and it tells of promises that stood in no synced record: it is put in a table file
-before anything that it says is answered, and counts from there.
+Theory of operation. Files are replayed in order. If a file has an intact table, at its end or
+in a table file next to it, the table is used. Any other file is walked record by record, up to
+the point that a later file says was synced. In the last file, everything below its highest mark
+was synced, and everything below the end noted in metadata: unreadable data there is rot. Beyond
+that point nothing was certainly acknowledged, and nothing is known to be on disk. The valid
+records up to the first bad one are copied to a new file, and the node answers nothing until
+that file is synced (planted bug 34).
 
-Rot and a missing or shortened file put every ledger in doubt that may have had a record there
-(`Ledgers.on_damage`); an entry that a readable header or the table names is CORRUPT at worst.
-Nothing on the disk is changed before all was read: a start that is refused leaves it as it was.
+The old file is never written again: if the disk reported a failure to its last process, that
+file's unsynced pages may look written and be gone (planted bug 14). It is cut only where
+nothing
+but allocated space follows, and gets a table file, so that it is walked once. A table at the
+end of a file that nothing proves synced to its end is true, but may be in memory only, and it
+repeats promises that are in no synced record. So it is written to a table file before any of it
+is answered, and counts from then on.
+
+Rot, or a missing or shortened file, puts every ledger in doubt that may have had a record there
+(`Ledgers.on_damage`). An entry named by a readable header or by the table is CORRUPT at worst.
+The disk is changed only after everything was read: a refused start leaves it as it was.
 
 Rules: PROTOCOL J4, J11 and J16.
 """
@@ -40,14 +43,14 @@ from regions.storage.replay import Replay
 
 @attrs.frozen
 class Restarted:
-    """What a node knows when it begins to answer."""
+    """The state with which a node begins to answer."""
 
     ledgers: Ledgers
     entries: EntryStore
     files: KnownFiles
     opened: OpenFile
     start_number: int
-    """From the salt of the new file: no two starts have the same."""
+    """Taken from the salt of the new file: no two starts share it."""
 
 
 async def restart_journal(
@@ -60,8 +63,8 @@ async def restart_journal(
 ) -> Restarted:
     """Replay all files, then begin a new one. Nothing may be answered before this returns.
 
-    OlderDiskError if the journal ends before what is `noted` of it; WrongDataDirectoryError and
-    UnknownFormatError if a file is not of this node or not of this age.
+    OlderDiskError if the journal ends before its `noted` end; WrongDataDirectoryError or
+    UnknownFormatError if a file is from another node or of an unknown format.
     """
     found = await find_files(disk, identity)
     replay = Replay(found, noted, identity)

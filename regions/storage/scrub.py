@@ -1,9 +1,9 @@
-"""Scrub: all that is stored is read from disk in the background, and its checksums compared.
+"""Scrub: read everything stored from disk in the background, and verify checksums.
 
-Rot that nobody reads is found while other copies are still good. A damaged entry is CORRUPT
-from then on, whoever asks, so that recovery's add of the same entry is stored again. How far a
-round came is not remembered over a restart: one begins some minutes after each start, so that
-restarts do not put it off for ever.
+So rot in data that nobody reads is found while other copies are still good. A damaged entry
+counts as CORRUPT from then on for every reader, so that recovery's add of the entry is stored
+again. A restart forgets the progress of a round. A new round begins some minutes after each
+start, so that restarts cannot put the scrub off for ever.
 
 Rules: PROTOCOL J18.
 """
@@ -28,12 +28,13 @@ _ROWS_MAX = 256
 _ROWS_STEP = 4096
 _FIRST_PAUSE_S = 600.0
 _ENTRY_BYTES_MIN = 1024
-"""What an entry costs at least: for small ones time goes by the number, not by the bytes."""
+"""Minimum cost of an entry: for small ones the time depends on their number, not their
+bytes."""
 
 
 @attrs.define
 class ScrubCounts:
-    """What the scrub has read since the start."""
+    """Counts of the scrub's reads since the start."""
 
     rounds: int = 0
     entries: int = 0
@@ -64,10 +65,10 @@ class Scrub:
             try:
                 await self.read_all()
             except TooManyOpenFilesError as error:
-                _log.warning("the scrub ends before its time: %s", error)
+                _log.warning("scrub: round ended early: %s", error)
 
     async def read_all(self) -> None:
-        """One round over the files that are sealed now."""
+        """Run one round over the files that are sealed now."""
         damaged_before = self.counts.damaged_entries
         for source in self._entries.files[:-1]:
             await self._read_file(source)
@@ -77,7 +78,7 @@ class Scrub:
         self.counts.rounds += 1
         found_count = self.counts.damaged_entries - damaged_before
         if found_count:
-            _log.error("the scrub found %d damaged entries", found_count)
+            _log.error("scrub: found %d damaged entries", found_count)
 
     async def _read_file(self, source: JournalFile) -> None:
         assert isinstance(source.table, SealedTable)

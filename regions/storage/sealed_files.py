@@ -1,4 +1,4 @@
-"""Whether the tables of sealed journal files can still be read as they were written."""
+"""Check that the tables of sealed journal files are still readable and unchanged."""
 
 import logging
 
@@ -13,26 +13,26 @@ _log = logging.getLogger(__name__)
 
 
 class SealedFiles:
-    """Reads tables back, and remembers which are damaged."""
+    """Reads tables back, and remembers the damaged ones."""
 
     def __init__(self, disk: Disk, identity: JournalIdentity) -> None:
         self._disk = disk
         self._identity = identity
         self.damaged_tables: set[int] = set()
-        """Files whose tables were damaged when last looked at, and which are still there."""
+        """Files still present whose tables were damaged at the last check."""
 
     async def is_table_intact(self, source: JournalFile) -> bool:
-        """Read the file's table from disk, at its end or beside it, and compare it."""
+        """Read the file's table from disk, at its end or in its table file, and compare it."""
         is_intact = await self._is_as_written(source)
         if is_intact:
             self.damaged_tables.discard(source.file_id)
         elif source.file_id not in self.damaged_tables:
             self.damaged_tables.add(source.file_id)
-            _log.error("the table of %s is damaged", source.file.name)
+            _log.error("%s: its table is damaged", source.file.name)
         return is_intact
 
     def forget_gone(self, present: set[int]) -> None:
-        """Files that are there no more need no table."""
+        """Forget files that are gone."""
         self.damaged_tables &= present
 
     async def _is_as_written(self, source: JournalFile) -> bool:

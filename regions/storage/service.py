@@ -1,9 +1,9 @@
-"""What a node does for its clients: it asks the cores, and performs their effects in order.
+"""A node's service to its clients: it asks the cores, and performs their effects in order.
 
-Nothing here is done per record, and per add there is no task, timer or cancel scope: an add is
-a row in a group, and its answer is a number that rises. A follower that waits is no task
-either: it is woken by the request that moves the LAC. A crowd is woken in slices, all but the
-first by a task of the node, so that it does not hold up the clients that come between.
+Nothing here is done per record, and an add needs no task, timer or cancel scope of its own: it
+is a row in a group, and its answer is a rising number. A waiting follower is not a task either:
+the request that moves the LAC wakes it. A crowd of followers is woken in slices. A task of the
+node wakes all but the first slice, so that the crowd does not hold up other clients.
 """
 
 from collections.abc import Sequence
@@ -55,32 +55,32 @@ from regions.storage.read_lane import Answered
 from regions.storage.store import Store, StoreStatistics
 
 _WOKEN_COUNT_MAX = 64
-"""Followers that are woken without a turn for others: a few milliseconds of work."""
+"""Followers to wake before other tasks get a turn: a few milliseconds of work."""
 
 
 _ANSWER_ENTRIES_MAX = 512
-"""Entries in one answer to a read: looking for more would hold up all other clients."""
+"""Entries in one answer to a read: searching for more would hold up all other clients."""
 
 
 class Client(Protocol):
-    """Who asks, and is answered."""
+    """The sender of requests, who gets the answers."""
 
     def send_nowait(self, message: Message) -> None:
-        """Send an answer, after those given before."""
+        """Send an answer, after all earlier ones."""
         ...
 
     def admit_read(self) -> bool:
-        """Make room for one read, which is then begun; False if too many are under way."""
+        """Reserve a place for one read, which must then begin; False if none is left."""
         ...
 
     def begin_read(self, read: Read) -> None:
-        """Answer a read that was admitted."""
+        """Answer an admitted read."""
         ...
 
 
 @attrs.define
 class ServiceCounts:
-    """What clients asked for, since the node started."""
+    """Counts of client requests since the node's start."""
 
     adds: int = 0
     added_bytes: int = 0
@@ -88,22 +88,22 @@ class ServiceCounts:
     reads: int = 0
     entries_read: int = 0
     busy: int = 0
-    """Reads and follows refused because too many were under way, or files open."""
+    """Reads and follows refused because too many were under way, or too many files open."""
 
 
 @attrs.frozen
 class ServiceStatistics:
-    """How a node is, but for its connections. Its fields are a part of the status document."""
+    """State of a node, without its connections. Its fields are part of the status document."""
 
     requests: ServiceCounts
     follows_waiting: int
     ledgers_count: int
     is_any_in_doubt: bool
-    """Whether damage took records, in some directory."""
+    """Whether damage took records in some directory."""
     doubt_below: int
     """No ledger with this id or a higher one is in doubt; 0 if none is."""
     start_number: int
-    """Another one after each start, by chance: who ends the doubt names it."""
+    """Random number, drawn at each start; a request to settle doubt must name it."""
     directories: tuple[StoreStatistics, ...]
 
 
@@ -115,7 +115,7 @@ class StorageService:
     ) -> None:
         self.instance = instance
         self.stores = tuple(stores)
-        """By index of their directories."""
+        """Ordered by index of their directories."""
         self.start_number = self.stores[0].start_number
         self.counts = ServiceCounts()
         self.garbage_watch = GarbageWatch(instance, grace_s=config.garbage_grace_s)
@@ -126,7 +126,7 @@ class StorageService:
             wait_s_max=config.follow_wait_s_max,
         )
         self._due_earlier = trio.Event()
-        # Ledgers at which more followers are to be woken, in order.
+        # Ledgers with more followers to wake, in order.
         self._crowded: dict[LedgerId, None] = {}
         self._has_crowd = trio.Event()
 
@@ -136,11 +136,11 @@ class StorageService:
         return any(store.is_read_only for store in self.stores)
 
     def store_of(self, ledger: LedgerId) -> Store:
-        """Where the ledger lives, or would."""
+        """The store where the ledger lives, or would live."""
         return self.stores[directory_of(ledger, len(self.stores))]
 
     def statistics(self) -> ServiceStatistics:
-        """Counts of now."""
+        """Current counts."""
         directories = tuple(store.statistics() for store in self.stores)
         return ServiceStatistics(
             requests=attrs.evolve(self.counts),
@@ -153,7 +153,7 @@ class StorageService:
         )
 
     def on_add(self, add: Add, client: Client, answers: AddAnswers) -> Store:
-        """Take an add; it is answered when it is on disk. Where it went, or was refused."""
+        """Take an add, to be answered when on disk; return the store it went to."""
         self.counts.adds += 1
         self.counts.added_bytes += len(add.body)
         self.garbage_watch.on_asked(add.ledger)
@@ -177,7 +177,7 @@ class StorageService:
     def on_request(
         self, request: OpenLedger | Fence | Read | Follow | Probe | PushLac, client: Client
     ) -> None:
-        """Do what else a client asks, or begin it."""
+        """Perform, or begin, any other client request."""
         if isinstance(request, OpenLedger | Fence | Probe):
             self.garbage_watch.on_asked(request.ledger)
         store = self.store_of(request.ledger)
@@ -204,7 +204,7 @@ class StorageService:
             self._wake_followers(replica)
 
     def delete(self, ledger: LedgerId) -> None:
-        """Delete a ledger, for ever: nothing of it is answered but that; followers are told."""
+        """Delete a ledger for ever: from now on the only answer is that it was deleted."""
         store = self.store_of(ledger)
         store.journal.append_nowait(delete_record(ledger))
         store.ledgers.delete(ledger)
@@ -212,34 +212,35 @@ class StorageService:
         self._on_ledger_gone(ledger)
 
     def let_go(self, ledger: LedgerId, epoch: Epoch) -> bool:
-        """Give up the entries of a ledger that is CLOSED, and others hold; its fence stays.
+        """Give up the entries of a CLOSED ledger that other nodes hold; its fence stays.
 
         `epoch` is its last. False while entries are on their way to the disk, or if this node
-        knows a higher epoch, so that it cannot be the last.
+        knows a
+        higher epoch, so that `epoch` cannot be the last.
         """
         store = self.store_of(ledger)
         replica = store.ledgers.replica_of(ledger)
         if epoch < replica.epoch_highest or not store.entries.let_go(ledger):
             return False
-        # The journal has it before any file goes: compaction waits for all that was appended.
+        # It is in the journal before any file goes: compaction waits for everything appended.
         for effect in replica.let_go(epoch):
             self._persist_promise(effect, replica, store)
         self._on_ledger_gone(ledger)
         return True
 
     def ledgers(self) -> list[LedgerId]:
-        """All that the node knows now, directory by directory."""
+        """All ledgers that the node knows now, directory by directory."""
         return [replica.ledger for store in self.stores for replica in store.ledgers]
 
     def _on_ledger_gone(self, ledger: LedgerId) -> None:
         self._wake_followers(self.store_of(ledger).ledgers.replica_of(ledger))
 
     def forget(self, client: Client) -> None:
-        """A client is gone: it follows nothing any more."""
+        """Drop everything that a departed client follows."""
         self._followers.forget(client)
 
     async def run_follow_timer(self) -> None:
-        """Tell followers when their time is over; never returns."""
+        """Answer followers when their time is up; never returns."""
         while True:
             self._due_earlier = trio.Event()
             with trio.move_on_at(self._followers.next_due_s):
@@ -261,7 +262,7 @@ class StorageService:
             await trio.lowlevel.checkpoint()
 
     def read_in_memory(self, read: Read) -> Answered | None:
-        """One answer to a read that was begun; None if the disk has to be asked."""
+        """One answer to a begun read; None if it needs the disk."""
         store = self.store_of(read.ledger)
         refused = self._refused_now(read, store)
         if refused is not None:
@@ -274,13 +275,13 @@ class StorageService:
         return None if entries is None else self._answered(read, entries, store)
 
     async def read(self, read: Read) -> Answered:
-        """One answer to a read that was begun."""
+        """One answer to a begun read."""
         store = self.store_of(read.ledger)
         refused = self._refused_now(read, store)
         if refused is not None:
             return refused
         if read.is_from_disk:
-            await store.journal.wait_synced()  # What was only in memory is on disk then.
+            await store.journal.wait_synced()  # Puts on disk what was only in memory.
         try:
             entries = await store.entries.read(
                 read.ledger,
@@ -291,12 +292,12 @@ class StorageService:
             )
         except TooManyOpenFilesError as error:
             self.counts.busy += 1
-            why = f"{error}: ask again later"
+            why = f"{error}: try again later"
             return Answered(Refused(read.request, Reason.BUSY, NO_EPOCH, why), None)
         return self._answered(read, entries, store)
 
     def answer_bytes_max(self, read: Read) -> int:
-        """How many bytes of entries one answer may hold, unless a single one is larger."""
+        """Maximum bytes of entries in one answer, unless a single entry is larger."""
         return min(read.bytes_max, self._read_bytes_max)
 
     def _persist_promise(self, effect: Effect, replica: LedgerReplica, store: Store) -> None:
@@ -306,7 +307,7 @@ class StorageService:
         store.journal.append_nowait(record_of(effect))
 
     def _begin_read(self, read: Read, client: Client, unsynced: Store | None) -> None:
-        """Begin a read; one that has fenced, when its fence is on disk."""
+        """Begin a read; if it fenced, only when its fence is on disk."""
         if not client.admit_read():
             self._refuse_as_busy(read, client)
             return
@@ -337,12 +338,12 @@ class StorageService:
 
     def _refuse_as_busy(self, request: Read | Follow, client: Client) -> None:
         self.counts.busy += 1
-        what = "reads are under way" if isinstance(request, Read) else "followers wait"
-        why = f"as many {what} as this node or connection may have: ask again later"
+        what = "reads under way" if isinstance(request, Read) else "waiting followers"
+        why = f"too many {what} at this node or connection: try again later"
         client.send_nowait(Refused(request.request, Reason.BUSY, NO_EPOCH, why))
 
     def _refused_now(self, read: Read, store: Store) -> Answered | None:
-        """The refusal of a read that may not go on: its ledger may have been deleted."""
+        """The refusal of a read that may not continue: its ledger may have been deleted."""
         replica = store.ledgers.replica_of(read.ledger)
         for effect in replica.on(read, store.entries.held):
             if isinstance(effect, Reply):
@@ -376,12 +377,12 @@ class StorageService:
 
 
 def _count_of(read: Read) -> int:
-    """How many entries one answer may hold."""
+    """Maximum number of entries in one answer."""
     return min(max(read.count_max, 1), _ANSWER_ENTRIES_MAX)
 
 
 def _rest_of(read: Read, count: int) -> Read | None:
-    """What a streamed read still asks for after an answer with so many entries."""
+    """The rest of a streamed read after an answer with this many entries."""
     first = read.first + count
     if count >= read.count_max or read.answers_max <= 1 or first > INT64_MAX:
         return None

@@ -1,11 +1,11 @@
-"""Disk space that the open journal file takes before it is written.
+"""Disk space that the open journal file allocates before it is written.
 
-What is taken and not written yet is the reserve in which fences and marks can be written when
+The allocated but unwritten space is the reserve in which fences and marks can be written when
 the disk is full. So there is always some of it as long as the disk has any to give.
 
-A disk may refuse space though it says that some is free: a quota does. Then it is as good as
-full, until it gives twice as much as was asked for. What was taken from clients by then has its
-space already: that of all that waits to be written is taken with each piece.
+A disk may refuse space although it reports free space: a quota does. It then counts as full,
+until it grants twice as much as was requested. Data accepted from clients before that already
+has its space: each piece includes the space for everything that waits to be written.
 
 Rules: PROTOCOL J17.
 """
@@ -17,15 +17,15 @@ from regions.storage.disk import Disk, DiskFile, DiskFullError
 _log = logging.getLogger(__name__)
 
 _FREE_SHARE_MAX = 1 / 16
-"""Never more of what is free at once: the space is for all who use the disk."""
+"""Take at most this part of the free space at once: all users of the disk share it."""
 _STEP_BYTES = 64 << 10
-"""Space is taken in multiples of this; less than one is not worth a call."""
+"""Space is taken in multiples of this; less is not worth a call."""
 
 
 class SpaceAhead:
-    """Keeps half a piece or more allocated behind the end of the open file.
+    """Keeps half a piece or more allocated after the end of the open file.
 
-    Nothing fails for want of it: on a disk that is nearly full the pieces shrink, and end.
+    Nothing fails without it: on a nearly full disk the pieces shrink, then stop.
     """
 
     def __init__(self, disk: Disk, piece_bytes: int) -> None:
@@ -34,10 +34,10 @@ class SpaceAhead:
         self._retry_end = 0
         self._file: DiskFile | None = None
         self.is_refused = False
-        """Whether the disk refused space when it was last asked, though it said it had some."""
+        """Whether the disk refused space at the last request, though it reported some."""
 
     async def reach(self, file: DiskFile, end: int, *, is_retry: bool = False) -> None:
-        """The file is about to be written up to `end`; ask once more after it was refused."""
+        """Prepare for writes up to `end`; with `is_retry`, ask again after a refusal."""
         if file is not self._file:
             self._file, self._retry_end = file, 0
         if not is_retry:
@@ -57,7 +57,7 @@ class SpaceAhead:
             await file.allocate(start, max(0, end - start) + piece_bytes)
         except DiskFullError as error:
             if not self.is_refused:
-                _log.warning("%d bytes are free, and yet: %s", free_bytes, error)
+                _log.warning("%d bytes are free, but refused: %s", free_bytes, error)
             self.is_refused = True
         else:
             self.is_refused = False

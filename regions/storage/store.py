@@ -1,7 +1,7 @@
 """One data directory of a node: its disk, and the ledgers, entries and journal in it.
 
-A ledger lives whole in one store (`regions.storage.protocol.directories`), so stores know
-nothing of each other. A full directory makes its own ledgers read-only, and no others.
+A ledger lives whole in one store (`regions.storage.protocol.directories`), so stores are
+independent. A full directory makes only its own ledgers read-only.
 """
 
 from collections.abc import Callable
@@ -27,18 +27,18 @@ from regions.storage.sealed_files import SealedFiles
 _READ_ONLY = NodeLimits(is_read_only=True)
 
 _ROLL_BYTES_MIN = 256 << 10
-"""Free space, beside that for the table, below which no journal file is begun."""
+"""Free space, in addition to that for the table, below which no journal file is begun."""
 
 _SMALL_FILE_SHARE = 16
-"""A journal file with less of its full size is a small one."""
+"""A journal file with less than this share of its full size is a small one."""
 
 
 @attrs.frozen
 class StoreStatistics:
-    """How one data directory is. Its fields are a part of the node's status document."""
+    """State of one data directory. Its fields are part of the node's status document."""
 
     directory: int
-    """Its index, as its cookie says."""
+    """Its index in the cookie."""
     name: str
     free_bytes: int
     is_read_only: bool
@@ -53,7 +53,7 @@ class StoreStatistics:
 
 @attrs.define(eq=False)
 class Store:
-    """What one data directory holds, and what it may take. Got by `open_store`."""
+    """The content of one data directory, and what it may take. Returned by `open_store`."""
 
     directory: int
     disk: Disk
@@ -63,7 +63,7 @@ class Store:
     compaction: Compaction
     scrub: Scrub
     start_number: int
-    """Drawn by chance at the start."""
+    """Random number, drawn at the start."""
     _space: SpaceBound
     _free_bytes: int = attrs.field(default=0, init=False)
 
@@ -71,7 +71,7 @@ class Store:
         return f"Store({self.directory}, {self.disk})"
 
     def statistics(self) -> StoreStatistics:
-        """Counts of now."""
+        """Current counts."""
         return StoreStatistics(
             directory=self.directory,
             name=str(self.disk),
@@ -87,21 +87,21 @@ class Store:
 
     @property
     def free_bytes(self) -> int:
-        """The space that was left when it was last looked at."""
+        """Space left at the last check."""
         return self._free_bytes
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing new is stored here at present."""
+        """Whether the store takes nothing new at present."""
         return self._space.is_read_only or self.journal.is_space_refused
 
     def limits(self) -> NodeLimits:
-        """What is taken now: space may be short before it is next looked at."""
+        """Current limits: space may run short before the next check."""
         self._space.on_append(self.journal.appended_bytes)
         return _READ_ONLY if self.is_read_only else NO_LIMITS
 
     async def look_at_free_space(self) -> None:
-        """Allow as much to be stored as there is space for now."""
+        """Check the free space, and set what may be stored."""
         self._free_bytes = await self.disk.free_bytes()
         seal_bytes = self.journal.seal_bytes
         self._space.on_look(
@@ -109,7 +109,8 @@ class Store:
             needed_bytes=self.journal.in_flight_bytes + seal_bytes,
             appended_bytes=self.journal.appended_bytes,
         )
-        # Without space for the table and the next file's first page the open one grows on.
+        # Without space for the table and the next file's first page, the open file keeps
+        # growing.
         self.journal.ask_for_space()
         self.journal.postpones_roll = self._free_bytes < seal_bytes + _ROLL_BYTES_MIN
 
@@ -127,7 +128,7 @@ async def open_store(
     noted: JournalEnd,
     random_bytes: Callable[[int], bytes],
 ) -> Store:
-    """Replay what the directory holds. Its journal must end no earlier than was `noted`."""
+    """Replay the directory. Its journal must not end before its `noted` end."""
     identity = JournalIdentity(cookie.instance, cookie.cluster_id, cookie.node_id, str(disk))
     found = await restart_journal(
         disk,

@@ -1,7 +1,7 @@
-"""Where a Java and ZooKeeper's jars are found, and the command that runs them.
+"""Find Java and ZooKeeper's jars, and build the command that runs them.
 
-The jars lie in the `pyspark` package, which is looked for and never imported. Of its 280 jars
-the server needs eight.
+The jars are in the `pyspark` package, which is searched for and never imported. The server
+needs eight of its 280 jars.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from topology.errors import UnavailableError
 
 
 class JavaNotFoundError(UnavailableError):
-    """This machine has no Java, or not ZooKeeper's jars. The message names the package."""
+    """This machine lacks Java or ZooKeeper's jars. The message names the package to install."""
 
     retriable: ClassVar[bool] = False
 
@@ -74,15 +74,15 @@ def find_jars() -> list[Path]:
 
 
 def heap_bytes_for(memory_bytes: int) -> int:
-    """How much of a machine's memory a server may take: an eighth, from 128 MiB to 1 GiB.
+    """Java heap for a machine with this much memory: an eighth, between 128 MiB and 1 GiB.
 
-    Three voters of a local cluster may stand on one machine, beside all else.
+    Three voters of a local cluster may share one machine with everything else.
     """
     return min(max(memory_bytes // 8, HEAP_BYTES_LEAST), HEAP_BYTES_MOST)
 
 
 def machine_memory_bytes() -> int:
-    """The memory of this machine, or of the container that we are in."""
+    """The memory of this machine, or of the container that we run in."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if _CGROUP_MEMORY_MAX.exists():
         bound = _CGROUP_MEMORY_MAX.read_text(encoding="ascii").strip()
@@ -92,14 +92,15 @@ def machine_memory_bytes() -> int:
 
 
 def java_command(environ: Mapping[str, str], heap_bytes_max: int) -> list[str]:
-    """The command line of a ZooKeeper server. It is to be run in the server's data directory.
+    """The command line of a ZooKeeper server, to be run in the server's data directory.
 
-    That all paths but Java's and the jars' are relative keeps Java's idea of file names out.
+    All paths but Java's and the jars' are relative, so Java's treatment of file names does not
+    matter.
     """
     return [
         str(find_java(environ)),
-        # A heap that grows as the tree does, and a compiler that is quick rather than thorough:
-        # the start counts.
+        # A heap that grows with the tree, and a quick rather than a thorough compiler: start-up
+        # time counts.
         f"-Xms{min(heap_bytes_max, _HEAP_BYTES_FIRST) >> 20}m",
         f"-Xmx{heap_bytes_max >> 20}m",
         "-XX:+UseSerialGC",
@@ -110,7 +111,7 @@ def java_command(environ: Mapping[str, str], heap_bytes_max: int) -> list[str]:
         f"-Dlog4j2.configurationFile={LOG_SETTINGS_FILE}",
         "-Dlog4j2.disable.jmx=true",
         "-Dzookeeper.jmx.log4j.disable=true",
-        # KiB that a transaction log grows by at once.
+        # KiB by which a transaction log grows at once.
         "-Dzookeeper.preAllocSize=4096",
         "-cp",
         os.pathsep.join(str(jar) for jar in find_jars()),

@@ -1,16 +1,16 @@
 """An embedded ZooKeeper server: one Java child, alone or one voter of a quorum.
 
-Theory of operation. `serve_zookeeper` looks at the data directory and the ports first, so that
-what a person can mend is said plainly; then it writes the server's settings, starts Java, tells
-when the server answers (a voter answers once a quorum is there), and when it is cancelled, ends
-Java.
+Theory of operation. `serve_zookeeper` first checks the data directory and the ports, so that
+errors that a person can fix are reported plainly. Then it writes the server's settings, starts
+Java, and reports when the server answers (a voter answers once there is a quorum). When it is
+cancelled, it ends Java.
 
 Java must never outlive us, not even when we are killed with SIGKILL. So a few lines of Python
-between us and Java ask the kernel to kill this child when its parent ends (`PR_SET_PDEATHSIG`;
-the wish outlives `exec`). The kernel means the parent's *thread*: the child is therefore
-started from trio's own thread, which ends with the process, and never from a worker thread. The
-other way round, when Java is killed, we end too. Java stays in our process group, so that a
-signal to the group pauses or ends both.
+between us and Java ask the kernel to kill this child when its parent ends (`PR_SET_PDEATHSIG`,
+which survives `exec`). The kernel means the parent's *thread*: the child is therefore started
+from trio's own thread, which ends with the process, and never from a worker thread. Conversely,
+when Java is killed, we end too. Java stays in our process group, so that a signal to the group
+pauses or ends both.
 """
 
 import errno
@@ -69,7 +69,7 @@ rootLogger.appenderRef.file.ref = file
 
 @attrs.frozen
 class Peer:
-    """One voter of a quorum, and the ports on which it speaks with the others."""
+    """One voter of a quorum, and the ports on which it talks to the others."""
 
     server_id: int
     host: str
@@ -91,88 +91,92 @@ def _parse_peer(text: str) -> Peer:
     numbers = [server_id, *ports]
     if not host or len(ports) != 2 or not all(each.isdecimal() for each in numbers):
         raise InvalidConfigError(
-            f"{text!r} is not a peer: it reads ID=HOST:QUORUM_PORT:ELECTION_PORT, "
-            "as 1=127.0.0.1:2888:3888"
+            f"{text!r} is not a peer: use ID=HOST:QUORUM_PORT:ELECTION_PORT, "
+            "e.g. 1=127.0.0.1:2888:3888"
         )
     return Peer(int(server_id), host, int(ports[0]), int(ports[1]))
 
 
 @attrs.frozen(kw_only=True)
 class ZooKeeperConfig:
-    """One ZooKeeper server."""
+    """Settings of one ZooKeeper server."""
 
     data_dir: Path
-    """Holds the server's data, settings and log. It belongs to one server id for ever."""
+    """Directory for the server's data, settings and log. It belongs to one server id for
+    ever."""
 
     server_id: int = attrs.field(default=1)
-    """Which of the peers this is, from 1 to 255."""
+    """Id of this server among the peers, 1 to 255."""
 
     listen: Address
-    """Where clients connect to."""
+    """Address for clients."""
 
     peers: tuple[Peer, ...] = ()
-    """All voters, this one too; an odd number. None, or one: the server stands alone."""
+    """All voters, including this one; an odd number. None or one: the server runs alone."""
 
     tick_s: float = 0.5
-    """ZooKeeper's unit of time: heartbeats and the shortest session time-out (2) follow it."""
+    """ZooKeeper's unit of time: heartbeats and the shortest session time-out (2) depend on
+    it."""
 
     session_timeout_s_max: float = 60.0
-    """The longest session that a client may ask for."""
+    """Longest session time-out that a client may request."""
 
     heap_bytes_max: int | None = None
-    """Memory for Java's objects, taken as it is needed; by default an eighth of the machine's,
-    from 128 MiB to 1 GiB. All metadata lies in it: about 5 KiB for each segment of a stream,
-    so that 1 GiB is enough for 200,000 of them."""
+    """Maximum Java heap, taken as needed; by default an eighth of the machine's memory, between
+    128 MiB and 1 GiB. It holds all metadata: about 5 KiB for each segment of a stream, so 1 GiB
+    is enough for 200,000 segments."""
 
     connections_max: int = 4096
-    """Connections from one address. ZooKeeper's own 60 are too few for one busy machine."""
+    """Connections from one address. ZooKeeper's own default, 60, is too low for one busy
+    machine."""
 
     @server_id.validator
     def _check_server_id(self, _attribute: "attrs.Attribute[int]", value: int) -> None:
         if not 1 <= value <= SERVER_ID_MAX:
-            raise InvalidConfigError(f"server id {value} is not between 1 and {SERVER_ID_MAX}")
+            raise InvalidConfigError(f"server id must be 1 to {SERVER_ID_MAX}, got {value}")
 
     def __attrs_post_init__(self) -> None:
         ids = [peer.server_id for peer in self.peers]
         if len(set(ids)) < len(ids):
-            raise InvalidConfigError(f"a server id stands twice in {_listed(self.peers)}")
+            raise InvalidConfigError(f"duplicate server id in {_listed(self.peers)}")
         if ids and self.server_id not in ids:
             raise InvalidConfigError(
                 f"server {self.server_id} is not among the peers {_listed(self.peers)}"
             )
         if len(ids) == 2:
-            raise InvalidConfigError("two voters bear no failure: use one, three or five")
+            raise InvalidConfigError("two voters survive no failure: use one, three or five")
 
     @property
     def heap_bytes(self) -> int:
-        """The memory that this server may take for its objects."""
+        """The maximum heap of this server."""
         if self.heap_bytes_max is not None:
             return self.heap_bytes_max
         return heap_bytes_for(machine_memory_bytes())
 
     @property
     def log(self) -> Path:
-        """What the server writes about itself."""
+        """The server's log file."""
         return self.data_dir / "zookeeper.log"
 
     @property
     def console(self) -> Path:
-        """What Java itself says, when it cannot run."""
+        """File for Java's own output, e.g. when it cannot run."""
         return self.data_dir / "java.out"
 
 
 async def serve_zookeeper(config: ZooKeeperConfig, on_ready: Callable[[], None]) -> None:
     """Run the server until it is cancelled; call `on_ready` when it answers clients.
 
-    InvalidConfigError if the directory is another's, AddressInUseError, JavaNotFoundError;
-    UnavailableError if the server ends by itself.
+    InvalidConfigError if the directory belongs to another server, AddressInUseError,
+    JavaNotFoundError; UnavailableError if the server ends by itself.
     """
     command = java_command(os.environ, config.heap_bytes)
     claim_data_dir(config)
     _check_ports_free(config)
     write_settings(config)
     with config.console.open("wb") as console:
-        # Not by trio, which would start it from a worker thread: see the theory of operation.
+        # Not through trio, which would start it from a worker thread: see the theory of
+        # operation.
         java = subprocess.Popen(  # noqa: ASYNC220 - it returns within milliseconds.
             [sys.executable, "-I", "-S", "-c", _RUN_WITH_PARENT, str(os.getpid()), *command],
             stdin=subprocess.DEVNULL,
@@ -192,7 +196,7 @@ async def serve_zookeeper(config: ZooKeeperConfig, on_ready: Callable[[], None])
 
 
 def claim_data_dir(config: ZooKeeperConfig) -> None:
-    """Make the directory this server's, or raise InvalidConfigError if it is another's."""
+    """Claim the directory for this server; InvalidConfigError if it belongs to another."""
     myid = config.data_dir / "myid"
     config.data_dir.mkdir(parents=True, exist_ok=True)
     if myid.exists():
@@ -200,7 +204,7 @@ def claim_data_dir(config: ZooKeeperConfig) -> None:
         if held != str(config.server_id):
             raise InvalidConfigError(
                 f"{config.data_dir} holds the data of ZooKeeper server {held}, not of server "
-                f"{config.server_id}: give each server a directory of its own"
+                f"{config.server_id}: give each server its own directory"
             )
     elif any(config.data_dir.iterdir()):
         raise InvalidConfigError(
@@ -217,7 +221,7 @@ def write_settings(config: ZooKeeperConfig) -> None:
         # Ticks that a voter may take to join, and to fall behind: 10 s and 5 s.
         "initLimit": 20,
         "syncLimit": 10,
-        "dataDir": "./.",  # A plain "." makes ZooKeeper's check of relative paths stumble.
+        "dataDir": "./.",  # A plain "." trips ZooKeeper's check of relative paths.
         "clientPortAddress": config.listen.host,
         "clientPort": config.listen.port,
         "maxClientCnxns": config.connections_max,
@@ -314,8 +318,8 @@ def _why_ended(config: ZooKeeperConfig, code: int) -> str:
         return f"ZooKeeper server {config.server_id} ended with code {code}; {told}"
     heap_mib = config.heap_bytes >> 20
     return (
-        f"ZooKeeper server {config.server_id} ran out of memory: what it holds does not fit"
-        f" into {heap_mib} MiB. Give it more and start it again, as by"
+        f"ZooKeeper server {config.server_id} ran out of memory: its data does not fit into"
+        f" {heap_mib} MiB. Restart it with more, e.g."
         f" GEOLOG_SERVE_ZOOKEEPER_HEAP_BYTES_MAX={2 * heap_mib}MiB (`heap_bytes_max`); {told}"
     )
 

@@ -68,9 +68,9 @@ def test_a_node_starts_on_all_of_its_directories_in_any_order_and_on_no_others(
 
     assert start_and_stop(zookeeper, two, one) == instance
 
-    assert "so that number 2 is missing" in refusal(zookeeper, one)
+    assert "missing: number 2" in refusal(zookeeper, one)
     assert f"{other} is empty" in refusal(zookeeper, one, other)
-    assert f"{other} is empty, and one too many" in refusal(zookeeper, one, two, other)
+    assert f"{other} is empty and one too many" in refusal(zookeeper, one, two, other)
     assert names_in(other) == set(), "nothing was begun"
     assert start_and_stop(zookeeper, one, two) == instance
 

@@ -114,7 +114,7 @@ def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_l
     assert set(mended) == {("strict", "strict", False)}
     assert [one.stdout for one in read] == [LINES, LINES]
     assert old_disk.returncode == 1
-    assert b"has been replaced: it is never used again" in old_disk.stderr
+    assert b"has been replaced: it must never be used again" in old_disk.stderr
 
 
 def replaced_too_early(demo: DemoProcess) -> subprocess.CompletedProcess[bytes]:

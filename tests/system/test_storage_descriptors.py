@@ -331,6 +331,6 @@ def test_a_node_does_not_start_under_a_limit_that_is_too_low(tmp_path: Path) -> 
     message = done.stderr.decode()
     assert done.returncode == 1
     assert "50 open files" in message
-    assert "needs 57 at the least: raise the limit" in message
+    assert "needs at least 57. Raise the limit" in message
     assert "Traceback" not in message
     assert not (tmp_path / "d").exists()

@@ -113,7 +113,7 @@ async def test_a_node_whose_directory_vanishes_ends_before_it_answers_from_nowhe
     assert f"in {tmp_path / 'data'}: No such file or directory" in message
     again = geolog(*arguments(zookeeper, "vanished", tmp_path / "data", address))
     assert again.returncode == 1
-    assert "give it back its disk, or replace the node" in again.stderr.decode()
+    assert "restore its disk, or replace the node" in again.stderr.decode()
 
 
 def test_a_node_takes_no_journal_file_of_another(zookeeper: str, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ async def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
         ("listdir", "cannot list"),
         ("open", "cannot open one"),
         ("fstat", "cannot open one"),
-        ("fstatvfs", "cannot ask how much is free"),
+        ("fstatvfs", "cannot get the free space"),
         ("pwritev", "cannot write one"),
         ("fdatasync", "cannot write one"),
         ("posix_fallocate", "cannot allocate 100 bytes for one"),
@@ -222,7 +222,7 @@ async def test_after_an_error_a_file_is_never_written_again(
             with pytest.raises(error, match="cannot write one"):
                 await file.write_synced(0, [b"lost?"])
 
-        with pytest.raises(DiskFailedError, match="not written again"):
+        with pytest.raises(DiskFailedError, match="not writing to it again"):
             await file.write_synced(0, [b"again"])
 
 

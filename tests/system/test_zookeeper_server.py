@@ -254,9 +254,9 @@ def test_a_peer_that_cannot_be_read_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("server_id", "peers", "reason"),
     [
-        (0, "", "between 1 and 255"),
+        (0, "", "must be 1 to 255"),
         (4, "1=h:1:2,2=h:1:2,3=h:1:2", "not among the peers"),
-        (1, "1=h:1:2,1=h:1:2,3=h:1:2", "stands twice"),
+        (1, "1=h:1:2,1=h:1:2,3=h:1:2", "duplicate server id"),
         (1, "1=h:1:2,2=h:1:2", "two voters"),
     ],
 )

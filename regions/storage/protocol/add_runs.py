@@ -1,14 +1,14 @@
-"""Which adds of one connection are on disk, all of them from the first: over several journals.
+"""The adds of one connection, over several journals: up to which one all of them are on disk.
 
-Theory of operation. Adds are numbered from 1 in the order in which they came. Each that is not
-refused goes to the journal of its ledger's directory, and there to a group that is synced as
-one. Only the first add of each group counts: when groups of one directory are synced in order,
-all that may be missing lies at or above the lowest first add of a group that is not synced.
+Theory of operation. Adds are numbered from 1 in order of arrival. Each add that is not refused
+goes to the journal of its ledger's directory, and there to a group that is synced as one. Only
+the first add of each group counts: the groups of one directory are synced in order, so
+everything that may be missing is at or above the lowest first add of an unsynced group.
 
 Invariants.
-1. What `on_synced` returns only rises, and is never at or above an add that was taken and is
-   not synced.
-2. When every group is synced it has returned the last add that was taken.
+1. The return value of `on_synced` only rises, and is never at or above an add that was taken
+   and is not synced.
+2. When every group is synced, it has returned the last add that was taken.
 
 Rules: PROTOCOL N16.
 """
@@ -38,7 +38,7 @@ class AddRuns:
         return f"AddRuns({self._synced_through} to {self._taken_through})"
 
     def take(self, directory: int, group: int, ordinal: int) -> bool:
-        """An add went to this group; whether it is the first of its connection there."""
+        """Note an add of this group; whether it is its connection's first in the group."""
         assert ordinal > self._taken_through, f"{ordinal} came after {self._taken_through}"
         self._taken_through = ordinal
         runs = self._runs[directory]
@@ -48,9 +48,9 @@ class AddRuns:
         return True
 
     def on_synced(self, directory: int) -> int | None:
-        """The directory's oldest group is on disk: adds up to what number are; None if no more.
+        """The directory's oldest group is on disk: up to which add all are; None if unchanged.
 
-        Refused adds count as if they were there: whoever refused them has said so before.
+        Refused adds count as if they were on disk: their refusal was sent before.
         """
         self._runs[directory].popleft()
         firsts = [runs[0].first for runs in self._runs if runs]

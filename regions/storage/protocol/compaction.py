@@ -1,11 +1,12 @@
-"""Which journal file to compact next: how much of each still counts, and what that is worth.
+"""Choose the next journal file to compact: how much of each still counts, and the gain.
 
-A file is compacted by copying what lives in it to the open file; then it can go. What lives is
-what belongs to ledgers that are neither deleted nor let go. A file in which nothing lives costs
-nothing. Of the others the one with the smallest live share is taken, if that is small enough: a
-share of a half means that a byte is copied for each byte won. Small files, as starts and
-crashes leave them, are taken whatever lives in them when there are many, or they would only
-ever grow in number; several become one, which is then not small any more.
+A file is compacted by copying its live entries to the open file; then it can go. Live entries
+belong to ledgers that are neither deleted nor let go. A file without live entries costs
+nothing.
+Of the others, the one with the smallest live share is chosen, if that share is small enough: a
+share of a half means one byte copied for each byte freed. Starts and crashes leave small files.
+When there are many, they are chosen whatever their live share, or their number would only grow;
+several become one, which is then no longer small.
 
 Rules: PROTOCOL J13.
 """
@@ -18,31 +19,31 @@ from regions.storage.protocol.records import RECORD_HEADER_BYTES
 from regions.storage.protocol.tables import SealedTable
 
 SMALL_FILES_MIN = 8
-"""So many small files are worth being made one."""
+"""Number of small files worth merging into one."""
 
 
 @attrs.frozen
 class FileUse:
-    """What one sealed file holds, and what of it counts."""
+    """The content of one sealed file, and how much of it counts."""
 
     file_id: int
     stored_bytes: int
-    """Its entries, with their headers."""
+    """Bytes of its entries, with their headers."""
     live_bytes: int
-    """Those of ledgers that are not given up."""
+    """Bytes of entries whose ledgers are not given up."""
     is_suspect: bool = False
-    """Its table was found damaged, or records of it were lost and made good: what lives in it
-    had better be written anew elsewhere, before the same file is damaged once more."""
+    """Its table was found damaged, or it lost records that were made good: its live entries
+    should be rewritten elsewhere before the file is damaged again."""
 
     @property
     def live_share(self) -> float:
-        """Between 0 and 1; a file without entries has nothing that counts."""
+        """Between 0 and 1; 0 for a file without entries."""
         return self.live_bytes / self.stored_bytes if self.stored_bytes else 0.0
 
 
 @attrs.frozen
 class CompactionPolicy:
-    """When a file is worth being compacted."""
+    """When a file is worth compacting."""
 
     live_share_max: float
     small_bytes: int
@@ -69,14 +70,14 @@ def _cost_and_age(use: FileUse) -> tuple[float, int]:
 
 
 class UseCount:
-    """Counts what lives in one file, again whenever ledgers were given up."""
+    """Counts the live bytes of one file, again whenever ledgers were given up."""
 
     def __init__(self, table: SealedTable) -> None:
         self._table = table
         self._used: list[tuple[int, int]] = []  # By ledger: its bytes, and its last offset.
 
     def count(self, *, step: int) -> Iterator[None]:
-        """Sum up the entries by ledger, `step` of them at a time, once."""
+        """Sum up the entries by ledger, once, `step` entries at a time."""
         if self._used:
             return
         used = []
@@ -92,13 +93,13 @@ class UseCount:
 
     @property
     def stored_bytes(self) -> int:
-        """Of all entries of the file."""
+        """Bytes of all entries of the file."""
         return sum(size_bytes for size_bytes, _ in self._used)
 
     def live_bytes(self, is_dead: Callable[[int, int], bool]) -> int:
-        """Of those whose ledgers have something here that counts: never too little.
+        """Bytes of the ledgers that have entries here that count: never too low.
 
-        `is_dead(ledger, offset)`: whether what lies there, and before, counts no more.
+        `is_dead(ledger, offset)`: whether the ledger's data up to this offset no longer counts.
         """
         return sum(
             size_bytes

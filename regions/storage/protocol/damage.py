@@ -1,9 +1,8 @@
-"""What is lost of journal files, by file and extent: so that what is settled stays what it was.
+"""Damage to journal files, by file and extent, so that settled damage stays settled.
 
-Damage is known by the files that it is in and by its extent: a checksum over where bytes are
-missing. The same file, found again with the same bytes missing, has the same damage. If it is
-found shorter, with other gaps or not at all, that is damage of its own, and nobody has settled
-it.
+Damage is identified by its files and its extent: a checksum over where bytes are missing. The
+same file, found again with the same bytes missing, has the same damage. A file found shorter,
+with other gaps, or not at all has new damage, which nobody has settled.
 
 Rules: PROTOCOL J12.
 """
@@ -17,7 +16,7 @@ from crc32c import crc32c
 from regions.storage.protocol.intervals import IntervalSet
 
 LOST = 0
-"""Extent of files that are not there."""
+"""Extent of missing files."""
 
 _OFFSET = struct.Struct("<Q")
 _GAP = struct.Struct("<QQ")
@@ -39,22 +38,22 @@ class Damage:
 
 
 def unreadable_extent() -> int:
-    """Neither the header nor a table can be read."""
+    """Extent when neither the header nor a table can be read."""
     return crc32c(b"unreadable")
 
 
 def shortened_extent(size_bytes: int) -> int:
-    """The file ends here, before what was synced."""
+    """Extent when the file ends here, before the end that was synced."""
     return crc32c(b"shortened" + _OFFSET.pack(size_bytes))
 
 
 def unproven_extent(mark_offset: int) -> int:
-    """Nothing says how much was synced behind the last mark."""
+    """Extent when nothing says how much was synced after the last mark."""
     return crc32c(b"unproven" + _OFFSET.pack(mark_offset))
 
 
 def gaps_extent(gaps: Iterable[tuple[int, int]]) -> int:
-    """No record can be read between these offsets."""
+    """Extent when no record can be read between these offsets."""
     return crc32c(b"gaps" + b"".join(_GAP.pack(*gap) for gap in gaps))
 
 
@@ -74,7 +73,7 @@ class DamageSet:
     __hash__ = None  # type: ignore[assignment]  # It changes.
 
     def __iter__(self) -> Iterator[Damage]:
-        """All of it, in order of the files."""
+        """All of it, ordered by file."""
         return iter(
             sorted(
                 Damage(first, last, extent)
@@ -92,7 +91,7 @@ class DamageSet:
         return max((damage.last for damage in self), default=0)
 
     def is_in(self, file_id: int) -> bool:
-        """Whether some of it is in this file."""
+        """Whether this file is damaged."""
         return any(file_id in files for files in self._files_of.values())
 
     def files_with(self, extent: int) -> IntervalSet:
@@ -100,7 +99,7 @@ class DamageSet:
         return IntervalSet(self._files_of.get(extent, ()))
 
     def add(self, damage: Damage) -> None:
-        """Add one."""
+        """Add one damage."""
         files = self._files_of.setdefault(damage.extent, IntervalSet())
         files.add(damage.first, damage.last)
 
@@ -110,7 +109,7 @@ class DamageSet:
             self.add(damage)
 
     def without(self, others: "DamageSet") -> "DamageSet":
-        """The part of it that is not among the others: the same file and the same extent."""
+        """The part that is not in `others` with the same file and the same extent."""
         return DamageSet(
             Damage(first, last, damage.extent)
             for damage in self

@@ -1,4 +1,4 @@
-"""Which data directory of a node a ledger lives in: frozen, since nothing else finds it.
+"""The data directory of each ledger on a node: frozen, since nothing else finds the ledger.
 
 Rules: PROTOCOL D6.
 """
@@ -15,8 +15,8 @@ _LEDGER = struct.Struct("<q")
 def directory_of(ledger: LedgerId, directories_count: int) -> int:
     """The index of the ledger's directory: CRC32C of its id as an int64, modulo the count.
 
-    The id is taken little-endian. Ids come from one counter; a hash sends those of one stream
-    to all directories alike, in whatever pattern it takes them.
+    The id is little-endian. Ids come from one counter; the hash spreads the ids of one stream
+    evenly over all directories, whatever pattern of ids the stream has.
     """
     if directories_count == 1:
         return 0

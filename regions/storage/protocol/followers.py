@@ -1,14 +1,14 @@
-"""Who waits for the LAC of which ledger: followers of a tail, bounded, without a task for each.
+"""Followers that wait for the LAC of a ledger: bounded, without a task for each.
 
-Theory of operation. A waiter stands in three indices: by ledger and first entry, so that a LAC
-that moves finds those it serves and looks at no others; by the tick in which its time is over;
-and by client, whose end takes all of them away. Ticks are coarse, so that a clock is set for
-each tick and not for each waiter: a waiter may wait one tick longer than it asked. Who is to be
-woken is taken out in slices, so that a crowd at one tail does not hold up all else.
+Theory of operation. A waiter is in three indices: by ledger and first entry, so that a moving
+LAC finds the waiters it serves and touches no others; by the tick in which its time is up; and
+by client, so that the client's end removes all of them. Ticks are coarse: one timer for each
+tick, not for each waiter. So a waiter may wait one tick longer than it asked. Waiters to wake
+are taken out in slices, so that a crowd at one tail does not hold up everything else.
 
 Invariants.
-1. A waiter stands in all three indices or in none; what `on_…` returns stands in none.
-2. There are never more waiters than allowed, of all clients or of one.
+1. A waiter is in all three indices or in none; those that `on_…` returns are in none.
+2. There are never more waiters than allowed, for all clients or for one.
 3. Ticks kept are at most those between now and the longest wait, however many waiters come.
 """
 
@@ -31,7 +31,7 @@ C = TypeVar("C")
 
 @attrs.frozen(eq=False)
 class WaitingFollow(Generic[C]):
-    """A follow that waits, and whose it is."""
+    """A waiting follow and its client."""
 
     client: C
     follow: Follow
@@ -60,7 +60,7 @@ class _Tail(Generic[C]):
             del self.firsts[bisect_left(self.firsts, first)]
 
     def through(self, lac: EntryId) -> Iterator[WaitingFollow[C]]:
-        """Those that wait for the LAC or less, in order of what they wait for."""
+        """Those that wait for the LAC or less, in order of the entry they wait for."""
         for first in self.firsts[: bisect_right(self.firsts, lac)]:
             yield from self.waiters[first]
 
@@ -96,11 +96,11 @@ class Followers(Generic[C]):
 
     @property
     def next_due_s(self) -> float:
-        """When `on_time` may next have something to give; infinite if nobody waits."""
+        """When `on_time` may next return something; infinite if nobody waits."""
         return self._ticks_ahead[0] * TICK_S if self._ticks_ahead else math.inf
 
     def wait(self, client: C, follow: Follow, now_s: float) -> bool:
-        """Let a follow wait; False if too many do."""
+        """Add a waiting follow; False if too many wait."""
         own = self._clients.get(client, {})
         if self._count >= self._waiters_max or len(own) >= self._waiters_max_per_client:
             return False
@@ -116,20 +116,20 @@ class Followers(Generic[C]):
         return True
 
     def on_lac(self, ledger: LedgerId, lac: EntryId, count_max: int) -> list[WaitingFollow[C]]:
-        """The LAC of a ledger is that now: who waits no longer, in order of what they want.
+        """The ledger's LAC is now `lac`: take out the waiters it serves, ordered by entry.
 
-        Only `count_max` of them; if it is so many, ask again.
+        At most `count_max` of them; if it returns that many, call again.
         """
         tail = self._tails.get(ledger)
         return self._taken(islice(tail.through(lac), count_max)) if tail is not None else []
 
     def on_end(self, ledger: LedgerId, count_max: int) -> list[WaitingFollow[C]]:
-        """The LAC of a ledger moves no more, or the ledger is gone: nobody waits for it."""
+        """The ledger's LAC moves no more, or the ledger is gone: take out all its waiters."""
         tail = self._tails.get(ledger)
         return self._taken(islice(tail.all(), count_max)) if tail is not None else []
 
     def on_time(self, now_s: float, count_max: int) -> list[WaitingFollow[C]]:
-        """Whose time is over, in order of time."""
+        """Take out waiters whose time is up, in order of time."""
         over: list[WaitingFollow[C]] = []
         while self._ticks_ahead and self._ticks_ahead[0] * TICK_S <= now_s:
             tick = self._ticks[self._ticks_ahead[0]]
@@ -140,7 +140,7 @@ class Followers(Generic[C]):
         return over
 
     def forget(self, client: C) -> None:
-        """The client is gone."""
+        """Drop all waiters of a client that is gone."""
         self._taken(list(self._clients.get(client, ())))
 
     def _taken(self, waiters: Iterable[WaitingFollow[C]]) -> list[WaitingFollow[C]]:

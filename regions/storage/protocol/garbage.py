@@ -1,18 +1,18 @@
-"""Which of a node's ledgers nobody needs here any more: when it may give them up.
+"""Which of a node's ledgers nobody needs here any more, and when it may give them up.
 
-A ledger is garbage when metadata has no record of it, or when it is CLOSED and this instance is
-in none of its fragments, nor among those that copies are being brought to: then no read will
-look for it here. Without a record it never comes back, and is deleted. With one, a repair may
-choose this node once more: so it is only let go. Its entries go, while its fence and epoch
-stay, and copies are taken again, as recovery brings them. One look is not enough, since
-metadata may lag. So a ledger must be seen so for as long as the grace time, by the node's own
-monotonic clock, and during that time nobody may ask the node to open, fence, or add to it, or
-what it has of it.
+A ledger is garbage when metadata has no record of it. It is also garbage when it is CLOSED, and
+this instance is neither in one of its fragments nor a target of copies: no read will look for
+it here. Without a record it never comes back, and is deleted. With one, a repair may choose
+this node again, so the ledger is only let go: its entries go, its fence and epoch stay, and
+copies that recovery brings are taken again. One look is not enough, since metadata may lag. So
+a ledger must be seen as garbage for the whole grace time, by the node's own monotonic clock. In
+that time nobody may ask the node to open, fence, or add to it, or ask what it has of it.
 
-When the grace is over the shell reads the record once more and asks `on_look` again. Asking and
-giving up are one step in which nothing else can happen: what was asked of the ledger before has
-ended its candidacy, what comes after finds it deleted, or its entries gone. So who notes that
-copies are brought here, and then asks which are here already, is told of none that goes.
+When the grace time is over, the shell reads the record again and calls `on_look` again. That
+call and giving up are one step in which nothing else can happen: a request for the ledger
+before it has ended the candidacy, and one after it finds the ledger deleted, or its entries
+gone. So a copier that first notes that copies are coming here, and then asks which are here
+already, is told of none that goes.
 
 Rules: PROTOCOL C8 and C9.
 """
@@ -24,17 +24,17 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 
 
 class Disposal(enum.Enum):
-    """What is to be done with a ledger."""
+    """The step to take with a ledger."""
 
     KEEP = enum.auto()
     LET_GO = enum.auto()
     """Give up its entries; its fence stays."""
     DELETE = enum.auto()
-    """Forget it, but for its id."""
+    """Forget it, except for its id."""
 
 
 def is_needed_at(record: LedgerRecord | None, instance: InstanceId) -> bool:
-    """Whether the ledger with this record may be looked for at the node."""
+    """Whether readers of the ledger with this record may look for it at the node."""
     if record is None:
         return False
     if record.state is not LedgerState.CLOSED or instance in record.arriving:
@@ -56,11 +56,11 @@ class GarbageWatch:
         self._let_go: set[LedgerId] = set()
 
     def __len__(self) -> int:
-        """How many ledgers wait for the end of their grace."""
+        """Number of ledgers in their grace time."""
         return len(self._since_s)
 
     def on_asked(self, ledger: LedgerId) -> None:
-        """Somebody may store something of the ledger here: its grace begins anew."""
+        """Somebody may store entries of the ledger here: restart its grace time."""
         if self._since_s:
             self._since_s.pop(ledger, None)
         if self._let_go:
@@ -69,7 +69,7 @@ class GarbageWatch:
     def on_look(
         self, ledger: LedgerId, record: LedgerRecord | None, *, now_s: float
     ) -> Disposal:
-        """Metadata was read: what is to be done now. A ledger's grace must be over for it."""
+        """Metadata was read: the step to take now, if the ledger's grace time is over."""
         wanted = Disposal.DELETE if record is None else Disposal.LET_GO
         is_let_go = wanted is Disposal.LET_GO and ledger in self._let_go
         if is_let_go or is_needed_at(record, self._instance):
@@ -79,7 +79,7 @@ class GarbageWatch:
         return wanted if is_over else Disposal.KEEP
 
     def on_let_go(self, ledger: LedgerId) -> None:
-        """Its entries were given up: there is nothing more to do until it is asked for."""
+        """Its entries were given up: nothing more to do until somebody asks for it."""
         self._since_s.pop(ledger, None)
         self._let_go.add(ledger)
 

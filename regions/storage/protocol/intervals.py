@@ -1,7 +1,7 @@
-"""A set of whole numbers as merged intervals: small as long as the numbers lie close together.
+"""A set of whole numbers as merged intervals: small as long as the numbers are close together.
 
 Ids of deleted ledgers and of retired files are kept for ever, because they are never used
-again. They are given out in order, so that after a while they are few intervals.
+again. They are assigned in order, so that after a while they form few intervals.
 
 Rules: PROTOCOL J14.
 """
@@ -39,12 +39,12 @@ class IntervalSet:
 
     @property
     def intervals_count(self) -> int:
-        """How many intervals there are: what the set takes in memory and in a table."""
+        """Number of intervals: what the set costs in memory and in a table."""
         return len(self._firsts)
 
     @property
     def numbers_count(self) -> int:
-        """How many numbers are in the set."""
+        """Number of members of the set."""
         return sum(last - first + 1 for first, last in self)
 
     def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -61,8 +61,8 @@ class IntervalSet:
     def add(self, first: int, last: int | None = None) -> None:
         """Add one number, or all from `first` to `last`."""
         last = first if last is None else last
-        assert first <= last, f"{first} to {last} is no interval"
-        # All that overlap or touch the new interval become one with it.
+        assert first <= last, f"{first} to {last} is not an interval"
+        # All that overlap or touch the new interval are merged with it.
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
         if low < high:

@@ -1,9 +1,9 @@
-"""Which journal files a node has, how long each must be, and which were taken away on purpose.
+"""The journal files of a node: how long each must be, and which were removed on purpose.
 
-Theory of operation. Files are numbered from 1 without holes, so each number up to the newest is
-either a file that is there, or one that was retired: its live entries were copied, that was
-synced, and only then was it removed. Any other number is a file that was lost. What is
-known of the files stands in each table, so that it outlives the files that said it first.
+Theory of operation. Files are numbered from 1 without holes. So each number up to the newest is
+either a present file or a retired one: its live entries were copied, the copies were synced,
+and only then was it removed. Any other number is a lost file. Each table records what is known
+of the files, so that this outlives the files that said it first.
 
 Rules: PROTOCOL J9.
 """
@@ -17,19 +17,19 @@ from regions.storage.protocol.intervals import IntervalSet
 
 @attrs.frozen
 class FileRow:
-    """What is promised of one journal file that is written no more."""
+    """A promise about one journal file that is not written any more."""
 
     file_id: int
     length_bytes: int
-    """How much of it is on disk for sure: all of it if it was sealed."""
+    """Bytes certainly on disk: the whole file if it was sealed."""
     table_crc: int
-    """Checksum of the table at its end; 0 if a crash ended it, so that it has none there."""
+    """Checksum of the table at its end; 0 if a crash ended the file, so that it has none."""
 
 
 class KnownFiles:
-    """The files behind the open one.
+    """The files before the open one.
 
-    A file may be there and be retired: then the process ended before it was removed.
+    A file may be both present and retired: the process ended before it removed the file.
     """
 
     def __init__(self) -> None:
@@ -47,23 +47,24 @@ class KnownFiles:
         return self._rows.get(file_id)
 
     def keep(self, row: FileRow) -> None:
-        """A file is there, and written no more."""
+        """Note a file that is present and complete."""
         self._rows[row.file_id] = row
 
     def retire(self, file_id: int) -> None:
-        """The file may go: nothing in it is needed."""
+        """Note that nothing in the file is needed: it may go."""
         self._rows.pop(file_id, None)
         self.retired.add(file_id)
 
     def on_table(self, retired: Iterable[tuple[int, int]]) -> None:
-        """Replay what a table says of retired files."""
+        """Replay a table's list of retired files."""
         self.retired.update(retired)
 
     def lost(self, newest: int, *, table_newest: int) -> Iterator[tuple[int, int]]:
-        """Ids up to `newest` of files that are neither there nor retired, as intervals.
+        """Ids up to `newest` of files that are neither present nor retired, as intervals.
 
-        That a file is retired counts only if it is older than an intact table, because what was
-        promised in it, epochs and fences, must stand somewhere.
+        A file's retirement counts only if the file is older than an intact table: its promises,
+        epochs
+        and fences, must be recorded somewhere.
         """
         accounted = IntervalSet((file_id, file_id) for file_id in self._rows)
         for first, last in self.retired:
@@ -72,13 +73,13 @@ class KnownFiles:
         return accounted.missing(1, newest)
 
     def rows(self) -> Iterator[FileRow]:
-        """What a table says of the files before its own, in order of their ids."""
+        """Rows for a table: the files before its own, ordered by id."""
         for file_id in sorted(self._rows):
             yield self._rows[file_id]
 
 
 def merged_rows(rows: Iterable[FileRow]) -> dict[int, FileRow]:
-    """All that is promised of each file, by whatever later file or table says it."""
+    """Everything promised of each file, by any later file or table."""
     merged: dict[int, FileRow] = {}
     for row in rows:
         before = merged.setdefault(row.file_id, row)

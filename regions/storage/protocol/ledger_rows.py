@@ -1,10 +1,9 @@
-"""The rows of one ledger in a table that grows: sorted as they come, but for late ones.
+"""The rows of one ledger in a growing table: sorted as they come, except for late ones.
 
-Theory of operation. Entries come in order, nearly all of them, and are appended to bytes that
-are sorted already. One that comes late (sent again, brought by a repair, or moved by compaction
-behind newer ones) waits among the others, and is merged in when the table is sealed. That is
-done in pieces, so that nobody waits for the rows of a whole file. A row of an entry that is
-here already takes its place.
+Theory of operation. Nearly all entries come in order, and are appended to bytes that are sorted
+already. A late entry (sent again, brought by a repair, or moved by compaction after newer ones)
+waits apart, and is merged in when the table is sealed. The merge goes in pieces, so that nobody
+waits for the rows of a whole file. A new row of an existing entry replaces the old one.
 """
 
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ ROW_BYTES = ENTRY_ROW.size
 
 _ENTRY = Struct("<8xQ")
 _LATE_HELD_BYTES = 200
-"""Memory that a row takes which waits to be merged in."""
+"""Memory of a row that waits to be merged."""
 
 
 class LedgerRows:
@@ -36,11 +35,11 @@ class LedgerRows:
 
     @property
     def size_bytes(self) -> int:
-        """Roughly what the rows take in memory."""
+        """Approximate memory of the rows."""
         return len(self._ordered) + _LATE_HELD_BYTES * len(self._late)
 
     def put(self, entry: int, row: bytes) -> bool:
-        """Put a row in; whether its entry is new here."""
+        """Insert a row; whether its entry is new here."""
         if entry > self._last:
             if not self._ordered:
                 self._first = entry
@@ -56,14 +55,14 @@ class LedgerRows:
         return is_new
 
     def find(self, entry: int) -> bytes | bytearray | None:
-        """The row of an entry; None if it is not here."""
+        """The row of an entry; None if absent."""
         at = self._find_ordered(entry)
         return self._ordered[at : at + ROW_BYTES] if at >= 0 else self._late.get(entry)
 
     def pieces(self, rows_max: int) -> Iterator[bytes | memoryview]:
-        """All rows, sorted, in pieces of at most so many; an empty one is a turn of work too.
+        """All rows, sorted, in pieces of at most `rows_max`; some pieces are empty.
 
-        Nothing may be put in meanwhile.
+        No row may be inserted meanwhile.
         """
         row = 0
         runs: list[list[int]] = []
@@ -87,7 +86,7 @@ class LedgerRows:
         """Offset of the row of an entry; -1 if it is not among those in order."""
         if not self._first <= entry <= self._last:
             return -1
-        # Entries lie evenly, most of the time: nearly always this is the one.
+        # Entries are evenly spaced, most of the time: nearly always this is the one.
         last_row = len(self._ordered) // ROW_BYTES - 1
         span = self._last - self._first
         guess = (entry - self._first) * last_row // span if span else 0
@@ -97,7 +96,7 @@ class LedgerRows:
         return row * ROW_BYTES if self._entry_at(row) == entry else -1
 
     def _first_above(self, entry: int, row: int) -> int:
-        """The first row from `row` on of a higher entry; by doubling, then halving."""
+        """The first row at or after `row` of a higher entry; by doubling, then halving."""
         step, count = 1, len(self._ordered) // ROW_BYTES
         if row >= count or self._entry_at(row) > entry:
             return row

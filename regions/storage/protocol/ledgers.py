@@ -1,19 +1,19 @@
-"""All ledgers that a node knows, rebuilt from its journal; and which damage puts in doubt.
+"""All ledgers that a node knows, rebuilt from its journal, and which ones damage puts in doubt.
 
-Theory of operation. Replay goes through the files in order: a table replaces nothing but adds
-what its file knew of all ledgers, a record adds itself. When bytes that once were proven
-cannot be read, the file may have held a record of any ledger, but for those whose surely first
-record is in a later file, and those that did not exist yet when it was found: their ids are
-`doubt_below` or higher. The others are in doubt: what is not found of them is UNKNOWN, not
-ABSENT, and they take no adds of a writer, because the lost record may have been a fence. Which
-files are damaged stands in each table, so that a table written afterwards, which lacks what was
-lost, is not taken for the whole truth. Damage that was settled, because what it took was made
-good, puts nothing in doubt. That holds for the extent that it had: if the same file is damaged
-anew, or goes, that counts.
+Theory of operation. Replay goes through the files in order. A table adds what its file knew of
+all ledgers, and replaces nothing; a record adds itself. When bytes that once were proven cannot
+be read, the file may have held a record of any ledger, with two exceptions: ledgers whose first
+record is certainly in a later file, and ledgers that did not exist when the damage was found
+(ids of `doubt_below` and higher). All others are in doubt: a missing entry of theirs is
+UNKNOWN, not ABSENT, and they take no adds of a writer, because the lost record may have been a
+fence. Each table lists the damaged files. So a table written after the damage, which lacks what
+was lost, does not pass for the whole truth. Settled damage was made good and puts nothing in
+doubt. That applies to its extent only: if the same file is damaged further, or goes, the new
+damage counts.
 
-Deleted ledgers are gone but for their ids: what older files still say of them is not replayed.
-Ledgers that were let go stay, with epoch and fence; what files still hold of their entries is
-found again after a start, until they are let go once more.
+Of deleted ledgers only the ids remain: what older files say of them is not replayed. Ledgers
+that were let go remain, with epoch and fence; a restart finds their entries in old files again,
+until they are let go again.
 
 Rules: PROTOCOL J8, J12, N9 and N12.
 """
@@ -46,7 +46,7 @@ class Ledgers:
         self._damaged = DamageSet()
         self._damaged_through = 0
         self.settled = DamageSet()
-        """Damage that puts nothing in doubt."""
+        """Settled damage, which puts nothing in doubt."""
         self.deleted = IntervalSet()
         """Ids of deleted ledgers."""
         self._doubt_below = LedgerId(INT64_MAX)
@@ -59,7 +59,7 @@ class Ledgers:
 
     @property
     def is_any_in_doubt(self) -> bool:
-        """Whether some file is damaged so that records of it are lost."""
+        """Whether some file lost records to damage."""
         return self._damaged_through > 0
 
     @property
@@ -69,21 +69,21 @@ class Ledgers:
 
     @property
     def damaged(self) -> DamageSet:
-        """The damage that puts ledgers in doubt: not settled yet."""
+        """Unsettled damage, which puts ledgers in doubt."""
         return self._damaged.without(self.settled)
 
     @property
     def doubt_below(self) -> LedgerId:
-        """No ledger with this id or a higher one is in doubt."""
+        """Ledgers with this id or a higher one are not in doubt."""
         return self._doubt_below if self.is_any_in_doubt else LedgerId(0)
 
     def bound_doubt(self, below: LedgerId) -> None:
-        """Ledgers from this id on were made after the damage: none of their records is lost."""
+        """Exempt ledgers with ids >= `below`: they were created after the damage."""
         self._doubt_below = below
         self._renew_doubt()
 
     def replica_of(self, ledger: LedgerId) -> LedgerReplica:
-        """The ledger's replica; of an unknown one a new replica, not kept until `keep`."""
+        """The ledger's replica; for an unknown ledger a new replica, not kept until `keep`."""
         replica = self._replicas.get(ledger)
         if replica is not None:
             return replica
@@ -95,7 +95,7 @@ class Ledgers:
         )
 
     def keep(self, replica: LedgerReplica, *, first_file_id: int) -> None:
-        """Keep a ledger that became known; its first record is surely in that file (0: no)."""
+        """Keep a newly known ledger; its first record is certainly in that file, unless 0."""
         kept = self._replicas.setdefault(replica.ledger, replica)
         assert kept is replica, f"ledger {replica.ledger} has two replicas"
         if first_file_id:
@@ -103,15 +103,15 @@ class Ledgers:
         replica.is_in_doubt = self._is_in_doubt(replica.ledger)
 
     def delete(self, ledger: LedgerId) -> None:
-        """The ledger is deleted, for ever."""
+        """Delete the ledger for ever."""
         replica = self._replicas.pop(ledger, None)
         if replica is not None:
-            replica.is_deleted = True  # For whoever has it in hand.
+            replica.is_deleted = True  # For those that still refer to it.
         self._first_file_ids.pop(ledger, None)
         self.deleted.add(ledger)
 
     def settle(self, damage: Damage) -> None:
-        """What this damage took was made good."""
+        """Note that everything this damage took was made good."""
         self.settled.add(damage)
         self._renew_doubt()
 
@@ -169,14 +169,14 @@ class Ledgers:
             self.keep(replica, first_file_id=row.first_file_id)
 
     def on_damage(self, damage: Damage) -> None:
-        """Bytes of these files, or the files, that once were proven cannot be read."""
+        """Note that these files, or proven bytes of them, cannot be read."""
         self._damaged.add(damage)
         self._renew_doubt()
 
     def rows(self) -> Iterator[LedgerRow]:
-        """What a table says of all ledgers known now, in order of their ids.
+        """Rows for a table: all ledgers known now, ordered by id.
 
-        One that is deleted while others are gone through is left out.
+        A ledger deleted during the iteration is left out.
         """
         for ledger in sorted(self._replicas):
             replica = self._replicas.get(ledger)

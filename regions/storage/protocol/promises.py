@@ -1,4 +1,4 @@
-"""What a node has promised, put together for a table; at once, or step by step.
+"""The node's promises, assembled for a table, at once or step by step.
 
 Rules: PROTOCOL J21.
 """
@@ -21,18 +21,21 @@ from regions.storage.protocol.tables import (
 
 
 def promises_of(ledgers: Ledgers, files: KnownFiles) -> Promises:
-    """All that is known of the whole node now, also by records that are in flight."""
+    """The whole node's promises now, including those of records in flight."""
     return _with_rows(list(ledgers.rows()), ledgers, files)
 
 
 class TableBuild:
     """The table that ends a file, built while the node goes on.
 
-    Theory of operation. The rows of ledgers come first, then all else that is promised, at
-    once, then the rows of entries. What is promised meanwhile goes to the next file, so a row
-    may be ahead of the records and is never behind. The order keeps the sections true to each
-    other: a ledger that is deleted before its row is written stands in the section of deleted
-    ones, and a file that is retired is in one of its two sections.
+    Theory of operation. The rows of ledgers come first; then all other promises, at once; then
+    the
+    rows of entries. Promises made meanwhile go to the next file, so a row may be ahead of the
+    records and is never behind. The order keeps the sections consistent: a ledger deleted
+    before
+    its row is written is in the section of deleted ones, and a retired file is in one of its
+    two
+    sections.
     """
 
     def __init__(self, ledgers: Ledgers, files: KnownFiles, opened: OpenTable) -> None:
@@ -46,7 +49,7 @@ class TableBuild:
 
     @property
     def table(self) -> SealedTable:
-        """The places of the entries, after the last step."""
+        """Where the entries are, after the last step."""
         return self._sealing.table
 
     @property
@@ -55,7 +58,7 @@ class TableBuild:
         return [*self._head, self.table.rows]
 
     def steps(self, *, rows_max: int) -> Iterator[None]:
-        """Do it, in steps of so many rows."""
+        """Build it, in steps of `rows_max` rows."""
         ledger_rows: list[bytes] = []
         rows, ledgers_count = self._ledgers.rows(), 0
         while found := [row.encode() for row in islice(rows, rows_max)]:

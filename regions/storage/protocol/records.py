@@ -1,13 +1,13 @@
 """The layout of a journal file: its header, and the records in it (docs/FORMATS_JOURNAL.md).
 
 All integers are little-endian. A file begins with two copies of its header, in different
-sectors, so that one damaged sector does not make the file unreadable; records follow from
-`DATA_OFFSET` on.
+sectors, so that one damaged sector does not make the file unreadable; records start at
+`DATA_OFFSET`.
 
 A record's header checksum is seeded with the file's salt and id and the record's own offset,
-which are not stored in it: a block that lies at the wrong place, or was left there by an older
-file, does not pass. It covers the body's checksum, which came with the entry and is never made
-anew.
+which the header does not store: a block at the wrong place, or left there by an older file,
+fails the check. It covers the body's checksum, which came with the entry and is never
+recomputed.
 
 Rules: PROTOCOL J7.
 """
@@ -47,11 +47,11 @@ _UNFINISHED_SUFFIX = ".journal.new"
 
 
 class UnknownFormatError(ConflictError):
-    """Another version of geolog wrote this: start that one again."""
+    """Another version of geolog wrote this: start that version again."""
 
 
 class RecordKind(enum.IntEnum):
-    """What a record says."""
+    """Meaning of a record."""
 
     OPEN = 1
     """The ledger is known, under the epoch."""
@@ -66,38 +66,38 @@ class RecordKind(enum.IntEnum):
     DELETE = 6
     """The ledger is deleted; its id is never used again, here or anywhere."""
     RETIRE = 7
-    """The file `entry` may be missing: what was needed of it was copied and synced before."""
+    """The file `entry` may be missing: its live entries were copied and synced before."""
     SETTLE = 8
-    """What damage of extent `epoch` took from files `ledger` to `entry` was made good."""
+    """Damage of extent `epoch` to files `ledger` to `entry` was made good."""
 
 
 NO_FLAGS = 0
 FLAG_FIRST = 1
-"""With OPEN and FENCE: the ledger was surely unknown to the node before."""
+"""With OPEN and FENCE: the ledger was certainly unknown to the node before."""
 FLAG_RECOVERY = 2
 """With ENTRY: recovery added it. It fences, and its LAC moves nothing."""
 FLAG_LAST = 4
-"""With MARK: nothing but the file's table follows."""
+"""With MARK: only the file's table follows."""
 FLAG_LET_GO = 8
 """With FENCE: the ledger's entries are given up, since other nodes hold them."""
 
 
 @attrs.frozen
 class FileHeader:
-    """Who wrote a journal file, and where the file before it ends."""
+    """The writer of a journal file, and where the file before it ends."""
 
     file_id: int
     instance: InstanceId
     cluster_id: str
     salt: bytes
-    """8 random bytes: what an older file of the same id left on the disk does not pass."""
+    """8 random bytes: leftovers of an older file with the same id fail the check."""
     predecessor_id: int = 0
-    """Id of the file before this one; 0 is none."""
+    """Id of the file before this one; 0 means none."""
     predecessor_bytes: int = 0
-    """How much of the predecessor is on disk for sure: all of it, if the process that sealed it
-    with its table went on to this file; else what lies below its last mark."""
+    """Bytes of the predecessor certainly on disk: all of it, if the process that sealed it with
+    its table went on to this file; otherwise the bytes below its last mark."""
     predecessor_table_crc: int = 0
-    """Checksum of the table at the predecessor's end; 0 if it ends without."""
+    """Checksum of the table at the predecessor's end; 0 if it has none."""
 
     def encode(self) -> bytes:
         """All bytes of a new file before its first record."""
@@ -134,9 +134,9 @@ class FileHeader:
         magic, version, data_offset, file_id, instance, cluster_id, salt, *predecessor = fields
         if (magic, version, data_offset) != (_FILE_MAGIC, FORMAT_VERSION, DATA_OFFSET):
             raise UnknownFormatError(
-                f"a journal file of format {magic!r} version {version} is not known here; this"
-                f" geolog reads version {FORMAT_VERSION}: start the one that wrote it, or"
-                " replace the node by `geolog node replace`"
+                f"unknown journal file format {magic!r} version {version}; this geolog reads"
+                f" version {FORMAT_VERSION}: start the version that wrote it, or replace the"
+                " node with `geolog node replace`"
             )
         return cls(file_id, InstanceId(instance.hex()), cluster_id.hex(), salt, *predecessor)
 
@@ -156,18 +156,18 @@ class JournalRecord:
 
     @property
     def is_copy(self) -> bool:
-        """Of ENTRY: compaction wrote it, for the bytes alone; it promises nothing."""
+        """For ENTRY: compaction wrote it, for the bytes alone; it promises nothing."""
         return self.epoch == NO_EPOCH
 
     @property
     def file_id(self) -> int:
-        """Of RETIRE: the file that is meant."""
+        """For RETIRE: the retired file."""
         assert self.kind is RecordKind.RETIRE
         return self.entry
 
     @property
     def damage(self) -> Damage:
-        """Of SETTLE: the damage that was made good."""
+        """For SETTLE: the damage that was made good."""
         assert self.kind is RecordKind.SETTLE
         return Damage(self.ledger, self.entry, self.epoch)
 
@@ -175,14 +175,14 @@ class JournalRecord:
 MARK = JournalRecord(
     RecordKind.MARK, NO_FLAGS, LedgerId(0), EntryId(0), Epoch(0), EntryId(0), 0, 0
 )
-"""All marks are alike: what one says is the offset that it stands at."""
+"""All marks are alike: a mark's meaning is its offset."""
 
 MARK_LAST = attrs.evolve(MARK, flags=FLAG_LAST)
 """The mark before a file's table."""
 
 
 def record_of(persist: PersistOpen | PersistFence | PersistEntry) -> JournalRecord:
-    """The record that does what a replica asks for."""
+    """The record for a replica's effect."""
     match persist:
         case PersistEntry(add):
             return JournalRecord(
@@ -213,17 +213,17 @@ def _promise_record(
 
 
 def delete_record(ledger: LedgerId) -> JournalRecord:
-    """The record that a ledger was deleted."""
+    """The record that says that a ledger was deleted."""
     return attrs.evolve(MARK, kind=RecordKind.DELETE, ledger=ledger)
 
 
 def retire_record(file_id: int) -> JournalRecord:
-    """The record that a journal file is about to be removed."""
+    """The record that says that a journal file is about to be removed."""
     return attrs.evolve(MARK, kind=RecordKind.RETIRE, entry=EntryId(file_id))
 
 
 def settle_record(damage: Damage) -> JournalRecord:
-    """The record that this damage was made good."""
+    """The record that says that this damage was made good."""
     return attrs.evolve(
         MARK,
         kind=RecordKind.SETTLE,
@@ -236,14 +236,14 @@ def settle_record(damage: Damage) -> JournalRecord:
 def copy_record(
     ledger: LedgerId, entry: EntryId, body_length: int, body_crc: int
 ) -> JournalRecord:
-    """The record of an entry that is copied out of a file which is about to be removed."""
+    """The record of an entry copied from a file that is about to be removed."""
     return JournalRecord(
         RecordKind.ENTRY, NO_FLAGS, ledger, entry, NO_EPOCH, NO_ENTRY, body_length, body_crc
     )
 
 
 def table_record(body_length: int, body_crc: int) -> JournalRecord:
-    """The record that carries a file's table."""
+    """The record that holds a file's table."""
     return attrs.evolve(MARK, kind=RecordKind.TABLE, body_length=body_length, body_crc=body_crc)
 
 
@@ -253,17 +253,17 @@ def file_name(file_id: int) -> str:
 
 
 def unfinished_name(file_id: int) -> str:
-    """Name of a journal file that is still being made; a restart removes it."""
+    """Name of an unfinished journal file; a restart removes it."""
     return f"{file_id:016x}{_UNFINISHED_SUFFIX}"
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether the name is that of a journal file that was never finished."""
+    """Whether the name is that of an unfinished journal file."""
     return name.endswith(_UNFINISHED_SUFFIX)
 
 
 def file_id_of(name: str) -> int | None:
-    """Which journal file has this name; None if the name is not one of a journal file."""
+    """Id of the journal file with this name; None if the name is not a journal file's."""
     digits = name.removesuffix(_SUFFIX)
     if digits == name or len(digits) != 16 or not all(c in "0123456789abcdef" for c in digits):
         return None
@@ -278,7 +278,7 @@ class RecordCodec:
         self._seed = crc32c(salt + struct.pack("<Q", file_id))
 
     def pack(self, offset: int, record: JournalRecord) -> bytes:
-        """The header of a record that stands at `offset`."""
+        """The header of a record at `offset`."""
         packed = _RECORD_HEADER.pack(
             RECORD_MAGIC,
             record.kind,
@@ -295,7 +295,7 @@ class RecordCodec:
     def pack_all(
         self, start: int, records: Iterable[tuple[JournalRecord, Body]]
     ) -> tuple[list[Body], list[int], int]:
-        """Records one after the other: their buffers, where each body begins, and their end."""
+        """Pack records in sequence: their buffers, where each body begins, and their end."""
         buffers: list[Body] = []
         body_offsets: list[int] = []
         at = start
@@ -309,7 +309,7 @@ class RecordCodec:
         return buffers, body_offsets, at
 
     def unpack(self, offset: int, header: bytes | bytearray) -> JournalRecord | None:
-        """The record whose header was found at `offset`; None if it is damaged or not there."""
+        """The record with the header found at `offset`; None if damaged or not there."""
         if len(header) != RECORD_HEADER_BYTES:
             return None
         packed = header[: _RECORD_HEADER.size]
@@ -323,7 +323,7 @@ class RecordCodec:
 
 
 def unpack_proven(headers: bytes | bytearray, at: int = 0) -> JournalRecord | None:
-    """The record whose header, its checksum proven, stands there; None if no kind is known."""
+    """The record whose header, its checksum proven, is at `at`; None if its kind is unknown."""
     magic, kind, flags, ledger, entry, epoch, lac, length, crc = _RECORD_HEADER.unpack_from(
         headers, at
     )

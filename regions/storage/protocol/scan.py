@@ -1,12 +1,11 @@
-"""Walking a journal file from record to record, also past damage.
+"""Walk a journal file from record to record, also past damage.
 
-Theory of operation. The walk asks for windows of the file and is given their bytes. It goes
-from each header to the next by the body's length, without looking at bodies. Where no intact
-header stands it searches on for the next one; what it skipped is a gap. A record found behind
-a gap is real: its checksum is seeded with the file's random salt and with the very place it
-stands at.
+Theory of operation. The walk asks for windows of the file and gets their bytes. It steps from
+header to header by the body's length, without looking at bodies. Where it finds no intact
+header, it searches for the next one; the skipped bytes are a gap. A record found after a gap is
+real: its checksum is seeded with the file's random salt and with the record's own offset.
 
-What a gap means depends on the highest mark, which is known at the end alone: below it, rot;
+The meaning of a gap depends on the highest mark, which is known only at the end: below it, rot;
 above it, the tail that a crash tore, or space that was allocated and never written.
 
 Rules: PROTOCOL J3.
@@ -33,48 +32,48 @@ WINDOW_BYTES = 1 << 20
 
 @attrs.frozen
 class HeaderGap:
-    """Bytes in which no intact record header stands."""
+    """Bytes without an intact record header."""
 
     start: int
     end: int
 
 
 class JournalWalk:
-    """The core. Ask for `window`, give its bytes to `take`, until there is none."""
+    """The core. Ask for `window`, pass its bytes to `take`, until there is none."""
 
     def __init__(self, codec: RecordCodec, start: int, end: int) -> None:
         self._codec = codec
-        self._at = start  # Where the next header should stand, or the search goes on.
+        self._at = start  # Where the next header should be, or where the search continues.
         self._end = end
         self._gap_start: int | None = None
         self._offsets = array("Q")
         self._headers = bytearray()
         self.gaps: list[HeaderGap] = []
         self.mark_offset = start
-        """Of the highest mark: all below it was synced. Without one, where the walk began."""
+        """Offset of the highest mark, below which all was synced; else where the walk began."""
         self.is_sealed = False
-        """Whether the highest mark says that nothing but the table follows."""
+        """Whether the highest mark says that only the table follows."""
         self.records_end = start
         """Where the last record ends by its own account; its body may be cut short."""
-        self._examined_end = start  # What lies behind it was not looked at.
+        self._examined_end = start  # Bytes after it were not examined.
         self._nonzero_end = start
 
     @property
     def content_end(self) -> int:
-        """All behind it is zero: space that was allocated, and never written."""
+        """Everything after it is zero: space that was allocated, and never written."""
         if self._examined_end < self._end:
             return self._end
         return min(self._end, max(self.records_end, self._nonzero_end))
 
     def window(self) -> tuple[int, int] | None:
-        """Offset and length of the bytes to look at next; None at the end of the file."""
+        """Offset and length of the bytes to read next; None at the end of the file."""
         if self._end - self._at < RECORD_HEADER_BYTES:
             self._close_gap(self._end)
             return None
         return self._at, min(WINDOW_BYTES, self._end - self._at)
 
     def take(self, offset: int, found: bytes) -> None:
-        """Look at the bytes of the last `window`."""
+        """Examine the bytes of the last `window`."""
         assert offset == self._at
         self._examined_end = offset + len(found)
         if content := found.rstrip(b"\0"):
@@ -90,7 +89,7 @@ class JournalWalk:
             self._note(offset + place, record, header)
             place += RECORD_HEADER_BYTES + record.body_length
         if len(found) < RECORD_HEADER_BYTES:
-            self._end = offset + len(found)  # The file is shorter than it was said to be.
+            self._end = offset + len(found)  # The file is shorter than announced.
         self._at = offset + place
 
     def records(
@@ -113,19 +112,19 @@ class JournalWalk:
             self.is_sealed = bool(record.flags & FLAG_LAST)
 
     def _search(self, offset: int, found: bytes, place: int) -> int:
-        """Where in the window the next header may stand."""
+        """Where in the window the next header may be."""
         if self._gap_start is None:
             self._gap_start = offset + place
         following = found.find(RECORD_MAGIC, place + 1)
         if following >= 0:
             return following
-        # Keep what may be the first bytes of the magic, but always move on.
+        # Keep what may be the first bytes of the magic, but always advance.
         return max(place + 1, len(found) - len(RECORD_MAGIC) + 1)
 
     def _close_gap(self, end: int) -> None:
         start = self._gap_start
         if start is None and end == self._end and self._at < end:
-            start = self._at  # Less than a header is left at the end.
+            start = self._at  # Less than a header remains at the end.
         if start is not None and start < end:
             self.gaps.append(HeaderGap(start, end))
         self._gap_start = None

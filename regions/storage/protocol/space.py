@@ -1,9 +1,9 @@
 """How much a data directory may take before its disk is full: for entries, compaction, fences.
 
 The free space is divided from the bottom up: a reserve in which fences and tables can always be
-written; room in which compaction can copy, so that a full disk gives back what is deleted; and
-the rest, which entries may fill. When that is used up the directory is read-only, until a good
-deal more is free again: else it would be told to all that it is writable, and not, in turns.
+written; room for copies by compaction, so that a full disk can free deleted space; and the
+rest, for entries. When the rest is used up, the directory is read-only until considerably more
+is free again; otherwise it would flip between writable and read-only, in view of everyone.
 
 Rules: PROTOCOL J17.
 """
@@ -13,7 +13,7 @@ _BACK_SHARE = 4
 
 
 class SpaceBound:
-    """Says what may be stored, by the free space last seen and by what was appended since."""
+    """Tracks what may be stored, from the free space last seen and the bytes appended since."""
 
     def __init__(self, *, reserve_bytes: int, compaction_bytes: int) -> None:
         self._reserve_bytes = reserve_bytes
@@ -27,19 +27,19 @@ class SpaceBound:
         return f"SpaceBound({state}, {self._usable_bytes} bytes usable)"
 
     def on_look(self, free_bytes: int, *, needed_bytes: int, appended_bytes: int) -> None:
-        """So much is free, of which some is needed for what was taken already."""
+        """Note the free space; `needed_bytes` of it are needed for data already taken."""
         self._usable_bytes = free_bytes - needed_bytes
         self._appended_bytes_seen = appended_bytes
         back_bytes = self._kept_bytes // _BACK_SHARE if self.is_read_only else 0
         self.is_read_only = self._usable_bytes <= self._kept_bytes + back_bytes
 
     def on_append(self, appended_bytes: int) -> None:
-        """So many bytes were appended in all, before anybody looked again."""
+        """Note the total of bytes appended, between two looks."""
         if self._left_bytes(appended_bytes) <= self._kept_bytes:
             self.is_read_only = True
 
     def copyable_bytes(self, appended_bytes: int) -> int:
-        """How much compaction may copy now, which goes on when the directory is read-only."""
+        """Bytes that compaction may copy now; it goes on when the directory is read-only."""
         return max(0, self._left_bytes(appended_bytes) - self._reserve_bytes)
 
     def _left_bytes(self, appended_bytes: int) -> int:

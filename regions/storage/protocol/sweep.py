@@ -1,8 +1,8 @@
-"""A sealed file's entries in the order in which they lie in it, for who reads all of them.
+"""A sealed file's entries ordered by offset, for a reader of all of them.
 
-The table is sorted by ledger and entry, so that ledgers which were written side by side would
-be read by jumping to and fro. Here the rows are first dealt out to windows of the file; that is
-done in steps, because a file may have a million rows, and nobody may wait for all of them.
+The table is sorted by ledger and entry. Reading in that order would jump to and fro between
+ledgers that were written at the same time. So the rows are first sorted into windows of the
+file. That is done in steps, because a file may have a million rows.
 """
 
 from array import array
@@ -14,7 +14,7 @@ from regions.storage.protocol.tables import EntryRow, SealedTable
 class Sweep:
     """One walk over a file: `prepare` to its end, then `windows`.
 
-    Of a file whose end is gone the table still tells all entries; those come last.
+    A file whose end is gone may have entries in the table beyond its end; those come last.
     """
 
     def __init__(self, table: SealedTable, *, size_bytes: int, window_bytes: int) -> None:
@@ -26,7 +26,7 @@ class Sweep:
         return f"Sweep({len(self._table)} entries in {len(self._windows)} windows)"
 
     def prepare(self, *, step: int) -> Iterator[int]:
-        """Deal the rows out, `step` of them at a time; gives how many were."""
+        """Sort the rows into windows, `step` of them at a time; yields how many."""
         count, last = len(self._table), len(self._windows) - 1
         for first in range(0, count, step):
             end = min(first + step, count)
@@ -36,7 +36,7 @@ class Sweep:
             yield end - first
 
     def windows(self, *, rows_max: int) -> Iterator[list[EntryRow]]:
-        """All entries by their offsets; together those near each other, but at most so many."""
+        """All entries ordered by offset, in groups of neighbours of at most `rows_max`."""
         for window in self._windows:
             rows = sorted((self._table.row(at) for at in window), key=_offset_of)
             for first in range(0, len(rows), rows_max):

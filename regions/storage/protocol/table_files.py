@@ -1,9 +1,9 @@
 """The table of a journal file that a crash ended, in a file of its own (`<id>.table`).
 
-Such a journal file has no table at its end, and is never written again. Without a table file it
-would be walked from record to record at every start. A table file that is damaged or missing
-costs that walk, and nothing else. Where there is a table at the end that may not be synced, its
-table file is what makes sure of it.
+Such a journal file has no table at its end, and is never written again. Without a table file,
+every start would walk it record by record. A damaged or missing table file costs that walk, and
+nothing else. If the journal file has a table at its end that may not be synced, the table file
+makes that table durable.
 """
 
 import struct
@@ -22,12 +22,12 @@ _UNFINISHED_SUFFIX = ".table.new"
 
 
 def table_file_name(file_id: int) -> str:
-    """Name of the table file of that journal file."""
+    """Name of a journal file's table file."""
     return f"{file_id:016x}{_SUFFIX}"
 
 
 def unfinished_table_file_name(file_id: int) -> str:
-    """Name of a table file that is still being made; a restart removes it."""
+    """Name of an unfinished table file; a restart removes it."""
     return f"{file_id:016x}{_UNFINISHED_SUFFIX}"
 
 
@@ -42,9 +42,9 @@ class TableFile:
 
     instance: InstanceId
     salt: bytes
-    """Of the journal file: no other file of the same id is meant."""
+    """Salt of the journal file: tells it from any other file with the same id."""
     proven_bytes: int
-    """The table tells of all records of the journal file that begin before this."""
+    """The table covers all records of the journal file that begin before this offset."""
     body: bytes
     """As in a TABLE record."""
 
@@ -58,7 +58,7 @@ class TableFile:
 
     @classmethod
     def decode(cls, found: bytes, file_id: int) -> "TableFile | None":
-        """Read it back; None if it is damaged, or belongs to another journal file."""
+        """Decode it; None if it is damaged, or belongs to another journal file."""
         content = found[:-FOOTER_BYTES]
         footer = Footer.decode(found[len(content) :], file_id)
         if footer is None or footer.table_offset or footer.table_length != len(content):

@@ -1,9 +1,9 @@
-"""Where each entry lies: the open file's growing table, and the sorted table of a sealed file.
+"""Where each entry is: the open file's growing table, and the sorted table of a sealed file.
 
 A sealed file ends with its table, written once. Its first sections are promises of the whole
-node: all ledgers, deleted ones, files and retired ones, so that they outlive the files that
-first held them. The last is the place of each entry of this file, sorted. A footer of fixed
-size, at the very end, says where the table is.
+node, which must outlive the files that first held them: all ledgers, deleted ledgers, files and
+retired files. The last section is the sorted list of where each entry of this file is. A footer
+of fixed size, at the very end, says where the table is.
 
 Rows stay bytes in memory, because an object for each entry would cost ten times as much.
 
@@ -33,7 +33,7 @@ _FILE_ROW = struct.Struct("<QQI4x")
 _DAMAGE_ROW = struct.Struct("<QQI4x")
 _ENTRY_ROW = ENTRY_ROW
 TABLE_ROW_BYTES_MAX = _LEDGER_ROW.size
-"""No row of a table is longer."""
+"""Longest row of a table."""
 _PIECE_COSTS_ROWS = 32
 _ENTRY_KEY = struct.Struct("<QQ")
 _ENTRY_PLACE = struct.Struct("<QII")
@@ -47,7 +47,7 @@ FOOTER_BYTES = _FOOTER.size + _CHECKSUM.size
 
 @attrs.frozen
 class EntryPlace:
-    """Where an entry's body lies in its file, and the checksum that it must have."""
+    """Where an entry's body is in its file, and its expected checksum."""
 
     offset: int
     length: int
@@ -65,10 +65,11 @@ class EntryRow:
 
 @attrs.frozen
 class LedgerRow:
-    """What the node has promised about a ledger, also by records that then were in flight.
+    """The node's promises about a ledger, including those of records in flight at the time.
 
     So after a crash the row may be ahead of the records on disk, never behind: a fence or an
-    epoch that nobody was told of yet, or an `entry_highest` that was never stored.
+    epoch
+    that nobody was told of yet, or an `entry_highest` that was never stored.
     """
 
     ledger: LedgerId
@@ -76,7 +77,7 @@ class LedgerRow:
     lac: EntryId
     entry_highest: EntryId
     first_file_id: int
-    """File of its first record; 0 when that is not known for sure."""
+    """File of its first record; 0 when that is not certain."""
     is_fenced: bool
     is_let_go: bool = False
 
@@ -109,7 +110,7 @@ class Footer:
 
     @classmethod
     def decode(cls, found: bytes, file_id: int) -> "Footer | None":
-        """The footer of that file; None if these bytes are not it, or damaged."""
+        """The footer of that file; None if these bytes are damaged or something else."""
         if len(found) != FOOTER_BYTES:
             return None
         packed = found[: _FOOTER.size]
@@ -121,24 +122,24 @@ class Footer:
 
 
 class OpenTable:
-    """The entries of a file that grows; a later row of an entry replaces an earlier one."""
+    """The entries of a growing file; a later row of an entry replaces an earlier one."""
 
     def __init__(self) -> None:
         self._rows_of: dict[int, LedgerRows] = {}
         self._count = 0
         self.end = 0
-        """Where the body of the last entry ends: the next ones lie behind it."""
+        """Where the body of the last entry ends; the next ones come after it."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def size_bytes(self) -> int:
-        """Roughly what the table takes in memory."""
+        """Approximate memory of the table."""
         return sum(rows.size_bytes for rows in self._rows_of.values())
 
     def add(self, ledger: int, entry: int, offset: int, length: int, crc: int) -> None:
-        """Note where an entry's body lies."""
+        """Note where an entry's body is."""
         rows = self._rows_of.get(ledger)
         if rows is None:
             rows = self._rows_of[ledger] = LedgerRows()
@@ -146,7 +147,7 @@ class OpenTable:
         self.end = offset + length
 
     def find(self, ledger: int, entry: int) -> EntryPlace | None:
-        """Where the entry lies; None if it is not in this file."""
+        """Where the entry is; None if it is not in this file."""
         rows = self._rows_of.get(ledger)
         row = None if rows is None else rows.find(entry)
         return (
@@ -154,14 +155,14 @@ class OpenTable:
         )
 
     def sealed(self) -> "SealedTable":
-        """The same entries, sorted, for ever."""
+        """The same entries, sorted; final."""
         sealing = TableSealing(self)
         for _ in sealing.steps(rows_max=len(self) + 1):
             pass
         return sealing.table
 
     def ledger_rows(self) -> Iterator[tuple[int, LedgerRows]]:
-        """The rows of each ledger, in order of their ids."""
+        """The rows of each ledger, ordered by ledger id."""
         for ledger in sorted(self._rows_of):
             yield ledger, self._rows_of[ledger]
 
@@ -169,7 +170,7 @@ class OpenTable:
 class TableSealing:
     """Puts the rows of an open table in their final order, step by step.
 
-    Nothing may be added meanwhile; what is there can be found.
+    No entry may be added meanwhile; existing ones can be found.
     """
 
     def __init__(self, opened: OpenTable) -> None:
@@ -183,7 +184,7 @@ class TableSealing:
         return SealedTable(self._rows, (self._ledgers, self._starts))
 
     def steps(self, *, rows_max: int) -> Iterator[memoryview]:
-        """Gives the rows that each step has put in order: about so many, or less."""
+        """Yield the rows that each step has put in order: about `rows_max`, or fewer."""
         at = begun = work = 0
         with memoryview(self._rows) as rows:
             for ledger, of_ledger in self._opened.ledger_rows():
@@ -209,10 +210,10 @@ class SealedTable:
     def __init__(
         self, rows: bytes | bytearray, index: "tuple[array[int], array[int]] | None" = None
     ) -> None:
-        """`index` has the ledgers and the first row of each, if they are known."""
+        """`index` has the ledgers and the first row of each, if known."""
         self._rows = rows
         self._ledgers = array("q")
-        self._starts = array("Q")  # First row of each ledger; at the end the count of rows.
+        self._starts = array("Q")  # First row of each ledger, then the count of all rows.
         if index is not None:
             self._ledgers, self._starts = index
         else:
@@ -228,11 +229,11 @@ class SealedTable:
 
     @property
     def size_bytes(self) -> int:
-        """Roughly what the table takes in memory."""
+        """Approximate memory of the table."""
         return len(self._rows) + 16 * len(self._ledgers)
 
     def find(self, ledger: int, entry: int) -> EntryPlace | None:
-        """Where the entry lies; None if it is not in this file."""
+        """Where the entry is; None if it is not in this file."""
         at = bisect_left(self._ledgers, ledger)
         if at == len(self._ledgers) or self._ledgers[at] != ledger:
             return None
@@ -253,9 +254,9 @@ class SealedTable:
         return self._ledgers
 
     def sizes(self, at: int, *, step: int, each_bytes: int) -> Iterator[tuple[int, int]]:
-        """Of the ledger with this index: bytes of its entries, and where the last one begins.
+        """For the ledger with this index: bytes of its entries, and where its last body begins.
 
-        Of `step` entries at a time; `each_bytes` are added for each.
+        Yields for `step` entries at a time; `each_bytes` are added for each entry.
         """
         size = _ENTRY_ROW.size
         for row in range(self._starts[at], self._starts[at + 1], step):
@@ -273,7 +274,7 @@ class SealedTable:
         return EntryRow(LedgerId(ledger), EntryId(entry), EntryPlace(*place))
 
     def offset(self, at: int) -> int:
-        """Where the body of a row's entry begins."""
+        """Offset of the body of a row's entry."""
         offset: int = _OFFSET.unpack_from(self._rows, at * _ENTRY_ROW.size + _ENTRY_KEY.size)[0]
         return offset
 
@@ -291,7 +292,7 @@ class SealedTable:
         self._starts.append(count)
 
     def _end_of(self, ledger: int, row: int) -> int:
-        """First row from `row` on that belongs to another ledger; by doubling, then halving."""
+        """First row at or after `row` of another ledger; by doubling, then halving."""
         step, count = 1, len(self)
         while row + step < count and self._key(row + step)[0] == ledger:
             step *= 2
@@ -307,34 +308,34 @@ class SealedTable:
 
 @attrs.frozen
 class Promises:
-    """What a table says of the whole node, as known when the table was written."""
+    """A table's statements about the whole node, as of when the table was written."""
 
     ledgers: Sequence[LedgerRow] = ()
-    """All that are known and not deleted, sorted."""
+    """All known ledgers that are not deleted, sorted."""
     deleted: IntervalSet = attrs.field(factory=IntervalSet)
     """Ids of deleted ledgers."""
     files: Sequence[FileRow] = ()
-    """Of the journal files before this one, sorted."""
+    """The journal files before this one, sorted."""
     retired: IntervalSet = attrs.field(factory=IntervalSet)
     """Ids of journal files that were removed on purpose."""
     damaged: DamageSet = attrs.field(factory=DamageSet)
-    """What is lost of journal files, so that this table may lack it."""
+    """Damage to journal files; this table may lack what it took."""
     settled: DamageSet = attrs.field(factory=DamageSet)
-    """What was lost of journal files, and was made good."""
+    """Damage to journal files that was made good."""
 
 
 class FoundTable:
-    """A table's body as read back; ledger rows, which may be many, are unpacked when needed."""
+    """A table's body as read back; ledger rows, which may be many, are unpacked on demand."""
 
     def __init__(self, body: bytes) -> None:
-        """DamagedBytesError if its length is not what its counts ask for."""
+        """DamagedBytesError if its length does not match its counts."""
         if len(body) < _COUNTS.size:
-            raise DamagedBytesError(f"a table of {len(body)} bytes is too short to be one")
+            raise DamagedBytesError(f"a table must be longer than {len(body)} bytes")
         counts = _COUNTS.unpack_from(body)
         sections = _sections(body, counts)
         if sections is None:
             raise DamagedBytesError(
-                f"a table with sections of {counts} rows is not {len(body)} bytes long"
+                f"table length {len(body)} does not match sections of {counts} rows"
             )
         self._ledgers, deleted, files, retired, damaged, settled, entries = sections
         self.deleted = IntervalSet(_INTERVAL_ROW.iter_unpack(deleted))
@@ -345,7 +346,7 @@ class FoundTable:
         self.entries = SealedTable(entries)
 
     def ledgers(self) -> Iterator[LedgerRow]:
-        """What it says of each ledger."""
+        """Its row of each ledger."""
         for *numbers, fenced, let_go in _LEDGER_ROW.iter_unpack(self._ledgers):
             flags = bool(fenced), bool(let_go)
             yield LedgerRow(*numbers, *flags)  # type: ignore[call-arg]  # Five numbers.
@@ -354,9 +355,9 @@ class FoundTable:
 def encode_promises(
     promises: Promises, ledger_rows: Sequence[bytes], *, ledgers_count: int, entries_count: int
 ) -> list[bytes]:
-    """The body of a TABLE record before the rows of entries.
+    """The body of a TABLE record up to the rows of entries.
 
-    The rows of ledgers come as bytes, in whatever pieces, and not from `promises`.
+    The rows of ledgers come as bytes, in pieces of any size, and not from `promises`.
     """
     counts = _COUNTS.pack(
         ledgers_count,

@@ -120,8 +120,8 @@ async def test_the_order_in_which_directories_are_given_does_not_matter(
 @pytest.mark.parametrize(
     ("missing", "text"),
     [
-        ([1], "node-1 was made with data directories 1 to 3, but 2 given, so that number 2 is"),
-        ([0, 2], "but 1 given, so that number 1, 3 is missing: give all of them by --data-dir"),
+        ([1], "node-1 was created with 3 data directories, but 2 given; missing: number 2"),
+        ([0, 2], "but 1 given; missing: number 1, 3. Pass all of them to --data-dir"),
     ],
 )
 async def test_a_missing_directory_is_named(
@@ -141,7 +141,7 @@ async def test_a_directory_too_many_is_named(autojump_clock: MockClock, world: W
     world.disks = [MemoryDisk(name="/fourth"), *world.disks]
     before = await names_on(world.disks)
 
-    with pytest.raises(WrongDataDirectoryError, match="/fourth is empty, and one too many"):
+    with pytest.raises(WrongDataDirectoryError, match="/fourth is empty and one too many"):
         await start(world)
     assert await names_on(world.disks) == before
 
@@ -153,7 +153,7 @@ async def test_a_second_directory_cannot_be_given_to_a_node_that_was_made_with_o
     await start(world)
     world.disks += [MemoryDisk(name="/second")]
 
-    with pytest.raises(WrongDataDirectoryError, match="was made with one data directory"):
+    with pytest.raises(WrongDataDirectoryError, match="was created with one data directory"):
         await start(world)
 
 

@@ -106,7 +106,7 @@ async def test_an_empty_disk_at_a_known_address_is_refused(
     await start(world)
     world.disk = MemoryDisk()
 
-    with pytest.raises(NodeReplacedError, match="address storage:7001 is that of node node-1"):
+    with pytest.raises(NodeReplacedError, match="address storage:7001 belongs to node node-1"):
         await start(world, attrs.evolve(NODE_1, node_id="node-2"))
 
 
@@ -324,7 +324,7 @@ async def test_a_disk_that_was_replaced_never_starts_again(
     async with world.store.open_session() as metadata:
         await mark_replaced(metadata, "default", "node-1")
 
-    with pytest.raises(NodeReplacedError, match="has been replaced: it is never used again"):
+    with pytest.raises(NodeReplacedError, match="has been replaced: it must never be used again"):
         await start(world)
 
 

@@ -104,12 +104,12 @@ async def test_a_table_file_of_another_file_or_node_is_not_taken(
         (
             attrs.evolve(HEADER, cluster_id="ff" * 16),
             WrongDataDirectoryError,
-            "of cluster f+, but the directory is that of",
+            "of cluster f+, but the directory belongs to",
         ),
         (
             attrs.evolve(HEADER, file_id=9),
             WrongDataDirectoryError,
-            r"in .+ is journal file 0+9 under another name: give .* its own files back",
+            r"in .+ is journal file 0+9, renamed: restore the directory's own files",
         ),
     ],
     ids=["another node", "another cluster", "another name"],

@@ -89,7 +89,7 @@ async def test_a_start_that_cannot_make_it_sure_says_so_and_a_later_one_succeeds
 
     disk.faults.full_at_bytes = disk.used_bytes + 5000
     with pytest.raises(
-        DiskFullError, match=r"A table file needs \d+ bytes in .*free some space"
+        DiskFullError, match=r"A table file needs \d+ bytes in .*Free some space"
     ):
         await restarted(disk)
     disk.faults.full_at_bytes = None
