@@ -1,1 +1,1 @@
-"""The lowest floor: locations, quorums, placement; pure. The root of all errors is here too."""
+"""The lowest floor: locations, quorums, placement, and the root of all errors; pure."""

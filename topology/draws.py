@@ -1,4 +1,4 @@
-"""Drawing at random, as much as is needed: uniform or by weight, never the same twice."""
+"""Draw at random, only as much as needed: uniform or by weight, each item at most once."""
 
 import bisect
 import itertools
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 def shuffled(items: Sequence[_T], rng: random.Random) -> Iterator[_T]:
-    """The items in random order; the work done grows with how many are taken."""
+    """The items in random order; the cost grows with how many are taken."""
     moved: dict[int, int] = {}
     for left in range(len(items), 0, -1):
         pick = int(rng.random() * left)
@@ -21,7 +21,7 @@ def shuffled(items: Sequence[_T], rng: random.Random) -> Iterator[_T]:
 def shuffled_by_weight(
     items: Sequence[_T], weights_summed: Sequence[float], rng: random.Random
 ) -> Iterator[_T]:
-    """The items in random order, the next one always drawn by weight from those left.
+    """The items in random order; each next one is drawn by weight from those left.
 
     `weights_summed` are the running sums of their weights, all of which are above zero.
     """
@@ -49,8 +49,8 @@ def shuffled_by_weight(
 def capped_weights(values: Sequence[int], multiple_max: float) -> list[float]:
     """Weights for free space: at most a multiple of the median, none of them zero.
 
-    A node of unknown or no free space weighs as the least of the others does: it is not left
-    out. When no space is known at all, all weigh the same.
+    A node of unknown or no free space weighs as much as the least of the others: it is not left
+    out. When no free space is known, all weigh the same.
     """
     known = [value for value in values if value > 0]
     if not known:
@@ -64,5 +64,5 @@ def capped_weights(values: Sequence[int], multiple_max: float) -> list[float]:
 
 
 def running_sums(weights: Sequence[float]) -> tuple[float, ...]:
-    """The sum of the weights up to and with each."""
+    """For each position, the sum of the weights up to and including it."""
     return tuple(itertools.accumulate(weights))

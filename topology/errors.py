@@ -1,11 +1,11 @@
-"""The one tree of errors. Its root stands on the lowest floor, so that every floor can use it.
+"""The one tree of errors. Its root is on the lowest floor, so that every floor can use it.
 
-Each error says whose fault it is, whether trying again can help (`retriable`), and what became
-of the request (`outcome`): `refused` is definite, nothing of it is in the log and nothing will
-be; `unknown` means that it may or may not be; `duplicate`, of a record that its writer
-numbered, that the log has a record under that number, or had one that was trimmed since, and
-that nothing was appended now. Codes are chosen after
-those of HTTP; the command maps them to its exit codes.
+Each error says whose fault it is, whether retrying can help (`retriable`), and what became of
+the request (`outcome`). `refused` is definite: nothing of the request is in the log, and
+nothing
+will be. `unknown`: it may or may not be in the log. `duplicate`, for a record numbered by its
+writer: the log has a record under that number, or had one that was trimmed since, and nothing
+was appended now. Codes follow those of HTTP; the command maps them to its exit codes.
 
 Rules: PROTOCOL S18.
 """
@@ -24,19 +24,19 @@ class GeologError(Exception):
 
 
 class InvalidArgumentError(GeologError):
-    """The caller asked for something that cannot be: mend the request and ask again."""
+    """The request is impossible: fix it and try again."""
 
     code: ClassVar[int] = 400
 
 
 class ClosedError(GeologError):
-    """A log, writer or reader was used outside of its block: open another one."""
+    """A log, writer or reader was used outside its block: open another one."""
 
     code: ClassVar[int] = 400
 
 
 class InvalidConfigError(InvalidArgumentError):
-    """A setting is unknown, or its value impossible. The message names the nearest."""
+    """A setting is unknown, or its value impossible. The message suggests the nearest."""
 
 
 class DamagedBytesError(GeologError):
@@ -64,13 +64,13 @@ class NotPermittedError(GeologError):
 
 
 class ConflictError(GeologError):
-    """The state is not what the caller said it was: read it again, then decide."""
+    """The state is not what the caller expected: read it again, then decide."""
 
     code: ClassVar[int] = 409
 
 
 class TrimmedError(GeologError):
-    """The records asked for were trimmed away."""
+    """The requested records were trimmed away."""
 
     code: ClassVar[int] = 410
 
@@ -82,7 +82,7 @@ class FencedError(GeologError):
 
 
 class TooLargeError(GeologError):
-    """A record, batch, entry or frame is over its limit."""
+    """A record, batch, entry or frame exceeds its limit."""
 
     code: ClassVar[int] = 413
 
@@ -110,19 +110,19 @@ class OutcomeUnknownError(GeologError):
 
 
 class NotEnoughNodesError(GeologError):
-    """Too few nodes or regions are up for what the stream asks for."""
+    """Too few nodes or regions are up for what the stream requires."""
 
     code: ClassVar[int] = 507
     retriable: ClassVar[bool] = True
 
 
 class SealedError(GeologError):
-    """The stream is sealed: what it holds can be read, and nothing is appended any more."""
+    """The stream is sealed: it can be read, but not appended to."""
 
     code: ClassVar[int] = 512
 
 
 class DataLostError(GeologError):
-    """A record that was acknowledged can be read from no replica. This is an alarm."""
+    """No replica can return an acknowledged record. This is an alarm."""
 
     code: ClassVar[int] = 500

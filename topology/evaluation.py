@@ -1,4 +1,4 @@
-"""Answering what-ifs about placement: one scenario in, one answer out; pure but for chance."""
+"""Answer what-ifs about placement: one scenario in, one answer out; pure except for chance."""
 
 import difflib
 import random
@@ -31,16 +31,16 @@ from topology.ring.window_rule import Adherence
 from topology.scenario import Arguments, PolicyName, Scenario, read_scenario
 
 CALLS_MAX = 10_000_000
-"""How many ensembles one `new_ensemble_statistics` may ask for."""
+"""Maximum number of ensembles in one `new_ensemble_statistics`."""
 
 ScenarioAnswer = dict[str, Json]
 _T = TypeVar("_T")
 
 
 def evaluate(document: Json, index: int, rng: random.Random) -> ScenarioAnswer:
-    """Answer one scenario, the `index`-th. An error is an answer too: `error` and `message`.
+    """Answer one scenario, the `index`-th. An error is also an answer: `error` and `message`.
 
-    The scenario's own seed, if it has one, is used in place of `rng`.
+    The scenario's own seed, if present, replaces `rng`.
     """
     named: ScenarioAnswer = {}
     if isinstance(document, dict) and "id" in document:
@@ -50,8 +50,7 @@ def evaluate(document: Json, index: int, rng: random.Random) -> ScenarioAnswer:
         operation = _OPERATIONS.get(scenario.operation)
         if operation is None:
             raise InvalidArgumentError(
-                f"operation {scenario.operation!r} is not known; there are"
-                f" {', '.join(_OPERATIONS)}"
+                f"unknown operation {scenario.operation!r}; known are {', '.join(_OPERATIONS)}"
             )
         chance = rng if scenario.seed is None else random.Random(scenario.seed)
         members = _after_changes(scenario)
@@ -75,15 +74,15 @@ def _kind_of(error: GeologError) -> str:
 
 
 def _after_changes(scenario: Scenario) -> Membership:
-    """The members after nodes moved, and after some left and came back."""
+    """The members after some nodes moved, and some left and came back."""
     members, args = scenario.members, scenario.args
     _check_known(members, args.relocate, "args.relocate")
     for node, place in args.relocate.items():
         depth = members.location_of(node).depth
         if place.depth != depth:
             raise InvalidArgumentError(
-                f"args.relocate: {node!r} would stand at {place}, which has {place.depth}"
-                f" parts; others have {depth}"
+                f"args.relocate: location {place} of {node!r} has {place.depth} parts; others"
+                f" have {depth}"
             )
     members = members.relocated(args.relocate)
     leaving = args.leave_and_rejoin
@@ -110,12 +109,12 @@ def _check_known(members: Membership, nodes: Iterable[str], where: str) -> None:
         if node not in members.members:
             near = difflib.get_close_matches(node, sorted(members.members), 1, 0.0)
             raise InvalidArgumentError(
-                f"{where} names {node!r}, which is not among the nodes: "
-                + (f"the nearest is {near[0]!r}" if near else "there are none")
+                f"{where}: unknown node {node!r}; "
+                + (f"did you mean {near[0]!r}?" if near else "there are no nodes")
             )
 
 
-# ---------------------------------------------------------------- where entries lie
+# ---------------------------------------------------------------- placement of entries
 
 
 def _asked(scenario: Scenario) -> PlacementPolicy:
@@ -153,10 +152,10 @@ def _new_ensemble(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
 
 
 def _decided(placed: Placement, request: PlacementRequest) -> Placement:
-    """PlacementUndecidedError if it is open whether one adheres better: answers are exact."""
+    """PlacementUndecidedError if a better one may exist: answers are exact."""
     if placed.is_undecided:
         raise PlacementUndecidedError(
-            f"an ensemble that is {placed.adherence.value} was found, and"
+            f"found an ensemble that is {placed.adherence.value}, and"
             f" {undecided_told(request.ensemble_size, request.write_quorum, 'better')}"
         )
     return placed
@@ -166,7 +165,7 @@ def _new_ensemble_statistics(scenario: Scenario, rng: random.Random) -> Scenario
     policy, request = _asked(scenario), _request(scenario.args)
     calls = _given(scenario.args.calls, "calls")
     if not 0 < calls <= CALLS_MAX:
-        raise InvalidArgumentError(f"args.calls is {calls}; it must be 1 to {CALLS_MAX}")
+        raise InvalidArgumentError(f"args.calls must be 1 to {CALLS_MAX}, got {calls}")
     counts = Counter(dict.fromkeys(scenario.members.members, 0))
     for _ in range(calls):
         placed = policy.new_ensemble(scenario.members, request, rng)
@@ -191,7 +190,7 @@ def _repair_to_adhere(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
 
 
 def _known_ensemble(scenario: Scenario) -> Sequence[str]:
-    """An ensemble that is to be changed: where its members stand decides by whom."""
+    """An ensemble to change: the locations of its members decide who replaces whom."""
     ensemble = scenario.args.ensemble
     _check_known(scenario.members, ensemble, "args.ensemble")
     return ensemble
@@ -218,7 +217,7 @@ def _check_acked(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # n
     return {"value": found}
 
 
-# ---------------------------------------------------------------- in which order they are read
+# ---------------------------------------------------------------- read order
 
 
 def _read_order(scenario: Scenario, rng: random.Random) -> list[int]:
@@ -252,7 +251,7 @@ def _check_write_set(write_set: Sequence[int], ensemble_size: int) -> None:
                 f"args.write_set has {index}; the ensemble has indices 0 to {ensemble_size - 1}"
             )
     if len(set(write_set)) != len(write_set):
-        raise InvalidArgumentError(f"args.write_set {list(write_set)} has an index twice")
+        raise InvalidArgumentError(f"args.write_set has a duplicate index: {list(write_set)}")
 
 
 def _reorder_read(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
@@ -270,7 +269,7 @@ def _sticky_read(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:
     args, ensemble = scenario.args, scenario.args.ensemble
     current = args.current
     if not ensemble:
-        raise InvalidArgumentError("args.ensemble is empty: there is no node to stick to")
+        raise InvalidArgumentError("args.ensemble is empty: no node to stick to")
     if current is not None and not 0 <= current < len(ensemble):
         raise InvalidArgumentError(
             f"args.current is {current}; the ensemble has indices 0 to {len(ensemble) - 1}"
@@ -314,7 +313,7 @@ def _quorum(args: Arguments) -> AckRule:
 
 
 def _quorum_coverage(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # noqa: ARG001
-    """Whether those that answered for certain block every write set."""
+    """Whether the definite answers block every write set."""
     rule = _quorum(scenario.args)
     mask = 0
     for index, answer in scenario.args.responses.items():
@@ -336,7 +335,7 @@ def _write_set(scenario: Scenario, rng: random.Random) -> ScenarioAnswer:  # noq
     args = scenario.args
     rule, entry = _quorum(args), _given(args.entry_id, "entry_id")
     if entry < 0:
-        raise InvalidArgumentError(f"args.entry_id is {entry}; entries begin at 0")
+        raise InvalidArgumentError(f"args.entry_id must be >= 0, got {entry}")
     slots = rule.write_set(entry)
     if args.replica_index is not None:
         return {"value": args.replica_index in slots}

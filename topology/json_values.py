@@ -1,4 +1,4 @@
-"""Values out of JSON, by cattrs: nothing is coerced, and an error says where, what and why."""
+"""Values from JSON, by cattrs: nothing is coerced; an error gives place, problem and reason."""
 
 import difflib
 import enum
@@ -25,7 +25,7 @@ _converter = cattrs.Converter()
 
 
 class _UnfitError(InvalidArgumentError):
-    """What is wrong with a value. The place of the value goes in front of it."""
+    """The problem with a value. The place of the value is prefixed to it."""
 
 
 def structured(
@@ -34,7 +34,7 @@ def structured(
     where: str,
     error: type[InvalidArgumentError] = InvalidArgumentError,
 ) -> _T:
-    """Give the value at `where` as an attrs class; null is absent. `error` if it is unfit."""
+    """Read the value at `where` as an attrs class; null means absent. `error` if unfit."""
     try:
         return _converter.structure(value, kind)
     except (_UnfitError, cattrs.BaseValidationError) as wrong:
@@ -42,26 +42,26 @@ def structured(
 
 
 def at_least(least: int) -> Callable[[object, "attrs.Attribute[_T]", _T], None]:
-    """Make a validator of a number, if there is one, or of each number in an object."""
+    """Make a validator for an optional number, or for each number in an object."""
 
     def check(_: object, attribute: "attrs.Attribute[_T]", value: _T) -> None:
         numbers = value.items() if isinstance(value, dict) else [(None, value)]
         for name, number in numbers:
             if isinstance(number, int | float) and number < least:
                 place = attribute.name if name is None else f"{attribute.name}.{name}"
-                raise _UnfitError(f".{place} is {number}; the smallest is {least}")
+                raise _UnfitError(f".{place} must be >= {least}, got {number}")
 
     return check
 
 
 def above_zero(_: object, attribute: "attrs.Attribute[float]", value: float) -> None:
-    """Validate a number that has no smallest value."""
+    """Validate a number that must be positive but has no smallest value."""
     if value <= 0:
-        raise _UnfitError(f".{attribute.name} is {value}; it must be above 0")
+        raise _UnfitError(f".{attribute.name} must be positive, got {value}")
 
 
 def _told(wrong: BaseException) -> str:
-    """Tell of the first error: its place, below that of the value that was read, and why."""
+    """Message for the first error: its place below the value read, and the reason."""
     place = ""
     for note in getattr(wrong, "__notes__", ()):
         if isinstance(note, cattrs.AttributeValidationNote):
@@ -80,11 +80,11 @@ def _told(wrong: BaseException) -> str:
 
 
 def _of(shape: type[_T], told: str, structure: Callable[[_T, type], object]) -> _Hook:
-    """Structure a value of this shape only."""
+    """Accept a value of this shape only."""
 
     def hook(value: Json, kind: type) -> object:
         if not isinstance(value, shape):
-            raise _UnfitError(f" is {value!r}; it must be {told}")
+            raise _UnfitError(f" must be {told}, got {value!r}")
         return structure(value, kind)
 
     return hook
@@ -92,7 +92,7 @@ def _of(shape: type[_T], told: str, structure: Callable[[_T, type], object]) -> 
 
 def _whole(value: Json, _: type) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _UnfitError(f" is {value!r}; it must be a whole number")
+        raise _UnfitError(f" must be a whole number, got {value!r}")
     if abs(value) > _WHOLE_MAX:
         digits = len(str(abs(value)))
         raise _UnfitError(f" has {digits} digits; the largest whole number is {_WHOLE_MAX}")
@@ -103,7 +103,7 @@ def _number(value: Json, kind: type) -> float:
     if isinstance(value, int):
         value = float(_whole(value, kind))
     if not isinstance(value, float) or not math.isfinite(value):
-        raise _UnfitError(f" is {value!r}; it must be a number")
+        raise _UnfitError(f" must be a number, got {value!r}")
     return value
 
 
@@ -122,7 +122,7 @@ def _attributes(kind: type["attrs.AttrsInstance"], converter: cattrs.Converter) 
         for name in members:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1, 0.0)
-                raise _UnfitError(f" has no {name!r}; the nearest is {near[0]!r}")
+                raise _UnfitError(f" has an unknown key {name!r}; did you mean {near[0]!r}?")
         return structure({name: one for name, one in members.items() if one is not None}, kind)
 
     return _of(dict, "an object", hook)

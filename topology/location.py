@@ -1,4 +1,4 @@
-"""Where a node stands: `/region/rack`, or deeper: `/region/row/rack`."""
+"""Location of a node: `/region/rack`, or deeper: `/region/row/rack`."""
 
 import re
 
@@ -9,15 +9,15 @@ from topology.errors import InvalidArgumentError
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _RACK_UNKNOWN = "?"
-"""No node can stand in a rack of this name."""
+"""Name of an unknown rack; no node can have it."""
 
 
 @attrs.frozen(order=True)
 class Location:
-    """A path of two parts or more. Nodes of a rack, racks of a region, tend to fail together.
+    """A path of two or more parts. Nodes of a rack, or racks of a region, may fail together.
 
-    The region is the first part; the rack is all the rest, so that rows within a region need
-    no rules of their own.
+    The region is the first part; the rack is all the rest, so that rows within a region need no
+    rules of their own.
     """
 
     region: str
@@ -28,26 +28,26 @@ class Location:
 
     @classmethod
     def within(cls, region: str) -> "Location":
-        """Somewhere in a region: in a rack that is not known, so in no node's."""
+        """Somewhere in a region: its rack is unknown, so it matches no node's rack."""
         return cls(region, _RACK_UNKNOWN)
 
     @property
     def is_rack_known(self) -> bool:
-        """Whether it says more than the region."""
+        """Whether it has more than the region."""
         return self.rack != _RACK_UNKNOWN
 
     @property
     def depth(self) -> int:
-        """How many parts it has: 2 for `/region/rack`."""
+        """Number of its parts: 2 for `/region/rack`."""
         return 2 + self.rack.count("/")
 
     @classmethod
     def parse(cls, text: str) -> "Location":
-        """Read `/region/rack`, or deeper; InvalidArgumentError with the value otherwise."""
+        """Parse `/region/rack`, or deeper; otherwise InvalidArgumentError with the value."""
         parts = text.split("/")
         if len(parts) < 3 or parts[0] or not all(_PART.fullmatch(part) for part in parts[1:]):
             raise InvalidArgumentError(
-                f"location {text!r} is not of the form /REGION/RACK, as /eu-west/rack-1"
+                f"location {text!r} is not of the form /REGION/RACK, e.g. /eu-west/rack-1"
                 " (letters, digits, '.', '_' and '-')"
             )
         return cls(parts[1], "/".join(parts[2:]))

@@ -1,8 +1,8 @@
-"""Who is in the cluster, and how: one snapshot, a value; all other sets are derived from it.
+"""The cluster's nodes and their states: one snapshot, a value; other sets derive from it.
 
-A change takes the sets of nodes that registered as writable and as read-only, and answers the
-next snapshot and who died. A departed node keeps its place here, so that a replacement can be
-sought near it, and for `stabilize_s` it stays a candidate of last resort: a rolling restart
+A change takes the sets of nodes registered as writable and as read-only, and returns the next
+snapshot and the nodes that died. A departed node keeps its location here, so that a replacement
+can be sought near it. For `stabilize_s` it stays a candidate of last resort: a rolling restart
 does not collapse racks. A node that leaves too often within a time is held back from new
 ensembles until it has stayed for a while. The clock is an argument.
 
@@ -20,7 +20,7 @@ from topology.tree import Tree, TreeNode
 
 
 class NodeUse(enum.Enum):
-    """What a node may be used for now."""
+    """Allowed use of a node."""
 
     WRITABLE = "writable"
     READONLY = "readonly"
@@ -34,21 +34,22 @@ _UP = frozenset({NodeUse.WRITABLE, NodeUse.READONLY, NodeUse.DRAINING})
 
 @attrs.frozen(kw_only=True)
 class MembershipConfig:
-    """How long the departed count as candidates, and who flaps. Seconds, always."""
+    """How long departed nodes count as candidates, and which nodes flap. Always in seconds."""
 
     default_location: Location
-    """Where nodes stand whose location is not known."""
+    """Location of nodes whose location is unknown."""
     stabilize_s: float = 0.0
-    """So long after it left a node may still be placed on when too few others are up."""
+    """For this long after it left, a node may still be chosen when too few others are up."""
     departures_max: int = 3
-    """A node that left more often than so within `flapping_s` is held back."""
+    """Hold back a node that left more than this many times within `flapping_s`."""
     flapping_s: float = 600.0
-    """The time that departures are counted for, and after which a held node is free again."""
+    """Window in which departures are counted, and after which a held-back node is free
+    again."""
 
 
 @attrs.frozen(kw_only=True)
 class KnownNode:
-    """One node: where it stands, its state, and when it left (the last few times)."""
+    """One node: its location, its state, and its last few departures."""
 
     node: str
     location: Location
@@ -76,18 +77,18 @@ class Membership:
 
     @cached_property
     def writable(self) -> Tree:
-        """The nodes that new ensembles may stand on."""
+        """Nodes eligible for new ensembles."""
         return Tree.of(
             _tree_node(one) for one in self.members.values() if one.state is NodeUse.WRITABLE
         )
 
     @cached_property
     def up(self) -> Tree:
-        """The nodes that are registered, also those that only read."""
+        """Registered nodes, including read-only ones."""
         return Tree.of(_tree_node(one) for one in self.members.values() if one.is_up)
 
     def last_resort(self, now_s: float) -> Tree:
-        """Those that left less than `stabilize_s` ago."""
+        """Nodes that left less than `stabilize_s` ago."""
         return Tree.of(
             _tree_node(one)
             for one in self.members.values()
@@ -98,7 +99,7 @@ class Membership:
 
     @cached_property
     def _left_often(self) -> tuple[KnownNode, ...]:
-        """Those that may be held back: mostly none, so asking for each ensemble is cheap."""
+        """Nodes that may be held back: mostly none, so checking for each ensemble is cheap."""
         return tuple(
             one
             for one in self.members.values()
@@ -106,7 +107,7 @@ class Membership:
         )
 
     def held_back(self, now_s: float) -> frozenset[str]:
-        """Writable nodes that left too often of late: not for new ensembles yet."""
+        """Writable nodes that left too often recently: not for new ensembles yet."""
         return frozenset(
             one.node
             for one in self._left_often
@@ -115,7 +116,7 @@ class Membership:
         )
 
     def location_of(self, node: str) -> Location:
-        """Where it stands, or stood when it left; the default location if that is unknown."""
+        """Its location, or its last one if it left; the default location if unknown."""
         found = self.members.get(node)
         return self.config.default_location if found is None else found.location
 
@@ -132,9 +133,9 @@ class Membership:
         locations: Mapping[str, Location],
         now_s: float,
     ) -> tuple["Membership", frozenset[str]]:
-        """The snapshot after these registered (and no others), and who died by that.
+        """The snapshot after these nodes (and no others) registered, and the nodes that died.
 
-        `locations` are those that are known now; others keep the place they had.
+        `locations` are those known now; other nodes keep theirs.
         """
         members = dict(self.members)
         dead = set()
@@ -149,7 +150,7 @@ class Membership:
         return Membership(self.config, members), frozenset(dead)
 
     def without_departed(self, before_s: float) -> "Membership":
-        """The snapshot without those that left before that."""
+        """The snapshot without nodes that left before that time."""
         kept = {
             node: one
             for node, one in self.members.items()
@@ -158,7 +159,7 @@ class Membership:
         return self if len(kept) == len(self.members) else Membership(self.config, kept)
 
     def relocated(self, locations: Mapping[str, Location]) -> "Membership":
-        """The snapshot after these locations became known, or changed: at once."""
+        """The snapshot with these locations, new or changed, in effect at once."""
         members = dict(self.members)
         for node, location in locations.items():
             if node in members:
@@ -166,7 +167,7 @@ class Membership:
         return Membership(self.config, members)
 
     def draining(self, nodes: Collection[str]) -> "Membership":
-        """The snapshot with these of the writable nodes draining: read, not placed on."""
+        """The snapshot with these writable nodes draining: read from, not placed on."""
         return Membership(
             self.config,
             {
@@ -178,7 +179,7 @@ class Membership:
         )
 
     def with_members(self, changed: Collection[KnownNode]) -> "Membership":
-        """The snapshot with these as they are given; its tree is changed, not built anew."""
+        """The snapshot with these nodes as given; its tree is changed, not rebuilt."""
         found = Membership(self.config, {**self.members, **{one.node: one for one in changed}})
         tree = self.writable
         for one in changed:
@@ -187,11 +188,11 @@ class Membership:
                 tree = tree.without(_tree_node(before))
             if one.state is NodeUse.WRITABLE:
                 tree = tree.with_node(_tree_node(one))
-        vars(found)["writable"] = tree  # As the cached property would keep it.
+        vars(found)["writable"] = tree  # As the cached property would store it.
         return found
 
     def restored(self, nodes: Collection[str]) -> "Membership":
-        """The snapshot with these of the draining nodes writable again."""
+        """The snapshot with these draining nodes writable again."""
         return Membership(
             self.config,
             {
@@ -203,7 +204,7 @@ class Membership:
         )
 
     def with_free_bytes(self, free_bytes: Mapping[str, int]) -> "Membership":
-        """The snapshot with the free space that nodes told."""
+        """The snapshot with the free space that nodes reported."""
         return Membership(
             self.config,
             {
@@ -219,7 +220,7 @@ class Membership:
             place = location or self.config.default_location
             return KnownNode(node=node, location=place, state=state)
         if before.state is NodeUse.DRAINING and state is NodeUse.WRITABLE:
-            state = NodeUse.DRAINING  # It registers as it did; draining is not its decision.
+            state = NodeUse.DRAINING  # Registration does not end draining: not its decision.
         return attrs.evolve(before, state=state, location=location or before.location)
 
     def _left(self, member: KnownNode, now_s: float) -> KnownNode:

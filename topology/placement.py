@@ -1,7 +1,7 @@
 """How well the regions of a ring keep quorums, and which order of regions keeps them best.
 
-Rings are found as `topology.ring.search` says: constructed first, then searched for. A search
-that runs into its bound says so (`PlacementUndecidedError`), and never that there is none.
+`topology.ring.search` finds rings: by construction first, then by search. A search that reaches
+its bound says so (`PlacementUndecidedError`); it never claims that there is no ring.
 
 Rules: PROTOCOL P1.
 """
@@ -25,14 +25,14 @@ _T = TypeVar("_T")
 
 @attrs.frozen(order=True)
 class Candidate:
-    """A node that may take part: its id and where it stands."""
+    """A node that may take part: its id and location."""
 
     node: str
     location: Location
 
 
 def adherence_of(config: QuorumConfig, regions: Sequence[str]) -> Adherence:
-    """How well an ensemble whose slots stand in these regions adheres to the quorums.
+    """How well an ensemble with slots in these regions adheres to the quorums.
 
     STRICT: each write set keeps an ack set without any one region. SOFT: it has one now.
     """
@@ -54,9 +54,9 @@ def _census(counts: Mapping[str, int]) -> str:
 
 
 def arrange_regions(config: QuorumConfig, counts: Mapping[str, int]) -> list[str] | None:
-    """The region of each slot: STRICT if that can be, else SOFT; None if there is no order.
+    """The region of each slot: STRICT if possible, else SOFT; None if there is no such order.
 
-    `counts` says how many nodes each region has; regions named first are served first.
+    `counts` is the number of nodes in each region; regions named first are served first.
     """
     labels: dict[Label, int] = {(region,): count for region, count in counts.items()}
     try:

@@ -1,4 +1,4 @@
-"""Counting what a policy is asked and what it answers."""
+"""Counts of a policy's requests and answers."""
 
 import random
 from collections import Counter
@@ -25,7 +25,7 @@ class PlacementStatistics:
 
     @classmethod
     def total(cls, several: Iterable["PlacementStatistics"]) -> "PlacementStatistics":
-        """Those of several policies together; operations that nobody asked for are left out."""
+        """Totals over several policies; operations never requested are left out."""
         counts: dict[str, Counter[str]] = {}
         for one in several:
             for name, outcomes in one.outcomes.items():
@@ -35,7 +35,7 @@ class PlacementStatistics:
 
 
 class CountedPolicy:
-    """A policy, with its answers counted."""
+    """A policy that counts its answers."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self._policy = policy
@@ -59,7 +59,7 @@ class CountedPolicy:
     def new_ensemble(
         self, members: Membership, request: PlacementRequest, rng: random.Random
     ) -> Placement:
-        """As the policy's."""
+        """Same as the policy's."""
         placed = self._counting(
             "new_ensemble", lambda: self._policy.new_ensemble(members, request, rng)
         )
@@ -74,7 +74,7 @@ class CountedPolicy:
         node: str,
         rng: random.Random,
     ) -> NodeReplacement:
-        """As the policy's."""
+        """Same as the policy's."""
         found = self._counting(
             "replace_node",
             lambda: self._policy.replace_node(members, request, ensemble, node, rng),
@@ -90,7 +90,7 @@ class CountedPolicy:
         slots: Collection[int],
         rng: random.Random,
     ) -> Replacement:
-        """As the policy's."""
+        """Same as the policy's."""
         found = self._counting(
             "replace_slots",
             lambda: self._policy.replace_slots(members, request, ensemble, slots, rng),
@@ -105,7 +105,7 @@ class CountedPolicy:
         ensemble: Sequence[str],
         rng: random.Random,
     ) -> Placement:
-        """As the policy's."""
+        """Same as the policy's."""
         found = self._counting(
             "repair", lambda: self._policy.repair(members, request, ensemble, rng)
         )
@@ -115,7 +115,7 @@ class CountedPolicy:
     def adherence(
         self, members: Membership, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
     ) -> Adherence:
-        """As the policy's."""
+        """Same as the policy's."""
         found = self._policy.adherence(members, ensemble, write_quorum, ack_quorum)
         self._outcomes["adherence"][found.value] += 1
         return found
@@ -123,7 +123,7 @@ class CountedPolicy:
     def is_acked_adhering(
         self, members: Membership, acked: Collection[str], write_quorum: int, ack_quorum: int
     ) -> bool:
-        """As the policy's."""
+        """Same as the policy's."""
         return self._policy.is_acked_adhering(members, acked, write_quorum, ack_quorum)
 
     def _counting(self, name: str, ask: Callable[[], _T]) -> _T:

@@ -1,4 +1,4 @@
-"""What every placement policy can be asked, and with which words it answers.
+"""The interface of every placement policy: its questions and answers.
 
 Rules: PROTOCOL P11.
 """
@@ -23,7 +23,7 @@ class Placement:
     nodes: tuple[str, ...]
     adherence: Adherence
     is_undecided: bool = False
-    """Whether there is one that adheres better is open: the search for it was cut off."""
+    """Whether a better-adhering choice may exist: the search for one was cut off."""
 
 
 @attrs.frozen
@@ -36,19 +36,19 @@ class NodeReplacement:
 
 @attrs.frozen(kw_only=True)
 class PlacementRequest:
-    """An ensemble that is asked for: its sizes, E >= W >= A >= 1, and whom to leave out."""
+    """A request for an ensemble: its sizes, E >= W >= A >= 1, and nodes to exclude."""
 
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
     exclude: frozenset[str] = frozenset()
     custom_metadata: Mapping[str, Json] = attrs.field(factory=dict)
-    """What the caller knows of the ledger. Ours need none of it; another policy may."""
+    """The caller's knowledge of the ledger. Our policies ignore it; another may use it."""
     now_s: float = 0.0
     leaving: frozenset[str] = frozenset()
-    """Members whose slots a repair gives to others, however well the ensemble adheres."""
+    """Members to replace in a repair, however well the ensemble adheres."""
     wanted: Adherence = Adherence.SOFT
-    """A repair makes an ensemble adhere at least so well."""
+    """Adherence that a repair must reach, at least."""
 
     def __attrs_post_init__(self) -> None:
         check_sizes(self.ensemble_size, self.write_quorum, self.ack_quorum)
@@ -57,30 +57,31 @@ class PlacementRequest:
 def check_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
     """InvalidArgumentError unless E >= W >= A >= 1."""
     if ack_quorum < 1:
-        raise InvalidArgumentError(f"ack_quorum is {ack_quorum}; the smallest is 1")
+        raise InvalidArgumentError(f"ack_quorum must be >= 1, got {ack_quorum}")
     if write_quorum < ack_quorum:
         raise InvalidArgumentError(
-            f"ack_quorum {ack_quorum} is over write_quorum {write_quorum}: not so many nodes"
-            " hold an entry; the smallest ack quorum is 1"
+            f"ack_quorum {ack_quorum} exceeds write_quorum {write_quorum}: no entry has that"
+            " many copies; the smallest ack quorum is 1"
         )
     if ensemble_size < write_quorum:
         raise InvalidArgumentError(
-            f"write_quorum {write_quorum} is over ensemble_size {ensemble_size}; the smallest"
+            f"write_quorum {write_quorum} exceeds ensemble_size {ensemble_size}; the smallest"
             f" ensemble that can hold it is {write_quorum}"
         )
 
 
 class PlacementPolicy(Protocol):
-    """Where entries lie. All is decided from one snapshot, and from chance that is given.
+    """Chooses where entries are placed, from one snapshot and a given source of chance.
 
-    `NotEnoughNodesError` names what is missing, `InvalidArgumentError` what cannot be asked,
-    `PlacementUndecidedError` says that a search was cut off.
+    Errors: `NotEnoughNodesError` names what is missing; `InvalidArgumentError`, what no policy
+    can
+    do; `PlacementUndecidedError`, that a search was cut off.
     """
 
     def new_ensemble(
         self, members: Membership, request: PlacementRequest, rng: random.Random
     ) -> Placement:
-        """E distinct nodes that are writable, in ring order."""
+        """E distinct writable nodes, in ring order."""
 
     def replace_node(
         self,
@@ -90,7 +91,7 @@ class PlacementPolicy(Protocol):
         node: str,
         rng: random.Random,
     ) -> NodeReplacement:
-        """A node outside the ensemble for the slot of one that is in it."""
+        """A node outside the ensemble for the slot of one inside it."""
 
     def replace_slots(
         self,
@@ -100,10 +101,11 @@ class PlacementPolicy(Protocol):
         slots: Collection[int],
         rng: random.Random,
     ) -> Replacement:
-        """Nodes outside the ensemble for as many of these slots as can be, judged together.
+        """Nodes outside the ensemble for as many of these slots as possible, judged together.
 
-        Members count where they stand, in whatever state they are. NotEnoughNodesError when
-        not one slot can be given to another node.
+        Members count at their locations, whatever their state. NotEnoughNodesError when not a
+        single
+        slot can be given to another node.
         """
 
     def repair(
@@ -130,4 +132,4 @@ class PlacementPolicy(Protocol):
         write_quorum: int,
         ack_quorum: int,
     ) -> bool:
-        """Whether nodes that acknowledged an entry span the fault domains they should."""
+        """Whether nodes that acknowledged an entry span the required fault domains."""

@@ -1,7 +1,8 @@
-"""Whether an ensemble keeps what a stream was promised to survive, as it stands.
+"""Whether an ensemble, as it is, keeps what a stream was promised to survive.
 
-A promise holds when, whichever domains (and nodes besides) are lost, every write set still has
-an ack set, and the lost nodes are none: what was acknowledged is left, and can be taken over.
+A promise holds when, whichever domains (and further nodes) are lost, every write set still has
+an ack set, and the lost nodes are not an ack set: acknowledged entries remain, and the ledger
+can be taken over.
 
 Rules: PROTOCOL P12.
 """
@@ -19,16 +20,17 @@ from topology.quorum import AckRule, QuorumConfig
 from topology.survive import Loss
 
 _SHAPES_MAX = 4_096
-"""Ensembles that are remembered: most ledgers of a stream stand alike."""
+"""Ensembles to remember: most ledgers of a stream have the same placement."""
 
 
 @lru_cache(maxsize=_SHAPES_MAX)
 def promise_broken(
     loss: Loss, quorum: QuorumConfig, places: tuple[Location | None, ...]
 ) -> str | None:
-    """What loss an ensemble in these places does not survive, and why; None if there is none.
+    """The loss that an ensemble at these locations does not survive, and why; None if none.
 
-    One place for each slot, each a node of its own; None is a slot whose node is lost for good.
+    One location for each slot, each of a node of its own; None is a slot whose node is lost for
+    good.
     """
     there = sum(1 << slot for slot, place in enumerate(places) if place is not None)
     rule = AckRule(quorum, ["" if place is None else place.region for place in places])
@@ -42,9 +44,9 @@ def promise_broken(
 
 
 def policy_keeping(policy: PlacementPolicy, survive: str) -> PlacementPolicy:
-    """The policy by which STRICT means that the promise is kept; `survive` may be empty.
+    """The policy whose STRICT means that the promise is kept; `survive` may be empty.
 
-    Only promises of more than one region are more than the policies' own STRICT.
+    Only promises of more than one region demand more than the policies' own STRICT.
     """
     loss = Loss.parse(survive) if survive else None
     if loss is None or loss.kind != "region" or not isinstance(policy, RegionAware):
@@ -55,7 +57,7 @@ def policy_keeping(policy: PlacementPolicy, survive: str) -> PlacementPolicy:
 def _losses(
     loss: Loss, places: Sequence[Location | None]
 ) -> Iterator[tuple[tuple[str, ...], int]]:
-    """What may go, by name, and the mask of its slots."""
+    """Possible losses, by name, with the masks of their slots."""
     domains: dict[str, int] = {}
     for slot, place in enumerate(places):
         if place is not None:

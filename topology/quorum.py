@@ -2,7 +2,7 @@
 
 There is one predicate, `ack`. Its opposite, `block`, is derived from it and from nothing else:
 `block(S) = not ack(write_set - S)`. So every ack set meets every blocking set, whatever the
-quorums and regions are: if S blocks, what is left outside S is no ack set, thus each ack set
+quorums and regions are: if S blocks, the slots outside S are not an ack set, so each ack set
 has a member in S.
 
 Sets of ensemble slots are bit masks: slot i is bit i. An ensemble has at most 64 slots.
@@ -21,10 +21,11 @@ ENSEMBLE_SIZE_MAX = 64
 
 
 class Durability(enum.Enum):
-    """Who sees to it that an ack set, which is at least A nodes, spans at least m regions.
+    """How it is ensured that an ack set, at least A nodes, spans at least m regions.
 
-    REGIONS: the writer waits for it. COUNT: A is so large, and nodes are so placed, that no A
-    nodes of a write set lie in fewer than m regions. (The regions are counted all the same.)
+    REGIONS: the writer waits for it. COUNT: A is large enough, and nodes are placed so, that no
+    A
+    nodes of a write set are in fewer than m regions. (The regions are counted all the same.)
     """
 
     REGIONS = "regions"
@@ -40,7 +41,7 @@ def ack_quorum_smallest(write_quorum: int, min_regions: int, durability: Durabil
 
 @attrs.frozen(kw_only=True)
 class QuorumConfig:
-    """The frozen quorums of a ledger: E >= W >= A >= m >= 1, checked where they are born."""
+    """The frozen quorums of a ledger: E >= W >= A >= m >= 1, checked on construction."""
 
     ensemble_size: int
     write_quorum: int
@@ -51,28 +52,26 @@ class QuorumConfig:
     def __attrs_post_init__(self) -> None:
         for name in ("ensemble_size", "write_quorum", "ack_quorum", "min_regions"):
             if getattr(self, name) < 1:
-                raise InvalidArgumentError(
-                    f"{name} is {getattr(self, name)}; the smallest is 1"
-                )
+                raise InvalidArgumentError(f"{name} must be >= 1, got {getattr(self, name)}")
         if self.ensemble_size > ENSEMBLE_SIZE_MAX:
             raise InvalidArgumentError(
-                f"ensemble_size is {self.ensemble_size}; the largest is {ENSEMBLE_SIZE_MAX}"
+                f"ensemble_size must be <= {ENSEMBLE_SIZE_MAX}, got {self.ensemble_size}"
             )
         if self.write_quorum > self.ensemble_size:
             raise InvalidArgumentError(
-                f"write_quorum {self.write_quorum} is over ensemble_size {self.ensemble_size};"
+                f"write_quorum {self.write_quorum} exceeds ensemble_size {self.ensemble_size};"
                 f" the smallest ensemble that can hold it is {self.write_quorum}"
             )
         if self.min_regions > self.write_quorum:
             raise InvalidArgumentError(
-                f"min_regions {self.min_regions} is over write_quorum {self.write_quorum}:"
+                f"min_regions {self.min_regions} exceeds write_quorum {self.write_quorum}:"
                 " a write set cannot span them;"
                 f" the smallest write quorum that can is {self.min_regions}"
             )
         smallest = ack_quorum_smallest(self.write_quorum, self.min_regions, self.durability)
         if not smallest <= self.ack_quorum <= self.write_quorum:
             raise InvalidArgumentError(
-                f"ack_quorum {self.ack_quorum} cannot hold with write_quorum"
+                f"ack_quorum {self.ack_quorum} is not possible with write_quorum"
                 f" {self.write_quorum},"
                 f" min_regions {self.min_regions} and durability {self.durability.value!r}:"
                 f" the smallest is {smallest}, the largest {self.write_quorum}"
@@ -88,13 +87,13 @@ class QuorumConfig:
 class AckRule:
     """`ack` and `block` for one ensemble: the quorums, and the region of each slot.
 
-    Slots that a write set lacks count for nothing in it.
+    Slots outside a write set count for nothing in it.
     """
 
     def __init__(self, config: QuorumConfig, regions: Sequence[str]) -> None:
         if len(regions) != config.ensemble_size:
             raise InvalidArgumentError(
-                f"{len(regions)} nodes given for an ensemble of {config.ensemble_size}"
+                f"{len(regions)} nodes for an ensemble of {config.ensemble_size}"
             )
         self.config = config
         self.regions = tuple(regions)
@@ -120,11 +119,11 @@ class AckRule:
         return self._write_masks[entry % len(self._write_masks)]
 
     def write_masks(self) -> tuple[int, ...]:
-        """The masks of all write sets that occur, by `entry` mod E."""
+        """The masks of all possible write sets, by `entry` mod E."""
         return self._write_masks
 
     def is_ack(self, entry: int, mask: int) -> bool:
-        """Whether these slots, as far as they are in the write set, make the entry durable."""
+        """Whether those of these slots that are in the write set make the entry durable."""
         return self._is_ack_set(self.write_mask(entry) & mask)
 
     def is_block(self, entry: int, mask: int) -> bool:
@@ -132,11 +131,11 @@ class AckRule:
         return self.is_block_within(self.write_mask(entry), mask)
 
     def is_block_within(self, write_mask: int, mask: int) -> bool:
-        """As `is_block`, for a write set given as a mask."""
+        """Same as `is_block`, for a write set given as a mask."""
         return not self._is_ack_set(write_mask & ~mask)
 
     def blocks_all(self, mask: int) -> bool:
-        """Whether they block every write set: nothing new can become durable past them."""
+        """Whether they block every write set: nothing new can become durable without them."""
         return all(self.is_block_within(write_mask, mask) for write_mask in self._write_masks)
 
     def acks_all(self, mask: int) -> bool:
@@ -149,7 +148,7 @@ class AckRule:
         regions_count = 0
         for (
             region_mask
-        ) in self._region_masks:  # The data path: cheaper than a sum of a generator.
+        ) in self._region_masks:  # The data path: cheaper than a sum over a generator.
             if mask & region_mask:
                 regions_count += 1
         return regions_count >= self.config.min_regions

@@ -9,7 +9,7 @@ def survival_rule(
 ) -> WindowRule:
     """STRICT: every write set keeps an ack set without any one region. SOFT: it has one now.
 
-    With `count` no A nodes of a write set may lie in fewer than m regions, or it is FAIL.
+    With `count`, A nodes of a write set in fewer than m regions make it FAIL.
     """
     limits = region_limits(write_quorum, ack_quorum, min_regions, durability)
     return WindowRule(write_quorum, survival_limits(ack_quorum, min_regions), limits)
@@ -18,7 +18,7 @@ def survival_rule(
 def survival_limits(
     ack_quorum: int, min_regions: int, *, regions_lost: int = 1, nodes_lost: int = 0
 ) -> tuple[Limit, ...]:
-    """An ack set is left without any one region; or so many, and so many nodes besides."""
+    """Limits that leave an ack set without any so many regions and further nodes."""
     return (
         Limit(regions_lost, ack_quorum + nodes_lost),
         Limit(regions_lost + min_regions - 1, 1 + nodes_lost),
@@ -28,7 +28,7 @@ def survival_limits(
 def region_limits(
     write_quorum: int, ack_quorum: int, min_regions: int, durability: Durability
 ) -> tuple[Limit, ...]:
-    """What must hold in every write set, or nothing may be written."""
+    """Limits that every write set must meet; otherwise nothing may be written."""
     fewer = min_regions - 1
     limits = [Limit(0, ack_quorum), Limit(fewer, 1)]
     if durability is Durability.COUNT and fewer:

@@ -1,10 +1,11 @@
-"""In which order a reader asks the replicas of an entry: pure, from one snapshot and chance.
+"""The order in which a reader asks the replicas of an entry: pure, from a snapshot and chance.
 
-Two orders, by name. `seed`: the closest first (one at random of those equally close), then the
-closest in another rack, then one in another region, then the rest by closeness. `bookkeeper`:
-in the order of the write set, but of the client's region at most two before one of another
-region. In both, nodes that failed before, only read, are slow, or are gone come later, in this
-order.
+There are two named orders. `seed`: the closest first (a random one of those equally close),
+then
+the closest in another rack, then one in another region, then the rest by closeness.
+`bookkeeper`: in the order of the write set, but with at most two of the client's region before
+one of another region. In both, these nodes come later, in this order: those that failed before,
+are read-only, are slow, or are gone.
 
 Rules: PROTOCOL R12.
 """
@@ -23,7 +24,7 @@ LOCAL_BEFORE_REMOTE = 2
 
 
 class ReadOrder(enum.Enum):
-    """The orders there are."""
+    """The available orders."""
 
     SEED = "seed"
     BOOKKEEPER = "bookkeeper"
@@ -39,7 +40,7 @@ class _Class(enum.IntEnum):
 
 @attrs.frozen(kw_only=True)
 class NodeHealth:
-    """What the reader knows of nodes. Absent: nothing bad."""
+    """The reader's knowledge of nodes. Absent: nothing bad."""
 
     slow: frozenset[str] = frozenset()
     pending: Mapping[str, int] = attrs.field(factory=dict)
@@ -47,8 +48,9 @@ class NodeHealth:
     failed_at_entry: Mapping[str, int] = attrs.field(factory=dict)
     """The last entry that a node failed to serve; below 0: none."""
     pending_threshold: int = 0
-    """So many more pending than the best, and the best goes first. 0: off. While it is on, slow
-    nodes are not held against: their pending requests tell of them."""
+    """If the first node has this many more pending requests than the best, the best goes first.
+    0:
+    off. While on, slowness is ignored: pending requests show it."""
 
     def is_slow(self, node: str) -> bool:
         """Whether the node counts as slow."""
@@ -62,7 +64,7 @@ class _Replica:
     location: Location
     kind: _Class
     weight: int
-    """Orders nodes of one class: the failed entry, or the pending requests."""
+    """Sort key within one class: the failed entry, or the pending requests."""
 
 
 def bookkeeper_order(
@@ -115,7 +117,7 @@ def sticky_index(
     local: Location | None,
     rng: random.Random,
 ) -> int:
-    """The member that all reads of a ledger go to: a closest one; after an error the next."""
+    """The member for all reads of a ledger: one of the closest; after an error the next."""
     if current is not None:
         return (current + 1) % len(ensemble)
     return seed_order(members, ensemble, range(len(ensemble)), NodeHealth(), local, rng)[0]
@@ -147,7 +149,7 @@ def _is_away(members: Membership, node: str, health: NodeHealth) -> bool:
 
 
 def _best_first(ensemble: Sequence[str], order: Sequence[int], health: NodeHealth) -> list[int]:
-    """The node with the fewest pending requests to the front, if the first is far above it."""
+    """Move the node with the fewest pending requests to the front, if the first has many."""
     order = list(order)
     if health.pending_threshold <= 0 or not order:
         return order
@@ -159,7 +161,7 @@ def _best_first(ensemble: Sequence[str], order: Sequence[int], health: NodeHealt
 
 
 def _interleaved(replicas: Sequence[_Replica], region: str) -> list[_Replica]:
-    """Two of the region, one of another, the rest of the region, the rest, then the ailing."""
+    """Two of the region, one of another, the rest of the region, the rest, unhealthy ones."""
     ranked = sorted(replicas, key=_by_class)
     well = [one for one in ranked if one.kind <= _Class.FAILED_BEFORE]
     near = [one for one in well if one.location.region == region]
@@ -175,7 +177,7 @@ def _interleaved(replicas: Sequence[_Replica], region: str) -> list[_Replica]:
 
 
 def _distance(local: Location | None, place: Location) -> int:
-    """0 in the client's rack, 1 in its region, 2 elsewhere, or where it is not known."""
+    """0 in the client's rack, 1 in its region, 2 elsewhere or if unknown."""
     if local is None or local.region != place.region:
         return 2
     return 0 if local == place else 1

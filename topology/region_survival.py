@@ -1,8 +1,8 @@
 """Whether a stream survives losing a region, and the sizes that make it so.
 
-Sizes that are left out are chosen as the promise `1 region` would have them, around those that
-are given. The judge is the policy itself, tried on the nodes: STRICT now, an ack set left and
-no entry lost without any one region, and a new ensemble to be had after that.
+Sizes left out are chosen as the promise `1 region` would choose them, around those that are
+given. The policy itself decides, tried on the nodes: STRICT now, with an ack set left and no
+entry lost without any one region, and a new ensemble still possible after that.
 
 Rules: PROTOCOL P8.
 """
@@ -26,15 +26,16 @@ from topology.survive import Loss
 ONE_REGION = Loss(1, "region")
 
 _REGIONS_MIN = 3
-"""Of two regions one holds half of the copies or more: without it no ack set is left, or the
-other half would have been one."""
+"""With two regions, one holds at least half of the copies: without it either no ack set is
+left,
+or its half alone could have acknowledged an entry."""
 
 _MEMBERSHIP = MembershipConfig(default_location=DEFAULT_LOCATION)
 
 
 @attrs.frozen(kw_only=True)
 class SizesGiven:
-    """The sizes that were asked for; None was left out."""
+    """The requested sizes; None was left out."""
 
     ensemble_size: int | None = None
     write_quorum: int | None = None
@@ -44,7 +45,7 @@ class SizesGiven:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing was left out."""
+        """Whether no size was left out."""
         return None not in (
             self.ensemble_size,
             self.write_quorum,
@@ -56,7 +57,7 @@ class SizesGiven:
 def complete_sizes(
     given: SizesGiven, terms: PlacementTerms, nodes: Sequence[KnownNode]
 ) -> QuorumConfig | None:
-    """Fill in what was left out so that any one region can be lost; None where nothing does.
+    """Fill in omitted sizes so that any one region can be lost; None where nothing does.
 
     `nodes` are those that may hold ledgers, each of them writable.
     """
@@ -76,9 +77,9 @@ def why_policy_does_not(terms: PlacementTerms) -> str:
         case PolicyKind.REGION_AWARE | PolicyKind.ZONE_AWARE:
             return ""
         case PolicyKind.LOCAL_NODE:
-            return f"policy {name!r} keeps the one copy of an entry on one node"
+            return f"policy {name!r} keeps the only copy of an entry on one node"
         case _:
-            return f"policy {name!r} does not look at regions"
+            return f"policy {name!r} ignores regions"
 
 
 def why_not_without_a_region(
@@ -90,7 +91,7 @@ def why_not_without_a_region(
     counts = Counter(node.location.region for node in nodes)
     if len(counts) < _REGIONS_MIN:
         named = ", ".join(sorted(counts)) or "none"
-        return f"it takes nodes in {_REGIONS_MIN} regions; there are {len(counts)} ({named})"
+        return f"nodes in {_REGIONS_MIN} regions are needed; there are {len(counts)} ({named})"
     placed = _placed(config, terms, nodes)
     if placed is None:
         return f"no ensemble of {config.ensemble_size} fits the nodes ({_census(counts)})"
@@ -101,15 +102,15 @@ def why_not_without_a_region(
         return f"{broken} ({config}; nodes: {_census(counts)})"
     if placed.adherence is not Adherence.STRICT:
         return (
-            f"policy {terms.policy.value!r} places it as {placed.adherence.value} only"
+            f"policy {terms.policy.value!r} places it only as {placed.adherence.value}"
             f" ({config}; nodes: {_census(counts)})"
         )
     for region in sorted(counts):
         left = [node for node in nodes if node.location.region != region]
         if _placed(config, terms, left) is None:
             return (
-                f"without region {region} no new ensemble of {config.ensemble_size} fits the"
-                f" {len(left)} nodes that are left ({config}; nodes: {_census(counts)})"
+                f"without region {region}, no new ensemble of {config.ensemble_size} fits the"
+                f" {len(left)} remaining nodes ({config}; nodes: {_census(counts)})"
             )
     return ""
 
@@ -134,14 +135,14 @@ def _placed(
 
 
 def _configs(given: SizesGiven, counts: Mapping[str, int]) -> Iterator[QuorumConfig]:
-    """What may be filled in, best first; all of it is legal and may survive by the numbers."""
+    """Candidates, best first; all are legal and may survive by the numbers."""
     if len(counts) < _REGIONS_MIN:
         return
-    # More is never needed: copies that outlive any one region lie in two.
+    # More is never needed: copies that outlive any one region are in two.
     min_regions = 2 if given.min_regions is None else given.min_regions
     for size, write in _ensembles(given, counts):
         for ack in _ack_quorums(given, write, min_regions):
-            # Without a region that holds its share, so many copies are left at most.
+            # Without a region that holds its share, at most this many copies are left.
             if ack > write - -(-write // len(counts)):
                 continue
             try:
@@ -173,7 +174,7 @@ def _ensembles(given: SizesGiven, counts: Mapping[str, int]) -> Iterator[tuple[i
 
 
 def _ack_quorums(given: SizesGiven, write: int, min_regions: int) -> Iterator[int]:
-    """A majority; the smallest that is legal where a majority is too many to be left."""
+    """A majority; the smallest legal number where a majority is too many to be left."""
     if given.ack_quorum is not None:
         yield given.ack_quorum
         return

@@ -1,11 +1,10 @@
-"""Which domains take the slots of members that are lost, while the others keep theirs.
+"""Which domains take the slots of lost members, while the other members keep theirs.
 
-As many slots as can be are given away, and among those choices one of the best adherence: a
-member that no node can stand in for keeps its slot. Domains that the ring has least of come
-first, those named first among equals, so that a choice that is good for one write set is mostly
-good for all. Else bounded searches, which turn back where a write set can no longer adhere,
-look for a ring that is STRICT, then for one that is SOFT. What was cut off is not known, and
-that is said.
+As many slots as possible are replaced, and among those choices one of the best adherence is
+taken: a member that no node can stand in for keeps its slot. Domains with the fewest slots in
+the ring come first, those named first among equals: a choice good for one write set is mostly
+good for all. If that fails, bounded searches look for a STRICT ring, then for a SOFT one, and
+turn back where a write set can no longer adhere. If a search was cut off, the answer says so.
 
 Rules: PROTOCOL P6.
 """
@@ -19,27 +18,27 @@ import attrs
 from topology.ring.window_rule import Adherence, Label, WindowRule
 
 JUDGED_MAX = 20_000
-"""Write sets that are judged, over all searches of one choice, before the best so far is taken:
-0.15 to 0.3 s."""
+"""Write sets to judge, over all searches of one choice, before taking the best so far: 0.15 to
+0.3 s."""
 
 
 @attrs.frozen
 class Replacement:
-    """The node for each slot that is given away, and how the ring as a whole adheres then."""
+    """The node for each replaced slot, and how well the ring as a whole adheres then."""
 
     nodes: Mapping[int, str]
     adherence: Adherence
     is_undecided: bool = False
-    """Whether more slots, or others better, can be given away is open: a search was cut off."""
+    """Whether more or better replacements may exist: a search was cut off."""
 
 
 @attrs.frozen
 class SlotLabels:
-    """The label of each slot that is given away; none at all if not one of them can be."""
+    """The label of each replaced slot; empty if none can be replaced."""
 
     labels: Mapping[int, Label]
     is_cut_off: bool
-    """Whether there is a better choice is open: the search for it was cut off."""
+    """Whether a better choice may exist: the search for it was cut off."""
 
 
 def labels_for_slots(
@@ -50,10 +49,11 @@ def labels_for_slots(
     *,
     is_best_effort: bool,
 ) -> SlotLabels:
-    """A label for each slot that is given away.
+    """A label for each slot to replace.
 
     `free` counts the nodes outside the ring; labels named first are served first. A ring that
-    fails the rule is taken only as best effort, and only if there is no better one.
+    fails
+    the rule is taken only as best effort, and only if there is no better one.
     """
     return _LabelSearch(rule, ring, sorted(set(slots)), free).best(is_best_effort)
 
@@ -76,10 +76,11 @@ class _LabelSearch:
         self._width = min(rule.width, len(ring))
         self._judged_left = 0
 
-    def best(self, is_best_effort: bool) -> SlotLabels:  # noqa: FBT001 - Handed on.
+    def best(self, is_best_effort: bool) -> SlotLabels:  # noqa: FBT001 - Passed on.
         is_open, judged_left = False, JUDGED_MAX
         for count in range(min(len(self._slots), self._left.total()), 0, -1):
-            # The most slots are worth the most looking; for each fewer number half is left.
+            # The most slots deserve the longest search; each fewer number gets half of the
+            # rest.
             judged_left //= 2
             found, is_all = self._tried(count, judged_left // 3)
             for wanted in (Adherence.STRICT, Adherence.SOFT):
@@ -99,7 +100,7 @@ class _LabelSearch:
     ) -> tuple[dict[Adherence, dict[int, Label]], bool]:
         """The first ring of each adherence, up to a STRICT one; whether all were tried.
 
-        One is tried in any case.
+        Tries at least one.
         """
         found: dict[Adherence, dict[int, Label]] = {}
         self._judged_left = judged_max
@@ -114,9 +115,9 @@ class _LabelSearch:
         return found, True
 
     def _searched(self, count: int, wanted: Adherence, judged_max: int) -> dict[int, Label]:
-        """Labels for so many slots with which the ring adheres so; none if it found none.
+        """Labels for this many slots that make the ring adhere; empty if it found none.
 
-        Nothing is left to be judged then if it was cut off.
+        If it was cut off, its budget of judgements is used up.
         """
         self._judged_left = judged_max
         for slots in itertools.combinations(self._slots, count):

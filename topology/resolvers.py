@@ -1,4 +1,4 @@
-"""Where nodes stand: what they registered, unless a table or a script knows it better.
+"""Locations of nodes: as registered, unless a table or a script overrides them.
 
 A table is TOML, node or pattern to location, first match wins:
 
@@ -6,8 +6,8 @@ A table is TOML, node or pattern to location, first match wins:
     "node-7" = "/eu-west/rack-3"
     "eu-*" = "/eu-west/rack-1"
 
-A script is run elsewhere; what it printed for each node comes here. Nothing is taken over
-unless all of it is sound.
+A script runs elsewhere; its output for each node comes here. Locations are taken over only if
+all of them are valid.
 
 Rules: PROTOCOL P9.
 """
@@ -36,7 +36,7 @@ class StaticTable:
 
     @classmethod
     def parse(cls, text: str, where: str) -> "StaticTable":
-        """Read the TOML; InvalidConfigError with `where`, and what is wrong."""
+        """Parse the TOML; InvalidConfigError with `where` and the problem."""
         try:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -45,7 +45,7 @@ class StaticTable:
         return cls(located(given.locations, where))
 
     def location_of(self, node: str) -> Location | None:
-        """Where the node stands; None if no row says so."""
+        """Location of the node; None if no row matches."""
         exact = self.rows.get(node)
         if exact is not None:
             return exact
@@ -56,7 +56,7 @@ class StaticTable:
 
 
 def located(texts: Mapping[str, str], where: str) -> dict[str, Location]:
-    """Locations read, all of one depth; InvalidConfigError names the node that is wrong."""
+    """Parse locations, all of one depth; InvalidConfigError names the bad node."""
     found: dict[str, Location] = {}
     for node, text in texts.items():
         try:
@@ -77,7 +77,7 @@ def resolved(
 ) -> dict[str, Location]:
     """A location for each node: from the script, the table, its registration, or the default.
 
-    InvalidConfigError if those found differ in depth; then none should be taken over.
+    InvalidConfigError if their depths differ; then none should be taken over.
     """
     found: dict[str, Location] = {}
     for node in nodes:
@@ -94,6 +94,7 @@ def _check_one_depth(found: Mapping[str, Location]) -> None:
     for node, location in found.items():
         if first is not None and location.depth != first[1].depth:
             raise InvalidConfigError(
-                f"node {node!r} stands at {location}, which has {location.depth} parts; node"
-                f" {first[0]!r} at {first[1]}, which has {first[1].depth}: give all one depth"
+                f"location {location} of node {node!r} has {location.depth}"
+                f" parts, {first[1]} of {first[0]!r} has {first[1].depth}: give all nodes"
+                " locations of one depth"
             )

@@ -1,4 +1,4 @@
-"""A what-if about placement, read from JSON: the nodes, the policy, and what is asked."""
+"""A what-if about placement, read from JSON: the nodes, the policy, and the question."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ from topology.read_order import ReadOrder
 from topology.tree import Weighting
 
 _UNRESOLVED = Location("default-region", "default-rack")
-"""Where resolvers say that a node stands whose place they do not know."""
+"""Location that resolvers give a node of unknown location."""
 
 _UNKNOWN_REGION = Location("UnknownRegion", "default-rack")
-"""Where that is to `region_aware`, as in BookKeeper, unless a default is given."""
+"""The same for `region_aware`, as in BookKeeper, unless a default is given."""
 
 
 class PolicyName(enum.Enum):
-    """The policies that can be asked, and plain arithmetic of quorums."""
+    """Available policies, and plain quorum arithmetic."""
 
     DEFAULT = "default"
     LOCAL_NODE = "local_node"
@@ -55,7 +55,7 @@ class _Params:
     durability_disabled: bool = False
     disallowed_regions: Sequence[str] = ()
     validation: bool = True
-    """Changes nothing: ensembles are right as they are made."""
+    """No effect: ensembles are built adherent."""
     min_racks_per_write_quorum: int = attrs.field(default=2, validator=at_least(1))
     enforce_min_racks: bool = False
     stabilize_seconds: float = attrs.field(default=0.0, validator=at_least(0))
@@ -71,7 +71,7 @@ class _Params:
 
 @attrs.frozen(kw_only=True)
 class Arguments:
-    """The members of `args`. An operation takes some of them, and needs some of those."""
+    """The members of `args`. Each operation takes some of them, and requires some of those."""
 
     ensemble_size: int | None = None
     write_quorum: int | None = None
@@ -111,7 +111,7 @@ class _Document:
 
 @attrs.frozen
 class Scenario:
-    """One question, whole and checked. `policy` is None for plain quorum arithmetic."""
+    """One question, complete and checked. `policy` is None for plain quorum arithmetic."""
 
     name: PolicyName
     policy: PlacementPolicy | None
@@ -148,7 +148,7 @@ def read_scenario(document: Json, index: int) -> Scenario:
 
 
 def _default_of(name: PolicyName) -> Location:
-    """Where nodes stand whose place is not known, as the policy calls it."""
+    """The policy's location for nodes of unknown location."""
     match name:
         case PolicyName.REGION_AWARE:
             return _UNKNOWN_REGION
@@ -159,7 +159,7 @@ def _default_of(name: PolicyName) -> Location:
 
 
 def _placed(location: Location | None, default: Location) -> Location:
-    """The location, or the default if it is not known."""
+    """The location, or the default if unknown."""
     if location is None or (default == _UNKNOWN_REGION and location == _UNRESOLVED):
         return default
     return location
@@ -171,7 +171,7 @@ def _members(
     members: dict[str, KnownNode] = {}
     for node in nodes:
         if node.id in members:
-            raise InvalidArgumentError(f"{where}.nodes has node {node.id!r} twice")
+            raise InvalidArgumentError(f"{where}.nodes: duplicate node {node.id!r}")
         members[node.id] = KnownNode(
             node=node.id,
             location=_placed(node.location, default),
@@ -182,9 +182,7 @@ def _members(
         _check_depth(where, members[node.id], members[nodes[0].id].location)
     strangers = sorted(params.free_space.keys() - members.keys())
     if strangers:
-        raise InvalidConfigError(
-            f"{where}.params.free_space names {strangers[0]!r}, which is not among the nodes"
-        )
+        raise InvalidConfigError(f"{where}.params.free_space: unknown node {strangers[0]!r}")
     config = MembershipConfig(default_location=default, stabilize_s=params.stabilize_seconds)
     return Membership.of(config, members.values())
 
@@ -192,8 +190,8 @@ def _members(
 def _check_depth(where: str, member: KnownNode, other: Location) -> None:
     if member.location.depth != other.depth:
         raise InvalidArgumentError(
-            f"{where}: node {member.node!r} stands at {member.location}, which has"
-            f" {member.location.depth} parts, others have {other.depth}, as {other}: give all"
+            f"{where}: location {member.location} of node {member.node!r} has"
+            f" {member.location.depth} parts, others have {other.depth}, e.g. {other}: give all"
             " nodes locations of one depth"
         )
 
@@ -203,7 +201,7 @@ def _check_local_depth(members: Membership, local: Location | None) -> None:
     if first is not None and local is not None and local.depth != first.location.depth:
         raise InvalidConfigError(
             f"local_location {local} has {local.depth} parts, the nodes' locations have"
-            f" {first.location.depth}, as {first.location}"
+            f" {first.location.depth}, e.g. {first.location}"
         )
 
 
@@ -244,7 +242,7 @@ def _policy(
                 is_racks_enforced=params.enforce_min_racks,
             )
         case PolicyName.ZONE_AWARE:
-            # Acknowledgements span zones with durability `regions`, and need not with `count`.
+            # Acknowledgements must span zones with durability `regions`, not with `count`.
             is_counted = params.durability is Durability.COUNT
             return ZoneAware(
                 default_location=default,

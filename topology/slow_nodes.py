@@ -5,19 +5,19 @@ from collections.abc import Mapping
 import attrs
 
 SLOW_NODES_MAX = 1_024
-"""How many are remembered; past it those noted first are forgiven early."""
+"""How many to remember; beyond it the oldest are forgiven early."""
 
 
 @attrs.frozen
 class SlowNodes:
-    """Who is held to be slow, and since when."""
+    """The nodes considered slow, and since when."""
 
     forgiven_after_s: float
-    """So long after its last late answer a node is as good as any other."""
+    """Time after its last late answer at which a node counts as normal again."""
     since_s: Mapping[str, float] = attrs.field(factory=dict)
 
     def registered(self, node: str, now_s: float) -> "SlowNodes":
-        """With this node slow from now on."""
+        """Mark this node as slow from now on."""
         since_s = {one: at for one, at in self.since_s.items() if self._is_slow(at, now_s)}
         since_s.pop(node, None)
         since_s[node] = now_s
@@ -26,13 +26,13 @@ class SlowNodes:
         return attrs.evolve(self, since_s=since_s)
 
     def forgiven(self, node: str) -> "SlowNodes":
-        """Without this node: it answered in time again."""
+        """Clear this node: it answered in time again."""
         return attrs.evolve(
             self, since_s={one: at for one, at in self.since_s.items() if one != node}
         )
 
     def at(self, now_s: float) -> frozenset[str]:
-        """Those that are slow now."""
+        """Nodes that are slow now."""
         return frozenset(one for one, at in self.since_s.items() if self._is_slow(at, now_s))
 
     def _is_slow(self, at_s: float, now_s: float) -> bool:

@@ -1,7 +1,7 @@
-"""By which policy the ledgers of a stream are placed: named once, frozen with each ledger.
+"""The policy that places a stream's ledgers: named once, frozen with each ledger.
 
-The terms say what a policy is to keep beside the quorums. What changes at run time (where the
-client stands, forbidden regions, weights) is no part of them.
+The terms say what a policy must keep besides the quorums. They exclude settings that change at
+run time (the client's location, forbidden regions, weights).
 """
 
 import enum
@@ -22,12 +22,12 @@ from topology.ring.window_rule import Adherence
 from topology.tree import Weighting
 
 DEFAULT_LOCATION = Location("default-region", "default-rack")
-"""Where nodes stand whose location is not known."""
+"""Location of nodes whose location is unknown."""
 
 _ZONES_DESIRED = 3
 _ZONES_MIN = 2
 _RACKS_MIN = 2
-"""With so many racks, and fewer than its terms say, a ledger may be written, and is SOFT."""
+"""With this many racks, and fewer than its terms say, a ledger may be written, and is SOFT."""
 
 
 class PolicyKind(enum.Enum):
@@ -42,34 +42,34 @@ class PolicyKind(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class PlacementTerms:
-    """A stream's policy. Streams that were made before there was a choice are region-aware."""
+    """A stream's policy. Streams created before there was a choice are region-aware."""
 
     policy: PolicyKind = PolicyKind.REGION_AWARE
     min_racks: int = 2
-    """How many racks a write set of a rack-aware stream spans, where there are so many."""
+    """How many racks a write set of a rack-aware stream spans, if there are that many."""
 
     def __str__(self) -> str:
         racks = f" ({self.min_racks} racks)" if self.policy is PolicyKind.RACK_AWARE else ""
         return self.policy.value + racks
 
     def check(self, quorum: QuorumConfig) -> None:
-        """InvalidArgumentError unless the policy can keep these quorums, with the nearest."""
+        """InvalidArgumentError, with the nearest, unless the policy can keep these quorums."""
         name = self.policy.value
         match self.policy:
             case PolicyKind.LOCAL_NODE if quorum.ensemble_size > 1:
                 raise InvalidArgumentError(
                     f"policy {name!r} has one copy, on one node; ensemble_size"
-                    f" {quorum.ensemble_size} cannot be: ask for 1, or for policy 'rack_aware'"
+                    f" {quorum.ensemble_size} is impossible: use 1, or policy 'rack_aware'"
                 )
             case PolicyKind.DEFAULT | PolicyKind.RACK_AWARE if quorum.min_regions > 1:
                 raise InvalidArgumentError(
-                    f"policy {name!r} does not look at regions, so it cannot keep min_regions"
-                    f" {quorum.min_regions}: ask for min_regions 1, or policy 'region_aware'"
+                    f"policy {name!r} ignores regions, so it cannot keep min_regions"
+                    f" {quorum.min_regions}: use min_regions 1, or policy 'region_aware'"
                 )
             case PolicyKind.ZONE_AWARE if self._is_counted(quorum):
                 raise InvalidArgumentError(
                     f"policy {name!r} cannot keep durability 'count' over"
-                    f" {quorum.min_regions} regions: ask for durability 'regions', or policy"
+                    f" {quorum.min_regions} regions: use durability 'regions', or policy"
                     " 'region_aware'"
                 )
 
@@ -78,21 +78,21 @@ class PlacementTerms:
 
 
 REGION_AWARE_TERMS = PlacementTerms()
-"""Those of all that was made before there was a choice."""
+"""The terms of everything created before there was a choice."""
 
 
 @attrs.frozen(kw_only=True)
 class PlacementPlace:
-    """From where, and with what in mind, nodes are chosen now."""
+    """The client's location and run-time settings, from which nodes are chosen now."""
 
     local: Location | None = None
-    """Where the client stands; its rack may be unknown."""
+    """The client's location; its rack may be unknown."""
     weighting: Weighting | None = None
     forbidden_regions: frozenset[str] = frozenset()
-    """Regions in which nothing new is placed; what lies there stays, and is read."""
+    """Regions in which nothing new is placed; existing entries stay, and are read."""
 
     def excluded(self, members: Membership) -> frozenset[str]:
-        """The nodes that nothing new is placed on because of their region."""
+        """Nodes excluded from new placement because of their region."""
         return frozenset(
             node
             for node, member in members.members.items()
@@ -108,7 +108,7 @@ def policy_of(
     quorum: QuorumConfig,
     place: PlacementPlace = PlacementPlace(),
 ) -> PlacementPolicy:
-    """The policy that places ledgers of these terms and quorums, from this place."""
+    """The policy that places ledgers of these terms and quorums, from this location."""
     local, weighting = place.local, place.weighting
     match terms.policy:
         case PolicyKind.LOCAL_NODE:
@@ -152,7 +152,7 @@ def policy_of(
 def adherence_at(
     terms: PlacementTerms, quorum: QuorumConfig, ensemble: list[tuple[str, Location]]
 ) -> Adherence:
-    """How well an ensemble of nodes that stand so adheres, whatever state they are in now."""
+    """How well an ensemble of nodes at these locations adheres, whatever their state now."""
     members = Membership.of(
         MembershipConfig(default_location=DEFAULT_LOCATION),
         [

@@ -1,10 +1,13 @@
-"""What a stream shall outlive, turned into quorums; or the reason why it cannot be promised.
+"""Turn what a stream must survive into quorums, or explain why it cannot be promised.
 
-A promise names a loss: so many domains (nodes, racks or regions), and perhaps nodes besides. It
-holds when, whichever are lost, in every write set an ack set is left (it can be written to) and
-the lost are no ack set (what was acknowledged is left, and what is left can fence), and a new
-ensemble can still be placed. Write sets are whole ensembles here, E = W, so only shares count.
-For regions m is one more than may be lost, so that an answer never stands on the lost alone.
+A promise names a loss: a number of domains (nodes, racks or regions), and perhaps more nodes.
+It
+holds when, whichever are lost, (1) in every write set an ack set is left, so it can be written
+to; (2) the lost nodes are not an ack set, so acknowledged entries remain, and the rest can
+fence; and (3) a new ensemble can still be placed. Write sets are whole ensembles here, E = W,
+so
+only shares count. For regions m is one more than may be lost, so that an acknowledgement never
+depends on lost regions alone.
 
 Rules: PROTOCOL P8.
 """
@@ -31,13 +34,13 @@ from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms, PolicyKin
 _NUMBERS = {"one": 1, "two": 2, "1": 1, "2": 2}
 _PROMISE = re.compile(r"(\w+) (node|rack|region)s?(?: and (\w+) nodes?)?")
 _KNOWN = ("1 node", "1 rack", "1 region", "1 region and 1 node", "2 regions")
-"""What can be asked for, the weakest first."""
+"""Available promises, the weakest first."""
 _REGIONAL = _KNOWN[:2]
 
 
 @attrs.frozen
 class Loss:
-    """So many domains of a kind may go, and so many nodes besides."""
+    """A number of domains of one kind that may be lost, and a number of nodes on top."""
 
     domains: int
     kind: str
@@ -51,18 +54,18 @@ class Loss:
 
     @classmethod
     def parse(cls, text: str, *, is_regional: bool = False) -> "Loss":
-        """Read `1 region and 1 node`; InvalidArgumentError lists what can be promised."""
+        """Parse e.g. `1 region and 1 node`; InvalidArgumentError lists the known promises."""
         known = _REGIONAL if is_regional else _KNOWN
         found = _PROMISE.fullmatch(" ".join(text.lower().split()))
         if found is not None and found[1] in _NUMBERS and found[3] in (None, *_NUMBERS):
             loss = cls(_NUMBERS[found[1]], found[2], _NUMBERS[found[3]] if found[3] else 0)
             if str(loss) in known:
                 return loss
-        what = "a regional stream, which lies in one region" if is_regional else "a stream"
+        what = "a regional stream, which is in one region" if is_regional else "a stream"
         nearest = difflib.get_close_matches(text.lower(), known, 1, 0.0)[0]
         raise InvalidArgumentError(
-            f"survive {text!r} is not known for {what}; the nearest is {nearest!r}; what can be"
-            f" asked for is {', '.join(repr(one) for one in known)}"
+            f"unknown survive {text!r} for {what}; did you mean {nearest!r}? Available:"
+            f" {', '.join(repr(one) for one in known)}"
             " (or give the quorums: ensemble size, write quorum, ack quorum, min regions)"
         )
 
@@ -86,9 +89,10 @@ def plan_to_survive(
 ) -> SurvivalPlan:
     """Derive E, W, A, m and policy from the nodes that are up.
 
-    For a `regional` stream the candidates are those of its home. InvalidArgumentError for what
-    cannot be asked, NotEnoughNodesError, with the reason, and the nearest that holds, for what
-    cannot.
+    For a `regional` stream the candidates are those of its home. InvalidArgumentError if the
+    promise is unknown. NotEnoughNodesError if it cannot be kept, with the reason and the
+    nearest
+    one that can.
     """
     loss = Loss.parse(survive, is_regional=is_regional)
     nodes = sorted(set(candidates))
@@ -99,13 +103,13 @@ def plan_to_survive(
 
 
 def _nearest(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> str:
-    """What can be promised instead, as the end of a refusal."""
+    """The alternative promise, as the end of a refusal."""
     if durability is Durability.COUNT and _can_plan(loss, nodes, Durability.REGIONS):
         return ". With durability 'regions' it can be promised"
     weaker = reversed(_KNOWN[: _KNOWN.index(str(loss))])
     for text in weaker:
         if _can_plan(Loss.parse(text), nodes, durability):
-            return f". What can be promised now is {text!r}"
+            return f". Possible now: {text!r}"
     return ""
 
 
@@ -122,8 +126,8 @@ def _plan(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> Sur
     least = 2 * loss.domains + 1
     if len(counts) < least:
         raise NotEnoughNodesError(
-            f"to survive the loss of {loss} takes nodes in at least {least} {loss.kind}s,"
-            f" they are up in {len(counts)} ({', '.join(sorted(counts)) or 'none'}):"
+            f"surviving the loss of {loss} needs nodes in at least {least} {loss.kind}s;"
+            f" nodes are up in {len(counts)} ({', '.join(sorted(counts)) or 'none'}):"
             " start nodes in others, or give the quorum sizes"
         )
     for size in _sizes(loss, len(counts)):
@@ -135,7 +139,7 @@ def _plan(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> Sur
 
 
 def _counts(loss: Loss, candidates: Sequence[Candidate]) -> dict[str, int]:
-    """How many nodes each domain that may be lost has."""
+    """The number of nodes in each domain that may be lost."""
     found: Counter[str] = Counter()
     for one in candidates:
         match loss.kind:
@@ -149,9 +153,11 @@ def _counts(loss: Loss, candidates: Sequence[Candidate]) -> dict[str, int]:
 
 
 def _sizes(loss: Loss, domains: int) -> Iterator[int]:
-    """Ensemble sizes, the one we would like best first.
+    """Ensemble sizes, the preferred first.
 
-    Of regions two copies in each, so that one lost node moves no entry out of its region; else
+    For regions: two copies in each, so that one lost node moves no entry out of its region;
+    else one
+    in each; else one in each of as few as suffice; more only if nodes may be lost as well.
     one in each, else one in each of as few as can do; more only where nodes may go besides.
     """
     least = 2 * loss.domains + 1
@@ -172,7 +178,7 @@ def _configs(
     if sum(shares.values()) < size:
         return
     lost_most = max((sum(lost.values()) for lost in _losses(loss, shares)), default=0)
-    # A majority; with nodes lost besides, it may be all that is left.
+    # A majority; if nodes are lost as well, it may be all that is left.
     acks = (size // 2 + 1, *((size - lost_most,) if loss.nodes else ()))
     smallest = ack_quorum_smallest(size, min_regions, durability)
     for ack in dict.fromkeys(max(ack, smallest) for ack in acks):
@@ -187,7 +193,7 @@ def _configs(
 
 
 def _losses(loss: Loss, counts: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """What goes, by domain: every choice of domains, and of nodes in the others."""
+    """The loss by domain: every choice of domains, and of nodes in the others."""
     for domains in itertools.combinations(sorted(counts), loss.domains):
         gone = {name: counts[name] for name in domains}
         others = [name for name in sorted(counts) if name not in gone and counts[name]]
@@ -216,7 +222,7 @@ def _holds(loss: Loss, config: QuorumConfig, counts: Mapping[str, int]) -> bool:
 def _keeps(
     loss: Loss, config: QuorumConfig, shares: Mapping[str, int], lost: Mapping[str, int]
 ) -> bool:
-    """Whether an ack set is left, and the lost are none."""
+    """Whether an ack set is left, and the lost nodes are not one."""
     left = _less(shares, lost)
     return _is_ack(loss, config, left) and not _is_ack(loss, config, lost)
 
@@ -241,7 +247,7 @@ def _terms(loss: Loss, config: QuorumConfig) -> PlacementTerms:
     match loss.kind:
         case "node":
             return PlacementTerms(policy=PolicyKind.RACK_AWARE)
-        case "rack":  # No two copies may go with one rack.
+        case "rack":  # One rack must not take two copies.
             return PlacementTerms(policy=PolicyKind.RACK_AWARE, min_racks=config.write_quorum)
         case _:
             return REGION_AWARE_TERMS
@@ -261,10 +267,10 @@ def _explained(
     if loss.kind == "region":
         lines.append(
             f"an append waits for {ack} of them, in at least {m} regions: about one round trip"
-            f" to the region that is nearest but {m - 2}"
+            f" to the farthest of the {m - 1} nearest other regions"
             if m > 2
             else f"an append waits for {ack} of them, in at least {m} regions: about one round"
-            " trip to the nearest other region that makes up the number"
+            " trip to the nearest other region that completes the number"
         )
     else:
         lines.append(
@@ -272,21 +278,21 @@ def _explained(
             + _unless_narrow(size, nodes)
         )
     lines.append(
-        f"without any {loss} {ack} copies are left to write to, those lost never held an"
+        f"without any {loss}, {ack} copies are left to write to, the lost copies never held an"
         " entry alone, and a new ensemble still fits the nodes that are up"
     )
     return tuple(lines)
 
 
 def _unless_narrow(size: int, nodes: Sequence[Candidate]) -> str:
-    """Where a writer's own region cannot hold all copies on racks of their own."""
+    """The exception, where a writer's own region cannot hold all copies on separate racks."""
     racks = Counter(one.region for one in {one.location for one in nodes})
     narrow = [region for region in sorted(racks) if racks[region] < size]
     if not narrow:
         return ", as long as the writer's own has enough racks up"
     return (
-        f", but for writers in {', '.join(narrow)}: fewer than {size} racks are up there, so"
-        " other regions take part"
+        f", except for writers in {', '.join(narrow)}: fewer than {size} racks are up"
+        " there, so other regions take part"
     )
 
 
@@ -295,19 +301,19 @@ def _refusal(loss: Loss, counts: Mapping[str, int]) -> str:
     least = 2 * loss.domains + 1
     if loss.kind == "region" and not loss.nodes:
         return (
-            f"to survive the loss of {loss}, {least} nodes must be left in at least"
-            f" {loss.domains + 1} regions after it; up are {census}: start more, or give the"
-            " quorum sizes"
+            f"after the loss of {loss}, at least {least} nodes must be left in at least"
+            f" {loss.domains + 1} regions; nodes up: {census}. Start more, or give the quorum"
+            " sizes"
         )
     return (
-        f"to survive the loss of {loss}, a whole new ensemble must fit what is left after it;"
-        f" the smallest there is has {_smallest(loss, len(counts))} nodes; up are {census}:"
-        " start more, or give the quorum sizes"
+        f"after the loss of {loss}, the remaining nodes must hold a whole new ensemble;"
+        f" the smallest has {_smallest(loss, len(counts))} nodes; nodes up: {census}."
+        " Start more, or give the quorum sizes"
     )
 
 
 def _smallest(loss: Loss, domains: int) -> int:
-    """The smallest ensemble that would keep the promise, were there nodes enough."""
+    """The smallest ensemble that would keep the promise, given enough nodes."""
     ample = {str(domain): ENSEMBLE_SIZE_MAX for domain in range(domains)}
     return min(
         size

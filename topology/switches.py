@@ -1,7 +1,8 @@
-"""Switches that operators turn while the cluster runs; they are kept in metadata.
+"""Switches that operators flip while the cluster runs; metadata holds them.
 
-They change where new nodes are placed, and nothing about ledgers that are open: what those
-promise is frozen in their own metadata.
+They affect where new nodes are placed, and nothing about open ledgers, whose promises are
+frozen
+in their own metadata.
 
 Rules: PROTOCOL P5.
 """
@@ -23,16 +24,16 @@ class _Document:
 
 @attrs.frozen
 class PlacementSwitches:
-    """What is forbidden now."""
+    """The present switches."""
 
     forbidden_regions: frozenset[str] = frozenset()
-    """Regions in which nothing new is placed; what lies there stays, and is read."""
+    """Regions in which nothing new is placed; existing entries stay, and are read."""
     is_durability_disabled: bool = False
     """New ensembles need not span regions: for emergencies."""
 
     @classmethod
     def from_document(cls, document: Json) -> "PlacementSwitches":
-        """Read what `document` wrote; InvalidArgumentError if it is something else."""
+        """Parse the output of `document`; InvalidArgumentError for anything else."""
         given = structured(
             document if isinstance(document, dict) else {}, _Document, "placement switches"
         )
@@ -46,15 +47,15 @@ class PlacementSwitches:
         }
 
     def forbidding(self, region: str, known: frozenset[str]) -> "PlacementSwitches":
-        """With nothing new in this region; NotFoundError if there is none of this name."""
+        """Forbid placement in this region; NotFoundError if there is no such region."""
         if region not in known:
             raise NotFoundError(
-                f"there is no region {region!r}; known are {', '.join(sorted(known)) or 'none'}"
+                f"unknown region {region!r}; known are {', '.join(sorted(known)) or 'none'}"
             )
         return attrs.evolve(self, forbidden_regions=self.forbidden_regions | {region})
 
     def allowing(self, region: str) -> "PlacementSwitches":
-        """With placement in this region again."""
+        """Allow placement in this region again."""
         return attrs.evolve(self, forbidden_regions=self.forbidden_regions - {region})
 
     def applied(self, policy: RegionAware) -> RegionAware:

@@ -1,8 +1,8 @@
-"""The nodes of a cluster by region and rack: a value, which a change leaves as it was.
+"""The nodes of a cluster by region and rack: a value; a change returns a new tree.
 
 A change copies one rack, one region and the list of regions, so that snapshots of ten thousand
-nodes share nearly all they hold. What a region is asked for often (its racks in order, weights)
-is worked out once per region and kept with it.
+nodes share nearly everything. Frequently needed facts of a region (its racks in order, weights)
+are computed once and kept with it.
 """
 
 import random
@@ -18,7 +18,7 @@ from topology.location import Location
 
 @attrs.frozen(order=True)
 class TreeNode:
-    """A node, where it stands, and its free space (0: not known)."""
+    """A node, its location, and its free space (0: unknown)."""
 
     node: str
     location: Location
@@ -46,7 +46,7 @@ class Region:
 
     @cached_property
     def count(self) -> int:
-        """How many nodes it has."""
+        """Number of its nodes."""
         return sum(len(nodes) for nodes in self.racks.values())
 
     @cached_property
@@ -100,7 +100,7 @@ class Region:
 def _with_first(
     racks: Iterator[str], first: str | None, known: Container[str]
 ) -> Iterator[str]:
-    """The racks in their order, but for the first, if it is known; drawn one by one."""
+    """The racks in their order, but with the first in front, if known; drawn one by one."""
     if first is None or first not in known:
         yield from racks
         return
@@ -134,13 +134,13 @@ class Tree:
 
     @classmethod
     def of(cls, nodes: Iterable[TreeNode]) -> "Tree":
-        """Build it; InvalidArgumentError if depths differ, or a node stands twice."""
+        """Build it; InvalidArgumentError if depths differ, or a node is given twice."""
         racks: dict[str, dict[str, list[TreeNode]]] = {}
         seen: set[str] = set()
         first: TreeNode | None = None
         for node in sorted(nodes):
             if node.node in seen:
-                raise InvalidArgumentError(f"node {node.node!r} is given twice")
+                raise InvalidArgumentError(f"duplicate node {node.node!r}")
             seen.add(node.node)
             first = first or node
             _check_depth(node, first.location)
@@ -156,12 +156,12 @@ class Tree:
 
     @cached_property
     def count(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return sum(region.count for region in self.regions.values())
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """How many nodes each region has, regions sorted."""
+        """Number of nodes in each region, regions sorted."""
         return {name: self.regions[name].count for name in sorted(self.regions)}
 
     def nodes(self) -> Iterator[TreeNode]:
@@ -170,7 +170,7 @@ class Tree:
             yield from self.regions[name].nodes()
 
     def with_node(self, node: TreeNode) -> "Tree":
-        """The tree with this node added; it must not be in it yet."""
+        """The tree with this node added; it must not contain it yet."""
         for region in self.regions.values():
             for nodes in region.racks.values():
                 _check_depth(node, nodes[0].location)
@@ -182,7 +182,7 @@ class Tree:
         return self._with_racks(node.location.region, racks)
 
     def without(self, node: TreeNode) -> "Tree":
-        """The tree without this node; the same tree if it is not in it."""
+        """The tree without this node; the same tree if it lacks the node."""
         racks = dict(self._racks_of(node.location.region))
         held = racks.get(node.location.rack, ())
         left = tuple(one for one in held if one.node != node.node)
@@ -223,6 +223,6 @@ def _check_depth(node: TreeNode, other: Location) -> None:
     if node.location.depth != other.depth:
         raise InvalidArgumentError(
             f"location {str(node.location)!r} of node {node.node!r} has"
-            f" {node.location.depth} parts, others have {other.depth}, as {str(other)!r}: give"
-            " all nodes locations of one depth"
+            f" {node.location.depth} parts, others have {other.depth}, e.g. {str(other)!r}:"
+            " give all nodes locations of one depth"
         )

@@ -16,7 +16,7 @@ from topology.tree import Tree, TreeNode
 
 @attrs.frozen(kw_only=True)
 class AnyNode(RingPolicy):
-    """Every node is as good as every other, so every ensemble adheres."""
+    """All nodes are equal, so every ensemble adheres."""
 
     def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:  # noqa: ARG002
         return WindowRule(write_quorum, (), ())
@@ -42,7 +42,7 @@ class AnyNode(RingPolicy):
     def new_ensemble(
         self, members: Membership, request: PlacementRequest, rng: random.Random
     ) -> Placement:
-        """E nodes, no matter where."""
+        """E nodes, wherever they are."""
         size = request.ensemble_size
         count = 0
         for tree in self.free(members, request):
@@ -55,8 +55,8 @@ class AnyNode(RingPolicy):
                     self.adherence(members, nodes, request.write_quorum, request.ack_quorum),
                 )
         raise NotEnoughNodesError(
-            f"an ensemble of {size} is asked for, the number of nodes that are up and not"
-            f" excluded is {count}: {size - count} short"
+            f"the ensemble needs {size} nodes that are up and not excluded; {count} are"
+            f" available: {size - count} short"
         )
 
     def is_acked_adhering(

@@ -1,4 +1,4 @@
-"""Local-node placement: the one node that stands where the client does."""
+"""Local-node placement: the one node at the client's location."""
 
 import random
 from collections.abc import Collection, Sequence
@@ -16,24 +16,22 @@ from topology.ring.window_rule import Adherence
 
 @attrs.frozen(kw_only=True)
 class LocalNode:
-    """One copy, beside the client. For what need not outlive its machine."""
+    """One copy, next to the client. For data that need not outlive its machine."""
 
     local_location: Location | None
-    """Where the client stands; with only its region known, any node of that is local."""
+    """The client's location; if only its region is known, any node of that region is local."""
 
     def new_ensemble(
         self, members: Membership, request: PlacementRequest, rng: random.Random
     ) -> Placement:
-        """The local node; InvalidArgumentError if more than one node is asked for."""
+        """The local node; InvalidArgumentError for an ensemble of more than one."""
         if request.ensemble_size > 1:
             raise InvalidArgumentError(
-                f"ensemble_size is {request.ensemble_size}; the local node is one, so the"
-                " largest is 1"
+                f"ensemble_size must be 1 for policy 'local_node', got {request.ensemble_size}"
             )
         if self.local_location is None:
             raise InvalidConfigError(
-                "the local-node policy needs local_location: it is not known where the client"
-                " stands"
+                "policy 'local_node' needs local_location: the client's location is unknown"
             )
         here = [
             node.node
@@ -42,8 +40,8 @@ class LocalNode:
         ]
         if not here:
             raise NotEnoughNodesError(
-                "no node is up, writable and allowed at"
-                f" {self.local_location}, where the client stands"
+                "no node is up, writable and allowed at the client's location,"
+                f" {self.local_location}"
             )
         return Placement((rng.choice(here),), Adherence.STRICT)
 
@@ -65,7 +63,7 @@ class LocalNode:
         """Never possible: no other node is local."""
         slot_of(ensemble, node)
         raise NotEnoughNodesError(
-            f"node {node!r} cannot be replaced: under the local-node policy there is no other"
+            f"node {node!r} cannot be replaced: policy 'local_node' has no other node"
         )
 
     def replace_slots(
@@ -78,8 +76,7 @@ class LocalNode:
     ) -> Replacement:
         """Never possible: no other node is local."""
         raise NotEnoughNodesError(
-            f"node {ensemble[0]!r} cannot be replaced: under the local-node policy there is no"
-            " other"
+            f"node {ensemble[0]!r} cannot be replaced: policy 'local_node' has no other node"
         )
 
     def repair(

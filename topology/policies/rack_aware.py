@@ -1,8 +1,8 @@
-"""Rack-aware placement: every write set spans at least so many racks.
+"""Rack-aware placement: every write set spans at least `min_racks` racks.
 
-A rack is a whole location. Racks are used one after another before one is used again, the
-client's own first, then those of its region: to this policy others are just far away. Where the
-rule is not enforced and cannot be kept, the racks are spread as evenly as they can be, and the
+A rack is a whole location. Each rack is used once before any is used again, the client's own
+first, then those of its region: to this policy other regions are just farther away. Where the
+rule is not enforced and cannot be kept, the racks are spread as evenly as possible, and the
 adherence says FAIL.
 """
 
@@ -30,9 +30,9 @@ class RackAware(RingPolicy):
 
     min_racks: int = 2
     soft_racks: int | None = None
-    """With fewer than `min_racks` an ensemble is SOFT if it has so many; None: it fails."""
+    """With fewer than `min_racks` an ensemble is SOFT if it has this many; None: it fails."""
     is_enforced: bool = False
-    """Refuse rather than place otherwise; nodes of unknown location are left out then."""
+    """Refuse to place against the rule; nodes of unknown location are then left out."""
 
     def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:  # noqa: ARG002
         racks = min(write_quorum, self.min_racks)
@@ -95,14 +95,14 @@ class RackAware(RingPolicy):
     def _place(
         self, tree: Tree, request: PlacementRequest, rng: random.Random
     ) -> tuple[tuple[str, ...], bool]:
-        """The nodes, and whether it is open if others would adhere better."""
+        """The nodes, and whether others might adhere better (unknown)."""
         size = request.ensemble_size
         racks = self._racks(tree, rng)
         counts = {self._label(where): count for where, count in racks}
         if sum(counts.values()) < size:
             raise NotEnoughNodesError(
-                f"an ensemble of {size} is asked for, the number of nodes that are up, allowed"
-                f" and not excluded is {tree.count}: {size - tree.count} short (racks:"
+                f"the ensemble needs {size} nodes that are up, allowed and not excluded;"
+                f" {tree.count} are available: {size - tree.count} short (racks:"
                 f" {len(counts)})"
             )
         rule = self._rule(request.write_quorum, request.ack_quorum)
@@ -116,7 +116,7 @@ class RackAware(RingPolicy):
         return tuple(next(piles[label]).node for label in ring), is_undecided
 
     def _racks(self, tree: Tree, rng: random.Random) -> list[tuple[Location, int]]:
-        """The racks in the order to use them, each with how many nodes it has."""
+        """The racks in order of use, each with its number of nodes."""
         places = [
             (Location(name, rack), len(region.racks[rack]))
             for name, region in sorted(tree.regions.items())
@@ -133,7 +133,7 @@ class RackAware(RingPolicy):
     def _ring(
         self, size: int, counts: dict[Label, int], rule: WindowRule
     ) -> tuple[Sequence[Label], bool]:
-        if len(counts) >= size:  # A rack of its own for each slot.
+        if len(counts) >= size:  # Each slot gets a rack of its own.
             return list(itertools.islice(counts, size)), False
         try:
             found = find_ring(size, counts, rule)

@@ -1,11 +1,11 @@
 """Region-aware placement: equal shares over regions, interleaved round the ring; racks within.
 
-Racks of a region take turns. In the writer's own region its own rack comes first: one of that
-region's slots lies there, if a node is to be had.
+The racks of a region take turns. In the writer's own region its own rack comes first: it gets
+one of that region's slots, if it has an available node.
 
-With `count` no A nodes of a write set lie in fewer than m regions; with `regions` the writer
+With `count`, no A nodes of a write set are in fewer than m regions. With `regions`, the writer
 waits for m regions among the answers, and every write set should keep an ack set without any
-one region. With m of 0 nothing is enforced; two regions in a write set are wanted.
+one region. With m of 0 nothing is enforced, but two regions in a write set are preferred.
 """
 
 import random
@@ -32,15 +32,16 @@ class RegionAware(RingPolicy):
     """Entries outlive regions."""
 
     regions_to_write: frozenset[str] = frozenset()
-    """The regions there should be; others are written to as well."""
+    """The regions that entries should be in; others are written to as well."""
     min_regions: int = 0
-    """m: how many regions an entry must be in; 0: none is enforced."""
+    """m: the number of regions that an entry must be in; 0: not enforced."""
     durability: Durability = Durability.COUNT
     wants_survival: bool = False
     """With `count` too, STRICT means that an ack set is left without any one region."""
     regions_lost: int = 1
     nodes_lost: int = 0
-    """With survival: what a STRICT ensemble outlives; so many nodes beside so many regions."""
+    """With survival: the loss that a STRICT ensemble outlives: so many regions, so many nodes
+    more."""
     is_enforced_in_replace: bool = True
     is_durability_disabled: bool = False
     """m counts as 1, for new ensembles and replacements: a switch for emergencies."""
@@ -52,15 +53,15 @@ class RegionAware(RingPolicy):
     def __attrs_post_init__(self) -> None:
         if self.regions_to_write and len(self.regions_to_write) < self.min_regions:
             raise InvalidConfigError(
-                f"min_regions_for_durability is {self.min_regions}, regions_to_write names"
-                f" only {len(self.regions_to_write)}"
+                f"min_regions_for_durability {self.min_regions} exceeds the"
+                f" {len(self.regions_to_write)} of regions_to_write"
                 f" ({', '.join(sorted(self.regions_to_write))}):"
-                " name more, or ask for fewer"
+                " name more regions, or lower it"
             )
 
     @property
     def _m(self) -> int:
-        """The regions that are enforced now: 0 when none are."""
+        """The number of regions enforced now; 0 if none."""
         if self.is_durability_disabled:
             return 1
         return self.min_regions
@@ -132,7 +133,7 @@ class RegionAware(RingPolicy):
             adherence = ring.adherence
             nodes = tuple(node.node for node in self._nodes(tree, ring.labels, rng))
             if any(members.state_of(node) is not NodeUse.WRITABLE for node in nodes):
-                # One that is taken as a last resort does not count before it is back.
+                # A node taken as a last resort does not count before it is back.
                 adherence = self.adherence(
                     members, nodes, request.write_quorum, request.ack_quorum
                 )
@@ -213,7 +214,7 @@ class RegionAware(RingPolicy):
         return None if self.local_location is None else self.local_location.region
 
     def _own_rack_in(self, region: str) -> str | None:
-        """The client's own rack, if it stands in this region."""
+        """The client's own rack, if it is in this region."""
         local = self.local_location
         return local.rack if local is not None and local.region == region else None
 
@@ -221,19 +222,19 @@ class RegionAware(RingPolicy):
         if len(tree.regions) < self._m:
             missing = sorted(self.regions_to_write - tree.regions.keys())
             return (
-                f"entries must be in {self._m} regions, nodes are up and allowed in"
+                f"entries must be in {self._m} regions, but nodes are up and allowed in"
                 f" {len(tree.regions)} ({_census(tree)}): {self._m - len(tree.regions)} short"
                 + (f"; no node is up and allowed in {', '.join(missing)}" if missing else "")
                 + self._forbidden()
             )
         return (
-            f"an ensemble of {request.ensemble_size} is asked for, the number of nodes that are"
-            f" up, allowed and not excluded is {tree.count} ({_census(tree)}):"
+            f"the ensemble needs {request.ensemble_size} nodes that are up, allowed and not"
+            f" excluded; {tree.count} are available ({_census(tree)}):"
             f" {request.ensemble_size - tree.count} short{self._forbidden()}"
         )
 
     def _forbidden(self) -> str:
-        """The regions that are forbidden, as the end of a refusal."""
+        """The forbidden regions, as the end of a refusal."""
         regions = sorted(self.disallowed_regions)
         return f"; placement is forbidden in {', '.join(regions)}" if regions else ""
 

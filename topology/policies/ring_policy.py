@@ -1,7 +1,7 @@
-"""What rack-, region- and zone-aware placement have in common: a rule for every write set.
+"""The common part of rack-, region- and zone-aware placement: a rule for every write set.
 
-A policy says which rule holds, what the label of a node is, and which nodes may be used. From
-these follow adherence, the replacement of a node, and repair.
+A policy defines the rule, the label of a node, and the usable nodes. Adherence, the replacement
+of a node, and repair follow from these.
 
 Rules: PROTOCOL P2 and P4.
 """
@@ -29,9 +29,9 @@ class RingPolicy:
     """The common part. Subclasses define `_rule`, `_label` and `_allowed`."""
 
     default_location: Location
-    """Where nodes stand whose location is not known."""
+    """Location of nodes whose location is unknown."""
     local_location: Location | None = None
-    """Where the client stands; None if that is unknown."""
+    """The client's location; None if unknown."""
     weighting: Weighting | None = None
     """Draw by free space; None: every node alike."""
 
@@ -50,7 +50,7 @@ class RingPolicy:
     def _nearness(
         self, ring: Sequence[Location | None], slot: int, gone: Location, node: TreeNode
     ) -> tuple[int, ...]:
-        """How well a node suits a slot beside adherence, smallest best."""
+        """How well a node suits a slot apart from adherence, smallest best."""
         raise NotImplementedError  # abstract
 
     def _counted(self, members: Membership, node: str) -> Label | None:
@@ -60,7 +60,7 @@ class RingPolicy:
         return self._label(members.location_of(node))
 
     def _placed(self, members: Membership, node: str) -> Label | None:
-        """The label of where a node stands or stood, whether or not it counts now.
+        """The label of a node's present or last location, whether or not it counts now.
 
         Other members that are down will be replaced in their turn, mostly near by.
         """
@@ -82,7 +82,7 @@ class RingPolicy:
     def free(
         self, members: Membership, request: PlacementRequest, taken: Collection[str] = ()
     ) -> Iterator[Tree]:
-        """The nodes that may be used: those that are up, then also those just departed."""
+        """The usable nodes: those that are up, then also those just departed."""
         held = members.held_back(request.now_s)
         out = sorted({*request.exclude, *taken})
         tree = self._allowed(_without(members.writable, members, out))
@@ -101,9 +101,9 @@ class RingPolicy:
         request: PlacementRequest,
         place: Callable[[Tree], Placement],
     ) -> Placement:
-        """The best of what the nodes of `free` give, the first among equals.
+        """The best placement on the nodes of `free`, the first among equals.
 
-        NotEnoughNodesError, as the first of them gave it, if none gives any.
+        NotEnoughNodesError, as raised for the first of them, if none gives a placement.
         """
         best: Placement | None = None
         error: NotEnoughNodesError | None = None
@@ -148,7 +148,7 @@ class RingPolicy:
                 )
         raise NotEnoughNodesError(
             f"node {node!r} ({members.location_of(node)}) cannot be replaced: up, allowed"
-            f" and not in the ensemble are {seen}, and "
+            f" and not in the ensemble are {seen}; "
             + ("none keeps" if seen else "one is needed that keeps")
             + f" its write sets adherent (E {request.ensemble_size} W {request.write_quorum}"
             f" A {request.ack_quorum})"
@@ -162,7 +162,7 @@ class RingPolicy:
         slots: Collection[int],
         rng: random.Random,
     ) -> Replacement:
-        """Nodes for as many of these slots as can be, on racks that the ring uses least."""
+        """Nodes for as many of these slots as possible, on racks that the ring uses least."""
         checked_ensemble(ensemble, request)
         ring = [self._placed(members, node) for node in ensemble]
         rule = self._rule(request.write_quorum, request.ack_quorum)
@@ -187,13 +187,13 @@ class RingPolicy:
                 return Replacement(taken, rule.judge(after), is_undecided)
         if is_undecided:
             raise PlacementUndecidedError(
-                f"nobody was found to take places in an ensemble of {len(ensemble)} when"
-                f" {JUDGED_MAX} write sets were judged, though there may be somebody; free are"
+                f"found no node for the slots of an ensemble of {len(ensemble)} within"
+                f" {JUDGED_MAX} judged write sets, though there may be one; free are"
                 f" {census}"
             )
         regions = " ".join(members.location_of(node).region for node in ensemble)
         raise NotEnoughNodesError(
-            "no node that is up and allowed can take a place in an ensemble (E"
+            "no node that is up and allowed can take a slot in an ensemble (E"
             f" {request.ensemble_size} W {request.write_quorum} A {request.ack_quorum}) of"
             f" {regions}; free are {census or 'none'}"
         )
@@ -326,7 +326,7 @@ def _take(
     piles: Mapping[Label, list[TreeNode]],
     racks: Counter[Location],
 ) -> dict[int, str]:
-    """A node for each slot, of its label, on a rack that is used least."""
+    """A node for each slot, of its label, on the rack used least."""
     taken: dict[int, str] = {}
     for slot, label in labels.items():
         node = min(piles[label], key=lambda one: racks[one.location])
@@ -354,13 +354,13 @@ def _without(tree: Tree, members: Membership, nodes: Collection[str]) -> Tree:
 def _rank_with(
     rule: WindowRule, ring: Sequence[Label | None], slot: int, label: Label | None
 ) -> int:
-    """How well the write sets that a slot is in adhere with this label there."""
+    """How well the slot's write sets adhere with this label in it."""
     tried = [*ring[:slot], label, *ring[slot + 1 :]]
     return min(rank_of(rule.judge_window(window)) for window in rule.windows_with(tried, slot))
 
 
 def slot_of(ensemble: Sequence[str], node: str) -> int:
-    """Where in the ensemble a node is; InvalidArgumentError if it is not."""
+    """The slot of a node in the ensemble; InvalidArgumentError if it is not a member."""
     if node not in ensemble:
         raise InvalidArgumentError(
             f"node {node!r} is not in the ensemble {', '.join(ensemble) or '(empty)'}"
@@ -369,11 +369,12 @@ def slot_of(ensemble: Sequence[str], node: str) -> int:
 
 
 def checked_ensemble(ensemble: Sequence[str], request: PlacementRequest) -> None:
-    """InvalidArgumentError unless it is of E distinct nodes."""
+    """InvalidArgumentError unless it has E distinct nodes."""
     if len(set(ensemble)) != len(ensemble):
         twice = [node for node, count in Counter(ensemble).items() if count > 1]
-        raise InvalidArgumentError(f"node {twice[0]!r} is twice in the ensemble")
+        raise InvalidArgumentError(f"duplicate node {twice[0]!r} in the ensemble")
     if len(ensemble) != request.ensemble_size:
         raise InvalidArgumentError(
-            f"the ensemble has {len(ensemble)} nodes, ensemble_size is {request.ensemble_size}"
+            f"the ensemble has {len(ensemble)} nodes, but ensemble_size is"
+            f" {request.ensemble_size}"
         )

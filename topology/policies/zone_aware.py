@@ -1,10 +1,12 @@
 """Zone-aware placement: write sets over zones, and over upgrade domains within each zone.
 
-A location is /ZONE/UPGRADE-DOMAIN. A write set spans as many zones as are desired (STRICT), or
-at least the minimum (SOFT); nodes of one zone in it lie in two upgrade domains or more. Where
-acknowledgements count zones too, STRICT needs an ack set without any one zone besides. Strict
-placement refuses what it cannot keep when a zone goes: E must be a multiple of W, and W above
-the minimum. Placement that is not strict does its best and says how well that adheres.
+A location is /ZONE/UPGRADE-DOMAIN. A write set spans the desired number of zones (STRICT), or
+at
+least the minimum (SOFT); its nodes in one zone are in two upgrade domains or more. Where
+acknowledgements count zones too, STRICT also needs an ack set without any one zone. Strict
+placement refuses sizes that it could not keep when a zone goes: E must be a multiple of W, and
+W
+above the minimum. Placement that is not strict does its best and reports the adherence.
 """
 
 import random
@@ -34,14 +36,15 @@ class ZoneAware(RingPolicy):
     min_zones: int = 2
     is_strict: bool = True
     min_regions: int | None = None
-    """m of ledgers whose acknowledgements count zones: STRICT means besides that every write
-    set keeps an ack set without any one zone. None: acknowledgements count no zones."""
+    """m of ledgers whose acknowledgements count zones: STRICT then also means that every write
+    set
+    keeps an ack set without any one zone. None: acknowledgements count no zones."""
 
     def __attrs_post_init__(self) -> None:
         if self.min_zones > self.desired_zones:
             raise InvalidConfigError(
-                f"min_zones is {self.min_zones}, over desired_zones {self.desired_zones}:"
-                " more must not be needed than are wanted"
+                f"min_zones {self.min_zones} exceeds desired_zones {self.desired_zones}: lower"
+                " min_zones, or raise desired_zones"
             )
 
     def _rule(self, write_quorum: int, ack_quorum: int) -> WindowRule:
@@ -81,7 +84,7 @@ class ZoneAware(RingPolicy):
         gone: Location,  # noqa: ARG002 - What counts are the neighbours.
         node: TreeNode,
     ) -> tuple[int, ...]:
-        """The farther off its zone's nearest slot the better, then a domain of its own."""
+        """Prefer the farthest from its zone's nearest slot, then an unused upgrade domain."""
         size = len(ring)
         distances = [
             min((slot - other) % size, (other - slot) % size)
@@ -103,8 +106,9 @@ class ZoneAware(RingPolicy):
         if ensemble_size % write_quorum:
             nearest = -(-ensemble_size // write_quorum) * write_quorum
             return (
-                f"ensemble_size {ensemble_size} is no multiple of write_quorum {write_quorum}:"
-                f" write sets over the end of the ring would span fewer zones; {nearest} is"
+                f"ensemble_size {ensemble_size} is not a multiple of write_quorum"
+                f" {write_quorum}: write sets that wrap round the ring would span fewer zones;"
+                f" {nearest} is"
             )
         if write_quorum <= self.min_zones:
             return (
@@ -135,12 +139,12 @@ class ZoneAware(RingPolicy):
     def _place(
         self, tree: Tree, request: PlacementRequest, rng: random.Random
     ) -> tuple[tuple[str, ...], bool]:
-        """The nodes, and whether it is open if others would adhere better."""
+        """The nodes, and whether others might adhere better (unknown)."""
         size = request.ensemble_size
         if tree.count < size:
             raise NotEnoughNodesError(
-                f"an ensemble of {size} is asked for, the number of nodes that are up, allowed"
-                f" and not excluded is {tree.count} ({_census(tree)}):"
+                f"the ensemble needs {size} nodes that are up, allowed and not excluded;"
+                f" {tree.count} are available ({_census(tree)}):"
                 f" {size - tree.count} short"
             )
         ring, is_undecided = self._ring(tree, request, rng)

@@ -1,1 +1,1 @@
-"""Rings whose every write set adheres: search, repair, and why there is none."""
+"""Rings whose every write set adheres: search, repair, and proofs that there is none."""

@@ -1,20 +1,21 @@
 """The exact search for a ring: slot by slot, turning back as soon as the rest cannot be filled.
 
-What turns it back, beside a write set that can no longer adhere:
+It turns back when a write set can no longer adhere, and also for lack of:
 
-- *room*: a domain may take only so many slots of a write set. From where it stands, each
-  domain's earliest slots follow; where all of them together cannot fill the next slots, for any
-  number of next slots, the ring cannot be filled.
-- *reach*: a write set needs so many domains. Each node left takes its domain into W write sets
-  at most; where that is less than the open write sets still need, they do not get it.
+- *room*: a domain may take only so many slots of a write set. That fixes the earliest slots
+  that each domain can still take. If for some number of next slots all domains together cannot
+  fill them, the ring cannot be filled.
+- *reach*: a write set needs a certain number of domains. Each remaining node takes its domain
+  into at most W write sets; if that is less than the open write sets still need, they fail.
 
 Rings can be turned: a label that cannot be in the first slot is in no ring at all. Domains with
-the same numbers of nodes are alike, so one outcome stands for all layouts of those numbers, and
-is remembered.
+the same numbers of nodes are equivalent, so one outcome stands for all layouts of those
+numbers, and is remembered.
 
-First the fullest domains go first: this proves most of what cannot be. Where that is cut off,
-short searches in orders that are drawn follow, each near to even spreading: of rings that take
-one order a million steps some other order finds one at once. The draws are the same each time.
+The first search tries the fullest domains first: this proves most impossible cases. If it is
+cut
+off, short searches in random orders follow, each close to even spreading: a ring that takes one
+order a million steps is often found at once by another. The draws are the same each time.
 
 Rules: PROTOCOL P3.
 """
@@ -33,13 +34,13 @@ _DRAWN_STEPS_MAX = 150
 _DRAWS_MAX = 30
 
 SEARCH_STEPS_MAX = _PROOF_STEPS_MAX + _DRAWS_MAX * _DRAWN_STEPS_MAX
-"""Slots filled by one search before it gives up: at most about 0.3 s."""
+"""Slots that one search fills before it gives up: at most about 0.3 s."""
 
 _NOISE = 0.5
-"""How far a drawn order may be from even spreading, as a part of the ring."""
+"""How far a random order may be from even spreading, as a fraction of the ring."""
 
 _OUTCOMES_MAX = 512
-"""Outcomes that are remembered: a cluster has few shapes, and its ledgers ask again."""
+"""Outcomes to remember: a cluster has few shapes, and its ledgers ask again."""
 
 _Shape = tuple[int, ...]
 """The numbers of nodes of a domain's labels, falling."""
@@ -47,7 +48,7 @@ _Shape = tuple[int, ...]
 
 @attrs.frozen
 class SearchedRing:
-    """What a search came to: a ring; none, so there is none; or none and cut off."""
+    """Result of a search: a ring, a proof that there is none, or a cut-off."""
 
     labels: tuple[Label, ...] | None
     is_cut_off: bool = False
@@ -56,7 +57,7 @@ class SearchedRing:
 def search_ring(
     size: int, counts: Mapping[Label, int], rule: WindowRule, wanted: Adherence
 ) -> SearchedRing:
-    """A ring that adheres as wanted; its first slot is of the domain that is named first."""
+    """A ring with the wanted adherence; its first slot has the domain that is named first."""
     domains: dict[str, list[Label]] = {}
     for label, count in counts.items():
         if count:
@@ -80,7 +81,7 @@ def search_ring(
 def _searched(
     size: int, shapes: tuple[_Shape, ...], rule: WindowRule, wanted: Adherence
 ) -> SearchedRing:
-    """The same for domains that go by their numbers; its labels are (domain, at), as digits."""
+    """The same for domains given by their numbers; labels are (domain, at), as digits."""
     for draw in range(_DRAWS_MAX + 1):
         rng = random.Random(draw) if draw else None
         search = _RingSearch(size, shapes, rule, wanted, rng)
@@ -91,7 +92,7 @@ def _searched(
 
 
 class _RingSearch:
-    """Fills the ring; its state is the ring so far, and what is left of each label."""
+    """Fills the ring; its state is the ring so far, and the remaining nodes of each label."""
 
     def __init__(
         self,
@@ -131,13 +132,13 @@ class _RingSearch:
             sum(1 << (slot - turn) % size for turn in range(self._width))
             for slot in range(size)
         ]
-        """The write sets that a slot is in, as a mask of their first slots."""
+        """The write sets that contain a slot, as a mask of their first slots."""
         self._ring: list[Label] = []
         self._slots: dict[str, list[int]] = {name: [] for name in self._shapes}
         self.is_cut_off = False
 
     def run(self) -> tuple[Label, ...] | None:
-        """The first ring that adheres as wanted; None if there is none, or if it is cut off."""
+        """The first ring with the wanted adherence; None if there is none, or at the bound."""
         return tuple(self._ring) if self._fill() else None
 
     def _fill(self) -> bool:
@@ -171,13 +172,13 @@ class _RingSearch:
         self._left_in[label[0]] += 1
 
     def _give_up(self, labels: Sequence[Label]) -> None:
-        """No ring has these: one that had could be turned until they are first."""
+        """Rule these labels out: a ring with one of them could be turned to start with it."""
         for label in labels:
             self._left_in[label[0]] -= self._left[label]
             self._left[label] = 0
 
     def _next_labels(self) -> list[list[Label]]:
-        """Labels with nodes left, those that nothing tells apart together, best first."""
+        """Labels with nodes left, equivalent ones grouped, best first."""
         used = set(self._ring)
         found: dict[tuple[object, ...], list[Label]] = {}
         for label, count in self._left.items():
@@ -202,7 +203,7 @@ class _RingSearch:
         return sorted(found.values(), key=lambda alike: rank[alike[0][0]])
 
     def _due(self, domain: str) -> float:
-        """The slot that it should have next, were its share spread evenly."""
+        """The slot that it should take next if its share were spread evenly."""
         share, slots = self._shares[domain], self._slots[domain]
         if not share:
             return float(self._size)
@@ -210,12 +211,12 @@ class _RingSearch:
         return slots[-1] + gap if slots else gap / 2
 
     def _can_adhere(self) -> bool:
-        """Whether the write sets that the last slot is in can adhere, full or not yet."""
+        """Whether the write sets with the last slot can adhere, full or not yet."""
         filled = len(self._ring)
         window: Sequence[Label] = self._ring[-self._width :]
         if not self._rule.may_hold(window, self._width - len(window), self._wanted):
             return False
-        # Write sets that go on over the ring's end and begin.
+        # Write sets that wrap over the ring's end to its beginning.
         for first in range(max(filled - self._width + 1, self._size - self._width + 1), filled):
             wrapped = self._width - (self._size - first)
             if wrapped > first:
@@ -226,7 +227,7 @@ class _RingSearch:
         return True
 
     def _has_room(self) -> bool:
-        """Whether all domains, each as early as it can, fill the slots that are left."""
+        """Whether all domains, each as early as possible, can fill the remaining slots."""
         filled = len(self._ring)
         ready = [0] * self._size
         for domain in self._slots:
@@ -240,7 +241,7 @@ class _RingSearch:
         return True
 
     def _earliest(self, domain: str) -> list[int]:
-        """The earliest slots that the domain can have besides, as many as it can."""
+        """The earliest further slots that the domain can take, as many as it can."""
         filled, most, width = len(self._ring), self._share_max[domain], self._width
         slots = list(self._slots[domain])
         placed_count = len(slots)
@@ -251,8 +252,8 @@ class _RingSearch:
             if slot >= self._size:
                 break
             slots.append(slot)
-        # Of the first slots only those count that are placed: others may come later than they
-        # could, so as to lie far enough from the last over the ring's end.
+        # Of the first slots count only those already placed: others may come later than they
+        # could, to be far enough from the last over the ring's end.
         ends = range(min(most, placed_count))
         while len(slots) > max(most, placed_count) and any(
             slots[at] + self._size - slots[at - most] < width for at in ends

@@ -1,8 +1,9 @@
-"""Why no ring can adhere: what must hold in every write set, counted over the whole ring.
+"""Why no ring can adhere: the needs of all write sets, counted over the whole ring.
 
-Each slot is in W of the E write sets. So what every write set must have, E write sets have E
-times, and each slot can be counted W times at most. Where even the most even shares that the
-nodes allow fall short of that, no order of them helps: that is an obstacle, told in numbers.
+Each slot is in W of the E write sets. So E write sets need E times as much as one, and each
+slot
+counts at most W times. If even the most even shares that the nodes allow fall short of that, no
+order of them helps: that is an obstacle, reported in numbers.
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ class Obstacle(Protocol):
     """A reason why no ring can adhere, whatever the order of its slots."""
 
     def told(self, noun: str) -> str:
-        """As part of a message; `noun` is what a domain is, as `region`."""
+        """As part of a message; `noun` names a domain, e.g. `region`."""
 
 
 @attrs.frozen
@@ -29,13 +30,13 @@ class TooFewNodes:
     available: int
 
     def told(self, noun: str) -> str:  # noqa: ARG002 - It is the same for all domains.
-        """How many are needed, and how many there are."""
-        return f"{self.needed} nodes are needed, there are {self.available}"
+        """The number needed, and the number available."""
+        return f"{self.needed} nodes are needed; there are {self.available}"
 
 
 @attrs.frozen
 class TooFewOutside:
-    """Outside the fullest domains too few slots can lie."""
+    """Too few slots can be outside the fullest domains."""
 
     limit: Limit
     fullest: tuple[str, ...]
@@ -43,18 +44,18 @@ class TooFewOutside:
     available: int
 
     def told(self, noun: str) -> str:
-        """Which domains are the fullest, and how many nodes are short outside them."""
+        """The fullest domains, and how many nodes are short outside them."""
         plural = "s" if len(self.fullest) > 1 else ""
         return (
-            f"at least {self.needed} nodes must lie outside {noun}{plural}"
-            f" {' and '.join(self.fullest)}, there are {self.available}:"
+            f"at least {self.needed} nodes must be outside {noun}{plural}"
+            f" {' and '.join(self.fullest)}; there are {self.available}:"
             f" {self.needed - self.available} short"
         )
 
 
 @attrs.frozen
 class TooFewBelowCap:
-    """A domain can take only so many slots of the ring, and all together too few."""
+    """Each domain can take only so many slots of the ring, too few in total."""
 
     share_max: int
     needed: int
@@ -63,25 +64,25 @@ class TooFewBelowCap:
     def told(self, noun: str) -> str:
         """How many slots one domain can take, and how many nodes are short then."""
         return (
-            f"at most {self.share_max} of {self.needed} slots may lie in one {noun}, so"
+            f"at most {self.share_max} of {self.needed} slots may be in one {noun}, so"
             f" {self.available} nodes can take part: {self.needed - self.available} short"
         )
 
 
 @attrs.frozen
 class TooFewDistinct:
-    """The small domains cannot be in as many write sets as it takes."""
+    """The small domains cannot be in enough write sets."""
 
     domains: int
     needed: int
     available: int
 
     def told(self, noun: str) -> str:
-        """How many domains each write set needs, and how many it can have on average."""
+        """How many domains each write set needs, and the shortage over all write sets."""
         return (
-            f"every write set needs nodes in {self.domains} {noun}s, which takes {self.needed}"
-            f" places in all of them; with so few nodes in the small {noun}s they have"
-            f" {self.available}: {self.needed - self.available} short"
+            f"every write set needs nodes in {self.domains} {noun}s, {self.needed} places in"
+            f" all; with so few nodes in the small {noun}s there are {self.available}:"
+            f" {self.needed - self.available} short"
         )
 
 

@@ -1,9 +1,10 @@
-"""Making a ring adhere with the fewest changes: a bounded exact search.
+"""Make a ring adhere with the fewest changes: a bounded exact search.
 
-So many changes are tried as are surely needed, then one more, and so on: the first that suffice
-are the fewest. What is surely needed is counted over write sets that share no slot: each tells
-how many of its slots must change, whatever they change to. The same count, over the slots not
-yet decided, ends a branch as soon as the changes left cannot be enough.
+It first tries the number of changes that are certainly needed, then one more, and so on: the
+first number that suffices is the smallest. The certain need is counted over write sets that
+share no slot: each has a minimum number of slots that must change, to any label. The same
+count,
+over the undecided slots, ends a branch as soon as the remaining changes cannot suffice.
 
 Rules: PROTOCOL P7.
 """
@@ -18,7 +19,7 @@ from topology.ring.search import PlacementUndecidedError, find_ring
 from topology.ring.window_rule import Adherence, Label, WindowRule
 
 REPAIR_STEPS_MAX = 5_000
-"""Slots decided by one search before it gives up: at most about a second."""
+"""Slots that one search decides before it gives up: at most about a second."""
 
 
 @attrs.frozen
@@ -41,7 +42,7 @@ def repair_ring(
 
     `free` counts the nodes outside the ring; those in `movable` slots may take another slot.
     Slots in `must_go` change in any case. None if nothing makes it adhere;
-    PlacementUndecidedError if the bound was reached first.
+    PlacementUndecidedError if the search reached its bound first.
     """
     if None not in ring:
         pool = Counter(dict(free))
@@ -99,7 +100,7 @@ class _RepairSearch:
         self._steps += 1
         if self._steps > REPAIR_STEPS_MAX:
             raise PlacementUndecidedError(
-                f"no repair was found within {REPAIR_STEPS_MAX} steps, though there may be one"
+                f"found no repair within {REPAIR_STEPS_MAX} steps, though there may be one"
             )
         if self._needed(slot, wanted) > left:
             return False
@@ -119,7 +120,7 @@ class _RepairSearch:
         return False
 
     def _needed(self, slot: int, wanted: Adherence) -> int:
-        """How many of the slots from this one on must change at least."""
+        """The least number of slots, from this one on, that must change."""
         counted = {one for one in self._must_go if one >= slot}
         needed = len(counted)
         for window in self._windows:
@@ -135,7 +136,7 @@ class _RepairSearch:
         return needed
 
     def _labels_for(self, slot: int, left: int, *, is_moving: bool) -> Iterator[Label | None]:
-        """None to keep the slot, and what it may change to; of those alike only one."""
+        """None to keep the slot, and labels it may change to, one of each equivalent group."""
         kind = self._kind(slot)
         if slot not in self._must_go:
             yield None
@@ -143,7 +144,7 @@ class _RepairSearch:
             return
         least = None
         if self._is_one_window:
-            # Only shares count: of slots that are alike the first change, labels in order.
+            # Only shares count: of equivalent slots the first change, labels in order.
             if any(
                 label is None and self._kind(one) == kind
                 for one, label in self._choices.items()
@@ -170,7 +171,7 @@ class _RepairSearch:
         return self._before[slot], slot in self._movable, slot in self._must_go
 
     def _pool(self, slot: int, *, is_moving: bool) -> list[Label]:
-        """Labels of which a node can still be had, new nodes first."""
+        """Labels with a node still available, new nodes first."""
         found = [label for label in self._free if self._taken[label] < self._free[label]]
         if is_moving:
             known = {*self._free, *(one for one in self._before if one is not None)}
@@ -185,7 +186,7 @@ class _RepairSearch:
         return self._free.get(label, 0) - self._taken[label]
 
     def _most(self, label: Label, slot: int) -> int:
-        """How many nodes of a label there can be in the end, if all later ones move."""
+        """The most nodes of a label there can be in the end, if all later ones move."""
         moved = sum(
             one in self._movable
             and self._before[one] == label

@@ -1,9 +1,9 @@
-"""Finding a ring whose every write set adheres: construct first, then a bounded exact search.
+"""Find a ring whose every write set adheres: construct first, then a bounded exact search.
 
-Two constructions are tried: domains dealt in turns, and the same shares spread evenly round
-the ring. Both begin from the most even shares that the nodes allow: no others have more outside
-their fullest domains. When those shares break a limit over the ring as a whole no ring can keep
-it: that is an obstacle (`topology.ring.obstacle`). What is left is searched slot by slot
+There are two constructions: domains dealt in turns, and the same shares spread evenly round the
+ring. Both start from the most even shares that the nodes allow: no others have more outside
+their fullest domains. If those shares break a limit over the ring as a whole, no ring can keep
+it: that is an obstacle (`topology.ring.obstacle`). The rest is searched slot by slot
 (`topology.ring.exact_search`); the search ends at a bound, and says so.
 
 Rules: PROTOCOL P3.
@@ -31,14 +31,14 @@ class FoundRing:
     labels: Sequence[Label]
     adherence: Adherence
     is_undecided: bool = False
-    """It is SOFT, and whether there is a STRICT one is open: that search was cut off."""
+    """It is SOFT, and a STRICT one may exist: that search was cut off."""
 
 
 def find_ring(size: int, counts: Mapping[Label, int], rule: WindowRule) -> FoundRing | None:
-    """Labels for `size` slots, as adherent as can be; None if no ring is even SOFT.
+    """Labels for `size` slots, as adherent as possible; None if no ring is even SOFT.
 
-    `counts` says how many nodes each label has; those named first are served first.
-    PlacementUndecidedError if the bound was reached before it was sure that none is SOFT.
+    `counts` is the number of nodes of each label; labels named first are served first.
+    PlacementUndecidedError if the bound was reached before ruling out a SOFT one.
     """
     soft: Sequence[Label] | None = None
     for ring in _constructions(size, counts):
@@ -65,10 +65,10 @@ def find_ring(size: int, counts: Mapping[Label, int], rule: WindowRule) -> Found
 
 
 def undecided_told(size: int, width: int, better: str = "") -> str:
-    """What a search says that was cut off; `better` if something was found already."""
+    """Message of a search that was cut off; `better` if it had already found something."""
     return (
-        f"no {better + ' ' if better else ''}ensemble of {size} with write sets of {width} was"
-        f" found within {SEARCH_STEPS_MAX} steps, though there may be one"
+        f"found no {better + ' ' if better else ''}ensemble of {size} with write sets of"
+        f" {width} within {SEARCH_STEPS_MAX} steps, though there may be one"
     )
 
 

@@ -1,15 +1,15 @@
-"""What every write set of a ring must satisfy, in numbers that a search can count with.
+"""The conditions on every write set of a ring, in numbers that a search can count with.
 
 Slots of a ring have labels: a domain (a region, a rack, a zone) and perhaps a domain within it.
-A rule is a list of limits, each of the form "outside any k domains lie at least o slots of a
+A rule is a list of limits, each of the form "outside any k domains are at least o slots of a
 write set". All policies are such lists:
 
-- at least d domains in a write set: outside any d - 1 lies at least 1;
-- no A nodes of it in fewer than m regions: outside any m - 1 regions lie at least W - A + 1;
-- an ack set is left without any one region: outside any 1 lie at least A, outside any m lies 1.
+- at least d domains in a write set: outside any d - 1 is at least 1;
+- no A nodes of it in fewer than m regions: outside any m - 1 regions are at least W - A + 1;
+- an ack set is left without any one region: outside any 1 are at least A, outside any m is 1.
 
-Filling a slot never lowers what lies outside, so a limit that a write set cannot meet any more
-is seen before the write set is full. A label of None is a slot whose node does not count.
+Filling a slot never lowers what is outside. So a limit that a write set can no longer meet is
+noticed before the write set is full. A label of None is a slot whose node does not count.
 
 Rules: PROTOCOL P1.
 """
@@ -35,13 +35,13 @@ _RANK = {Adherence.STRICT: 2, Adherence.SOFT: 1, Adherence.FAIL: 0}
 
 
 def rank_of(adherence: Adherence) -> int:
-    """A number that is higher the better it adheres."""
+    """A number that rises with adherence."""
     return _RANK[adherence]
 
 
 @attrs.frozen
 class Limit:
-    """Outside any `domains` domains lie at least `outside_min` slots of every write set."""
+    """Outside any `domains` domains are at least `outside_min` slots of every write set."""
 
     domains: int
     outside_min: int
@@ -52,11 +52,11 @@ class WindowRule:
     """The limits of one policy, and how many inner domains each domain must span."""
 
     width: int
-    """The write quorum: how many slots in a row a write set has."""
+    """The write quorum: the number of consecutive slots in a write set."""
     strict: tuple[Limit, ...]
     soft: tuple[Limit, ...]
     inner_min: int = 1
-    """A domain's slots in a write set lie in so many inner domains, or each in its own."""
+    """A domain's slots in a write set span this many inner domains, or each has its own."""
 
     def limits(self, wanted: Adherence) -> tuple[Limit, ...]:
         """The limits that must hold for this adherence; those of SOFT hold for STRICT too."""
@@ -70,9 +70,9 @@ class WindowRule:
         return self.inner_min <= 1 or self._inner_short(window) <= missing
 
     def changes_needed(self, window: Sequence[Label | None], wanted: Adherence) -> int:
-        """At least so many slots of a whole write set must change before it can hold.
+        """The least number of slots of a whole write set that must change before it can hold.
 
-        A bound from below: each change takes a slot of the fullest domain to a new one.
+        A lower bound: each change moves a slot of the fullest domain to a new one.
         """
         counts = Counter(label[0] for label in window if label is not None)
         shares = sorted(counts.values(), reverse=True)
@@ -91,9 +91,9 @@ class WindowRule:
     def share_max(
         self, width: int, domains: int, wanted: Adherence, *, inner: int | None = None
     ) -> int:
-        """So many slots of a write set of `width` can lie in one of so many domains.
+        """The most slots of a write set of `width` in any one of `domains` domains.
 
-        `inner` is how many inner domains it has; None: enough.
+        `inner` is the number of inner domains that it has; None: enough.
         """
         most = width if inner is None or inner >= self.inner_min else min(inner, width)
         for share in range(most, 0, -1):
@@ -103,7 +103,7 @@ class WindowRule:
         return 0
 
     def domains_min(self, width: int, wanted: Adherence) -> int:
-        """A write set of `width` needs so many domains; more than `width` if none can hold."""
+        """The domains that a write set of `width` needs; more than `width` if none can hold."""
         for domains in range(1, width + 1):
             if self._limits_hold(_evenly(width, domains), wanted):
                 return domains
@@ -155,7 +155,7 @@ class WindowRule:
         ]
 
     def _inner_short(self, window: Sequence[Label | None]) -> int:
-        """How many more slots it takes until every domain spans inner domains enough."""
+        """How many more slots it takes until every domain spans enough inner domains."""
         spans: dict[str, set[Label]] = {}
         counts: Counter[str] = Counter()
         for label in window:
@@ -179,7 +179,7 @@ def _evenly(slots: int, domains: int) -> list[int]:
 def shares_dealt(counts: Mapping[str, int], size: int) -> dict[str, int]:
     """The most even shares of `size` slots that the counts allow; first named, first served.
 
-    Shorter than `size` in total if there are not so many nodes.
+    Their total is less than `size` if there are too few nodes.
     """
     shares = dict.fromkeys(counts, 0)
     left = size

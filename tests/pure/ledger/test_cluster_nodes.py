@@ -187,8 +187,8 @@ async def test_a_table_is_read_again_and_moves_a_node_at_once(
     [
         ("[locations\n", "is not TOML"),
         ('[locations]\na = ""\n', "node 'a': location ''"),
-        ('[locations]\na = "/x/y/z"\n', "which has 3"),
-        ('[places]\na = "/x/y"\n', "the nearest is 'locations'"),
+        ('[locations]\na = "/x/y/z"\n', "'a' has 3"),
+        ('[places]\na = "/x/y"\n', "did you mean 'locations'"),
         (None, "cannot be read: No such file"),
     ],
 )

@@ -332,13 +332,13 @@ def test_a_soft_ensemble_says_whether_it_is_open_if_there_is_a_strict_one() -> N
         (
             "14/3/3 m3",
             "a3 b1 c5 d5 e1",
-            "at most 4 of 14 slots may lie in one region, so 13 nodes can take part: 1 short",
+            "at most 4 of 14 slots may be in one region, so 13 nodes can take part: 1 short",
         ),
         (
             "8/5/4 m4",
             "a2 b4 c1 d1 e1",
-            "needs nodes in 4 regions, which takes 32 places in all of them; with so few nodes"
-            " in the small regions they have 31: 1 short",
+            "needs nodes in 4 regions, 32 places in all; with so few nodes in the small"
+            " regions there are 31: 1 short",
         ),
     ],
 )
@@ -352,7 +352,7 @@ def test_a_request_that_no_order_of_regions_can_keep_is_refused_with_the_count(
 def test_what_no_ring_can_keep_is_refused_without_a_search() -> None:
     with pytest.raises(
         NotEnoughNodesError,
-        match="at least 5 nodes must lie outside regions a and b and d, there are 1: 4 short",
+        match="at least 5 nodes must be outside regions a and b and d; there are 1: 4 short",
     ):
         chosen(quorum_of("27/6/6 m4"), "a9 b9 c1 d9")
 
@@ -360,7 +360,7 @@ def test_what_no_ring_can_keep_is_refused_without_a_search() -> None:
 def test_too_few_nodes_are_refused_with_how_many_are_up_and_where() -> None:
     with pytest.raises(
         NotEnoughNodesError,
-        match=r"of 4 is asked for, .* up, allowed and not excluded is 3 \(a: 2, b: 1\)",
+        match=r"needs 4 nodes .* not excluded; 3 are available \(a: 2, b: 1\): 1 short",
     ):
         chosen(quorum_of("4/3/2 m2"), "a2 b1")
 

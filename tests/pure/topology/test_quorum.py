@@ -177,9 +177,9 @@ def test_regions_count_also_where_the_ack_quorum_should_have_seen_to_it() -> Non
         ("3/3/2 m2 count", "the smallest is 3, the largest 3"),
         ("2/3/2 m1", "the smallest ensemble that can hold it is 3"),
         ("3/2/2 m3", "the smallest write quorum that can is 3"),
-        ("0/0/0 m0", "ensemble_size is 0; the smallest is 1"),
-        ("3/3/0 m1", "ack_quorum is 0; the smallest is 1"),
-        ("65/3/2 m1", "ensemble_size is 65; the largest is 64"),
+        ("0/0/0 m0", "ensemble_size must be >= 1, got 0"),
+        ("3/3/0 m1", "ack_quorum must be >= 1, got 0"),
+        ("65/3/2 m1", "ensemble_size must be <= 64, got 65"),
     ],
 )
 def test_quorums_that_cannot_hold_are_refused_with_the_smallest_that_can(
@@ -212,7 +212,7 @@ def test_one_region_is_enough_unless_more_are_asked_for() -> None:
 
 
 def test_a_rule_needs_a_region_for_each_slot() -> None:
-    with pytest.raises(InvalidArgumentError, match="2 nodes given for an ensemble of 3"):
+    with pytest.raises(InvalidArgumentError, match="2 nodes for an ensemble of 3"):
         AckRule(quorum_of("3/3/2 m1"), "ab")
 
 

@@ -73,10 +73,10 @@ def test_where_no_sizes_survive_a_region_none_are_made_up(tree: str, asked: str)
     ("tree", "quorums", "why"),
     [
         ("a3 b3 c3", "6/6/4 m2", ""),
-        ("a3 b3", "3/3/2 m2", "it takes nodes in 3 regions; there are 2 (a, b)"),
+        ("a3 b3", "3/3/2 m2", "nodes in 3 regions are needed; there are 2 (a, b)"),
         ("a3 b3 c3", "6/6/5 m2", "without region a no ack set is left (E 6 W 6 A 5 m 2"),
         ("a3 b3 c3", "6/6/2 m1", "without region a an entry may be lost"),
-        ("a3 b3 c3", "9/9/6 m2", "without region a no new ensemble of 9 fits the 6 nodes"),
+        ("a3 b3 c3", "9/9/6 m2", "without region a, no new ensemble of 9 fits the 6 remaining nodes"),
     ],
 )
 def test_why_a_stream_does_not_survive_a_region_is_said(
@@ -93,7 +93,7 @@ def test_a_policy_that_is_blind_to_regions_promises_nothing_of_them(kind: Policy
     terms = PlacementTerms(policy=kind)
 
     assert complete_sizes(sizes("././. m."), terms, members("a3 b3 c3")) is None
-    assert "does not look at regions" in why_not_without_a_region(
+    assert "ignores regions" in why_not_without_a_region(
         quorum_of("3/3/2 m1"), terms, members("a3 b3 c3")
     )
 

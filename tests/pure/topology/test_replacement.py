@@ -257,14 +257,14 @@ def test_that_a_better_choice_was_looked_for_and_cut_off_is_said() -> None:
 
 
 def test_a_search_for_anybody_that_is_cut_off_is_not_a_no() -> None:
-    with pytest.raises(PlacementUndecidedError, match="though there may be somebody"):
+    with pytest.raises(PlacementUndecidedError, match="though there may be one"):
         replaced("11/5/5 m4", "ccdddbccccb", "023456789", "a3 b3 c4 d3")
 
 
 def test_write_sets_that_nobody_can_mend_are_a_certain_no_however_many_choices_there_are() -> (
     None
 ):
-    with pytest.raises(NotEnoughNodesError, match="can take a place"):
+    with pytest.raises(NotEnoughNodesError, match="can take a slot"):
         replaced("8/3/3 m3", "bbadabad", "2457", "a2 b4 c1 d3 e4 f1")
 
 

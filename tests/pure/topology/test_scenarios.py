@@ -115,7 +115,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {},
             {},
             "invalid_argument",
-            "'place' is not known; there are",
+            "unknown operation 'place'; known are",
         ),
         ("default", "n=", "topology_view", {}, {}, "invalid_argument", "location '' is not of"),
         ("default", "n=/r", "topology_view", {}, {}, "invalid_argument", "form /REGION/RACK"),
@@ -126,9 +126,9 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {},
             {},
             "invalid_argument",
-            "'m' stands at /a/w/r, which has 3 parts, others have 2",
+            "location /a/w/r of node 'm' has 3 parts, others have 2",
         ),
-        ("default", "n=/a/r n=/a/r", "topology_view", {}, {}, "invalid_argument", "'n' twice"),
+        ("default", "n=/a/r n=/a/r", "topology_view", {}, {}, "invalid_argument", "duplicate node 'n'"),
         (
             "rack_aware",
             NINE,
@@ -145,7 +145,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {**SIZES, "ack_quorum": 4},
             {},
             "invalid_argument",
-            "ack_quorum 4 is over write_quorum 3",
+            "ack_quorum 4 exceeds write_quorum 3",
         ),
         (
             "region_aware",
@@ -163,7 +163,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             SIZES,
             {"regions_to_write": ["a"]},
             "invalid_config",
-            "min_regions_for_durability is 2, regions_to_write names only 1",
+            "min_regions_for_durability 2 exceeds the 1 of regions_to_write",
         ),
         (
             "region_aware",
@@ -181,7 +181,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {"ensemble_size": 4, "write_quorum": 2, "ack_quorum": 2},
             {"enforce_min_racks": True},
             "not_enough_nodes",
-            "at least 2 nodes must lie outside rack /x/r1, there are 1: 1 short",
+            "at least 2 nodes must be outside rack /x/r1; there are 1: 1 short",
         ),
         (
             "zone_aware",
@@ -190,7 +190,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {**SIZES, "ensemble_size": 4},
             {},
             "invalid_argument",
-            "ensemble_size 4 is no multiple of write_quorum 3: .*; 6 is",
+            "ensemble_size 4 is not a multiple of write_quorum 3: .*; 6 is",
         ),
         (
             "zone_aware",
@@ -199,7 +199,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             SIZES,
             {"min_zones": 4},
             "invalid_config",
-            "min_zones is 4, over desired_zones 3",
+            "min_zones 4 exceeds desired_zones 3",
         ),
         (
             "local_node",
@@ -208,7 +208,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             SIZES,
             {"local_location": "/a/r1"},
             "invalid_argument",
-            "the local node is one",
+            "ensemble_size must be 1 for policy 'local_node'",
         ),
         (
             "default",
@@ -217,7 +217,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {"relocate": {"z": "/a/r"}},
             {},
             "invalid_argument",
-            "relocate names 'z', which is not among the nodes",
+            "relocate: unknown node 'z'",
         ),
         (
             "default",
@@ -226,7 +226,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {},
             {"local_locatoin": "/a/r"},
             "invalid_config",
-            "the nearest is 'local_location'",
+            "unknown key 'local_locatoin'; did you mean 'local_location'",
         ),
         (
             "default",
@@ -235,7 +235,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {},
             {"local_location": 7},
             "invalid_config",
-            "^scenario x.params.local_location is 7; it must be a string$",
+            "^scenario x.params.local_location must be a string, got 7$",
         ),
         (
             "default",
@@ -271,7 +271,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {**SIZES, "ensemble": ["a0", "b1", "cc2"], "replace": "a0"},
             {},
             "invalid_argument",
-            "args.ensemble names 'cc2', which is not among the nodes: the nearest is 'c2'",
+            "args.ensemble: unknown node 'cc2'; did you mean 'c2'",
         ),
         (
             "region_aware",
@@ -280,7 +280,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {**SIZES, "ensemble": ["a0", "b1", "c2"], "replace": "b11"},
             {},
             "invalid_argument",
-            "args.replace names 'b11', .*: the nearest is 'b1'",
+            "args.replace: unknown node 'b11'; did you mean 'b1'",
         ),
         (
             "rack_aware",
@@ -289,7 +289,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {**SIZES, "ensemble": ["a0", "b1", "x"]},
             {},
             "invalid_argument",
-            "args.ensemble names 'x', which is not among the nodes",
+            "args.ensemble: unknown node 'x'",
         ),
         (
             "default",
@@ -298,7 +298,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {"leave_and_rejoin": ["z"]},
             {},
             "invalid_argument",
-            "leave_and_rejoin names 'z', which is not among the nodes: there are none",
+            "leave_and_rejoin: unknown node 'z'; there are no nodes",
         ),
         (
             "default",
@@ -316,7 +316,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             SIZES,
             {"stabilize_seconds": -1},
             "invalid_config",
-            "stabilize_seconds is -1",
+            "stabilize_seconds must be >= 0, got -1",
         ),
         (
             "rack_aware",
@@ -334,7 +334,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             SIZES,
             {"weight_by_free_space": True, "free_space": {"a0": -5}},
             "invalid_config",
-            "free_space.a0 is -5; the smallest is 0",
+            "free_space.a0 must be >= 0, got -5",
         ),
     ],
 )
@@ -357,7 +357,7 @@ def test_what_cannot_be_answered_says_why(
 def test_what_is_no_object_is_an_answer_with_its_number() -> None:
     assert evaluate(7, 3, random.Random(0)) == {
         "error": "invalid_argument",
-        "message": "scenario 3 is 7; it must be an object",
+        "message": "scenario 3 must be an object, got 7",
     }
 
 
@@ -450,9 +450,9 @@ def test_a_replacement_that_is_not_strict_about_zones_prefers_a_known_zone() -> 
         ),
         ("quorum", "quorum_coverage", {**SIZES, "responses": {"9": "ok"}}, "indices 0 to 2"),
         ("quorum", "quorum_coverage", {**SIZES, "responses": {"0": "late"}}, "known are ok"),
-        ("quorum", "write_set", {**SIZES, "entry_id": -1}, "entries begin at 0"),
+        ("quorum", "write_set", {**SIZES, "entry_id": -1}, "args.entry_id must be >= 0"),
         ("quorum", "new_ensemble", SIZES, "needs a policy"),
-        ("default", "new_ensemble_statistics", {**SIZES, "calls": 0}, "it must be 1 to"),
+        ("default", "new_ensemble_statistics", {**SIZES, "calls": 0}, "args.calls must be 1 to"),
         ("default", "check_acked", {**SIZES, "acked": []}, "True"),
         ("region_aware", "check_acked", {**SIZES, "acked": ["a0", "a1"]}, "True"),
         ("region_aware", "check_acked", {**SIZES, "acked": ["a0"]}, "False"),
@@ -460,7 +460,7 @@ def test_a_replacement_that_is_not_strict_about_zones_prefers_a_known_zone() -> 
         ("rack_aware", "repair_to_adhere", {**SIZES, "ensemble": ["a0", "b0"]}, "has 2 nodes"),
         ("rack_aware", "sticky_read", {"ensemble": []}, "no node to stick to"),
         ("rack_aware", "sticky_read", {"ensemble": ["a0"], "current": 3}, "indices 0 to 0"),
-        ("rack_aware", "reorder_read", {"ensemble": ["a0"], "write_set": [0, 0]}, "twice"),
+        ("rack_aware", "reorder_read", {"ensemble": ["a0"], "write_set": [0, 0]}, "duplicate index"),
         ("rack_aware", "reorder_read", {"ensemble": "a0", "write_set": [0]}, "must be a list"),
         ("rack_aware", "reorder_read", {"ensemble": [7], "write_set": [0]}, "must be a string"),
         ("default", "new_ensemble", {**SIZES, "ensemble_size": True}, "must be a whole number"),

@@ -71,9 +71,9 @@ async def test_a_stream_is_made_written_and_read_under_each_policy(
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"survive": "2 regions"}, "What can be promised now is '1 region'"),
+        ({"survive": "2 regions"}, "Possible now: '1 region'"),
         ({"survive": "1 region", "policy": "rack_aware"}, "kept by policy 'region_aware'"),
-        ({"policy": "rack_aware", "min_regions": 2}, "ask for min_regions 1, or policy 're"),
+        ({"policy": "rack_aware", "min_regions": 2}, "use min_regions 1, or policy 're"),
         ({"policy": "local_node", "ensemble_size": 2}, "one copy, on one node"),
         ({"policy": "regoin_aware"}, "the nearest is 'region_aware'"),
         ({"policy": "zone_aware", "ensemble_size": 4, "write_quorum": 3}, "6 is"),
@@ -122,7 +122,7 @@ async def test_what_is_left_out_does_not_count_on_a_forbidden_region(
         made = await log.create_stream(STREAM, ack_quorum=2)
 
         assert made.survives_region is False
-        assert "it takes nodes in 3 regions; there are 2" in made.survives_region_why_not
+        assert "nodes in 3 regions are needed; there are 2" in made.survives_region_why_not
         assert "placement is forbidden in ap-northeast" in made.survives_region_why_not
 
 
@@ -251,7 +251,7 @@ async def test_a_promise_goes_by_the_places_that_a_table_tells(tmp_path: Path) -
         cluster.open_client("us-east", config=config) as log,
     ):
         regions = {one.region: one.nodes for one in await RegionSwitches(log.access).regions()}
-        with pytest.raises(NotEnoughNodesError, match=r"they are up in 2 \(eu-west, us-east"):
+        with pytest.raises(NotEnoughNodesError, match=r"nodes are up in 2 \(eu-west, us-east"):
             await log.create_stream(STREAM, survive="1 region")
 
         assert regions == {"us-east": 3, "eu-west": 6}
