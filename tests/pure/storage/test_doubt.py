@@ -135,7 +135,7 @@ async def test_doubt_is_not_settled_by_who_looked_before_the_node_started_again(
     async with world.node() as node, world.client(node) as client:
         await client.send(SettleDoubt(9, LedgerId(20), looked_at, node.instance))
         refused = await client.receive_one(Refused)
-        assert (refused.reason, "look again" in refused.message) == (Reason.CONFLICT, True)
+        assert (refused.reason, "inspect again" in refused.message) == (Reason.CONFLICT, True)
         assert await answer_of(client, OLD) is Answer.UNKNOWN
 
 

@@ -77,7 +77,7 @@ async def test_the_node_id_is_the_advertised_address_unless_given(
     [
         (attrs.evolve(NODE_1, node_id="node-2"), "belongs to node node-1, not to node-2"),
         (attrs.evolve(NODE_1, cluster="other"), "belongs to cluster 'default'"),
-        (attrs.evolve(NODE_1, location="/there/r"), "stands at /here/rack-1, not at /there/r"),
+        (attrs.evolve(NODE_1, location="/there/r"), "is at /here/rack-1, not /there/r"),
     ],
     ids=["another node", "another cluster", "another place"],
 )
@@ -324,7 +324,9 @@ async def test_a_disk_that_was_replaced_never_starts_again(
     async with world.store.open_session() as metadata:
         await mark_replaced(metadata, "default", "node-1")
 
-    with pytest.raises(NodeReplacedError, match="has been replaced: it must never be used again"):
+    with pytest.raises(
+        NodeReplacedError, match="has been replaced: it must never be used again"
+    ):
         await start(world)
 
 

@@ -75,7 +75,7 @@ async def test_a_start_that_finds_the_disk_full_says_what_it_needs_and_leaves_no
     names = await left.list()
     left.capacity_bytes -= await left.free_bytes()
 
-    with pytest.raises(DiskFullError, match=r"needs 4\d\d\d bytes in .*, and 0 are free"):
+    with pytest.raises(DiskFullError, match=r"needs 4\d\d\d bytes in .*; 0 are free"):
         await restarted(left)
 
     assert await left.list() == names

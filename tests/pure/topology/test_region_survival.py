@@ -76,7 +76,11 @@ def test_where_no_sizes_survive_a_region_none_are_made_up(tree: str, asked: str)
         ("a3 b3", "3/3/2 m2", "nodes in 3 regions are needed; there are 2 (a, b)"),
         ("a3 b3 c3", "6/6/5 m2", "without region a no ack set is left (E 6 W 6 A 5 m 2"),
         ("a3 b3 c3", "6/6/2 m1", "without region a an entry may be lost"),
-        ("a3 b3 c3", "9/9/6 m2", "without region a, no new ensemble of 9 fits the 6 remaining nodes"),
+        (
+            "a3 b3 c3",
+            "9/9/6 m2",
+            "without region a, no new ensemble of 9 fits the 6 remaining nodes",
+        ),
     ],
 )
 def test_why_a_stream_does_not_survive_a_region_is_said(

@@ -52,7 +52,9 @@ def test_surviving_a_region_is_refused_where_nothing_could_be_written_after_it(
 
 
 def test_what_cannot_be_promised_is_refused_with_what_can() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"unknown survive '3 regions' .*'2 regions'"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"unknown survive '3 regions' .*'2 regions'"
+    ):
         quorums_to_survive("3 regions", up("a3 b3 c3"))
     with pytest.raises(InvalidArgumentError, match=r"is in one region; .*'1 node', '1 rack'"):
         plan_to_survive("1 region", up("a9"), is_regional=True)
@@ -137,7 +139,11 @@ def test_other_losses_give_quorums_too(survive: str, tree: str, quorums: str) ->
         ("2 regions", "a9 b9 c9 d9", "at least 5 regions; nodes are up in 4"),
         ("1 rack", "a9", "at least 3 racks; nodes are up in 2"),
         ("1 node", "a3", "the smallest has 3 nodes"),
-        ("1 region and 1 node", "a3 b3 c3", "must hold a whole new ensemble; the smallest has 9 nodes"),
+        (
+            "1 region and 1 node",
+            "a3 b3 c3",
+            "must hold a whole new ensemble; the smallest has 9 nodes",
+        ),
         ("1 region and 1 node", "a3 b1 c1 d1", "the smallest has 8 nodes"),
     ],
 )
