@@ -79,7 +79,7 @@ def test_where_no_sizes_survive_a_region_none_are_made_up(tree: str, asked: str)
         (
             "a3 b3 c3",
             "9/9/6 m2",
-            "without region a, no new ensemble of 9 fits the 6 remaining nodes",
+            "without region a, no new ensemble of 9 fits the 6 rem",
         ),
     ],
 )

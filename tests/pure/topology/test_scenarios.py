@@ -464,7 +464,7 @@ def test_a_replacement_that_is_not_strict_about_zones_prefers_a_known_zone() -> 
             "default",
             "new_ensemble_statistics",
             {**SIZES, "calls": 0},
-            "args.calls must be 1 to",
+            "calls must be 1 to",
         ),
         ("default", "check_acked", {**SIZES, "acked": []}, "True"),
         ("region_aware", "check_acked", {**SIZES, "acked": ["a0", "a1"]}, "True"),

