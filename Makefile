@@ -19,7 +19,7 @@ LOCKED := --require-hashes --no-build-isolation
 help:
 	@echo 'make demo    a cluster of three regions on this machine; one of them is killed while it works'
 	@echo 'make test    every check there is'
-	@echo 'make check   the quick ones: format, lint, types, import contracts, pure tests'
+	@echo 'make check   the quick ones, under a minute: format, lint, types, import contracts, tests of single parts'
 	@echo 'make lint    format, lint, types and import contracts, without pytest'
 	@echo 'make format  formats every file, applies lint fixes, regenerates geolog/blocking from geolog/aio'
 	@echo 'make lock    resolves the dependencies; ARGS=--upgrade takes the newest'
