@@ -16,6 +16,7 @@ from sim.laws.state.seen import Looking
 from sim.scheduling import EndlessMomentError, run_seeded
 from sim.world.apps.workload import Workload
 from sim.world.calls import Calls
+from sim.world.chance import chance
 from sim.world.draws.drawing import options_of_seed
 from sim.world.endings import words_of_crash
 from sim.world.exchange import Exchange
@@ -144,9 +145,9 @@ class _Run:
                 self.options.stream,
                 self.history,
                 self.trace,
-                world.chance(self.seed, "workload"),
+                chance(self.seed, "workload"),
                 Truth(world.store).trim_of,
-                world.chance(self.seed, "repeats"),
+                chance(self.seed, "repeats"),
             ),
             self.options,
         )
@@ -179,9 +180,9 @@ class _Run:
             workload.short_lived,
             self.trace,
             self.breaches,
-            world.chance(self.seed, "damaged twice"),
+            chance(self.seed, "damaged twice"),
             self.options.knobs.is_damaged_twice,
-            is_by_queue=world.chance(self.seed, "repair by queue").random() < _BY_QUEUE_CHANCE,
+            is_by_queue=chance(self.seed, "repair by queue").random() < _BY_QUEUE_CHANCE,
         )
         await judging.judge(world)
 
@@ -193,7 +194,7 @@ class _Run:
         with trio.move_on_after(hazards.chaos_s):
             async with trio.open_nursery() as nursery:
                 for kind, strikes_per_s in hazards.strikes_per_s:
-                    rng = world.chance(self.seed, f"fault {kind}")
+                    rng = chance(self.seed, f"fault {kind}")
                     nursery.start_soon(
                         strike_for_ever, world, kind, strikes_per_s, rng, name=kind
                     )
@@ -241,7 +242,7 @@ class _Run:
 
     async def _exchange(self, world: World, workload: Workload) -> None:
         """Law 24: a writer goes on with a node that has come from another region."""
-        rng = world.chance(self.seed, "exchange")
+        rng = chance(self.seed, "exchange")
         exchange = Exchange(world, workload.appending, rng, self._grace_s(world))
         breach = await exchange.breach()
         if breach is not None:

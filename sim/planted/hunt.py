@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import takewhile
-from random import Random
 from statistics import median
 
 import attrs
@@ -17,10 +16,14 @@ import attrs
 from sim.histories.run import SimReport, run_seed
 from sim.laws.history.all_laws import Violation
 from sim.planted.bugs import PLANTED_BUGS, planted
+from sim.world.chance import Draws
 from sim.world.draws.clock_draws import with_far_clocks
-from sim.world.draws.damage_draws import with_damage_twice, with_unreadable_sectors
-from sim.world.draws.drawing import draw_harsh_options
-from sim.world.draws.last_draws import draw_last, draw_last_strikes
+from sim.world.draws.disk_draws import (
+    draw_disks,
+    with_damage_twice,
+    with_unreadable_sectors,
+)
+from sim.world.draws.drawing import draw_dependent_knobs, draw_harsh_options
 from sim.world.draws.owner_draws import with_failed_writers_kept, with_sessions_lost_early
 from sim.world.draws.special_worlds import with_placement_tended
 from sim.world.exchange import with_region_exchanged
@@ -93,26 +96,26 @@ def options_of_hunt(
     done to streams, or to placement. Owners and clocks are left alone unless it is for a bug of
     theirs; worlds made for damage are for bugs of that.
     """
-    rng = Random(f"{seed}/options")
-    options = draw_harsh_options(rng, tuple(FAULTS))
+    draws = Draws(seed)
+    options = draw_harsh_options(draws, tuple(FAULTS))
     if is_of_streams:
-        stream = draw_stream_knobs(Random(f"{seed}/stream"))
-        options = attrs.evolve(options, stream=stream)
+        options = attrs.evolve(options, stream=draw_stream_knobs(draws))
+    options = draw_dependent_knobs(options, draws)
     if is_of_placement:
-        return _for_a_hunt(with_placement_tended(draw_last(options, rng), rng))
+        return _for_a_hunt(with_placement_tended(options, draws))
     if is_of_owners:
-        made_for_owners = rng.choice((with_failed_writers_kept, with_sessions_lost_early))
-        return _for_a_hunt(made_for_owners(draw_last(options, rng)))
+        make = draws.choice("owners", (with_failed_writers_kept, with_sessions_lost_early))
+        return _for_a_hunt(make(options))
     if is_of_exchange:
-        return with_region_exchanged(draw_last(options, rng))
+        return with_region_exchanged(options)
     if is_of_clocks:
-        return _for_a_hunt(with_far_clocks(draw_last(options, rng)))
+        return _for_a_hunt(with_far_clocks(options))
     if is_of_damage:
-        made_for_damage = rng.choice((with_unreadable_sectors, with_damage_twice))
-        return _for_a_hunt(made_for_damage(draw_last(options, rng)))
+        make = draws.choice("damage", (with_unreadable_sectors, with_damage_twice))
+        return _for_a_hunt(make(options))
     if made_for is not None:
-        return _for_a_hunt(made_for(draw_last(options, rng)))
-    return _for_a_hunt(draw_last_strikes(draw_last(options, rng), rng))
+        return _for_a_hunt(made_for(options))
+    return _for_a_hunt(draw_disks(options, draws))
 
 
 def _for_a_hunt(options: Options) -> Options:

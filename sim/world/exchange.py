@@ -12,6 +12,7 @@ import trio
 
 import geolog
 from sim.world.apps.appending import Appending
+from sim.world.chance import Draws
 from sim.world.options import Options
 from sim.world.placement_knobs import UNTOUCHED
 from sim.world.process import Process
@@ -29,9 +30,9 @@ _NODES = (("us-east", 2), ("eu-west", 1))
 _QUORUM = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
 
 
-def draw_exchange(drawn: Options, rng: Random) -> Options:
+def draw_exchange(drawn: Options, draws: Draws) -> Options:
     """The same world, or one that is made for this."""
-    return with_region_exchanged(drawn) if rng.random() < _SHARE else drawn
+    return with_region_exchanged(drawn) if draws.happens("exchange", _SHARE) else drawn
 
 
 def with_region_exchanged(drawn: Options) -> Options:

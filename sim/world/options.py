@@ -63,9 +63,8 @@ class Knobs:
     """Share of what named writers send once more that comes with other bytes than before."""
     is_region_exchanged: bool = False
     """Whether, once all is calm, a region goes for good as a node of another has come."""
-    is_damaged_twice: bool = attrs.field(default=False, repr=False)
-    """Whether at the end a file is damaged, repaired, and damaged again. Not in the repr, by
-    which others are drawn."""
+    is_damaged_twice: bool = False
+    """Whether at the end a file is damaged, repaired, and damaged again."""
     headers_share: float = 0.0
     """Share of records that have headers."""
     append_timeout_s: float = 60.0

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 import attrs
 
+from sim.world.chance import Draws
 from topology.errors import GeologError
 from topology.location import Location
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
@@ -76,32 +77,32 @@ UNTOUCHED = PlacementKnobs()
 
 
 def draw_placement(
-    rng: Random, counts: Mapping[str, int], quorum: QuorumConfig
+    draws: Draws, counts: Mapping[str, int], quorum: QuorumConfig
 ) -> tuple[PlacementKnobs, QuorumConfig]:
     """Draw for a world with so many nodes in each region: the knobs, and the quorums then."""
-    if rng.random() < _PLAIN_SHARE:
+    if draws.happens("untouched placement", _PLAIN_SHARE):
         return UNTOUCHED, quorum
     knobs = PlacementKnobs(
-        switch_rest_s_max=rng.choice((None, None, 1.0, 4.0)),
-        repair_rest_s_max=rng.choice((None, 0.5, 2.0)),
-        repair_s_max=rng.choice((0.5, 5.0, 20.0)),
+        switch_rest_s_max=draws.choice("switch_rest_s_max", (None, None, 1.0, 4.0)),
+        repair_rest_s_max=draws.choice("repair_rest_s_max", (None, 0.5, 2.0)),
+        repair_s_max=draws.choice("repair_s_max", (0.5, 5.0, 20.0)),
     )
-    if rng.random() < _SURVIVING_SHARE:
-        return _surviving(knobs, rng, counts, quorum)
-    knobs = attrs.evolve(knobs, policy=rng.choice(list(PolicyKind)))
-    is_counted = rng.random() < _COUNTED_SHARE
+    if draws.happens("surviving", _SURVIVING_SHARE):
+        return _surviving(knobs, draws, counts, quorum)
+    knobs = attrs.evolve(knobs, policy=draws.choice("policy", list(PolicyKind)))
+    is_counted = draws.happens("counted", _COUNTED_SHARE)
     durability = Durability.COUNT if is_counted else Durability.REGIONS
     fit = list(_quorums_that_fit(knobs.policy, durability, counts))
     if not fit:
         return attrs.evolve(knobs, policy=PolicyKind.REGION_AWARE), quorum
-    return knobs, rng.choice(fit)
+    return knobs, draws.choice("quorum of the policy", fit)
 
 
 def _surviving(
-    knobs: PlacementKnobs, rng: Random, counts: Mapping[str, int], quorum: QuorumConfig
+    knobs: PlacementKnobs, draws: Draws, counts: Mapping[str, int], quorum: QuorumConfig
 ) -> tuple[PlacementKnobs, QuorumConfig]:
     candidates = [Candidate(node, place) for node, place in places(counts)]
-    for loss in rng.sample(LOSSES, len(LOSSES)):
+    for loss in draws.sample("survive", LOSSES, len(LOSSES)):
         try:
             plan = plan_to_survive(loss, candidates)
         except GeologError:

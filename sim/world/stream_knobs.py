@@ -1,15 +1,16 @@
 """What a seed draws of the one stream: how it is set, who uses it how, what is done to it."""
 
-from random import Random
 from typing import Literal
 
 import attrs
 
 from geolog.protocol.stream_state import WRITER_RETENTION_S
+from sim.world.chance import Draws
 
 AckChoice = Literal["durable", "received", "none"]
 """When an append is answered: once it is durable, once it is received, or never."""
 
+_ANSWERS: tuple[AckChoice, ...] = ("durable", "durable", "received", "received", "none")
 _PLAIN_SHARE = 0.3
 _SEAL_SHARE = 0.2
 _GROWTH_SHARE = 0.4
@@ -66,29 +67,34 @@ class StreamKnobs:
 PLAIN = StreamKnobs()
 
 
-def draw_stream_knobs(rng: Random) -> StreamKnobs:
+def draw_stream_knobs(draws: Draws) -> StreamKnobs:
     """Draw how a stream is used; some are plain, so that nothing hides behind the rest."""
-    if rng.random() < _PLAIN_SHARE:
+    if draws.happens("plain stream", _PLAIN_SHARE):
         return PLAIN
-    partitions = rng.choice((1, 1, 2, 3))
+    does_grow = draws.happens("growth", _GROWTH_SHARE)
+    is_sealed = draws.happens("seal", _SEAL_SHARE)
+    is_expecting = draws.happens("expecting", _EXPECTING_SHARE)
+    has_deletions = draws.happens("deletion", _DELETION_SHARE)
+    truncations = draws.choice("truncation_rest_s_max", (None, 1.0, 4.0))
+    remembered_s = draws.choice("writer_retention_s", (WRITER_RETENTION_S, 0.5, 2.0))
     return StreamKnobs(
-        partitions=partitions,
-        partitions_added=rng.choice((1, 2)) if rng.random() < _GROWTH_SHARE else 0,
-        segment_age_s=rng.choice((1.0, 3.0, 3600.0)),
-        retention_s=rng.choice((None, None, 3.0, 10.0)),
-        retention_bytes=rng.choice((None, None, 2_000, 20_000, 200_000)),
-        retention_every_s=rng.choice((1.0, 5.0)),
-        truncation_rest_s_max=rng.choice((None, 1.0, 4.0)),
-        seal_after_s_max=rng.choice((6.0, 20.0)) if rng.random() < _SEAL_SHARE else None,
-        answers=rng.choice(("durable", "durable", "received", "received", "none")),
-        keyed_share=rng.choice((0.0, 0.7, 1.0)),
-        alone_share=rng.choice((0.0, 0.5)),
-        expecting_share=0.2 if rng.random() < _EXPECTING_SHARE else 0.0,
-        has_transactions=rng.random() < 0.5,
-        placed_share=rng.choice((0.0, 0.3, 0.6)),
-        reader_rest_s_max=rng.choice((0.0, 0.1, 1.0)),
-        writer_retention_s=rng.choice((WRITER_RETENTION_S, 0.5, 2.0)),
+        partitions=draws.choice("partitions", (1, 1, 2, 3)),
+        partitions_added=draws.choice("partitions_added", (1, 2)) if does_grow else 0,
+        segment_age_s=draws.choice("segment_age_s", (1.0, 3.0, 3600.0)),
+        retention_s=draws.choice("retention_s", (None, None, 3.0, 10.0)),
+        retention_bytes=draws.choice("retention_bytes", (None, None, 2_000, 20_000, 200_000)),
+        retention_every_s=draws.choice("retention_every_s", (1.0, 5.0)),
+        truncation_rest_s_max=truncations,
+        seal_after_s_max=draws.choice("seal_after_s_max", (6.0, 20.0)) if is_sealed else None,
+        answers=draws.choice("answers", _ANSWERS),
+        keyed_share=draws.choice("keyed_share", (0.0, 0.7, 1.0)),
+        alone_share=draws.choice("alone_share", (0.0, 0.5)),
+        expecting_share=0.2 if is_expecting else 0.0,
+        has_transactions=draws.happens("has_transactions", 0.5),
+        placed_share=draws.choice("placed_share", (0.0, 0.3, 0.6)),
+        reader_rest_s_max=draws.choice("reader_rest_s_max", (0.0, 0.1, 1.0)),
+        writer_retention_s=remembered_s,
         deletion_rest_s_max=(
-            rng.choice((2.0, 8.0)) if rng.random() < _DELETION_SHARE else None
+            draws.choice("deletion_rest_s_max", (2.0, 8.0)) if has_deletions else None
         ),
     )

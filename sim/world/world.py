@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from random import Random
 
 import trio
 
@@ -22,6 +21,7 @@ from regions.storage.node import StorageNode, open_storage_node
 from sim.fakes.memory_metadata import MemoryStore, open_memory_store
 from sim.fakes.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
+from sim.world.chance import chance
 from sim.world.endings import is_foreseen, words_of
 from sim.world.network import WorldLinks
 from sim.world.node import WorldNode, bays, storage_config
@@ -52,12 +52,12 @@ class World:
         self.trace = trace
         self.store = store
         self.queue = RunQueue.install()
-        self.links = WorldLinks(options.links, self.chance(seed, "links"), trace)
+        self.links = WorldLinks(options.links, chance(seed, "links"), trace)
         self.network: MemoryNetwork = self.links.open_network(
             is_narrow=options.knobs.is_room_tight
         )
-        self._disk_rng = self.chance(seed, "disks")
-        self._metadata_rng = self.chance(seed, "metadata")
+        self._disk_rng = chance(seed, "disks")
+        self._metadata_rng = chance(seed, "metadata")
         self.seams = Seams(
             options,
             store,
@@ -85,7 +85,7 @@ class World:
         self._all: list[Process] = []
         self._seed = seed
         self._nursery = nursery
-        self._identity_rng = self.chance(seed, "identities")
+        self._identity_rng = chance(seed, "identities")
         self._log_config = LogConfig(
             partition=PartitionConfig(
                 append_timeout_s=options.knobs.append_timeout_s,
@@ -93,11 +93,6 @@ class World:
                 better_ledger_s=options.knobs.member_away_s,
             )
         )
-
-    @staticmethod
-    def chance(seed: int, purpose: str) -> Random:
-        """A random source for one purpose, so that drawing more for one moves no other."""
-        return Random(f"{seed}/{purpose}")
 
     # Processes begin.
 
@@ -247,7 +242,7 @@ class World:
             await trio.sleep_forever()
 
     async def _run_client(self, process: Process, main: ClientMain) -> None:
-        rng = self.chance(self._seed, process.key)
+        rng = chance(self._seed, process.key)
         async with (
             self.seams.open_session(process) as metadata,
             open_log(
@@ -285,7 +280,7 @@ async def open_world(options: Options, seed: int, trace: Trace) -> AsyncIterator
                 for number in range(1, count + 1):
                     world.add_node(f"{region}-{number}", f"/{region}/rack-{number}")
             harmable_count = options.shape.quorum.ack_quorum - 1
-            rng = world.chance(seed, "harmable")
+            rng = chance(seed, "harmable")
             world.harmable = sorted(rng.sample(sorted(world.nodes), harmable_count))
             yield world
         finally:

@@ -1,9 +1,8 @@
 """What seeds draw of placement: all that streams can be asked for, where the world holds it."""
 
-from random import Random
-
 import pytest
 
+from sim.world.chance import Draws
 from sim.world.draws.drawing import draw_options
 from sim.world.endings import ENDINGS
 from sim.world.faults.all_faults import FAULTS
@@ -14,7 +13,7 @@ from topology.stream_policy import PolicyKind
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Options]:
-    return [draw_options(Random(f"{seed}/options"), tuple(FAULTS)) for seed in range(250)]
+    return [draw_options(Draws(seed), tuple(FAULTS)) for seed in range(250)]
 
 
 def test_seeds_draw_every_policy_and_durability(drawn: list[Options]) -> None:

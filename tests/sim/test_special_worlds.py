@@ -1,10 +1,9 @@
 """Worlds that are made for one thing have what it takes, and are drawn often enough."""
 
-from random import Random
-
 import pytest
 
 from sim.planted.hunt import options_of_hunt
+from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK
 from sim.world.draws.drawing import draw_options, options_of_seed
@@ -47,7 +46,7 @@ def test_where_members_lack_what_is_answered_it_is_mostly_answered_before_all_ha
 
 def test_in_steady_worlds_processes_end_and_a_member_that_goes_can_be_replaced() -> None:
     for seed in range(20):
-        world = steady(BASE, Random(seed))
+        world = steady(BASE, Draws(seed))
         nodes_count = sum(count for _, count in world.shape.nodes_by_region)
 
         assert ENDINGS.issuperset(dict(world.hazards.strikes_per_s))
@@ -58,7 +57,7 @@ def test_in_steady_worlds_processes_end_and_a_member_that_goes_can_be_replaced()
 def test_clocks_are_far_off_in_worlds_of_their_own_where_retention_looks_often() -> None:
     drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(300)]
     far = struck_by(FAR, drawn)
-    first = [draw_options(Random(f"{seed}/options"), tuple(FAULTS)) for seed in range(300)]
+    first = [draw_options(Draws(seed), tuple(FAULTS)) for seed in range(300)]
 
     assert 10 < len(far) < 50
     assert all((one.stream.retention_s, one.stream.segment_age_s) == (3.0, 1.0) for one in far)
@@ -68,7 +67,7 @@ def test_clocks_are_far_off_in_worlds_of_their_own_where_retention_looks_often()
 def test_the_clock_of_the_store_is_far_off_in_worlds_where_those_of_hosts_are_right() -> None:
     drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(300)]
     far = struck_by(STORE_CLOCK, drawn)
-    first = [draw_options(Random(f"{seed}/options"), tuple(FAULTS)) for seed in range(300)]
+    first = [draw_options(Draws(seed), tuple(FAULTS)) for seed in range(300)]
 
     assert 6 < len(far) < 40
     assert all((one.stream.retention_s, one.stream.segment_age_s) == (3.0, 1.0) for one in far)

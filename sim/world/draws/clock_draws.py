@@ -1,20 +1,18 @@
-"""Worlds whose clocks are far off, and whose retention by age is looked at all the time.
+"""Worlds whose clocks are far off, and which enforce retention by age all the time.
 
-Either the wall clocks of hosts are off, or that of the metadata store: one clock of those that
-retention goes by may be wrong at a time. Each kind is drawn from a random source of its own, so
-that a seed that does not draw one stays as it was.
+Either the wall clocks of hosts are off or the clock of the metadata store is. Retention relies
+on both, and promises nothing when both are wrong at once.
 """
-
-from random import Random
 
 import attrs
 
+from sim.world.chance import Draws
 from sim.world.options import Options
 from sim.world.stream_knobs import StreamKnobs
 
 FAR = "far-clock"
 STORE_CLOCK = "store-clock"
-"""Both strike in these worlds alone."""
+"""Each strikes in the worlds made for it, and in no others."""
 
 _OF_HOSTS = frozenset({"clock-jump", "clock-skew", FAR})
 
@@ -22,23 +20,20 @@ _FAR_SHARE = 0.08
 _STORE_SHARE = 0.06
 
 
-def draw_clocks(drawn: Options, rng: Random) -> Options:
-    """The same world, or one in which clocks are far off."""
-    return with_far_clocks(drawn) if rng.random() < _FAR_SHARE else drawn
-
-
-def draw_store_clocks(drawn: Options, rng: Random) -> Options:
-    """The same world, or one in which the metadata store's clock is far off."""
-    return with_store_clock_off(drawn) if rng.random() < _STORE_SHARE else drawn
+def draw_clocks(drawn: Options, draws: Draws) -> Options:
+    """The same world, or one in which a clock is far off."""
+    if draws.happens("store clock far off", _STORE_SHARE):
+        return with_store_clock_off(drawn)
+    return with_far_clocks(drawn) if draws.happens("host clocks far off", _FAR_SHARE) else drawn
 
 
 def with_far_clocks(drawn: Options) -> Options:
-    """The same where clocks of hosts are far off, segments are short, and what is old goes."""
+    """The same, but clocks of hosts are far off, segments are short, and old records go."""
     return _struck(drawn, (*drawn.hazards.strikes_per_s[:2], (FAR, 1.0)))
 
 
 def with_store_clock_off(drawn: Options) -> Options:
-    """The same where the metadata store's clock alone goes far back or on, and comes right."""
+    """The same, but the metadata store's clock, and no other, goes far off and comes right."""
     others = [
         (kind, per_s) for kind, per_s in drawn.hazards.strikes_per_s if kind not in _OF_HOSTS
     ]

@@ -1,35 +1,30 @@
-"""Worlds made for what befalls owners: sessions lost early, failed ones that are kept.
-
-Drawn from a random source of their own, so that a seed that does not draw one stays as it was.
-"""
-
-from random import Random
+"""Worlds made for owners: sessions lost early, failed writers that are kept open."""
 
 import attrs
 
+from sim.world.chance import Draws
 from sim.world.options import Options
 
 LOST_EARLY = "ambush-ownership"
-"""Strikes in these worlds alone: elsewhere sessions are lost at any time."""
+"""Strikes in the worlds made for it, and in no others: elsewhere sessions end at any time."""
 
 _KEPT_SHARE = 0.05
 _LOST_SHARE = 0.05
 
 
-def draw_owners(drawn: Options, rng: Random) -> Options:
-    """The same world, or one that is made for one thing of owners."""
-    share = rng.random()
-    if share < _KEPT_SHARE:
-        return with_failed_writers_kept(drawn)
-    if share < _KEPT_SHARE + _LOST_SHARE:
-        return with_sessions_lost_early(drawn)
-    return drawn
+def draw_owners(drawn: Options, draws: Draws) -> Options:
+    """The same world, or one made for something that happens to owners."""
+    made = draws.one_of(
+        "world made for owners",
+        [(_KEPT_SHARE, with_failed_writers_kept), (_LOST_SHARE, with_sessions_lost_early)],
+    )
+    return made(drawn) if made else drawn
 
 
 def with_failed_writers_kept(drawn: Options) -> Options:
-    """The same where the only writer soon fails, and its application keeps the block open.
+    """The same, but the only writer soon fails, and its application keeps the block open.
 
-    Entries that are not acknowledged are at some members by then, and nobody takes over: reads
+    By then some members have entries that were not acknowledged, and nobody takes over: reads
     end only if readers recover the ledger.
     """
     return attrs.evolve(
@@ -55,10 +50,10 @@ def with_failed_writers_kept(drawn: Options) -> Options:
 
 
 def with_sessions_lost_early(drawn: Options) -> Options:
-    """The same where an owner's session is lost before the owner has looked at it.
+    """The same, but an owner's session is lost before the owner first looks at it.
 
-    It goes on to write all the time, and readers are far away: they find that more is in
-    flight, and have to look for the owner.
+    The owner keeps writing, and readers are far away: they see that more is in flight and have
+    to look for the owner.
     """
     return attrs.evolve(
         drawn,

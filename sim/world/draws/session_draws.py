@@ -1,12 +1,8 @@
-"""Worlds made for metadata that is old, or silent: in a new session, after a sync, for readers.
-
-Drawn from a random source of their own, so that a seed that does not draw one stays as it was.
-"""
-
-from random import Random
+"""Worlds made for stale or missing metadata: in a new session, after a sync, for readers."""
 
 import attrs
 
+from sim.world.chance import Draws
 from sim.world.options import Options
 from sim.world.placement_knobs import UNTOUCHED
 from topology.quorum import QuorumConfig
@@ -16,29 +12,30 @@ LEADER_DEPOSED = "leader-deposed"
 MOVED = "ambush-moved"
 
 STRUCK_WITH_SESSIONS = frozenset({SESSION_BEHIND, LEADER_DEPOSED, MOVED})
-"""Strike in these worlds alone."""
+"""Each strikes in the worlds made for it, and in no others."""
 
 _BEHIND_SHARE = 0.05
 _DEPOSED_SHARE = 0.05
 _MOVED_SHARE = 0.05
 
 
-def draw_sessions(drawn: Options, rng: Random) -> Options:
-    """The same world, or one that is made for one thing of metadata."""
-    share = rng.random()
-    if share < _BEHIND_SHARE:
-        return with_sessions_behind(drawn)
-    if share < _BEHIND_SHARE + _DEPOSED_SHARE:
-        return with_leaders_deposed(drawn)
-    if share < _BEHIND_SHARE + _DEPOSED_SHARE + _MOVED_SHARE:
-        return with_entries_moved(drawn)
-    return drawn
+def draw_sessions(drawn: Options, draws: Draws) -> Options:
+    """The same world, or one made for stale or missing metadata."""
+    made = draws.one_of(
+        "world made for metadata",
+        [
+            (_BEHIND_SHARE, with_sessions_behind),
+            (_DEPOSED_SHARE, with_leaders_deposed),
+            (_MOVED_SHARE, with_entries_moved),
+        ],
+    )
+    return made(drawn) if made else drawn
 
 
 def with_sessions_behind(drawn: Options) -> Options:
-    """The same where a writer's sessions follow each other fast, at servers that are behind.
+    """The same, but a writer's sessions follow each other fast, at servers that are behind.
 
-    Writers take the stream from each other, so that a session often ends in a takeover.
+    Writers take the stream from each other, so a session often ends during a takeover.
     """
     return attrs.evolve(
         drawn,
@@ -60,7 +57,7 @@ def with_sessions_behind(drawn: Options) -> Options:
 
 
 def with_leaders_deposed(drawn: Options) -> Options:
-    """The same where segments follow each other fast, as readers ask a deposed leader."""
+    """The same, but segments follow each other fast while readers ask a deposed leader."""
     return attrs.evolve(
         drawn,
         shape=attrs.evolve(drawn.shape, readers_count=2),
@@ -82,9 +79,9 @@ def with_leaders_deposed(drawn: Options) -> Options:
 
 
 def with_entries_moved(drawn: Options) -> Options:
-    """The same where members of the ledger that is read are replaced, and nothing else strikes.
+    """The same, but members of the ledger that is read are replaced; nothing else strikes.
 
-    Two nodes are over, and two of three copies are enough.
+    There are two spare nodes, and two copies of three are enough.
     """
     return attrs.evolve(
         drawn,

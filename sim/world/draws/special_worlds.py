@@ -4,24 +4,24 @@ Each is another world with what it takes: nodes over and long absences, so that 
 members can be judged; members that lack what was answered; clients that are slow.
 """
 
-from collections.abc import Iterator, Mapping
-from random import Random
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from sim.world.options import Options
+from sim.world.chance import Draws
+from sim.world.options import Options, WorldShape
 from sim.world.placement_knobs import PlacementKnobs
 from topology.placement import Adherence, adherence_of, arrange_regions
 from topology.quorum import QuorumConfig
 
-_SLOW_CLIENT = "ambush-answers"
+SLOW_CLIENT = "ambush-answers"
 _LACKING = "ambush-lack"
 _MEMBER_GONE = "ambush-member"
 _COPIED = "ambush-copy"
 _FENCE_RECORD = "ambush-fence-record"
 _FULL = "disk-full"
 
-RARE = frozenset({_SLOW_CLIENT, _LACKING, _MEMBER_GONE, _COPIED, _FENCE_RECORD})
+RARE = frozenset({SLOW_CLIENT, _LACKING, _MEMBER_GONE, _COPIED, _FENCE_RECORD})
 """Strike in these worlds, so that they are met often, and in mild ones as any other."""
 
 _STEADY_NODES = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
@@ -32,7 +32,7 @@ _ENDINGS = ("kill-client", "power-loss-node", "power-loss-region")
 """What ends processes, and does nothing else."""
 
 
-def steady(drawn: Options, rng: Random) -> Options:
+def steady(drawn: Options, draws: Draws) -> Options:
     """The same with nodes over, of which none is slow or out of reach: some end, at most.
 
     They are few, and stay away. Whoever chooses nodes there can be held to the best choice that
@@ -44,7 +44,7 @@ def steady(drawn: Options, rng: Random) -> Options:
         shape=attrs.evolve(
             drawn.shape,
             nodes_by_region=tuple(_STEADY_NODES.items()),
-            quorum=rng.choice([one for one in fit if leaves_a_choice(one)]),
+            quorum=draws.choice("steady quorum", [one for one in fit if leaves_a_choice(one)]),
             writers_count=1,
         ),
         stream=attrs.evolve(drawn.stream, segment_age_s=3600.0),
@@ -62,7 +62,7 @@ def steady(drawn: Options, rng: Random) -> Options:
             drawn.hazards,
             chaos_s=20.0,
             duration_s_max=60.0,
-            strikes_per_s=((_MEMBER_GONE, 0.5), (rng.choice(_ENDINGS), 0.05)),
+            strikes_per_s=((_MEMBER_GONE, 0.5), (draws.choice("ending", _ENDINGS), 0.05)),
         ),
     )
 
@@ -77,11 +77,11 @@ def _can_be_strict(quorum: QuorumConfig) -> bool:
     return ring is not None and adherence_of(quorum, ring) is Adherence.STRICT
 
 
-def with_members_lacking(drawn: Options, rng: Random) -> Options:
+def with_members_lacking(drawn: Options, draws: Draws) -> Options:
     """The same where an entry is acknowledged before all have it, and strikes wait for that."""
     quorums = possible_quorums(dict(drawn.shape.nodes_by_region))
     fit = [one for one in quorums if one.ack_quorum < one.write_quorum]
-    shape = attrs.evolve(drawn.shape, quorum=rng.choice(fit)) if fit else drawn.shape
+    shape = _with_one_of(fit, drawn.shape, draws)
     return _struck_too(attrs.evolve(drawn, shape=shape), _LACKING, 0.5)
 
 
@@ -106,10 +106,10 @@ def with_slow_clients(drawn: Options) -> Options:
             is_room_tight=True,
         ),
     )
-    return _struck_too(tight, _SLOW_CLIENT, 1.0)
+    return _struck_too(tight, SLOW_CLIENT, 1.0)
 
 
-def with_members_replaced(drawn: Options, rng: Random) -> Options:
+def with_members_replaced(drawn: Options, draws: Draws) -> Options:
     """The same where members are replaced, and so are disks: what is old is soon looked at.
 
     Ledgers come to have several fragments, some of their members are in one of them alone, and
@@ -121,7 +121,7 @@ def with_members_replaced(drawn: Options, rng: Random) -> Options:
         for one in possible_quorums(counts)
         if one.ensemble_size < sum(counts.values()) and one.ack_quorum < one.write_quorum
     ]
-    shape = attrs.evolve(drawn.shape, quorum=rng.choice(fit)) if fit else drawn.shape
+    shape = _with_one_of(fit, drawn.shape, draws)
     drawn = attrs.evolve(
         drawn,
         shape=shape,
@@ -137,12 +137,12 @@ def with_members_replaced(drawn: Options, rng: Random) -> Options:
     return _struck_too(_struck_too(drawn, _MEMBER_GONE, 0.5), _COPIED, 1.0)
 
 
-def with_placement_tended(drawn: Options, rng: Random) -> Options:
+def with_placement_tended(drawn: Options, draws: Draws) -> Options:
     """A steady world of short ledgers whose operators forbid regions and repair placement.
 
     Entries are acknowledged before all have them, and nodes that were away lack them.
     """
-    world = steady(drawn, rng)
+    world = steady(drawn, draws)
     quorum = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
     return attrs.evolve(
         world,
@@ -165,6 +165,14 @@ def with_fences_at_risk(drawn: Options) -> Options:
 def _struck_too(drawn: Options, kind: str, strikes_per_s: float) -> Options:
     strikes = (*drawn.hazards.strikes_per_s, (kind, strikes_per_s))
     return attrs.evolve(drawn, hazards=attrs.evolve(drawn.hazards, strikes_per_s=strikes))
+
+
+def _with_one_of(
+    quorums: Sequence[QuorumConfig], shape: WorldShape, draws: Draws
+) -> WorldShape:
+    if not quorums:
+        return shape
+    return attrs.evolve(shape, quorum=draws.choice("quorum of the special world", quorums))
 
 
 def possible_quorums(counts: Mapping[str, int]) -> Iterator[QuorumConfig]:
