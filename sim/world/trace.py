@@ -1,7 +1,7 @@
-"""The trace of a world: one line an event, and a running hash over all lines.
+"""The trace of a world: one line per event, and a running hash over all lines.
 
 A line has four columns, separated by single spaces: the simulated time in seconds, the process
-it happens at (`-` for the world itself), the event, and its details up to the end of the line.
+(`-` for the world itself), the event, and its details up to the end of the line.
 """
 
 import hashlib
@@ -16,45 +16,45 @@ import trio
 from sim.scheduling import current_process
 
 EVENTS = {
-    "shape": "what the seed drew: a field of the options, and its value",
-    "start": "a process begins: its number at this place, counted from 1",
+    "shape": "a field of the options that the seed drew, and its value",
+    "start": "a process starts: its number at this host, counted from 1",
     "end": "a process ends by itself, and why",
-    "kill": "a process is killed: it runs no more and is not told",
-    "power-loss": "the same, and unsynced sectors of its disk may be gone",
-    "pause": "a process runs no more for now, as after SIGSTOP",
-    "resume": "it goes on",
+    "kill": "a process is killed, without a chance to clean up",
+    "power-loss": "the same; unsynced sectors of its disk may be gone",
+    "pause": "a process stops for now, as after SIGSTOP",
+    "resume": "a paused process goes on",
     "fault-on": "a fault begins: its kind and what it strikes",
-    "fault-off": "it ends",
+    "fault-off": "a fault ends",
     "connect": "a connection is made: its number, the other side",
-    "send": "bytes leave: connection, the other side, count, CRC32C",
-    "deliver": "bytes are received: connection, the other side, count, CRC32C",
+    "send": "bytes leave: connection, other side, count, CRC32C",
+    "deliver": "bytes arrive: connection, other side, count, CRC32C",
     "close": "a side closes its connection",
     "reset": "a connection breaks",
-    "disk-create": "a file is made",
+    "disk-create": "a file is created",
     "disk-rename": "a file is renamed: from, to",
     "disk-remove": "a file is removed",
-    "disk-allocate": "space is taken ahead for a file: file, offset, count",
-    "disk-truncate": "a file is cut: file, its new length",
+    "disk-allocate": "space is allocated ahead: file, offset, count",
+    "disk-truncate": "a file is truncated: file, new length",
     "disk-write": "bytes are written: file, offset, count, CRC32C",
     "disk-sync": "a file's writes are on disk",
     "disk-sync-directory": "creations, renames and removals are on disk",
     "disk-fail": "the disk raises an error",
-    "meta-ask": "a metadata operation is asked: what, where",
-    "meta-answer": "it is answered",
-    "meta-fail": "it ends in an error",
-    "call": "an application calls: what, and its number",
-    "done": "the call ended well: its number, what was answered",
-    "failed": "the call failed: its number, its outcome, the error",
-    "log": "what the process logs",
-    "phase": "faults begin, faults stop, all is read once more",
+    "meta-ask": "a metadata operation is requested: what, where",
+    "meta-answer": "a metadata operation succeeds",
+    "meta-fail": "a metadata operation fails",
+    "call": "an application makes a call: what, and its number",
+    "done": "a call succeeds: its number, its answer",
+    "failed": "a call fails: its number, its outcome, the error",
+    "log": "a log line of the process",
+    "phase": "the history enters this phase",
     "violation": "a law is broken: which, and how",
 }
-"""What can happen, and what the details are."""
+"""Every event, with its meaning and details."""
 
 
 @attrs.define(eq=False)
 class _Awaited:
-    """An event that somebody waits for."""
+    """An event that a task waits for."""
 
     happened: trio.Event = attrs.field(factory=trio.Event)
     process: str = ""
@@ -63,12 +63,12 @@ class _Awaited:
 
 @attrs.define(eq=False)
 class Trace:
-    """Takes the events of one world, in order."""
+    """Collects the events of one world, in order."""
 
     write_line: Callable[[str], None] | None = None
-    """Is given each line; without it only the hash is kept."""
+    """Gets each line; without it only the hash is kept."""
     counts: Counter[str] = attrs.field(factory=Counter, init=False)
-    """How often each event was seen: what was never seen was never tried."""
+    """How often each event was seen. An event never seen means something never tried."""
     is_closed: bool = attrs.field(default=False, init=False)
     events_count: int = attrs.field(default=0, init=False)
     _awaited: dict[str, _Awaited] = attrs.field(factory=dict, init=False)
@@ -77,7 +77,7 @@ class Trace:
     )
 
     def add(self, process: str, event: str, details: str = "") -> None:
-        """An event happens now. A trace that is closed takes no more."""
+        """Add an event that happens now; ignored once the trace is closed."""
         if self.is_closed:
             return
         self.events_count += 1
@@ -93,14 +93,14 @@ class Trace:
             awaited.happened.set()
 
     async def wait(self, event: str) -> tuple[str, str]:
-        """Wait for the next event of this name: where it happens, and its details."""
+        """Wait for the next event of this name; return its process and details."""
         awaited = self._awaited.setdefault(event, _Awaited())
         await awaited.happened.wait()
         return awaited.process, awaited.details
 
     @contextmanager
     def taking_logs(self) -> Iterator[None]:
-        """While the block runs, all that the code under test logs stands in the trace alone."""
+        """Send all log lines to the trace, and nowhere else, while the block runs."""
         root = logging.getLogger()
         handlers, level = root.handlers, root.level
         root.handlers = [_TraceLog(self)]
@@ -112,12 +112,12 @@ class Trace:
             root.setLevel(level)
 
     def close(self) -> None:
-        """The world ends: how its processes unwind is no part of the history."""
+        """Stop: how the processes of a world unwind is not part of the history."""
         self.is_closed = True
 
     @property
     def hash(self) -> str:
-        """The hash over all lines so far, as hex digits."""
+        """The hash over all lines so far, in hex."""
         return self._hash.hexdigest()
 
 

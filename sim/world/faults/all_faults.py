@@ -1,9 +1,8 @@
-"""What may befall a world: each fault strikes something, lasts, and ends.
+"""All faults: each strikes something, lasts for a while, and ends.
 
-A fault is a context manager: it begins when it is entered, gives the name of what it struck,
-and ends when it is left, also because all faults stop. One that finds nothing to strike gives
-None. Some strike at any time, or after a change of a ledger's record; others, the ambushes, at
-their own moment.
+A fault is a context manager. It begins on entry, yields the name of what it struck (None if
+there was nothing to strike), and ends on exit. Most strike at any time, or right after a
+ledger's record changes; ambushes wait for a moment of their own.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +26,7 @@ _AMBUSH_ROUND_TRIPS = 4
 
 
 async def strike_for_ever(world: World, kind: str, strikes_per_s: float, rng: Random) -> None:
-    """Let faults of a kind strike, one after the other; cancelling ends the one that lasts."""
+    """Strike with one kind of fault again and again; cancellation ends the current one."""
     while True:
         await trio.sleep(rng.expovariate(strikes_per_s))
         fault = FAULTS[kind]
@@ -49,7 +48,7 @@ async def strike_for_ever(world: World, kind: str, strikes_per_s: float, rng: Ra
 
 @asynccontextmanager
 async def _in_ambush(world: World, ambush: Ambush, rng: Random) -> AsyncIterator[str | None]:
-    """Wait for the moment, and strike."""
+    """Wait for the ambush's moment, then strike."""
     while True:
         process, details = await world.trace.wait(ambush.event)
         async with ambush.strike(world, rng, process, details) as struck:
@@ -60,7 +59,7 @@ async def _in_ambush(world: World, ambush: Ambush, rng: Random) -> AsyncIterator
 
 @asynccontextmanager
 async def _after_change(world: World, fault: Fault, rng: Random) -> AsyncIterator[str | None]:
-    """Strike; in worlds that lie in wait, soon after the record of a ledger has changed."""
+    """Strike now, or, if hazards lie in wait, soon after a ledger's record changes."""
     if world.options.hazards.lies_in_wait:
         with trio.move_on_after(_AMBUSH_S_MAX):
             await world.seams.ledger_changed.wait()
@@ -105,4 +104,4 @@ FAULTS: dict[str, Fault | Ambush] = {
     "store-clock": fault_metadata.store_clock,
     **AMBUSHES,
 }
-"""By name, as options and trace have it."""
+"""Every fault, by the name that options and trace use."""

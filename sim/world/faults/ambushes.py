@@ -1,8 +1,8 @@
-"""Faults that lie in wait for a moment, and strike there: where protocols are thin.
+"""Faults that wait for the moments at which protocols are most vulnerable.
 
-Most of a history is calm, and a blind fault strikes there. These wait for an event of the trace
-that tells that something is half done: a ledger is being taken over, an append has just been
-answered, an entry has reached one member and not the others, bytes are on their way.
+Most of a history is calm, and that is where blind faults strike. An ambush waits for a trace
+event that shows something half done: a ledger is being taken over, an append was just answered,
+an entry has reached one member and not the others, bytes are in flight.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -44,7 +44,7 @@ from sim.world.seams import CLUSTER
 from sim.world.world import World
 
 Strike = Callable[[World, Random, str, str], AbstractAsyncContextManager[str | None]]
-"""Given where the event happened, and its details; None if it is not the moment."""
+"""Gets the process of the event and its details; yields None if this is not the moment."""
 
 _LEDGER_PUT = f"put {ClusterPaths(CLUSTER).ledgers}/"
 _CHANGE_S_MAX = 3.0
@@ -60,7 +60,7 @@ _WAYS = ("reset", "slow", "paused", "killed", "restarted", "restarted", "without
 
 @attrs.frozen
 class Ambush:
-    """What is waited for, and what is done then."""
+    """An event to wait for, and the strike that follows it."""
 
     event: str
     strike: Strike
@@ -70,7 +70,7 @@ class Ambush:
 async def ambush_takeover(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """A ledger is taken over: members are late or gone, the old writer wakes up at the end."""
+    """During a takeover, members are late or gone; at the end the old writer wakes up."""
     record = _newest(world, LedgerState.IN_RECOVERY)
     if record is None or not details.startswith(_LEDGER_PUT) or process in world.nodes:
         yield None
@@ -80,7 +80,7 @@ async def ambush_takeover(
         for writer in writers_alive(world):
             if writer.host != process and rng.random() < _MEMBER_CHANCE:
                 struck.enter_context(paused(world, writer.host))
-                words.append(f"{writer.host} stands still")
+                words.append(f"{writer.host} paused")
         words += _strike_members(world, rng, struck, record, process)
         yield "; ".join(words)
 
@@ -89,7 +89,7 @@ async def ambush_takeover(
 async def ambush_fence(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """A member has just answered that a ledger is fenced: it loses power, and maybe others."""
+    """A member has just answered that a ledger is fenced: it loses power, maybe others too."""
     record = _newest(world, LedgerState.IN_RECOVERY)
     if record is None or not details.startswith(_LEDGER_PUT) or process in world.nodes:
         yield None
@@ -105,7 +105,7 @@ async def ambush_fence(
 
 
 async def _answer_of_fence(world: World, record: LedgerRecord, process: str) -> str:
-    """Wait until a member that is fenced says something to who takes the ledger over."""
+    """Wait until a fenced member sends to the process that takes the ledger over."""
     members = {member.node_id for member in record.fragments[-1].ensemble}
     while True:
         host, details = await world.trace.wait("send")
@@ -122,7 +122,7 @@ async def _answer_of_fence(world: World, record: LedgerRecord, process: str) -> 
 async def ambush_rest(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """All of a ledger is acknowledged: its writer stands still, others reach few members."""
+    """All of a ledger is acknowledged: its writer pauses, and others reach few members."""
     _, writer, *_ = details.split()
     others = [one.host for one in writers_alive(world) if one.host != writer]
     if process not in world.cores or not writer.startswith("writer-") or not others:
@@ -140,11 +140,11 @@ async def ambush_rest(
             struck.enter_context(cut_off(world, other, away))
         with trio.move_on_after(_TAKEOVER_S_MAX):
             await _put_of_ledger(world, "meta-answer", others)
-        yield f"{writer} stands still, of ledger {record.ledger}; cut off: {', '.join(away)}"
+        yield f"{writer} paused, of ledger {record.ledger}; cut off: {', '.join(away)}"
 
 
 def _is_at_rest(world: World, record: LedgerRecord) -> bool:
-    """Whether all members have been told that all which they have is acknowledged."""
+    """Whether all members know that all their entries are acknowledged."""
     cores = [world.cores.get(member.node_id) for member in record.fragments[-1].ensemble]
     stores = [core.service.store_of(record.ledger) for core in cores if core is not None]
     replicas = [store.ledgers.replica_of(record.ledger) for store in stores]
@@ -156,7 +156,7 @@ def _is_at_rest(world: World, record: LedgerRecord) -> bool:
 async def ambush_append(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """An append was answered a moment ago: its writer is gone, and members are late or gone."""
+    """An append was just answered: its writer is gone, and members are late or gone."""
     record = _newest(world, LedgerState.OPEN)
     writers = [one for one in writers_alive(world) if one.host == process]
     if record is None or not writers or not details.startswith("append"):
@@ -181,7 +181,7 @@ async def ambush_append(
 async def ambush_add(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """A writer hears of the first member that has an entry: it is gone, the others are late."""
+    """A writer hears from the first member that has an entry: it goes, the others are late."""
     _, first, *_ = details.split()
     record = _newest(world, LedgerState.OPEN)
     if record is None or process in world.nodes or first not in world.processes:
@@ -203,14 +203,14 @@ async def ambush_add(
                 late.enter_context(how)
             with trio.move_on_after(_CHANGE_S_MAX):
                 await _put_of_ledger(world, "meta-ask", [process])  # For another ensemble.
-        yield f"{process} has heard of {first}, which is gone; late: {', '.join(behind)}"
+        yield f"{process} has heard from {first}, which is gone; late: {', '.join(behind)}"
 
 
 @asynccontextmanager
 async def ambush_member(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """A ledger is written: one of its members ends, and its writer has to do without."""
+    """While a ledger is written, a member ends, and the writer has to do without it."""
     record = _newest(world, LedgerState.OPEN)
     if record is None or not _is_append_of(world, process, details):
         yield None
@@ -225,7 +225,7 @@ async def ambush_member(
 async def ambush_lack(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """An append was answered that a member lacks: its writer is gone, who has it is late."""
+    """A member lacks an entry that was answered: the writer goes, the holders are late."""
     record = _newest(world, LedgerState.OPEN)
     others = [one.host for one in writers_alive(world) if one.host != process]
     if record is None or not others or not _is_append_of(world, process, details):
@@ -240,7 +240,7 @@ async def ambush_lack(
                 await _append_answered(world, process)
             having, behind = _who_has_the_last(world, record)
             if behind and process in world.processes:
-                # What is under way to those behind is lost with it.
+                # Bytes in flight to those behind are lost with it.
                 struck.enter_context(down(world, process, power_loss=False))
         if not behind:
             yield None
@@ -253,7 +253,7 @@ async def ambush_lack(
 
 
 def _is_append_of(world: World, process: str, details: str) -> bool:
-    """Whether that is a writer's append, and the writer is there still."""
+    """Whether this is a writer's append, and the writer is still there."""
     return process in clients_alive(world) and details.startswith("append")
 
 
@@ -266,7 +266,7 @@ async def _append_answered(world: World, process: str) -> None:
 
 
 def _who_has_the_last(world: World, record: LedgerRecord) -> tuple[list[str], list[str]]:
-    """Of the members for the last entry that an ack set has: who has it, who has not got it."""
+    """Members that have the last acknowledged entry, and those that have not received it."""
     fragment = record.fragments[-1]
     rule = fragment.rule(record.quorum)
     hosts = [member.node_id for member in fragment.ensemble]
@@ -282,7 +282,7 @@ def _who_has_the_last(world: World, record: LedgerRecord) -> tuple[list[str], li
 
 
 async def _put_of_ledger(world: World, event: str, those: Sequence[str]) -> None:
-    """Wait until one of these processes asks metadata to change a ledger, or has done so."""
+    """Wait for this event of one of these processes changing a ledger's record."""
     while True:
         process, what = await world.trace.wait(event)
         if process in those and what.startswith(_LEDGER_PUT):
@@ -293,7 +293,7 @@ async def _put_of_ledger(world: World, event: str, those: Sequence[str]) -> None
 async def ambush_send(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """Bytes have just left a client for a node: the connection breaks, at any byte of them."""
+    """A client has just sent to a node: the connection breaks, at any byte in flight."""
     number, peer, *_ = details.split()
     streams = [
         stream
@@ -318,7 +318,7 @@ def _newest(world: World, state: LedgerState) -> LedgerRecord | None:
 def _highest_entries(
     world: World, record: LedgerRecord, *, are_synced: bool = True
 ) -> dict[str, int]:
-    """By host: the highest entry that each member of the last fragment has, on disk or not."""
+    """The highest entry that each member of the last fragment has, by host."""
     reached: dict[str, int] = {}
     for member in record.fragments[-1].ensemble:
         core = world.cores.get(member.node_id)
@@ -337,7 +337,7 @@ def _highest_entries(
 def _strike_members(
     world: World, rng: Random, struck: ExitStack, record: LedgerRecord, process: str
 ) -> list[str]:
-    """Some members of the ledger's last fragment, each in its own way, or cut off."""
+    """Strike some members of the last fragment, each in its own way, or cut them off."""
     words: list[str] = []
     members = [member.node_id for member in record.fragments[-1].ensemble]
     if rng.random() < _CUT_CHANCE:
@@ -366,7 +366,7 @@ def _strike_members(
 
 
 def _rot(world: World, rng: Random, ledger: LedgerId, host: str) -> str | None:
-    """Harm what the node has of the ledger's end, if its disk may be harmed."""
+    """Harm the node's copies near the ledger's end, if its disk may be harmed."""
     if host not in nodes_harmable(world) or rng.random() > _ROT_CHANCE:
         return None
     core = world.cores[host]
@@ -396,4 +396,4 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-ownership": Ambush("meta-answer", ambush_ownership),
     "ambush-moved": Ambush("done", ambush_moved),
 }
-"""By name, as options and trace have it."""
+"""Every ambush, by the name that options and trace use."""

@@ -1,4 +1,4 @@
-"""Ambushes for disks: what a node has just made is used before its name is on disk."""
+"""Ambushes for disks: a node uses a new file before its name is on disk."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ async def ambush_create(
     process: str,
     details: str,
 ) -> AsyncIterator[str | None]:
-    """A node answers for what is in a file that it has just made: it loses power."""
+    """A node has answered for data in a file that it just created: it loses power."""
     *_, made_as, name = details.split()
     with trio.move_on_after(_USED_S_MAX) as using:
         await _synced(world, process, {made_as, name})
@@ -27,11 +27,11 @@ async def ambush_create(
     is_used = process in world.nodes and process in world.processes
     is_used = is_used and not using.cancelled_caught
     with down(world, process if is_used else None, power_loss=True) as struck:
-        yield struck and f"{struck}, which had made {name}"
+        yield struck and f"{struck}, which had created {name}"
 
 
 async def _synced(world: World, process: str, names: set[str]) -> None:
-    """Wait until something in this file is on disk, which may go by its earlier name."""
+    """Wait until a sync of this file, which may go by its earlier name."""
     while True:
         host, details = await world.trace.wait("disk-sync")
         if host == process and details.split()[-1] in names:

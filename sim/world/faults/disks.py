@@ -1,4 +1,4 @@
-"""Faults of disks: slow, failing, full, harmed, lost, or another than was there before."""
+"""Faults of disks: slow, failing, full, damaged, lost, or swapped for another."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _PLACES_HARMED = (1, 1, 3)
 
 @contextmanager
 def slow_disk(world: World, rng: Random) -> Iterator[str | None]:
-    """The syncs and reads of a disk take a hundred times as long."""
+    """Syncs and reads of a disk take a hundred times as long."""
     host = rng.choice(sorted(world.nodes))
     bay = world.nodes[host].one_bay(rng)
     with slowed_disks([bay]):
@@ -29,7 +29,7 @@ def slow_disk(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def disk_error(world: World, rng: Random) -> Iterator[str | None]:
-    """A call of a node's disk fails: the process ends, and is started again later."""
+    """An operation on a node's disk fails: the process ends, and is restarted later."""
     host = one_of(rng, nodes_alive(world))
     if host is None:
         yield None
@@ -60,7 +60,7 @@ def disk_full(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def wrong_disk(world: World, rng: Random) -> Iterator[str | None]:
-    """A node is started on an empty disk, or an older copy of its own: it must refuse."""
+    """A node starts on an empty disk or an old copy of its own; it must refuse."""
     hosts = [one for one in nodes_alive(world) if one in world.cores]
     host = one_of(rng, hosts)
     if host is None or world.nodes[host].is_refusal_due:
@@ -71,7 +71,7 @@ def wrong_disk(world: World, rng: Random) -> Iterator[str | None]:
     if bay.old_copy is None:
         world.kill(host)
         copy = bay.disk.crash(keep_unsynced=True)
-        # A start takes an empty file for its own: then such a copy may be as good as the disk.
+        # A node accepts an empty file as its own, so such a copy may be as good as the disk.
         bay.old_copy = copy if is_newest_written(copy) else None
         world.restart(host)
         yield f"{host} {bay.disk} copied"
@@ -96,7 +96,7 @@ def wrong_disk(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
-    """Synced bytes of a node change or go; it may meet that at its next start."""
+    """Synced bytes of a node change or vanish; the node may find out at its next start."""
     host = one_of(rng, nodes_harmable(world))
     if host is None:
         yield None
@@ -105,7 +105,7 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
     harms = [harm_disk(disk, rng) for _ in range(rng.choice(_PLACES_HARMED))]
     words = [harm for harm in harms if harm is not None]
     if not words:
-        # Nothing lies below a mark: a restart begins another file.
+        # Nothing is below a mark yet: a restart begins another file.
         world.kill(host)
         world.restart(host)
         yield f"{host} restarted"
@@ -119,7 +119,7 @@ def bit_rot(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def unreadable_sector(world: World, rng: Random) -> Iterator[str | None]:
-    """A sector of a node's disk cannot be read; it may meet that at its next start."""
+    """A sector of a node's disk cannot be read; the node may find out at its next start."""
     host = one_of(rng, nodes_harmable(world))
     if host is None:
         yield None
@@ -136,7 +136,7 @@ def unreadable_sector(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def replaced_disk(world: World, rng: Random) -> Iterator[str | None]:
-    """A node's disks are lost; an operator replaces them by empty ones."""
+    """A node loses its disks; an operator replaces them with empty ones."""
     host = one_of(rng, nodes_harmable(world))
     if host is None or OPERATOR + host in world.processes:
         yield None

@@ -1,7 +1,7 @@
-"""What rot, a stray hand or a disk that writes to the wrong place does to synced bytes.
+"""Harm to synced bytes: bit rot, deleted data, writes to the wrong place.
 
-Of the newest file only what lies below its last mark is harmed. Behind it a harmed record looks
-as a torn one does, and no node can tell what was synced there but by what comes later.
+In the newest file only bytes below its last mark are harmed. Above the mark a harmed record
+looks like a torn write, and a node cannot tell that it had been synced.
 """
 
 from random import Random
@@ -25,7 +25,7 @@ from sim.fakes.memory_inode import SECTOR_BYTES
 from topology.errors import DamagedBytesError
 
 PLACE_BYTES = range(8, 24)
-"""Of a record's header: where ledger and entry stand."""
+"""The bytes of a record's header that hold ledger and entry."""
 
 _CUT_CHANCE = 0.3
 _NEWEST_CHANCE = 0.5
@@ -33,7 +33,7 @@ _PLACE_CHANCE = 0.5
 
 
 def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
-    """Change some bytes of some file; what was done, or None if there is nothing to harm."""
+    """Change bytes of some file; say what was done, or None if there is nothing to harm."""
     journals = [name for name in disk.names if file_id_of(name) is not None]
     older = [name for name in journals[:-1] if disk.content(name)]
     if journals and (not older or rng.random() < _NEWEST_CHANCE):
@@ -50,16 +50,16 @@ def harm_disk(disk: MemoryDisk, rng: Random) -> str | None:
 
 
 def cut_end(disk: MemoryDisk, name: str, length: int) -> str:
-    """Cut a file off at this length; what was done."""
+    """Truncate a file to this length; say what was done."""
     disk.overwrite(name, disk.content(name)[:length])
-    return f"the end of {name} from {length} on"
+    return f"{name} truncated at {length}"
 
 
 def harm_sector(disk: MemoryDisk, rng: Random) -> str | None:
-    """Let a sector of a journal or table file not be read any more; None without files.
+    """Make a sector of a journal or table file unreadable; None if there are no files.
 
-    Often one of a header, or near the end. What cannot be read behind the last mark is no torn
-    write, and a node can tell: so it may be any sector of the newest file too.
+    Often it is a sector of a header, or near the end. Any sector of the newest file may be
+    struck: a node can tell an unreadable sector above the last mark from a torn write.
     """
     journals = [name for name in disk.names if file_id_of(name) is not None]
     tables = [name for name in disk.names if is_table_file(name)]
@@ -72,17 +72,17 @@ def harm_sector(disk: MemoryDisk, rng: Random) -> str | None:
         return None
     offset = min(rng.choice((0, DATA_OFFSET, end - 1, *rng.choices(range(end), k=3))), end - 1)
     disk.make_unreadable(name, offset)
-    return f"the sector of byte {offset} of {name} unreadable"
+    return f"sector at byte {offset} of {name} unreadable"
 
 
 def is_newest_written(disk: MemoryDisk) -> bool:
-    """Whether the newest journal file has records: then the next start begins another."""
+    """Whether the newest journal file has records; if so, the next start begins another."""
     journals = [name for name in disk.names if file_id_of(name) is not None]
     return bool(journals) and any(disk.content(journals[-1])[DATA_OFFSET:])
 
 
 def harm_entry(disk: MemoryDisk, store: Store, ledger: LedgerId, rng: Random) -> str | None:
-    """Flip a bit in one of the last entries of a ledger, or in the header of its record."""
+    """Flip a bit in one of the last entries of a ledger, or in its record's header."""
     highest = store.ledgers.replica_of(ledger).entry_highest
     newest = store.entries.files[-1].file_id
     for entry in range(highest, max(highest - 3, -1), -1):
@@ -100,13 +100,13 @@ def harm_entry(disk: MemoryDisk, store: Store, ledger: LedgerId, rng: Random) ->
                     else rng.randrange(place.length)
                 )
                 _flip(disk, name, offset, rng)
-                return f"a flipped bit at {offset} of {name}, in entry {entry} of {ledger}"
+                return f"bit flipped at {offset} of {name}, in entry {entry} of {ledger}"
             break
     return None
 
 
 def harm_fence(disk: MemoryDisk, ledger: LedgerId, rng: Random) -> str | None:
-    """Flip a bit in the newest file's record of a fence; None if none is below a mark."""
+    """Flip a bit in a fence record of the newest file; None if none is below a mark."""
     journals = [name for name in disk.names if file_id_of(name) is not None]
     if not journals:
         return None
@@ -115,12 +115,12 @@ def harm_fence(disk: MemoryDisk, ledger: LedgerId, rng: Random) -> str | None:
         if record.kind is RecordKind.FENCE and record.ledger == ledger and offset < end:
             at = offset + _some_byte_of_header(rng)
             _flip(disk, name, at, rng)
-            return f"a flipped bit at {at} of {name}, in the fence of {ledger}"
+            return f"bit flipped at {at} of {name}, in the fence of {ledger}"
     return None
 
 
 def _harm_piece(disk: MemoryDisk, name: str, end: int, rng: Random) -> str:
-    """Harm a bit, of any byte or of a record's header, or a sector of a file, before `end`."""
+    """Flip a bit anywhere or in a record's header, or overwrite a sector, before `end`."""
     how = rng.choice(("bit", "header", "sector"))
     if how != "sector":
         starts = [offset for offset, _ in _records(disk.content(name)) if offset < end]
@@ -128,7 +128,7 @@ def _harm_piece(disk: MemoryDisk, name: str, end: int, rng: Random) -> str:
         if how == "header" and starts:
             offset = min(rng.choice(starts) + _some_byte_of_header(rng), end - 1)
         _flip(disk, name, offset, rng)
-        return f"a flipped bit at {offset} of {name}"
+        return f"bit flipped at {offset} of {name}"
     offset = _some_sector(end, rng)
     harmed, what = _other_sector(disk, rng)
     disk.overwrite_at(name, offset, harmed[: end - offset])
@@ -136,7 +136,7 @@ def _harm_piece(disk: MemoryDisk, name: str, end: int, rng: Random) -> str:
 
 
 def _some_byte_of_header(rng: Random) -> int:
-    """Of a record's header; half of the time one that says which entry of which ledger."""
+    """An offset in a record's header; half of the time in its ledger or entry number."""
     is_of_place = rng.random() < _PLACE_CHANCE
     return rng.choice(PLACE_BYTES) if is_of_place else rng.randrange(RECORD_HEADER_BYTES)
 
@@ -160,7 +160,7 @@ def _some_sector(end: int, rng: Random) -> int:
 
 
 def _proven_end(disk: MemoryDisk, name: str) -> int:
-    """Where the last mark of a journal file stands that is on disk: all below it surely is."""
+    """The offset of the last mark on disk: everything below it has been synced."""
     records = _records(disk.content(name))
     marks = (offset for offset, record in records if record.kind is RecordKind.MARK)
     return max((at for at in marks if disk.is_synced(name, at, RECORD_HEADER_BYTES)), default=0)

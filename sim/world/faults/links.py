@@ -1,4 +1,4 @@
-"""Faults of the network: what is sent does not arrive, arrives late, or in part."""
+"""Faults of the network: bytes are lost, late, or arrive in part."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ def cut_link(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def cut_one_way(world: World, rng: Random) -> Iterator[str | None]:
-    """One host does not hear another, which hears it."""
+    """One host does not hear another, which still hears it."""
     one, other = rng.sample(sorted(world.links.region_of), 2)
     world.network.cut_one_way(one, other)
     try:
@@ -51,7 +51,7 @@ def cut_one_way(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def isolate_region(world: World, rng: Random) -> Iterator[str | None]:
-    """Nothing passes between a region and the others; metadata is with the others."""
+    """Nothing passes between a region and the others, which keep metadata."""
     region = rng.choice(world.options.shape.regions)
     inside = [host for host, where in sorted(world.links.region_of.items()) if where == region]
     with isolated(world, rng, inside):
@@ -68,7 +68,7 @@ def isolate_host(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def reset_connection(world: World, rng: Random) -> Iterator[str | None]:
-    """A connection breaks, at any byte of what is under way."""
+    """A connection breaks, at any byte in flight."""
     host = rng.choice(sorted(world.links.region_of))
     streams = world.network.streams_of(host)
     if not streams:
@@ -82,7 +82,7 @@ def reset_connection(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def slow_host(world: World, rng: Random) -> Iterator[str | None]:
-    """A host receives slowly, and little at a time."""
+    """A host receives slowly, a little at a time."""
     host = rng.choice(sorted(world.links.region_of))
     with receiving_slowly(world, host, rng.choice((0.001, 0.02))):
         yield host

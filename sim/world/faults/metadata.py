@@ -1,4 +1,4 @@
-"""Faults of metadata and of clocks: what is not heard, heard late, or believed wrongly."""
+"""Faults of metadata and clocks: lost sessions, late or stale answers, wrong times."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,18 +26,18 @@ _FAR_CLOCKS_S = (
     -18_000 * _DAY_S,
 )
 _WRITER_CHANCE = 0.8
-"""Those who write have clocks that others go by."""
+"""Share of strikes at writers: others rely on their clocks."""
 
 _READER_CHANCE = 0.6
-"""Whoever writes is checked by versions; a reader believes what it is given."""
+"""Share of strikes at readers: versions protect writers, while readers believe any answer."""
 
 _LONG_BEHIND_CHANCE = 0.5
-"""That the server has stopped long before, and not just lacks the last write."""
+"""Share in which the server stopped long ago, rather than lacking only the last write."""
 
 
 @contextmanager
 def metadata_cut(world: World, rng: Random) -> Iterator[str | None]:
-    """A process does not reach the metadata store."""
+    """A process cannot reach the metadata store."""
     process = one_process(world, rng)
     if process is None:
         yield None
@@ -48,14 +48,14 @@ def metadata_cut(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def metadata_away(world: World, rng: Random) -> Iterator[str | None]:
-    """No process reaches the metadata store."""
+    """No process can reach the metadata store."""
     with without_metadata(processes(world), rng):
         yield "everybody"
 
 
 @contextmanager
 def metadata_lag(world: World, rng: Random) -> Iterator[str | None]:
-    """A process reads from a metadata server that is behind; its watches come late."""
+    """A process reads from a metadata server that lags; its watches fire late."""
     process = one_process(world, rng, among="reader-" if rng.random() < _READER_CHANCE else "")
     if process is None or process.session is None:
         yield None
@@ -69,7 +69,7 @@ def metadata_lag(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def leader_deposed(world: World, rng: Random) -> Iterator[str | None]:
-    """A process's metadata server follows a deposed leader: a sync brings it nothing new."""
+    """A process's metadata server follows a deposed leader: a sync brings nothing new."""
     process = one_process(world, rng, among="reader-" if rng.random() < _READER_CHANCE else "")
     if process is None or process.session is None:
         yield None
@@ -83,7 +83,7 @@ def leader_deposed(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def session_behind(world: World, rng: Random) -> Iterator[str | None]:
-    """A writer's session ends as it has written: the next is at a server that is behind."""
+    """A writer's session ends after a write; the next one is at a server that lags."""
     process = one_process(world, rng, among="writer-")
     if process is None or process.session is None:
         yield None
@@ -101,7 +101,7 @@ def session_behind(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def metadata_expiry(world: World, rng: Random) -> Iterator[str | None]:
-    """The metadata store ends the session of a process that lives."""
+    """The metadata store expires the session of a live process."""
     process = one_process(world, rng)
     if process is None or process.session is None:
         yield None
@@ -112,7 +112,7 @@ def metadata_expiry(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def metadata_answer_lost(world: World, rng: Random) -> Iterator[str | None]:
-    """A write is carried out, and its answer never comes."""
+    """A write to metadata is carried out, but its answer is lost."""
     process = one_process(world, rng)
     if process is None or process.session is None:
         yield None
@@ -123,7 +123,7 @@ def metadata_answer_lost(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def clock_jump(world: World, rng: Random) -> Iterator[str | None]:
-    """A host's wall clock is an hour off, to either side."""
+    """A host's wall clock is an hour fast or slow."""
     host = rng.choice(sorted(world.links.region_of))
     world.seams.clock_offsets_us[host] = rng.choice((-_CLOCK_JUMP_US, _CLOCK_JUMP_US))
     try:
@@ -134,7 +134,7 @@ def clock_jump(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def far_clock(world: World, rng: Random) -> Iterator[str | None]:
-    """A host's wall clock is days, months or a century off, to either side."""
+    """A host's wall clock is off by days, months or a century, either way."""
     hosts = sorted(world.links.region_of)
     writers = [host for host in hosts if host.startswith("writer-")]
     host = rng.choice(writers if rng.random() < _WRITER_CHANCE else hosts)
@@ -148,18 +148,18 @@ def far_clock(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def store_clock(world: World, rng: Random) -> Iterator[str | None]:
-    """The metadata store's clock is days, months or a century off, to either side."""
+    """The metadata store's clock is off by days, months or a century, either way."""
     off_s = rng.choice(_FAR_CLOCKS_S)
     world.store.clock_offset_us = round(off_s * 1e6)
     try:
-        yield f"the store {off_s:+.0f} s"
+        yield f"store {off_s:+.0f} s"
     finally:
         world.store.clock_offset_us = 0
 
 
 @contextmanager
 def clock_skew(world: World, rng: Random) -> Iterator[str | None]:
-    """All wall clocks differ, by up to five seconds to either side."""
+    """All wall clocks differ, by up to five seconds either way."""
     hosts = sorted(world.links.region_of)
     for host in hosts:
         world.seams.clock_offsets_us[host] = rng.randint(-_CLOCK_SKEW_US, _CLOCK_SKEW_US)

@@ -1,4 +1,4 @@
-"""Ambushes for readers without metadata: entries move to nodes that they do not know."""
+"""Ambushes for readers without metadata: entries move to nodes they do not know."""
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -19,9 +19,9 @@ _ANSWER_S_MAX = 1.0
 async def ambush_moved(
     world: World, rng: Random, process: str, _details: str
 ) -> AsyncIterator[str | None]:
-    """A reader is without metadata: most members of a ledger are replaced, and come back."""
-    # The member that stays misses an entry, and hears that it is acknowledged. So all members
-    # that the reader knows truly lack it.
+    """A reader lacks metadata while most members of a ledger are replaced, and come back."""
+    # The member that stays misses an entry, then hears that it is acknowledged. So every
+    # member that the reader knows really lacks it.
     reader = _a_reader(world, rng)
     record = _newest_open(world)
     if reader is None or record is None or not process.startswith("writer-"):
@@ -39,7 +39,7 @@ async def ambush_moved(
                 world.network.reset(process, stays)
                 with cut_off(world, process, [stays]), trio.move_on_after(_ANSWER_S_MAX):
                     await _appended(world, process)
-        yield f"{reader.host}, as {', '.join(others)} went, and {stays} stayed"
+        yield f"{reader.host}; {', '.join(others)} went, {stays} stayed"
 
 
 def _a_reader(world: World, rng: Random) -> Process | None:
@@ -58,6 +58,6 @@ def _members(record: LedgerRecord) -> list[str]:
 
 
 async def _appended(world: World, process: str) -> None:
-    """Wait until the process is told that a record is appended."""
+    """Wait until one of the process's calls succeeds."""
     while (await world.trace.wait("done"))[0] != process:
         pass

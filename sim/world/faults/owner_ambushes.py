@@ -1,4 +1,4 @@
-"""Ambushes for owners: their sessions are lost before they have looked at them."""
+"""Ambushes for owners: a session is lost before its owner first looks at it."""
 
 import re
 from collections.abc import AsyncIterator
@@ -43,12 +43,12 @@ async def ambush_ownership(
         with trio.move_on_after(_REVIVAL_S_MAX):
             await _asked(world, process, _SHOWN)
             owner.session.lose_next_answer()
-            words += ", and is not told that it is shown in the next"
+            words += ", not told that its next session shows it"
     yield words
 
 
 async def _asked(world: World, process: str, what: re.Pattern[str]) -> None:
-    """Wait until the process asks this of metadata."""
+    """Wait until the process makes a metadata request that matches."""
     while True:
         who, details = await world.trace.wait("meta-ask")
         if who == process and what.search(details):

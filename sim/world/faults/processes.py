@@ -1,4 +1,4 @@
-"""Faults of processes: they are killed, lose power, stand still, wake up too late."""
+"""Faults of processes: kills, power loss, pauses, writers that wake up too late."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,19 +18,19 @@ from sim.world.process import Life
 from sim.world.world import World
 
 _ZOMBIE_BLIND_S = (0.0, 3.0, 10.0)
-"""How long a writer that wakes up hears nothing of metadata, and so believes in itself."""
+"""How long a writer hears nothing from metadata after waking, and so believes it is owner."""
 
 
 @contextmanager
 def kill_node(world: World, rng: Random) -> Iterator[str | None]:
-    """A storage node is killed, and started again later."""
+    """A storage node is killed, and restarted later."""
     with down(world, one_of(rng, nodes_alive(world)), power_loss=False) as struck:
         yield struck
 
 
 @contextmanager
 def power_loss_node(world: World, rng: Random) -> Iterator[str | None]:
-    """A storage node's machine loses power; what was not synced may be gone."""
+    """A storage node's machine loses power; unsynced data may be gone."""
     with down(world, one_of(rng, nodes_alive(world)), power_loss=True) as struck:
         yield struck
 
@@ -53,14 +53,14 @@ def power_loss_all(world: World, rng: Random) -> Iterator[str | None]:  # noqa: 
 
 @contextmanager
 def kill_client(world: World, rng: Random) -> Iterator[str | None]:
-    """A client process is killed, and another is started in its place later."""
+    """A client process is killed, and another takes its place later."""
     with down(world, one_of(rng, clients_alive(world)), power_loss=False) as struck:
         yield struck
 
 
 @contextmanager
 def pause_process(world: World, rng: Random) -> Iterator[str | None]:
-    """A process stands still for a while, and goes on as if nothing had been."""
+    """A process is paused for a while, then goes on unaware."""
     running = [one for one in processes(world) if one.life is Life.RUNNING]
     if not running:
         yield None
@@ -72,7 +72,7 @@ def pause_process(world: World, rng: Random) -> Iterator[str | None]:
 
 @contextmanager
 def zombie_writer(world: World, rng: Random) -> Iterator[str | None]:
-    """A writer stands still, others take over, nodes restart; it goes on without metadata."""
+    """A writer is paused, others take over, nodes restart; it wakes without metadata."""
     running = [one for one in writers_alive(world) if one.life is Life.RUNNING]
     if not running:
         yield None

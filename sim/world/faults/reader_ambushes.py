@@ -1,7 +1,4 @@
-"""Ambushes for readers: the list of segments grows behind their back, or goes as they walk.
-
-And for whoever is given much: the way to it becomes slow just then.
-"""
+"""Ambushes for readers: the segment list changes unseen, or large answers come slowly."""
 
 import re
 from collections.abc import AsyncIterator
@@ -21,10 +18,10 @@ _SEGMENT_LISTED = re.compile(
 )
 _READER = "reader-"
 _PIECES = (2, 3, 5, 10)
-"""Of what the nodes give a reader, from the beginning of its walk until it is struck."""
+"""How many deliveries a reader gets before it is struck in the middle of its walk."""
 
 _MUCH_BYTES = 4 << 10
-"""What a node gives at once to a client whose answers are to be many."""
+"""A send of at least this size counts as many answers at once."""
 
 _SLOW_S = 0.02
 _WALK_S_MAX = 2.0
@@ -35,7 +32,7 @@ _TRUNCATION_S_MAX = 3.0
 async def ambush_succession(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """A segment is about to follow another: a reader's metadata server stops before that."""
+    """As one segment is about to follow another, a reader's metadata server stops."""
     readers = [one for one in processes(world) if one.host.startswith(_READER)]
     able = [one for one in readers if one.life is Life.RUNNING and one.session is not None]
     if not able or not _SEGMENT_LISTED.search(details):
@@ -45,7 +42,7 @@ async def ambush_succession(
     assert reader.session is not None
     reader.session.lag()
     try:
-        yield f"{reader.host}, as {process} lists a segment"
+        yield f"{reader.host}; {process} lists a segment"
     finally:
         reader.session.catch_up()
 
@@ -54,7 +51,7 @@ async def ambush_succession(
 async def ambush_walk(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """A reader is in the middle of a walk: it stands still, and what comes next may go."""
+    """In the middle of a walk a reader is paused, and the next records may be trimmed."""
     if not process.startswith(_READER) or not details.startswith("read"):
         yield None
         return
@@ -77,17 +74,17 @@ async def ambush_answers(
     process: str,
     details: str,
 ) -> AsyncIterator[str | None]:
-    """A node gives a client much at once: the client takes it slowly, and little at a time."""
+    """A node gives a client much at once; the client takes it slowly, a little at a time."""
     _, client, count_bytes, *_ = details.split()
     is_much = process in world.nodes and int(count_bytes) >= _MUCH_BYTES
     if not is_much or client not in clients_alive(world):
         yield None
         return
     with receiving_slowly(world, client, _SLOW_S):
-        yield f"{client}, as {process} answers"
+        yield f"{client}; {process} answers"
 
 
 async def _event(world: World, event: str, *, of: str) -> None:
-    """Wait until this happens at a process."""
+    """Wait until this event happens at a process."""
     while (await world.trace.wait(event))[0] != of:
         pass

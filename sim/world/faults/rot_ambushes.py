@@ -1,4 +1,4 @@
-"""An ambush for what nodes have promised: its record rots, and who is to be refused comes."""
+"""An ambush for fences: the record of a fence rots, and the fenced writer comes back."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -17,14 +17,14 @@ from sim.world.world import World
 _PATHS = ClusterPaths(CLUSTER)
 _FENCED_S_MAX = 3.0
 _BLIND_S = 10.0
-"""How long a writer that wakes up hears nothing of metadata."""
+"""How long a writer hears nothing from metadata after it wakes up."""
 
 
 @asynccontextmanager
 async def ambush_fence_record(
     world: World, rng: Random, process: str, details: str
 ) -> AsyncIterator[str | None]:
-    """A member's record of a fence rots, it starts again: the old writer wakes up, and adds."""
+    """A member's record of a fence rots and it restarts; the old writer wakes up and adds."""
     record = _taken_over(world, details)
     members = [] if record is None else [one.node_id for one in record.fragments[-1].ensemble]
     harmable = [host for host in nodes_harmable(world) if host in members]
@@ -37,7 +37,7 @@ async def ambush_fence_record(
     host = rng.choice(harmable)
     with ExitStack() as struck:
         for writer in old:
-            # Nobody else is to tell it that it was deposed.
+            # No other member may tell it that it was deposed.
             struck.enter_context(cut_off(world, writer.host, [o for o in members if o != host]))
         with _asleep(world, old):
             harmed = await _rot_of_fence(world, rng, record, host)
@@ -47,7 +47,7 @@ async def ambush_fence_record(
 
 
 def _taken_over(world: World, details: str) -> LedgerRecord | None:
-    """The ledger of the stream whose record was just put, if that begins its recovery."""
+    """The ledger whose record was just put, if that put begins its recovery."""
     if not details.startswith(f"put {_PATHS.ledgers}/"):
         return None
     path = details.split()[1]
@@ -60,7 +60,7 @@ def _taken_over(world: World, details: str) -> LedgerRecord | None:
 
 @contextmanager
 def _asleep(world: World, writers: list[Process]) -> Iterator[None]:
-    """Writers stand still, and hear nothing of metadata for a while when they wake up."""
+    """Pause writers; after they wake up they hear nothing from metadata for a while."""
     for writer in writers:
         world.pause(writer.host)
     try:
@@ -73,7 +73,7 @@ def _asleep(world: World, writers: list[Process]) -> Iterator[None]:
 async def _rot_of_fence(
     world: World, rng: Random, record: LedgerRecord, host: str
 ) -> str | None:
-    """Wait until a mark lies behind the record of the fence, and harm that."""
+    """Wait until a mark covers the record of the fence, then harm that record."""
     with trio.move_on_after(_FENCED_S_MAX):
         while True:
             await world.trace.wait("disk-sync")
@@ -90,7 +90,7 @@ async def _rot_of_fence(
 
 
 async def _restarted(world: World, host: str) -> None:
-    """Start a node again, and wait until it answers, or for a while."""
+    """Restart a node, and wait a while for it to answer."""
     world.kill(host)
     world.restart(host)
     with trio.move_on_after(_FENCED_S_MAX):

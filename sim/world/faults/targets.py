@@ -1,4 +1,4 @@
-"""Whom faults strike, and how those end that several kinds have in common."""
+"""The targets of faults, and the context managers that several faults share."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,12 +17,12 @@ _SLOW_DISK_FACTOR = 100.0
 
 
 def processes(world: World) -> list[Process]:
-    """Those that are alive, by host."""
+    """All live processes, by host."""
     return [world.processes[host] for host in sorted(world.processes)]
 
 
 def one_process(world: World, rng: Random, *, among: str = "") -> Process | None:
-    """One that has a session which nothing else holds back, and whose host's name begins so."""
+    """A running process with a session, whose host name starts with `among`."""
     able = [
         one
         for one in processes(world)
@@ -32,27 +32,27 @@ def one_process(world: World, rng: Random, *, among: str = "") -> Process | None
 
 
 def nodes_alive(world: World) -> list[str]:
-    """Storage nodes that have a process."""
+    """Storage nodes with a live process."""
     return [host for host in sorted(world.processes) if host in world.nodes]
 
 
 def clients_alive(world: World) -> list[str]:
-    """Clients that have a process."""
+    """Clients with a live process."""
     return [host for host in sorted(world.processes) if host not in world.nodes]
 
 
 def writers_alive(world: World) -> list[Process]:
-    """Writers that have a process."""
+    """Writers with a live process."""
     return [one for one in processes(world) if one.host.startswith("writer-")]
 
 
 def one_of(rng: Random, hosts: list[str]) -> str | None:
-    """One of them, if there are any."""
+    """One of the hosts; None if there are none."""
     return rng.choice(hosts) if hosts else None
 
 
 def nodes_harmable(world: World) -> list[str]:
-    """Nodes that answer, whose disks may be harmed: too few to lose what was acknowledged."""
+    """Nodes that answer and whose disks may be harmed: too few to lose acknowledged data."""
     return [
         host
         for host in sorted(world.harmable)
@@ -61,7 +61,7 @@ def nodes_harmable(world: World) -> list[str]:
 
 
 def ledgers_now(world: World) -> list[LedgerRecord]:
-    """All ledgers, as the leader of the metadata store has them."""
+    """All ledger records, as the metadata store's leader holds them."""
     nodes = world.store.tree.nodes
     return [
         open_document(nodes[path].data, LedgerRecord, path=path)
@@ -73,7 +73,7 @@ def ledgers_now(world: World) -> list[LedgerRecord]:
 
 @contextmanager
 def paused(world: World, host: str) -> Iterator[None]:
-    """A host's process, if it has one that runs, stands still."""
+    """Pause a host's process, if one is running."""
     process = world.processes.get(host)
     if process is None or process.life is not Life.RUNNING:
         yield
@@ -87,14 +87,14 @@ def paused(world: World, host: str) -> Iterator[None]:
 
 @contextmanager
 def slowed(world: World, host: str) -> Iterator[None]:
-    """The syncs and reads of a node's disks take a hundred times as long."""
+    """Make syncs and reads of a node's disks take a hundred times as long."""
     with slowed_disks(world.nodes[host].bays):
         yield
 
 
 @contextmanager
 def slowed_disks(bays: list[Bay]) -> Iterator[None]:
-    """The syncs and reads of these disks take a hundred times as long."""
+    """Make syncs and reads of these disks take a hundred times as long."""
     for bay in bays:
         bay.sync_factor = _SLOW_DISK_FACTOR
     try:
@@ -106,7 +106,7 @@ def slowed_disks(bays: list[Bay]) -> Iterator[None]:
 
 @contextmanager
 def receiving_slowly(world: World, host: str, delay_s: float) -> Iterator[None]:
-    """A host receives that much later, and little at a time."""
+    """Delay what a host receives, and deliver it a little at a time."""
     world.links.receive_delays_s[host] = delay_s
     try:
         yield
@@ -116,7 +116,7 @@ def receiving_slowly(world: World, host: str, delay_s: float) -> Iterator[None]:
 
 @contextmanager
 def cut_off(world: World, host: str, others: list[str]) -> Iterator[None]:
-    """Nothing passes between a host and these others."""
+    """Cut the links between a host and these others."""
     for other in others:
         world.network.cut(host, other)
     try:
@@ -128,7 +128,7 @@ def cut_off(world: World, host: str, others: list[str]) -> Iterator[None]:
 
 @contextmanager
 def down(world: World, host: str | None, *, power_loss: bool) -> Iterator[str | None]:
-    """A host's process is gone; at the end there is one again."""
+    """Kill a host's process, and restart it at the end."""
     if host is None:
         yield None
         return
@@ -142,7 +142,7 @@ def down(world: World, host: str | None, *, power_loss: bool) -> Iterator[str | 
 
 @contextmanager
 def all_down(world: World, hosts: list[str]) -> Iterator[str | None]:
-    """The same, for several that lose power."""
+    """Cut the power of several hosts, and restart them at the end."""
     with ExitStack() as struck:
         for host in hosts:
             struck.enter_context(down(world, host, power_loss=True))
@@ -151,7 +151,7 @@ def all_down(world: World, hosts: list[str]) -> Iterator[str | None]:
 
 @contextmanager
 def isolated(world: World, rng: Random, inside: list[str]) -> Iterator[None]:
-    """Hosts hear nothing of the others, nor of metadata."""
+    """Cut hosts off from all others and from metadata."""
     outside = [host for host in sorted(world.links.region_of) if host not in inside]
     cut = [(one, other) for one in inside for other in outside]
     for one, other in cut:
@@ -166,7 +166,7 @@ def isolated(world: World, rng: Random, inside: list[str]) -> Iterator[None]:
 
 @contextmanager
 def without_metadata(those: list[Process], rng: Random) -> Iterator[None]:
-    """Processes do not reach metadata; they notice sooner or later."""
+    """Cut processes off from metadata; they notice sooner or later."""
     cut = [one for one in those if one.life is Life.RUNNING and one.session is not None]
     for process in cut:
         assert process.session is not None
