@@ -155,7 +155,9 @@ class _Run:
             found = workload.tending.found(self.options)
             await run_client(world, "founder", found)
         if founding.cancelled_caught:
-            self.breaches.add("24", f"no stream could be made in {_FOUNDING_S:g} s of calm")
+            self.breaches.add(
+                "24", f"no stream could be created within {_FOUNDING_S:g} s of calm"
+            )
             return
         self._phase("chaos")
         workload.start(world)
@@ -238,7 +240,7 @@ class _Run:
             await has_read.wait()
             await process.ended.wait()
             return
-        self.breaches.add("24", f"no read came to its end within {grace_s:g} s of calm")
+        self.breaches.add("24", f"no read reached the end within {grace_s:g} s of calm")
 
     async def _exchange(self, world: World, workload: Workload) -> None:
         """Law 24: a writer goes on with a node that has come from another region."""

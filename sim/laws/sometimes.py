@@ -1,4 +1,4 @@
-"""What must happen in some histories: a world in which it never does proves nothing of it."""
+"""Events that must happen in some histories: if one never does, its laws prove nothing."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,51 +14,51 @@ from sim.laws.state.seen import Look
 from sim.world.seams import CLUSTER
 
 SOMETIMES = {
-    "ledger-recovered": "a ledger is closed by another than its writer",
+    "ledger-recovered": "a process other than its writer closes a ledger",
     "ensemble-changed": "a ledger has more than one fragment",
-    "change-judged": "members replace others, and a worse choice would have been told",
-    "node-in-doubt": "damage took records of a node",
+    "change-judged": "members are replaced, and a worse choice would break law 21",
+    "node-in-doubt": "a node lost records to damage",
     "damaged-twice": "a file whose damage was settled is damaged again",
     "entry-corrupt": "a node knows that an entry is damaged",
     "node-read-only": "a node's disk is nearly full",
-    "file-retired": "compaction has removed a journal file",
-    "ledger-deleted": "a node has deleted a ledger as garbage",
-    "ledger-let-go": "a node has given up the entries of a ledger that others hold",
-    "node-busy": "a node refuses a question because it has too many",
+    "file-retired": "compaction removes a journal file",
+    "ledger-deleted": "a node deletes a ledger as garbage",
+    "ledger-let-go": "a node gives up the entries of a ledger that others hold",
+    "node-busy": "a node refuses a request because it has too many",
     "disk-replaced": "a node answers on the disk that replaced a lost one",
-    "append-repeated": "a record that was in the log before is found out",
-    "repair-queued": "a ledger stands in the repair queue",
+    "append-repeated": "a repeat is recognized as already in the log",
+    "repair-queued": "a ledger is in the repair queue",
     "truncated": "the front of a partition is cut off",
-    "retention-trimmed": "retention cuts off more than anybody asked for",
-    "gap-at-start": "a reader asks for what is trimmed, and is told so",
-    "overtaken": "what a reader was to be given next is trimmed, and it is told so",
+    "retention-trimmed": "retention cuts off more than any truncation",
+    "gap-at-start": "a reader starts at trimmed records, and gets a gap",
+    "overtaken": "a reader's next records are trimmed, and it gets a gap",
     "sealed": "the stream is sealed while it is used",
     "sealed-refused": "a writer finds that the stream is sealed",
     "followed-to-end": "a reader follows to the end of a sealed stream",
     "partitions-added": "the stream gets another partition while it is used",
-    "answered-provisionally": "an append is answered when it is received",
-    "provisional-lost": "such an answer is taken back",
+    "answered-provisionally": "an append is answered once received",
+    "provisional-lost": "an append that was answered once received is lost",
     "writer-full": "a writer has no room for a record until others are answered",
-    "repeat-unread": "what was answered comes again while it cannot be read",
-    "other-bytes-refused": "a number that is in the log comes again with other bytes",
-    "wish-refused": "a transaction id goes back, or an expected sequence is another's",
-    "flushed": "records that nobody waited for are flushed",
+    "repeat-unread": "an acknowledged record is repeated while it cannot be read",
+    "other-bytes-refused": "a number that is in the log is refused with other bytes",
+    "wish-refused": "a transaction id that goes back, or a wrong expected sequence, is refused",
+    "flushed": "posted records are flushed",
     "opened-AtDlsn": "a reader begins at a DLSN",
     "opened-AtSequence": "a reader begins at a sequence",
     "opened-AtTime": "a reader begins at a time",
     "opened-AtTransaction": "a reader begins at a transaction id",
     "opened-LastRecords": "a reader begins some records before the end",
-    "region-forbidden": "nothing new is placed in a region any more",
-    "region-allowed": "something new is placed in it again",
-    "placement-repaired": "a repair of placement moves a member of a fragment",
-    "repair-interrupted": "a repair of placement is interrupted",
+    "region-forbidden": "a region is forbidden for new data",
+    "region-allowed": "a forbidden region is allowed again",
+    "placement-repaired": "a placement repair moves a member of a fragment",
+    "repair-interrupted": "a placement repair is interrupted",
     "deleted": "a stream is deleted",
-    "deleted-refused": "a writer of it hears so",
-    "deleted-while-read": "a reader of it hears so, in the middle of a walk",
-    "failed-writer-kept": "an application keeps the block of a writer open that has failed",
-    "writer-forgotten": "a named writer is forgotten, and sends what is trimmed once more",
+    "deleted-refused": "a writer learns that its stream is deleted",
+    "deleted-while-read": "a reader learns so in the middle of a walk",
+    "failed-writer-kept": "an application keeps the block of a failed writer open",
+    "writer-forgotten": "a forgotten named writer repeats a trimmed record",
 }
-"""By name: what is meant."""
+"""Every name, with its meaning."""
 
 _STATISTICS_EVERY_S = 1.0
 _REPAIRS = ClusterPaths(CLUSTER).repairs + "/"
@@ -66,14 +66,14 @@ _REPAIRS = ClusterPaths(CLUSTER).repairs + "/"
 
 @attrs.define
 class Sometimes:
-    """Collects what of it a world has seen."""
+    """Collects the names that a world has seen."""
 
     seen: set[str] = attrs.field(factory=set)
     _before: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
     _looked_s: float = -_STATISTICS_EVERY_S
 
     def look(self, now: Look) -> None:
-        """Look at the world as it is."""
+        """Look at the world now."""
         self.seen.update(self._of_ledgers(now), _of_world(now), now.history.happened)
         self._before = dict(now.ledgers)
         if trio.current_time() - self._looked_s >= _STATISTICS_EVERY_S:

@@ -1,4 +1,4 @@
-"""What all applications of a world share: the history they write, and the calls they note."""
+"""The state that all applications of a world share: the history they write, their calls."""
 
 from collections.abc import Callable
 from random import Random
@@ -25,39 +25,39 @@ class Calls:
     trace: Trace
     rng: Random
     trim_of: Callable[[int], int]
-    """Where a partition truly begins now."""
+    """The true start of a partition now."""
     repeats_rng: Random
-    """When writers send again what was answered."""
+    """Decides when writers repeat acknowledged records."""
     quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
     let_go: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when applications leave the blocks of writers that have failed."""
+    """Set when applications leave the blocks of failed writers."""
     count: int = attrs.field(default=0, init=False)
 
     def begin(self, process: Process, what: str) -> int:
-        """A process is about to call; returns the moment."""
+        """Note that a process makes a call; returns the moment."""
         self.count += 1
         self.trace.add(process.host, "call", f"{what} {self.count}")
         return self.trace.events_count
 
     def is_heard(self, process: Process) -> bool:
-        """Whether anybody hears what it was told: nobody does of a dead one."""
+        """Whether anybody hears the answer: nobody does if the process is dead."""
         return process.is_alive and not self.trace.is_closed
 
     def note_trims(self, append: Append) -> None:
-        """A record that may have been sent again is answered."""
+        """Note where partitions begin, if a record that may be a repeat is answered."""
         if append.is_repeated:
             count = self.history.partitions[1]
             append.trims_repeated = {one: self.trim_of(one) for one in range(count)}
 
     def done(self, process: Process, words: str) -> None:
-        """A call ended well."""
+        """Note that a call succeeded."""
         self.trace.add(process.host, "done", words)
 
     def failed(self, process: Process, words: str) -> None:
-        """A call failed."""
+        """Note that a call failed."""
         self.trace.add(process.host, "failed", words)
 
     async def rest(self, s_max: float) -> None:
-        """Rest for a while, unless all is to end."""
+        """Rest for a random time; end at once when all becomes quiet."""
         with trio.move_on_after(self.rng.random() * s_max):
             await self.quiet.wait()

@@ -1,4 +1,4 @@
-"""Law 15: whoever finds damage puts the ledger into the repair queue, as soon as it can."""
+"""Law 15: a process that finds damage soon puts the ledger into the repair queue."""
 
 from collections.abc import Iterable
 
@@ -15,14 +15,14 @@ _PATHS = ClusterPaths(CLUSTER)
 _LOOK_S = 0.5
 
 _REPORT_S = 60.0
-"""Twice as long as a node may wait before it tries again to say what it has found."""
+"""Twice as long as a node may wait before it retries a report."""
 
 
 async def not_reported(world: World, damaged: Iterable[LedgerId]) -> list[LedgerId]:
-    """The ledgers, of those found damaged, that do not come into the queue; for that reason."""
+    """The damaged ledgers that are still not in the queue for that reason after a while."""
     missing = list(damaged)
     with trio.move_on_after(_REPORT_S):
-        while missing := [ledger for ledger in missing if not _is_reported(world, ledger)]:  # noqa: ASYNC110 - nobody tells of it.
+        while missing := [ledger for ledger in missing if not _is_reported(world, ledger)]:  # noqa: ASYNC110 - no event for it.
             await trio.sleep(_LOOK_S)
     return missing
 

@@ -1,4 +1,4 @@
-"""A node's disk in the world: a `MemoryDisk` whose every change stands in the trace."""
+"""A node's disk in the world: a `MemoryDisk` that traces every change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from sim.fakes.memory_disk import MemoryDisk
 Buffers = Sequence[bytes | bytearray | memoryview]
 
 Note = Callable[[str, str], None]
-"""Takes an event and its details."""
+"""Gets an event and its details."""
 
 
 @attrs.define(eq=False)
 class WorldDisk:
-    """`Disk` of one process over what is left of its node's disk."""
+    """The `Disk` of one process over the current state of its node's disk."""
 
     _disk: MemoryDisk
     _note: Note
@@ -38,13 +38,13 @@ class WorldDisk:
         return WorldFile(await self._disk.open(name), self)
 
     async def create(self, name: str) -> DiskFile:
-        """Make a new, empty file."""
+        """Create an empty file."""
         file = await self._disk.create(name)
         self._note("disk-create", name)
         return WorldFile(file, self)
 
     async def rename(self, name: str, to: str) -> None:
-        """Rename, replacing what is there."""
+        """Rename, replacing any file of that name."""
         await self._disk.rename(name, to)
         self._note("disk-rename", f"{name} {to}")
 
@@ -64,20 +64,20 @@ class WorldDisk:
         return await self._disk.free_bytes()
 
     def begin_sync(self) -> None:
-        """The next sync takes as long as is drawn now."""
+        """Draw how long the next sync takes."""
         self._disk.faults.sync_s = self._sync_s()
 
     def begin_read(self) -> None:
-        """The next read takes as long as reads do now."""
+        """Set how long the next read takes."""
         self._disk.faults.read_s = self._read_s()
 
     def note(self, event: str, details: str) -> None:
-        """Tell the trace."""
+        """Add an event to the trace."""
         self._note(event, details)
 
     @contextmanager
     def noting_failure(self, name: str) -> Iterator[None]:
-        """Tell the trace of an error, and let it pass."""
+        """Add any error to the trace, and let it pass."""
         try:
             yield
         except (DiskFailedError, DiskFullError) as error:
@@ -103,7 +103,7 @@ class WorldFile:
         return self._file.size_bytes
 
     async def write_synced(self, offset: int, buffers: Buffers) -> None:
-        """Write all of it there and wait until it is on disk."""
+        """Write all bytes at this offset and wait until they are on disk."""
         self._disk.begin_sync()
         self._note_write(offset, buffers)
         with self._disk.noting_failure(self.name):
@@ -117,36 +117,36 @@ class WorldFile:
             await self._file.write(offset, buffers)
 
     async def allocate(self, offset: int, length: int) -> None:
-        """Take disk space for these bytes."""
+        """Allocate disk space for these bytes."""
         with self._disk.noting_failure(self.name):
             await self._file.allocate(offset, length)
         self._disk.note("disk-allocate", f"{self.name} {offset} {length}")
 
     async def truncate(self, length: int) -> None:
-        """Cut the file to this length."""
+        """Truncate the file to this length."""
         await self._file.truncate(length)
         self._disk.note("disk-truncate", f"{self.name} {length}")
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Read; shorter only at the end of the file."""
+        """Read at most this many bytes; fewer only at the end of the file."""
         self._disk.begin_read()
         return await self._file.read(offset, length)
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
-        """Read all of these."""
+        """Read all of these ranges."""
         self._disk.begin_read()
         return await self._file.read_many(pieces)
 
     async def forget_cached(self, pieces: Sequence[Piece]) -> None:
-        """There is no cache over this disk."""
+        """Do nothing: there is no cache over this disk."""
         await self._file.forget_cached(pieces)
 
     def rest(self) -> None:
-        """It is not written any more."""
+        """Note that the file is complete."""
         self._file.rest()
 
     async def close(self) -> None:
-        """Close; nothing is synced by it."""
+        """Close without a sync."""
         await self._file.close()
 
     def _note_write(self, offset: int, buffers: Buffers) -> None:

@@ -1,4 +1,4 @@
-"""How processes end: what an error that ended one says, and whether code foresaw it."""
+"""How processes end: whether an error is expected, and how the trace shows it."""
 
 import traceback
 from pathlib import Path
@@ -19,18 +19,18 @@ ENDINGS = frozenset(
 """Faults that end processes and do nothing else."""
 
 _ENDINGS = (DiskFailedError, DiskFullError)
-"""What may end a node besides errors that trying again can mend."""
+"""Errors that may end a node, besides those that a retry can fix."""
 
 
 def is_foreseen(error: BaseException) -> bool:
-    """Whether a process may end by it, and be started again."""
+    """Whether a process may end with this error and be restarted."""
     if isinstance(error, BaseExceptionGroup):
         return all(is_foreseen(part) for part in error.exceptions)
     return isinstance(error, GeologError) and (error.retriable or isinstance(error, _ENDINGS))
 
 
 def words_of(error: BaseException | None) -> str:
-    """What it says, in one line of the trace."""
+    """The error, in one line of the trace."""
     if error is None:
         return "done"
     if isinstance(error, BaseExceptionGroup):
@@ -39,7 +39,7 @@ def words_of(error: BaseException | None) -> str:
 
 
 def words_of_crash(error: BaseException) -> str:
-    """What it was, and where in the code it was raised."""
+    """The error, and where in the code it was raised."""
     if isinstance(error, BaseExceptionGroup):
         return " + ".join(words_of_crash(part) for part in error.exceptions)
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,8 +1,8 @@
-"""A region's only node goes as a node of another region has come: the ledger's writer goes on.
+"""A region loses its only node just after a node of another region joined; the writer goes on.
 
-The nodes that are left hold no ensemble, so no other ledger can be made and nobody can take
-over. The open ledger can be written all the same: its members that are up and the node that has
-come are an ack set, wherever the slots lie that it may take.
+The nodes left hold no ensemble, so no ledger can be created and no takeover can succeed. Yet
+the open ledger stays writable: its live members and the new node are an ack set, whichever
+slots the new node takes.
 """
 
 from random import Random
@@ -23,7 +23,7 @@ from topology.quorum import QuorumConfig
 _NEW_NODE = "ap-northeast-1"
 _NEW_PLACE = "/ap-northeast/rack-1"
 _KNOWN_S = 1.0
-"""How long a node is there before it is needed: the writer is told of it meanwhile."""
+"""How long a node is up before it is needed: meanwhile the writer learns of it."""
 
 _SHARE = 0.03
 _NODES = (("us-east", 2), ("eu-west", 1))
@@ -36,7 +36,7 @@ def draw_exchange(drawn: Options, draws: Draws) -> Options:
 
 
 def with_region_exchanged(drawn: Options) -> Options:
-    """The same with three nodes in two regions and a plain stream; nothing else strikes."""
+    """The same, but with three nodes in two regions, a plain stream, and no faults."""
     return attrs.evolve(
         drawn,
         shape=attrs.evolve(
@@ -63,7 +63,7 @@ def with_region_exchanged(drawn: Options) -> Options:
 
 @attrs.define(eq=False)
 class Exchange:
-    """The story, and whether its writer could go on."""
+    """The story of one exchange, and whether its writer could go on."""
 
     world: World
     appending: Appending
@@ -74,13 +74,13 @@ class Exchange:
     _has_gone_on: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def breach(self) -> str | None:
-        """Let it happen; what is wrong with it, if anything."""
+        """Run the exchange; return the breach of law 24, if there is one."""
         world, first_region = self.world, self.world.options.shape.regions[0]
         process = world.start_client("steadfast", first_region, self._append)
         if not await self._in_time(self._has_begun):
             return f"no writer could begin within {self.grace_s:g} s of calm"
         world.add_node(_NEW_NODE, _NEW_PLACE)
-        while _NEW_NODE not in world.cores:  # noqa: ASYNC110 - no event tells it.
+        while _NEW_NODE not in world.cores:  # noqa: ASYNC110 - no event for it.
             await trio.sleep(_KNOWN_S / 10)
         await trio.sleep(_KNOWN_S)
         gone = [f"us-east-{self.rng.choice((1, 2))}", "eu-west-1"]
@@ -95,8 +95,8 @@ class Exchange:
         if has_gone_on:
             return None
         return (
-            f"without {' and '.join(gone)} no append succeeded within {self.grace_s:g} s;"
-            f" {_NEW_NODE} and a member are an ack set"
+            f"without {' and '.join(gone)} no append succeeded within {self.grace_s:g} s,"
+            f" though {_NEW_NODE} and a member are an ack set"
         )
 
     async def _append(self, process: Process, log: geolog.Log) -> None:

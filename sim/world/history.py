@@ -1,4 +1,4 @@
-"""What the applications of a world did and were told: the record that the laws are held to."""
+"""The record of what a world's applications did and were told; the laws judge it."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from sim.world.lives import Lives
 Outcome = Literal["pending", "acknowledged", "flushed", "refused", "unknown", "duplicate"]
 
 Headers = tuple[tuple[str, bytes], ...]
-"""Names and contents, in the order of the names."""
+"""Names and values, sorted by name."""
 
 Place = tuple[int, int]
 """Partition and sequence: they name a record for good."""
@@ -20,10 +20,10 @@ Place = tuple[int, int]
 
 @attrs.define(eq=False, kw_only=True)
 class Append:
-    """One record that an application appended. Moments are counts of events of the trace."""
+    """One record that an application appended. Moments are counts of trace events."""
 
     value: bytes
-    """Different for each append, so that it names it."""
+    """Different for each append, so it identifies it."""
     writer: str
     sent_at: int
     sent_s: float = 0.0
@@ -32,50 +32,51 @@ class Append:
     headers: Headers = ()
     transaction_id: int | None = None
     expected: int | None = None
-    """The sequence that it must get, or be refused."""
+    """The sequence that the append must get, or be refused."""
     partitions_known: tuple[int, int] = (1, 1)
-    """How many partitions the stream had for certain when its writer was opened, and how many
-    it may have been about to have."""
+    """How many partitions the stream certainly had when its writer was opened, and how many it
+    may have been about to have."""
     partition_named: int | None = None
     """The one partition that its writer was opened for."""
     answered_at: int | None = None
     outcome: Outcome = "pending"
-    """Of a process that was killed it stays pending: whatever became of it is right. What is
-    posted is never answered; a flush may tell that it is in the log."""
+    """Stays pending if the process was killed: then any result is right. Posted records are
+    never answered; a flush may show that they are in the log."""
     partition: int = 0
     sequence: int | None = None
     dlsn: DLSN | None = None
     provisional: Place | None = None
-    """Where it was said to be while it was in memory only."""
+    """The position reported while it was in memory only."""
     answered_by: str = ""
-    """The process that was answered OK."""
+    """The process that got the OK."""
     seq: int | None = None
-    """The writer's own number for it, if it gives one: then it is sent until it is answered."""
+    """The writer's own number for it, if it numbers records: then it is resent until
+    answered."""
     is_sent_again: bool = False
     is_repeated: bool = False
-    """Whether it was sent once more under its number, also when it had been answered OK."""
+    """Whether it was sent again under its number, even if after an OK."""
     trims_repeated: dict[int, int] | None = None
-    """Where partitions began when the last of these repeats was answered: before that its
-    writer may have been forgotten. None as long as it is not."""
+    """Where partitions began when the last of its repeats was answered: its writer may have
+    been forgotten before. None if there was no repeat."""
     is_duplicate: bool = False
-    """Whether it was answered as one that was in the log before."""
+    """Whether the answer said that it was in the log before."""
 
     @property
     def place(self) -> Place:
-        """Where it was answered to be."""
+        """The position in its answer."""
         assert self.sequence is not None
         return self.partition, self.sequence
 
     @property
     def segment_key(self) -> tuple[int, int]:
-        """The partition and segment that it was answered to be in."""
+        """The partition and segment in its answer."""
         assert self.dlsn is not None
         return self.partition, self.dlsn.segment
 
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """A record as it was read."""
+    """A record, as a reader got it."""
 
     partition: int
     sequence: int
@@ -88,20 +89,20 @@ class Found:
 
     @property
     def place(self) -> Place:
-        """What names it."""
+        """Its position."""
         return self.partition, self.sequence
 
 
 @attrs.frozen(kw_only=True)
 class Missing:
-    """A run of sequences of which a reader was told that they are trimmed."""
+    """A run of sequences that a reader was told are trimmed."""
 
     partition: int
     from_sequence: int | None
-    """The first; None where it was asked for by another name."""
+    """The first; None if the walk did not begin at a sequence."""
     to_sequence: int
     trim: int
-    """Where the partition truly began when the reader was told."""
+    """The true start of the partition when the reader was told."""
 
 
 Item = Found | Missing
@@ -114,27 +115,28 @@ class ReaderWalk:
     reader: str
     begun_at: int
     is_of_all: bool
-    """From the earliest record to the end as it was when it began, of all partitions."""
+    """Whether it reads all partitions, from the earliest record to the end as of its
+    beginning."""
     partitions: tuple[int, ...] = (0,)
-    """Those that there were for certain when it began, or the one that it names."""
+    """The partitions that certainly existed when it began, or the one that it names."""
     start: Bound | None = None
-    """Where it was to begin, if at a place."""
+    """Where it was to begin, if at a position."""
     trims: dict[int, int] = attrs.field(factory=dict)
-    """Where the partitions truly began when it did."""
+    """The true starts of the partitions when it began."""
     trims_first: dict[int, int] = attrs.field(factory=dict)
-    """Where a partition truly began when its first record, or gap, was given."""
+    """The true start of a partition when its first record, or gap, was given."""
     trims_ended: dict[int, int] = attrs.field(factory=dict)
-    """And when it ended."""
+    """The true starts when it ended."""
     items: list[Item] = attrs.field(factory=list)
     has_reached_end: bool = False
 
     @property
     def count(self) -> int:
-        """Records that it was given."""
+        """How many records it was given."""
         return sum(isinstance(item, Found) for item in self.items)
 
     def by_partition(self) -> dict[int, list[Item]]:
-        """What it was given of each partition, in order."""
+        """The records it was given, in order, by partition."""
         found: dict[int, list[Item]] = {}
         for item in self.items:
             found.setdefault(item.partition, []).append(item)
@@ -143,16 +145,16 @@ class ReaderWalk:
 
 @attrs.define(eq=False, kw_only=True)
 class Truncation:
-    """One demand to cut off the front of a partition."""
+    """One request to cut off the front of a partition."""
 
     partition: int
     limit: int | None
     """The sequence that it may not pass; None: all but the last `records_left` may go."""
     records_left: int = 0
     reaches: int = 0
-    """Where the partition must begin after it, at least."""
+    """Where the partition must begin afterwards, at least."""
     answered: int | None = None
-    """Where the partition was said to begin after it."""
+    """Where the partition begins now, according to the answer."""
 
 
 @attrs.define(eq=False)
@@ -161,37 +163,37 @@ class History:
 
     appends: dict[bytes, Append] = attrs.field(factory=dict, init=False)
     acknowledged_in_order: list[Append] = attrs.field(factory=list, init=False)
-    """The appends that were answered OK, in the order of their answers."""
+    """The acknowledged appends, in the order of their answers."""
     reads: list[ReaderWalk] = attrs.field(factory=list, init=False)
     shown: dict[Place, Found] = attrs.field(factory=dict, init=False)
-    """What readers were given, the first time."""
+    """The records that readers were given, as given the first time."""
     shown_otherwise: list[Place] = attrs.field(factory=list, init=False)
-    """Places that were given with another record another time."""
+    """Positions at which different records were given."""
     repeats: list[tuple[Append, int, DLSN]] = attrs.field(factory=list, init=False)
-    """What was answered OK and then sent once more; partition and DLSN that it was said to have
-    then."""
+    """Acknowledged appends that were sent again, with the partition and DLSN of the second
+    answer."""
     forgotten: list[str] = attrs.field(factory=list, init=False)
-    """What was answered OK last, is there, and was not remembered when it was sent again."""
+    """Last acknowledged records that are in the log, yet were not recognized as repeats."""
     refused_repeats: list[str] = attrs.field(factory=list, init=False)
-    """What was answered OK, and was said to be refused when it was sent again."""
+    """Acknowledged records whose repeats were answered as refused."""
     taken_for_others: list[str] = attrs.field(factory=list, init=False)
-    """What was answered OK under the number of another record, which is in the log."""
+    """Other bytes that were acknowledged under the number of a record in the log."""
     truncations: list[Truncation] = attrs.field(factory=list, init=False)
     is_seal_asked: bool = attrs.field(default=False, init=False)
     sealed_at: int | None = attrs.field(default=None, init=False)
     """When an operator was told that the stream is sealed."""
     partitions: tuple[int, int] = attrs.field(default=(1, 1), init=False)
-    """How many there are for certain, and how many there may be."""
+    """How many partitions there certainly are, and how many there may be."""
     may_forget_writers: bool = attrs.field(default=False, init=False)
-    """Whether named writers may be forgotten that are idle, and whose records are trimmed."""
+    """Whether idle named writers may be forgotten once their records are trimmed."""
     lives: Lives = attrs.field(factory=Lives, init=False)
-    """Of the stream beside it, which is deleted and made again."""
+    """The lives of the second stream, which is deleted and created again."""
     writers: dict[str, Writer] = attrs.field(factory=dict, init=False)
     """By process: the writer that it opened last."""
     happened: set[str] = attrs.field(factory=set, init=False)
-    """What must happen sometimes, and did."""
+    """Names from `SOMETIMES` that happened."""
     harsh_errors: list[str] = attrs.field(factory=list, init=False)
-    """What readers were told that no trying again would mend."""
+    """Errors that readers got and that no retry would fix."""
 
     def on_sent(self, append: Append) -> Append:
         """An append is about to be sent."""
@@ -200,17 +202,17 @@ class History:
         return append
 
     def on_sent_again(self, append: Append) -> None:
-        """One that was not answered OK is sent once more, under the same number."""
+        """An unacknowledged append is sent again under its number."""
         append.is_sent_again = True
         self.on_repeated(append)
         append.outcome = "pending"
 
     def on_repeated(self, append: Append) -> None:
-        """One is sent once more under its number."""
+        """An append is sent again under its number."""
         append.is_repeated, append.trims_repeated = True, None
 
     def on_answered(self, append: Append, outcome: Outcome, at: int) -> None:
-        """The application was told what became of an append."""
+        """The application learned the outcome of an append."""
         append.outcome = outcome
         append.answered_at = at
         if outcome == "acknowledged":
@@ -222,7 +224,7 @@ class History:
         return read
 
     def on_shown(self, read: ReaderWalk, found: Found) -> None:
-        """A reader is given a record. What all of them are given is kept once."""
+        """A reader is given a record. Equal records are kept once."""
         first = self.shown.get(found.place)
         if first is None:
             first = self.shown[found.place] = self._with_value_as_sent(found)
@@ -236,13 +238,13 @@ class History:
         return found if sent is None else attrs.evolve(found, value=sent.value)
 
     def acknowledged(self) -> list[Append]:
-        """The appends that were answered OK, in the order in which they were sent."""
+        """The acknowledged appends, in the order in which they were sent."""
         return [each for each in self.appends.values() if each.outcome == "acknowledged"]
 
 
 @attrs.frozen(eq=False)
 class Ending:
-    """What is there when all is over: the last read of all, and where partitions begin."""
+    """The final state: the last read of everything, and where partitions begin."""
 
     found: list[Found]
     trims: dict[int, int] = attrs.field(factory=dict)
@@ -252,20 +254,20 @@ class Ending:
         return self.trims.get(partition, 0)
 
     def end(self, partition: int) -> int:
-        """Behind its last record, which may be trimmed."""
+        """The position after its last record, which may be trimmed."""
         sequences = [one.sequence for one in self.found if one.partition == partition]
         return max(sequences, default=self.trim(partition) - 1) + 1
 
     def is_trimmed(self, place: Place) -> bool:
-        """Whether a record is gone, as it may be."""
+        """Whether a record may be gone because it is trimmed."""
         return place[1] < self.trim(place[0])
 
     def by_place(self) -> dict[Place, Found]:
-        """The records that are there."""
+        """The records in the log, by position."""
         return {record.place: record for record in self.found}
 
     def by_partition(self) -> dict[int, list[Found]]:
-        """The same, in the order in which they were read, by partition."""
+        """The records in the log, by partition, in the order in which they were read."""
         lists: dict[int, list[Found]] = {}
         for record in self.found:
             lists.setdefault(record.partition, []).append(record)

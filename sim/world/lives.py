@@ -1,7 +1,7 @@
-"""What is known of a stream that is deleted and made again under its name: its lives.
+"""The lives of a stream that is deleted and created again under its name.
 
-A life is one stream from when it is made until it is deleted; the first is life 1. Moments are
-counts of events of the trace.
+A life lasts from the creation of the stream until its deletion; the first is life 1. Moments
+are counts of trace events.
 """
 
 import attrs
@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen(order=True)
 class LifeRange:
-    """In which life something was, as far as anybody could know: from one to another."""
+    """The lives that something may belong to, as far as anybody could know: first to last."""
 
     first: int
     last: int
@@ -21,10 +21,10 @@ class LifeRecord:
 
     value: bytes
     life: LifeRange
-    """Of the stream that its writer was opened on."""
+    """The life of the stream that its writer opened."""
     sent_at: int = 0
     answered_at: int | None = None
-    """When it was answered OK."""
+    """When it was acknowledged."""
     sequence: int | None = None
 
 
@@ -35,11 +35,11 @@ class Walk:
     reader: str
     begun_at: int
     life: LifeRange
-    """The last is known when it has ended."""
+    """`last` is known when the walk has ended."""
     items: list[tuple[int, bytes]] = attrs.field(factory=list)
     """Sequences and values."""
     gaps: list[tuple[int | None, int]] = attrs.field(factory=list)
-    """Sequences that it was told to be trimmed, which nobody did."""
+    """Sequences that were reported as trimmed, though nobody trims this stream."""
     has_reached_end: bool = False
 
 
@@ -59,27 +59,27 @@ class Death:
 
 @attrs.define(eq=False)
 class Lives:
-    """All lives of one name, and what its applications did and were told."""
+    """All lives of one name, with everything its applications did and were told."""
 
     begun: int = attrs.field(default=0, init=False)
-    """How many lives have begun, or may have."""
+    """How many lives have begun, or may have begun."""
     is_made: bool = attrs.field(default=False, init=False)
-    """Whether the last of them was made for certain."""
+    """Whether the last life was certainly created."""
     deaths: list[Death] = attrs.field(factory=list, init=False)
-    """The deletion of each life that was to be deleted."""
+    """The deletion of each life, as far as one was begun."""
     entries: dict[bytes, LifeRecord] = attrs.field(factory=dict, init=False)
     walks: list[Walk] = attrs.field(factory=list, init=False)
 
     @property
     def ended(self) -> int:
-        """How many have ended for certain."""
+        """How many lives have certainly ended."""
         return sum(one.answered_at is not None for one in self.deaths)
 
     @property
     def is_dying(self) -> bool:
-        """Whether a deletion was begun, and not answered."""
+        """Whether a deletion was begun and not yet answered."""
         return len(self.deaths) > self.ended
 
     def next_life(self) -> int:
-        """The first life that something may be in that begins now."""
+        """The first life that an operation beginning now may belong to."""
         return self.ended + 1

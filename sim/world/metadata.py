@@ -14,17 +14,17 @@ from topology.errors import GeologError
 T = TypeVar("T")
 
 Note = Callable[[str, str], None]
-"""Takes an event and its details."""
+"""Gets an event and its details."""
 
 
 @attrs.define(eq=False)
 class WorldMetadata(ForwardedMetadata[MemoryMetadata]):
-    """`Metadata` of one process. What may befall its session is done to the one behind."""
+    """The `Metadata` of one process. Faults strike the memory session behind it."""
 
     _note: Note
 
     async def ensure_path(self, path: str) -> None:
-        """Make a node and its missing parents, each of which is traced."""
+        """Create a node and its missing parents; each is traced."""
         await ensure_path_by_creates(self, path)
 
     async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:

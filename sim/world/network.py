@@ -1,4 +1,4 @@
-"""The links of a world: distances by region, jitter, stalls, and hosts that are slow now."""
+"""The links of a world: distances by region, jitter, stalls, slow hosts."""
 
 from random import Random
 
@@ -10,29 +10,29 @@ from sim.world.options import Links
 from sim.world.trace import Trace
 
 _STALL_S_MIN, _STALL_S_MAX = 0.2, 3.0
-"""What TCP takes to send again what was lost: its first time-out, and a few doublings."""
+"""How long TCP takes to send a lost packet again: its first time-out, and a few doublings."""
 
 _NARROW_PIPE_BYTES = 8 << 10
-"""Of worlds in which room is tight: what a slow reader does not take waits at the node."""
+"""For worlds with tight room: a slow reader's backlog then waits at the node."""
 
 
 @attrs.define(eq=False)
 class WorldLinks:
-    """Answers what the network in memory asks, all from one random source."""
+    """Decides for the memory network what it asks, all from one random source."""
 
     _links: Links
     _rng: Random
     _trace: Trace
     is_calm: bool = attrs.field(default=False, init=False)
-    """Whether pieces stall no more."""
+    """Whether stalls have ended."""
     region_of: dict[str, str] = attrs.field(factory=dict, init=False)
-    """By host."""
+    """The region of each host."""
     receive_delays_s: dict[str, float] = attrs.field(factory=dict, init=False)
-    """By host, of those that are slow now."""
+    """The receive delay of each host that is slow."""
     _across_s: dict[tuple[str, str], float] = attrs.field(factory=dict, init=False)
 
     def open_network(self, *, is_narrow: bool) -> MemoryNetwork:
-        """A network with these links, whose events stand in the trace."""
+        """A network with these links, whose events go to the trace."""
         return MemoryNetwork(
             latency_s=self.latency_s,
             receive_delay_s=lambda host: self.receive_delays_s.get(host, 0.0),
@@ -42,7 +42,7 @@ class WorldLinks:
         )
 
     def latency_s(self, sender: str, receiver: str) -> float:
-        """How long the next piece takes."""
+        """How long the next piece of bytes takes."""
         latency_s = self.distance_s(self.region_of[sender], self.region_of[receiver])
         latency_s *= 1 + self._links.jitter * self._rng.random()
         if not self.is_calm and self._rng.random() < self._links.stall_chance:
@@ -50,7 +50,7 @@ class WorldLinks:
         return latency_s
 
     def distance_s(self, one: str, other: str) -> float:
-        """One way between two regions, on a steady day."""
+        """One way between two regions, without jitter or stalls."""
         if one == other:
             return self._links.latency_s_within
         pair = (min(one, other), max(one, other))

@@ -1,6 +1,6 @@
-"""What a world is: its shape, its knobs, its hazards.
+"""The options of a world: its shape, its knobs, its hazards.
 
-A seed draws one before its history begins. The options are values: the trace begins with them.
+A seed draws them before its history begins. Options are values: the trace begins with them.
 """
 
 import attrs
@@ -12,26 +12,26 @@ from topology.quorum import QuorumConfig
 
 @attrs.frozen(kw_only=True)
 class WorldShape:
-    """Who is in the world."""
+    """The processes of a world."""
 
     nodes_by_region: tuple[tuple[str, int], ...]
     """How many storage nodes each region has."""
     quorum: QuorumConfig
-    """Of the one stream that all use."""
+    """The quorum of the main stream."""
     writers_count: int
-    """Processes that append; more than one take the stream from each other."""
+    """Processes that append; if there are several, they take the stream from each other."""
     readers_count: int
     """Processes that read and follow."""
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """The regions' names."""
+        """The names of the regions."""
         return tuple(name for name, _ in self.nodes_by_region)
 
 
 @attrs.frozen(kw_only=True)
 class Knobs:
-    """How the parts are set, and what the applications do."""
+    """The settings of the parts, and the habits of the applications."""
 
     session_timeout_s: float
     segment_bytes: int
@@ -40,29 +40,30 @@ class Knobs:
     pipelined_max: int
     """Appends that a writer sends before it waits for their answers."""
     pause_s_max: float
-    """Longest rest of a writer between two such runs."""
+    """Longest rest of a writer between two such batches of appends."""
     appends_per_tenure: int
     """Appends of a writer before it gives the stream back."""
     rest_s_max: float
     """Longest rest of a writer before it takes the stream again."""
     spread_s_max: float = 0.0
-    """Longest rest before an append of a run, while those before it wait for answers."""
+    """Longest rest before an append, while earlier ones wait for answers."""
     is_upkeep_hasty: bool = False
-    """Whether nodes look for garbage, compact and scrub all the time."""
+    """Whether nodes collect garbage, compact and scrub all the time."""
     is_room_tight: bool = False
-    """Whether nodes have room for a few questions and answers at a time."""
+    """Whether nodes have room for only a few requests and answers at a time."""
     are_writers_named: bool = False
-    """Whether writers number their records, and send what was not answered again."""
+    """Whether writers number their records, and resend unanswered ones."""
     member_away_s: float = 10.0
-    """How long a member of an open ledger is away before another takes its place."""
+    """How long a member of an open ledger may be away before it is replaced."""
     disks_per_node: int = 1
     """Data directories of each storage node, each on a disk of its own."""
     writer_window_records: int | None = None
     """How many of the largest records a writer has room for; None: for more than it sends."""
     other_bytes_share: float = 0.0
-    """Share of what named writers send once more that comes with other bytes than before."""
+    """Share of the records repeated by named writers that carry other bytes than before."""
     is_region_exchanged: bool = False
-    """Whether, once all is calm, a region goes for good as a node of another has come."""
+    """Whether, once all is calm, a region is lost for good just after a node of another
+    joined."""
     is_damaged_twice: bool = False
     """Whether at the end a file is damaged, repaired, and damaged again."""
     headers_share: float = 0.0
@@ -70,44 +71,44 @@ class Knobs:
     append_timeout_s: float = 60.0
     """How long an append waits before its writer gives up for good."""
     failed_kept_s: float = 0.0
-    """How long an application keeps the block of a writer open that has failed, at most."""
+    """How long, at most, an application keeps the block of a failed writer open."""
     repeats_share: float = 0.0
-    """Share of runs before which a named writer sends once more what was answered last."""
+    """Share of rounds before which a named writer repeats its last acknowledged record."""
 
 
 @attrs.frozen(kw_only=True)
 class Links:
-    """How far things are from each other, and how steady the way is."""
+    """Distances between hosts, and how steady the network and the disks are."""
 
     latency_s_within: float
-    """One way, in one region."""
+    """One way, within a region."""
     latency_s_across: float
-    """One way at most, between regions; drawn for each pair."""
+    """One way between regions, at most; drawn for each pair."""
     jitter: float
-    """Share of the latency that may come on top."""
+    """Share of the latency that may be added."""
     stall_chance: float
     """Chance that a piece is lost and sent again, which takes a while."""
     sync_s: float
-    """How long a sync of a disk takes, most of the time."""
+    """The usual time of a disk's sync."""
 
 
 @attrs.frozen(kw_only=True)
 class Hazards:
-    """What strikes, and how often: `strikes_per_s` by kind of fault, in simulated time."""
+    """The faults: `strikes_per_s` gives the rate of each kind, in simulated time."""
 
     chaos_s: float
     """How long faults strike before they stop."""
     duration_s_max: float
-    """Longest time that one of them lasts."""
+    """The longest duration of one fault."""
     strikes_per_s: tuple[tuple[str, float], ...]
     lies_in_wait: bool = False
-    """Whether a strike waits for the next change of a ledger's record: that is where fences,
-    reads of recovery, changes of the ensemble and closes follow each other closely."""
+    """Whether a strike waits for the next change of a ledger's record: fences, recovery reads,
+    ensemble changes and closes follow each other closely then."""
 
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """All that is drawn before a history begins."""
+    """Everything drawn before a history begins."""
 
     shape: WorldShape
     knobs: Knobs

@@ -1,6 +1,6 @@
-"""What a seed draws of placement: the stream's policy, and what operators do to placement.
+"""The placement knobs: the stream's policy, and what operators do to placement.
 
-What the layout of the world cannot hold is not drawn: a policy is tried on all of its nodes.
+Only policies that the world can satisfy are drawn: each is tried on all of its nodes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ from topology.stream_policy import (
 from topology.survive import plan_to_survive
 
 LOSSES = ("1 node", "1 rack", "1 region", "1 region and 1 node", "2 regions")
-"""What a stream can be asked to survive."""
+"""The losses that a stream may be created to survive."""
 
 _PLAIN_SHARE = 0.5
 _SURVIVING_SHARE = 0.3
@@ -35,7 +35,7 @@ _COUNTED_SHARE = 0.3
 
 
 class StreamTerms(TypedDict, total=False):
-    """What is said of quorums and placement when a stream is made."""
+    """The quorum and placement arguments of creating a stream."""
 
     survive: str
     ensemble_size: int
@@ -47,7 +47,7 @@ class StreamTerms(TypedDict, total=False):
 
 
 def terms_of(quorum: QuorumConfig, kind: PolicyKind) -> StreamTerms:
-    """These quorums under this policy."""
+    """The arguments for these quorums under this policy."""
     return StreamTerms(
         ensemble_size=quorum.ensemble_size,
         write_quorum=quorum.write_quorum,
@@ -60,17 +60,18 @@ def terms_of(quorum: QuorumConfig, kind: PolicyKind) -> StreamTerms:
 
 @attrs.frozen(kw_only=True)
 class PlacementKnobs:
-    """As they are, the stream is region-aware, and nobody touches its placement."""
+    """Placement of the stream. By default it is region-aware, and nobody touches it."""
 
     policy: PolicyKind = PolicyKind.REGION_AWARE
     survive: str | None = None
-    """What the stream is asked for instead of its quorums, which are what that comes to."""
+    """The loss given on creation, in place of quorums; the world's quorums are those it results
+    in."""
     switch_rest_s_max: float | None = None
     """Longest rest of an operator who forbids and allows regions; None: nobody does."""
     repair_rest_s_max: float | None = None
-    """Longest rest of an operator between two repairs of placement; None: there are none."""
+    """Longest rest of an operator between two placement repairs; None: no repairs."""
     repair_s_max: float = 5.0
-    """How long one of them may take before it is interrupted, at most."""
+    """How long a repair may take, at most, before it is interrupted."""
 
 
 UNTOUCHED = PlacementKnobs()
@@ -79,7 +80,7 @@ UNTOUCHED = PlacementKnobs()
 def draw_placement(
     draws: Draws, counts: Mapping[str, int], quorum: QuorumConfig
 ) -> tuple[PlacementKnobs, QuorumConfig]:
-    """Draw for a world with so many nodes in each region: the knobs, and the quorums then."""
+    """Draw the knobs, and the quorums that go with them, for a world with these nodes."""
     if draws.happens("untouched placement", _PLAIN_SHARE):
         return UNTOUCHED, quorum
     knobs = PlacementKnobs(
@@ -106,7 +107,7 @@ def _surviving(
         try:
             plan = plan_to_survive(loss, candidates)
         except GeologError:
-            continue  # This world is too small for it.
+            continue  # The world is too small for it.
         policy = plan.placement.policy
         return attrs.evolve(knobs, policy=policy, survive=loss), plan.quorum
     return knobs, quorum
@@ -115,7 +116,7 @@ def _surviving(
 def _quorums_that_fit(
     kind: PolicyKind, durability: Durability, counts: Mapping[str, int]
 ) -> Iterator[QuorumConfig]:
-    """All that a policy can keep here: of two copies or more, where it is not of one."""
+    """All quorums the policy can satisfy here; a single copy only for `local_node`."""
     terms = PlacementTerms(policy=kind)
     copies_min = 1 if kind is PolicyKind.LOCAL_NODE else 2
     nodes_count = sum(counts.values())
@@ -135,7 +136,7 @@ def _quorums_that_fit(
                         if _adherence_on_all(terms, quorum, counts) is not Adherence.FAIL:
                             yield quorum
                     except GeologError:
-                        continue  # Such a stream would be refused.
+                        continue  # Creating such a stream would be refused.
 
 
 def _adherence_on_all(
@@ -156,7 +157,7 @@ def _adherence_on_all(
 
 
 def places(counts: Mapping[str, int]) -> list[tuple[str, Location]]:
-    """The nodes of a world with so many in each region, each on a rack of its own."""
+    """The nodes of a world with these counts by region, each on a rack of its own."""
     return [
         (f"{region}-{number}", Location(region, f"rack-{number}"))
         for region, count in counts.items()

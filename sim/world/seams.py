@@ -1,4 +1,4 @@
-"""What the processes of a world meet at their seams: metadata sessions, disks, clocks."""
+"""The seams of a world's processes: metadata sessions, disks, clocks."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,16 +22,16 @@ CLUSTER = "default"
 _SLOW_SYNC_CHANCE = 0.02
 _METADATA_SPREAD = 2.0
 _SYNC_S_MAX = 1.5
-"""A sync that began on a slow disk must not hold the node up long after the disk is well."""
+"""A sync that began on a slow disk must not stall the node long after the disk recovers."""
 
 _READ_S = 0.0002
-"""What a read of a disk takes that is slow, times the factor by which it is."""
+"""The base time of a read on a slow disk; multiplied by how slow the disk is."""
 
 _LEDGER_PUT = f"put /geolog/{CLUSTER}/ledgers/"
 
 
 class Seams:
-    """The seams of one world; what happens at them is noted in its trace."""
+    """The seams of one world; they add their events to its trace."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Seams:
         metadata_rng: Random,
     ) -> None:
         self.clock_offsets_us: dict[str, int] = {}
-        """By host: how far its wall clock is off."""
+        """How far each host's wall clock is off."""
         self.ledger_changed = trio.Event()
-        """Set, and made anew, when a ledger's record in metadata has changed."""
+        """Set, and replaced by a new event, when a ledger's record in metadata changes."""
         self._options = options
         self._store = store
         self._links = links
@@ -55,16 +55,16 @@ class Seams:
         self._metadata_rng = metadata_rng
 
     def now_us(self, host: str) -> int:
-        """The wall-clock time that a host believes in."""
+        """The wall-clock time as the host sees it."""
         return self.true_now_us() + self.clock_offsets_us.get(host, 0)
 
     def true_now_us(self) -> int:
-        """The time of a clock that is right."""
+        """The time of a correct clock."""
         return START_OF_TIME_US + int(trio.current_time() * 1_000_000)
 
     @asynccontextmanager
     async def open_session(self, process: Process) -> AsyncIterator[WorldMetadata]:
-        """The session of a process with the metadata store, while the block lasts."""
+        """Open the metadata session of a process, for as long as the block runs."""
         async with self._store.open_session(
             self._options.knobs.session_timeout_s,
             round_trip_s=lambda: self._metadata_round_trip_s(process.region),
@@ -75,7 +75,7 @@ class Seams:
             )
 
     def open_disks(self, node: WorldNode, process: Process) -> list[Disk]:
-        """The node's disks as its process sees them, whose calls take time and may fail."""
+        """The node's disks as its process sees them: operations take time and may fail."""
         are_several = len(node.bays) > 1
         return [
             self._open_disk(bay, process, f"{bay.disk} " if are_several else "")
@@ -107,7 +107,7 @@ class Seams:
         return min(usual_s * bay.sync_factor, _SYNC_S_MAX)
 
     def _metadata_round_trip_s(self, region: str) -> float:
-        """To the leader, which stands in the first region, and from there to a quorum."""
+        """The time to the leader, in the first region, and from there to a quorum."""
         leader = self._options.shape.regions[0]
         distance_s = max(
             self._links.distance_s(region, leader), self._options.links.latency_s_across * 0.3
@@ -116,5 +116,5 @@ class Seams:
 
     @property
     def metadata_round_trip_s_max(self) -> float:
-        """The longest that an operation of the metadata store takes when all is well."""
+        """The longest time of a metadata operation when all is well."""
         return 2 * self._options.links.latency_s_across * _METADATA_SPREAD

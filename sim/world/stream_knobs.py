@@ -1,4 +1,4 @@
-"""What a seed draws of the one stream: how it is set, who uses it how, what is done to it."""
+"""The knobs of the main stream: its settings, its users, the operations on it."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from geolog.protocol.stream_state import WRITER_RETENTION_S
 from sim.world.chance import Draws
 
 AckChoice = Literal["durable", "received", "none"]
-"""When an append is answered: once it is durable, once it is received, or never."""
+"""When an append is answered: once durable, once received, or never."""
 
 _ANSWERS: tuple[AckChoice, ...] = ("durable", "durable", "received", "received", "none")
 _PLAIN_SHARE = 0.3
@@ -20,47 +20,48 @@ _DELETION_SHARE = 0.1
 
 @attrs.frozen(kw_only=True)
 class StreamKnobs:
-    """As they are, all that happens to the stream is that it is written and read."""
+    """How the stream is used. By default it is only written and read."""
 
     partitions: int = 1
     partitions_added: int = 0
-    """How many more it gets while it is used, one at a time."""
+    """How many partitions are added while the stream is used, one at a time."""
     segment_age_s: float = 3600.0
     retention_s: float | None = None
     retention_bytes: int | None = None
     retention_every_s: float = 30.0
-    """Pause of a writer between looks at what the retention lets go."""
+    """Pause of a writer between two checks of the retention."""
     truncation_rest_s_max: float | None = None
-    """Longest rest of an operator between two truncations; None: there are none."""
+    """Longest rest of an operator between two truncations; None: no truncations."""
     seal_after_s_max: float | None = None
-    """When an operator seals it at the latest; None: nobody does."""
+    """The latest time at which an operator seals the stream; None: nobody does."""
     answers: AckChoice = "durable"
     keyed_share: float = 0.0
     """Share of records that have a key."""
     alone_share: float = 0.0
-    """Share of the tenures of writers without names that are over one partition alone."""
+    """Share of the tenures of unnamed writers that open one partition alone."""
     expecting_share: float = 0.0
-    """Share of runs of appends that are one record, which expects a sequence."""
+    """Share of rounds that append a single record, with an expected sequence."""
     has_transactions: bool = False
     """Whether records have transaction ids, a few of which go back."""
     placed_share: float = 0.0
-    """Share of the walks of readers that begin at a place: a time, a transaction id."""
+    """Share of readers' walks that begin at a position: a time, a transaction id."""
     reader_rest_s_max: float = 0.0
-    """Longest rest of a reader in the middle of a walk: what it goes on with may be gone."""
+    """Longest rest of a reader in the middle of a walk; its next records may be trimmed
+    meanwhile."""
     writer_retention_s: float = WRITER_RETENTION_S
-    """How long a named writer is remembered that is idle, and whose records are trimmed."""
+    """How long an idle named writer is remembered after its records are trimmed."""
     deletion_rest_s_max: float | None = None
-    """Longest life of a stream beside it, which is deleted and made again; None: there is no
-    such stream."""
+    """Longest life of a second stream, which is deleted and created again; None: there is
+    none."""
 
     @property
     def may_forget_writers(self) -> bool:
-        """Whether a history is long enough that a named writer may be forgotten in it."""
+        """Whether a named writer may be forgotten within a history."""
         return self.writer_retention_s < WRITER_RETENTION_S
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is only written and read, as a log of one partition."""
+        """Whether the stream is only written and read, as a log of one partition."""
         return self == StreamKnobs()
 
 
@@ -68,7 +69,7 @@ PLAIN = StreamKnobs()
 
 
 def draw_stream_knobs(draws: Draws) -> StreamKnobs:
-    """Draw how a stream is used; some are plain, so that nothing hides behind the rest."""
+    """Draw how a stream is used; some are plain, because other uses may hide defects."""
     if draws.happens("plain stream", _PLAIN_SHARE):
         return PLAIN
     does_grow = draws.happens("growth", _GROWTH_SHARE)

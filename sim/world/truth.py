@@ -1,4 +1,4 @@
-"""What is true of the stream at this moment, as the leader of the metadata store has it."""
+"""The true state of the stream now, as the leader of the metadata store holds it."""
 
 import attrs
 
@@ -15,13 +15,13 @@ _STREAM = StreamName.parse(STREAM)
 
 @attrs.define(eq=False)
 class Truth:
-    """Looks into the metadata store without asking it."""
+    """Looks into the metadata store without a request."""
 
     _store: MemoryStore
     _opened: dict[int, tuple[bytes, int]] = attrs.field(factory=dict, init=False)
-    """By partition: a document, and what it says: it seldom changes."""
+    """By partition: a document and its parsed trim; it seldom changes."""
     _life: str | None = attrs.field(default=None, init=False)
-    """The stream's: it is never made again."""
+    """The life of the stream, which is never created again."""
 
     def trim_of(self, partition: int) -> int:
         """Where a partition begins; 0 if there is none yet."""

@@ -1,4 +1,4 @@
-"""Waiting for the clients of a world: for one that does one thing, for those that must end."""
+"""Waiting for clients of a world: for one with a single task, or for all that must end."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from sim.world.world import ClientMain, World
 
 
 async def run_client(world: World, host: str, main: ClientMain) -> Process:
-    """A process that does one thing; returns when it has ended."""
+    """Run a process with a single task; return when it has ended."""
     region = world.options.shape.regions[0]
     process = world.start_client(host, region, main, is_restarted=False)
     await process.ended.wait()
@@ -16,17 +16,17 @@ async def run_client(world: World, host: str, main: ClientMain) -> Process:
 
 
 async def wait_end(world: World, those: Callable[[World], list[str]]) -> None:
-    """Wait until none of those is left."""
+    """Wait until `those` finds no more hosts."""
     while hosts := those(world):
         await world.processes[hosts[0]].ended.wait()
 
 
 def clients(world: World) -> list[str]:
-    """Those that must end soon when all is well."""
+    """Clients that must end soon when all is well."""
     others = {*world.nodes, *operators(world)}
     return [host for host in sorted(world.processes) if host not in others]
 
 
 def operators(world: World) -> list[str]:
-    """Those that have bytes to copy."""
+    """Operators, which may still have bytes to copy."""
     return [host for host in sorted(world.processes) if host.startswith(OPERATOR)]

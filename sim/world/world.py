@@ -1,9 +1,8 @@
-"""The world: storage nodes and clients on one network, one metadata store, one clock, one seed.
+"""The world: storage nodes and clients on one network, with one metadata store, clock and seed.
 
-Nodes and clients run the code that servers and applications run; what stands at their four
-seams is simulated. A killed process is not tidied up: its tasks are held for good, so that none
-of its code runs any more, and whatever is left of it, its disk and its metadata session, is as
-an abrupt end leaves it.
+Nodes and clients run the code that servers and applications run; only the four seams of that
+code are simulated. A killed process does not clean up. Its tasks are held for good, so none of
+its code runs any more, and its disk and its metadata session stay as an abrupt end leaves them.
 """
 
 import math
@@ -31,14 +30,14 @@ from sim.world.seams import CLUSTER, Seams
 from sim.world.trace import Trace
 
 _RESTART_S = 1.0
-"""How long a supervisor waits before it starts again what ended by an error."""
+"""How long a supervisor waits before it restarts a process that ended with an error."""
 
 ClientMain = Callable[[Process, Log], Awaitable[None]]
-"""What a client process does with its log."""
+"""The main function of a client process: gets the process and its log."""
 
 
 class World:
-    """Everything there is; `open_world` makes it."""
+    """All parts of one simulation; made by `open_world`."""
 
     def __init__(
         self,
@@ -68,18 +67,18 @@ class World:
         )
         self.nodes: dict[str, WorldNode] = {}
         self.processes: dict[str, Process] = {}
-        """By host: those that are alive."""
+        """Live processes, by host."""
         self.cores: dict[str, StorageNode] = {}
-        """By host: what answers there, of nodes that have come so far."""
+        """Nodes that have finished starting, by host."""
         self.struck: Counter[str] = Counter()
         """How often each kind of fault struck."""
         self.harmable: list[str] = []
-        """Hosts of nodes whose disks may be harmed or lost: fewer than an ack quorum, so that
-        whatever was acknowledged has a good copy elsewhere."""
+        """Hosts of nodes whose disks may be harmed or lost: fewer than an ack quorum, so every
+        acknowledged record has an intact copy elsewhere."""
         self.harmed: set[InstanceId] = set()
-        """Instances whose synced bytes were harmed: only those may miss what they promised."""
+        """Instances whose synced bytes were harmed: only these may break a promise."""
         self.surprises: list[tuple[Process, Exception]] = []
-        """Processes that ended by an error that no code foresaw."""
+        """Processes that ended with an error that no code expects."""
         self._client_mains: dict[str, ClientMain] = {}
         self._incarnations: dict[str, int] = {}
         self._all: list[Process] = []
@@ -94,10 +93,10 @@ class World:
             )
         )
 
-    # Processes begin.
+    # Starting processes.
 
     def add_node(self, node_id: str, location: str) -> None:
-        """A new place for a storage node, with empty disks; its process starts."""
+        """Add a place for a storage node, with empty disks, and start its process."""
         region = location.split("/")[1]
         disks = bays(self.options.knobs.disks_per_node)
         self.nodes[node_id] = WorldNode(node_id, location, region, disks)
@@ -105,7 +104,7 @@ class World:
         self.start_node(node_id)
 
     def start_node(self, node_id: str) -> Process:
-        """Start the process of a node on the disks it has now; it needs a while to answer."""
+        """Start a node's process on its current disks; it needs a while until it answers."""
         node = self.nodes[node_id]
         self.network.lighten(node_id)
         return self._start(node_id, node.region, lambda process: self._run_node(node, process))
@@ -121,7 +120,7 @@ class World:
         return process
 
     def restart(self, host: str) -> Process:
-        """Start again what ran on a host that has no process now."""
+        """Restart the process of a host that has none."""
         if host in self.nodes:
             return self.start_node(host)
         return self.start_client(host, self.links.region_of[host], self._client_mains[host])
@@ -138,7 +137,7 @@ class World:
         self._nursery.start_soon(self._live, process, body, name=process.key)
         return process
 
-    # Processes end.
+    # Ending processes.
 
     def kill(self, host: str, *, power_loss: bool = False) -> None:
         """End a process as SIGKILL does, or its machine as a power cut does."""
@@ -157,7 +156,7 @@ class World:
             self.network.darken(host)
 
     def pause(self, host: str) -> None:
-        """Let a process run no more, as SIGSTOP does: the others find it silent."""
+        """Pause a process, as SIGSTOP does: to the others it falls silent."""
         process = self.processes[host]
         assert process.life is Life.RUNNING, f"{host} is {process.life.value}"
         process.life = Life.PAUSED
@@ -167,7 +166,7 @@ class World:
             process.session.cut_off(noticed_after_s=math.inf)
 
     def resume(self, process: Process, *, blind_s: float = 0.0) -> None:
-        """Let it run again, if it is still there: it learns later what it has missed."""
+        """Resume a paused process, if it is still there; it learns later what it missed."""
         if process.life is not Life.PAUSED:
             return
         process.life = Life.RUNNING
@@ -187,14 +186,14 @@ class World:
             rng = self._disk_rng
             bay.disk = left.crash(keep_unsynced=rng) if power_loss else left.handed_on()
 
-    # What a process is.
+    # The life of a process.
 
     async def _live(self, process: Process, body: Callable[[Process], Awaitable[None]]) -> None:
         enter_process(process.key)
         try:
             with process.scope:
                 await body(process)
-        except Exception as error:  # noqa: BLE001 - the border of a process: it ends here.
+        except Exception as error:  # noqa: BLE001 - a process ends here, whatever the error.
             process.error = error
         if process.is_alive and not self.trace.is_closed:
             self._on_end(process)
@@ -211,7 +210,7 @@ class World:
         if node is not None and node.is_being_replaced:
             node.give_up_disks_if_told(process.error)
         if process.host in self.nodes:
-            # What a sync did not confirm may be there or not, after a failed one above all.
+            # Writes that no sync confirmed may be there or not, above all after a failed sync.
             self._take_disks(self.nodes[process.host], power_loss=True)
         if process.is_restarted and process.error is not None:
             self._nursery.start_soon(self._restart_later, process.host, name="supervisor")
@@ -258,10 +257,10 @@ class World:
         ):
             await main(process, log)
 
-    # The end of the world.
+    # Ending the world.
 
     def end(self) -> None:
-        """Close the trace, and let all processes unwind, whose history is over."""
+        """Close the trace and let all processes unwind; the history is over."""
         self.trace.close()
         for process in self._all:
             process.scope.cancel(reason="the world ends")
@@ -270,7 +269,7 @@ class World:
 
 @asynccontextmanager
 async def open_world(options: Options, seed: int, trace: Trace) -> AsyncIterator[World]:
-    """A world with its nodes started. EndlessMomentError if time stands still in it."""
+    """A world with its nodes started. Raises EndlessMomentError if time stands still in it."""
     async with open_memory_store() as store, trio.open_nursery() as nursery:
         world = World(options, seed, store, nursery, trace)
         watch = trio.CancelScope()

@@ -1,7 +1,7 @@
-"""The laws that a history shows by itself: what was told, and what is there when all is over.
+"""Laws that a history shows by itself: the answers, compared with the final state.
 
 Every acknowledgement carries a position, so no search is needed: each law is one walk over the
-appends and reads, in sorted order where an order is what it speaks of.
+appends and reads, sorted where the law is about order.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,21 +14,22 @@ from sim.laws.history import reads as laws_of_reads
 from sim.world.history import Ending, History
 
 Law = Callable[[History, Ending], Iterator[str]]
-"""Says, in words, each way in which a history breaks it."""
+"""Yields, in words, each way in which a history breaks the law."""
 
 _TOLD_MAX = 5
-"""Breaches of one law that are told; the first are the ones to look at."""
+"""How many breaches of one law are reported; the first ones are the ones to look at."""
 
 
 @attrs.frozen
 class Violation:
-    """A law was broken."""
+    """One breach of a law."""
 
     law: str
-    """Its number; `deletion` for what has none, `crash` and `stuck` for what no law forbids."""
+    """The law's number; `deletion` for the law without one, `crash` and `stuck` for other
+    ends."""
     message: str
     replay: str
-    """The command that shows it again."""
+    """The command that replays it."""
 
 
 HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
@@ -63,11 +64,11 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_deletion.answered_stays_for_its_life,
     ),
 }
-"""By number of the law that each belongs to."""
+"""The history laws, by number."""
 
 
 def breaches(history: History, ending: Ending) -> Iterator[tuple[str, str]]:
-    """Every law that the history breaks, by number, with words; few of each."""
+    """Every breach, with the number of its law; few of each law."""
     for number, laws in HISTORY_LAWS.items():
         for law in laws:
             for count, message in enumerate(law(history, ending)):

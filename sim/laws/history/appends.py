@@ -1,4 +1,4 @@
-"""What a history shows of its appends: what was answered, and what is in the log for it."""
+"""Laws about appends: each answer is compared with the log."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -9,7 +9,7 @@ from sim.world.history import Append, Ending, Found, History, Place
 
 
 def acknowledged_stays(history: History, ending: Ending) -> Iterator[str]:
-    """Law 1: what was answered OK is at its place, as it was sent, until it is trimmed."""
+    """Law 1: an acknowledged record is at its position, as sent, until it is trimmed."""
     there = ending.by_place()
     for append in history.acknowledged():
         if ending.is_trimmed(append.place):
@@ -17,15 +17,15 @@ def acknowledged_stays(history: History, ending: Ending) -> Iterator[str]:
         found = there.get(append.place)
         if found is None or not _is_same(append, found):
             yield (
-                f"{name_of(append.value)} was acknowledged at {_at(append.place)}, where there"
-                f" is now {'nothing' if found is None else name_of(found.value)}"
+                f"{name_of(append.value)} was acknowledged at {_at(append.place)}; now there is"
+                f" {'nothing' if found is None else name_of(found.value)}"
             )
 
 
 def flushed_stays(history: History, ending: Ending) -> Iterator[str]:
-    """Law 1: what a flush said to be in the log is there, or may be among what was trimmed.
+    """Law 1: records that were flushed are in the log, unless they may have been trimmed.
 
-    So is what was said to be there already, when it was sent again.
+    So are records whose repeats were answered as duplicates.
     """
     known = known_records(history, ending)
     values = {found.value for found in known.values()}
@@ -37,13 +37,13 @@ def flushed_stays(history: History, ending: Ending) -> Iterator[str]:
     unseen_count = sum(ending.trims.values()) - sum(map(ending.is_trimmed, known))
     if len(gone) > unseen_count:
         yield (
-            f"{name_of(gone[0].value)} was {gone[0].outcome} and is nowhere: {len(gone)} are"
-            f" gone, and {unseen_count} records were trimmed that nobody saw"
+            f"{name_of(gone[0].value)} was {gone[0].outcome} and is not in the log:"
+            f" {len(gone)} records are missing, only {unseen_count} were trimmed unseen"
         )
 
 
 def real_time_orders(history: History, _ending: Ending) -> Iterator[str]:
-    """Law 13: an append sent after another was answered gets the greater position."""
+    """Law 13: an append sent after another was answered gets the higher position."""
     acknowledged = history.acknowledged()
     for partition in sorted({append.partition for append in acknowledged}):
         appends = [one for one in acknowledged if one.partition == partition]
@@ -51,7 +51,7 @@ def real_time_orders(history: History, _ending: Ending) -> Iterator[str]:
 
 
 def _out_of_order(appends: list[Append]) -> Iterator[str]:
-    """Of one partition, in the order in which they were sent."""
+    """Breaches within one partition, in the order in which its records were sent."""
     answered = sorted(appends, key=lambda append: append.answered_at or 0)
     highest, reached = -1, 0
     for append in appends:
@@ -61,8 +61,8 @@ def _out_of_order(appends: list[Append]) -> Iterator[str]:
             reached += 1
         if append.sequence <= highest:
             yield (
-                f"{name_of(append.value)} got {_at(append.place)}, though {highest} was"
-                " answered before it was sent"
+                f"{name_of(append.value)} was sent after {highest} was answered, yet got"
+                f" {_at(append.place)}"
             )
 
 
@@ -75,25 +75,25 @@ def transaction_ids_rise(history: History, ending: Ending) -> Iterator[str]:
         assert other.transaction_id is not None
         if one.partition == other.partition and other.transaction_id < one.transaction_id:
             yield (
-                f"{_at(other.place)} has transaction id {other.transaction_id}, and"
-                f" {_at(one.place)} has {one.transaction_id}"
+                f"transaction ids fall: {other.transaction_id} at {_at(other.place)},"
+                f" {one.transaction_id} at {_at(one.place)}"
             )
 
 
 def keys_stay_together(history: History, ending: Ending) -> Iterator[str]:
-    """Law 13: records go to the partition of their key, of as many as their writer knew of."""
+    """Law 13: a record goes to the partition of its key, of those that its writer knew."""
     for found in known_records(history, ending).values():
         append = history.appends.get(found.value)
         right = None if append is None else _right_partitions(append)
         if right is not None and found.partition not in right:
             yield (
-                f"{name_of(found.value)} is in partition {found.partition}, and belongs to"
-                f" {sorted(right)}"
+                f"{name_of(found.value)} is in partition {found.partition}; its key belongs"
+                f" to one of {sorted(right)}"
             )
 
 
 def _right_partitions(append: Append) -> set[int] | None:
-    """Those that a record may go to; None for any."""
+    """The partitions that a record may go to; None if any."""
     if append.partition_named is not None:
         return {append.partition_named}
     if append.key is None:
@@ -107,29 +107,29 @@ def expected_is_got(history: History, _ending: Ending) -> Iterator[str]:
     for append in history.acknowledged():
         if append.expected not in (None, append.sequence):
             yield (
-                f"{name_of(append.value)} expected sequence {append.expected}, and got"
+                f"{name_of(append.value)} expected sequence {append.expected}, but got"
                 f" {append.sequence}"
             )
 
 
 def sealed_takes_nothing(history: History, ending: Ending) -> Iterator[str]:
-    """Law 4: what was sent after the stream was sealed is not answered OK, nor in the log."""
+    """Law 4: a record sent after the seal is not acknowledged, nor in the log."""
     if history.sealed_at is None:
         return
     there = {found.value for found in known_records(history, ending).values()}
     for append in history.appends.values():
         is_there = append.outcome in ("acknowledged", "flushed") or append.value in there
         if append.sent_at > history.sealed_at and is_there:
-            yield f"{name_of(append.value)} was sent after the seal, and is {append.outcome}"
+            yield f"{name_of(append.value)} was sent after the seal, yet is {append.outcome}"
 
 
 def appends_happen_once(history: History, ending: Ending) -> Iterator[str]:
-    """Law 16: no append is in the log twice, as long as its writer must be remembered."""
+    """Law 16: no record is in the log twice, as long as its writer must be remembered."""
     first_seen: dict[bytes, Place] = {}
     for place, record in known_records(history, ending).items():
         first = first_seen.setdefault(record.value, place)
         append = history.appends.get(record.value)
-        # Of two partitions nobody can tell which had it first.
+        # Nobody can tell which of two partitions had it first.
         earlier = [first] if first[0] == place[0] else [first, place]
         if first != place and not (
             append and any(_may_be_forgotten(history, append, one, ending) for one in earlier)
@@ -138,7 +138,7 @@ def appends_happen_once(history: History, ending: Ending) -> Iterator[str]:
 
 
 def _may_be_forgotten(history: History, append: Append, place: Place, ending: Ending) -> bool:
-    """Whether its writer may have been forgotten when it came again: it was trimmed."""
+    """Whether its writer may have been forgotten when the repeat came: it was trimmed."""
     if not (history.may_forget_writers and append.is_repeated):
         return False
     partition, sequence = place
@@ -147,22 +147,22 @@ def _may_be_forgotten(history: History, append: Append, place: Place, ending: En
 
 
 def repeats_are_found_out(history: History, _ending: Ending) -> Iterator[str]:
-    """Law 16: what is sent again under its number is answered with its first position."""
+    """Law 16: a repeat is answered with the position of the first."""
     for append, partition, dlsn in history.repeats:
         if (partition, dlsn) != (append.partition, append.dlsn):
             yield (
                 f"{name_of(append.value)} is at {append.dlsn} of partition {append.partition};"
-                f" sent again it was put to {dlsn} of {partition}"
+                f" its repeat was answered with {dlsn} of {partition}"
             )
     for words in history.forgotten:
-        yield f"what was answered last was not remembered: {words}"
+        yield f"the last acknowledged record was not remembered: {words}"
     yield from history.taken_for_others
 
 
 def provisional_is_no_lie(history: History, ending: Ending) -> Iterator[str]:
-    """Law 17: what was answered before it was durable is at that place, or nowhere.
+    """Law 17: a record answered before it was durable is at that position, or nowhere.
 
-    One that was sent again is another append: the answer to the first has ended otherwise.
+    A record that was sent again is another append: the answer to the first has ended otherwise.
     """
     places = {found.value: place for place, found in known_records(history, ending).items()}
     for append in history.appends.values():
@@ -172,23 +172,23 @@ def provisional_is_no_lie(history: History, ending: Ending) -> Iterator[str]:
         final = append.place if is_final else places.get(append.value, append.provisional)
         if final != append.provisional:
             yield (
-                f"{name_of(append.value)} was received at {_at(append.provisional)}, and is at"
+                f"{name_of(append.value)} was received at {_at(append.provisional)}, but is at"
                 f" {_at(final)}"
             )
 
 
 def refused_is_absent(history: History, ending: Ending) -> Iterator[str]:
-    """Law 17: what was refused is not in the log, and nothing that nobody sent is.
+    """Law 17: no refused record is in the log, nor one that nobody sent.
 
-    Also what was sent again, and was answered or in doubt before.
+    Nor is a repeat refused whose first was acknowledged or in doubt.
     """
     yield from history.refused_repeats
     for place, record in known_records(history, ending).items():
         append = history.appends.get(record.value)
         if append is None:
-            yield f"nobody sent {name_of(record.value)}, at {_at(place)}"
+            yield f"{name_of(record.value)} at {_at(place)} was never sent"
         elif append.outcome == "refused":
-            yield f"{name_of(record.value)} was refused and is at {_at(place)}"
+            yield f"{name_of(record.value)} was refused, yet is at {_at(place)}"
 
 
 def known_records(history: History, ending: Ending) -> Mapping[Place, Found]:

@@ -1,4 +1,4 @@
-"""What a history shows of a stream that was deleted and made again under its name."""
+"""Laws about a stream that is deleted and created again under its name."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,29 +8,29 @@ from sim.world.history import Ending, History
 from sim.world.lives import Death, LifeRecord, Lives
 
 _FENCED_WITHIN_S = 10.0
-"""A deletion that takes longer may have been made without a fence: too few nodes answered."""
+"""A deletion that takes longer may have proceeded without a fence: too few nodes answered."""
 
 
 def deleted_stays_gone(history: History, _ending: Ending) -> Iterator[str]:
-    """Whoever begins to read after a deletion was answered is given nothing of before.
+    """A read that begins after a deletion was answered gets nothing from before.
 
-    So whoever was opened before it does not write into the stream that comes after.
+    So a writer opened before the deletion does not write into the next stream.
     """
     lives = history.lives
     for walk in lives.walks:
         for _, value in walk.items:
             entry = lives.entries.get(value)
             if entry is None:
-                yield f"nobody sent {name_of(value)}, which {walk.reader} was given"
+                yield f"{walk.reader} was given {name_of(value)}, which was never sent"
             elif entry.life.last < walk.life.first:
                 yield (
-                    f"{name_of(value)} was written in life {entry.life.last} at the latest, and"
-                    f" {walk.reader} was given it in life {walk.life.first}"
+                    f"{name_of(value)} was written no later than life {entry.life.last};"
+                    f" {walk.reader} got it in life {walk.life.first}"
                 )
 
 
 def deleted_takes_nothing(history: History, _ending: Ending) -> Iterator[str]:
-    """What is sent to a deleted stream, after the deletion was answered, is not answered OK."""
+    """A record sent to a deleted stream after the deletion was answered is not acknowledged."""
     lives = history.lives
     for entry in lives.entries.values():
         death = _death_of(lives, entry)
@@ -39,13 +39,13 @@ def deleted_takes_nothing(history: History, _ending: Ending) -> Iterator[str]:
         assert death.answered_at is not None
         if entry.sent_at > death.answered_at:
             yield (
-                f"{name_of(entry.value)} was sent after life {entry.life.last} was deleted, and"
-                " answered OK"
+                f"{name_of(entry.value)} was sent after life {entry.life.last} was deleted, yet"
+                " acknowledged"
             )
 
 
 def _death_of(lives: Lives, entry: LifeRecord) -> Death | None:
-    """The end of the last life that a record may be of, if that was answered."""
+    """The end of the last life that a record may belong to, if that end was answered."""
     if entry.life.last > len(lives.deaths):
         return None
     death = lives.deaths[entry.life.last - 1]
@@ -53,7 +53,7 @@ def _death_of(lives: Lives, entry: LifeRecord) -> Death | None:
 
 
 def walks_keep_to_one_life(history: History, _ending: Ending) -> Iterator[str]:
-    """A reader that begins in one life is given nothing of the next, as if that went on."""
+    """A read that begins in one life does not continue into the next."""
     lives = history.lives
     for walk in lives.walks:
         entries = [lives.entries[value] for _, value in walk.items if value in lives.entries]
@@ -67,18 +67,18 @@ def walks_keep_to_one_life(history: History, _ending: Ending) -> Iterator[str]:
 
 
 def lives_begin_empty(history: History, _ending: Ending) -> Iterator[str]:
-    """Each life begins with sequence 0 and goes on without a hole: nobody trims it."""
+    """Each life begins with sequence 0 and has no holes: nobody trims it."""
     for walk in history.lives.walks:
         for due, (sequence, value) in enumerate(walk.items):
             if sequence != due:
-                yield f"{walk.reader} was given {name_of(value)} at {sequence} instead of {due}"
+                yield f"{walk.reader} was given {name_of(value)} at {sequence}, expected {due}"
                 break
         for first, end in walk.gaps:
-            yield f"{walk.reader} was told that {first} to {end} are trimmed, which nobody did"
+            yield f"{walk.reader} got a gap from {first} to {end}; nobody trims this stream"
 
 
 def answered_stays_for_its_life(history: History, _ending: Ending) -> Iterator[str]:
-    """What was answered OK before a read begins is in it, as long as that life lasts."""
+    """A record acknowledged before a read begins is in it, as long as that life lasts."""
     lives = history.lives
     for walk in lives.walks:
         if not walk.has_reached_end or walk.life.first != walk.life.last:
@@ -92,8 +92,7 @@ def answered_stays_for_its_life(history: History, _ending: Ending) -> Iterator[s
             )
             if is_due and given.get(entry.value) != entry.sequence:
                 yield (
-                    f"{name_of(entry.value)} was answered at {entry.sequence} in life"
-                    f" {entry.life.last}, and {walk.reader} was given it at"
-                    f" {given.get(entry.value)}"
+                    f"{name_of(entry.value)} was acknowledged at {entry.sequence} in life"
+                    f" {entry.life.last}; {walk.reader} got it at {given.get(entry.value)}"
                 )
                 break

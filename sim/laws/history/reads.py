@@ -1,4 +1,4 @@
-"""What a history shows of its reads: where they began and ended, what they were given."""
+"""Laws about reads: where they begin and end, and what they give."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -16,9 +16,9 @@ from sim.world.history import Append, Ending, Found, History, Item, Missing, Rea
 
 
 def reads_hold_all_before_them(history: History, ending: Ending) -> Iterator[str]:
-    """Law 1: a read holds what was answered OK before it began, from its start on.
+    """Law 1: a read holds every record from its start on that was acknowledged before it began.
 
-    What was trimmed while it ran it may hold or not.
+    Records trimmed while it ran are optional.
     """
     known = known_records(history, ending)
     acknowledged = history.acknowledged()
@@ -37,15 +37,15 @@ def reads_hold_all_before_them(history: History, ending: Ending) -> Iterator[str
                 continue
             if not _is_covered(lists.get(append.partition, []), append.sequence or 0):
                 yield (
-                    f"a read of {read.reader} from {read.start or 'the earliest'} was not given"
-                    f" sequence {append.sequence} of partition {append.partition}, which had"
-                    " been acknowledged before it began"
+                    f"a read by {read.reader} from {read.start or 'the earliest'} lacks"
+                    f" sequence {append.sequence} of partition {append.partition},"
+                    " which was acknowledged before it began"
                 )
                 break
 
 
 def _is_due(read: ReaderWalk, append: Append) -> bool:
-    """Whether it was answered before the read began, and was there until that ended."""
+    """Whether it was acknowledged before the read began, and stayed until the read ended."""
     assert append.sequence is not None
     return (
         append.answered_at is not None
@@ -60,7 +60,7 @@ def _is_covered(items: Sequence[Item], sequence: int) -> bool:
 
 
 def _is_wanted(start: Bound, found: Found, end: int) -> bool:
-    """Whether a read from there on has the record; at last the partition ends at `end`."""
+    """Whether a read from that start includes the record; `end` is where the partition ends."""
     match start:
         case AtSequence(sequence, _):
             return found.sequence >= sequence
@@ -77,50 +77,50 @@ def _is_wanted(start: Bound, found: Found, end: int) -> bool:
 
 
 def reads_begin_where_they_should(history: History, _ending: Ending) -> Iterator[str]:
-    """Law 14: a read of all begins at the trim, another at the place that it names."""
+    """Law 14: a full read begins at the trim, any other at the start that it names."""
     for read in history.reads:
         for partition, items in read.by_partition().items():
             least, most = read.trims.get(partition, 0), read.trims_first.get(partition, 0)
             first = items[0]
             if read.is_of_all and not least <= start_of(items) <= most:
                 yield (
-                    f"a read of {read.reader} began at {start_of(items)} of partition"
-                    f" {partition}, whose first was {least} to {most}"
+                    f"a read by {read.reader} began at {start_of(items)} of partition"
+                    f" {partition}, which began at {least} to {most}"
                 )
             elif isinstance(first, Found) and not _may_begin(read.start, first, least, most):
-                yield f"a read of {read.reader} from {read.start} began at {first.dlsn}"
+                yield f"a read by {read.reader} from {read.start} began at {first.dlsn}"
 
 
 def _may_begin(start: Bound | None, first: Found, least: int, most: int) -> bool:
-    """Whether a read from a place may begin with the record, or cannot be judged by it."""
+    """Whether a read from that start may begin with the record, or cannot be judged by it."""
     if start is None or isinstance(start, LastRecords):
         return True
-    # What begins at the trim may begin with records that have no transaction id.
+    # A read that begins at the trim may begin with records that have no transaction id.
     is_at_trim = least <= first.sequence <= most
     has_no_id = isinstance(start, AtTransaction) and first.transaction_id is None
     return _is_wanted(start, first, 0) or (has_no_id and is_at_trim)
 
 
 def reads_have_no_holes(history: History, ending: Ending) -> Iterator[str]:
-    """Law 14: positions given to a reader are consecutive, but for gaps that it is told."""
+    """Law 14: positions given to a reader are consecutive, but for reported gaps."""
     for read in history.reads:
         for partition, items in read.by_partition().items():
             hole = _first_hole(items)
             if hole is not None:
-                yield f"a read of {read.reader} of partition {partition} was given {hole}"
+                yield f"a read by {read.reader} of partition {partition} was given {hole}"
     for partition, found in ending.by_partition().items():
         hole = _first_hole(found)
         if hole is not None:
             yield f"the last read of partition {partition} was given {hole}"
         if found[0].sequence != ending.trim(partition):
             yield (
-                f"the last read of partition {partition} began at {found[0].sequence}, and what"
-                f" is there begins at {ending.trim(partition)}"
+                f"the last read of partition {partition} began at {found[0].sequence};"
+                f" the partition begins at {ending.trim(partition)}"
             )
 
 
 def gaps_are_true(history: History, _ending: Ending) -> Iterator[str]:
-    """Law 14: what a reader is told to be trimmed lies before the beginning."""
+    """Law 14: records that are reported as trimmed lie before the partition's beginning."""
     for read in history.reads:
         for item in read.items:
             if not isinstance(item, Missing):
@@ -130,40 +130,40 @@ def gaps_are_true(history: History, _ending: Ending) -> Iterator[str]:
                 first is not None and first >= item.to_sequence
             ):
                 yield (
-                    f"{read.reader} was told that {first} to {item.to_sequence} of partition"
-                    f" {item.partition} are trimmed, which begins at {item.trim}"
+                    f"{read.reader} got a gap from {first} to {item.to_sequence} of partition"
+                    f" {item.partition}, which begins at {item.trim}"
                 )
 
 
 def truncations_do_as_asked(history: History, ending: Ending) -> Iterator[str]:
-    """Law 14: what a truncation says is gone is gone for good."""
+    """Law 14: records that a truncation reports as gone are gone for good."""
     for one in history.truncations:
         if one.answered is None:
             continue
         if one.answered > ending.trim(one.partition):
             yield (
-                f"partition {one.partition} was said to begin at {one.answered}, and begins at"
-                f" {ending.trim(one.partition)}"
+                f"a truncation reported {one.answered} as the start of partition"
+                f" {one.partition}, which begins at {ending.trim(one.partition)}"
             )
         if one.answered < one.reaches:
             yield (
-                f"partition {one.partition} was to be cut at {one.reaches}, and was said to"
-                f" begin at {one.answered}"
+                f"a truncation of partition {one.partition} to at least {one.reaches} only"
+                f" reached {one.answered}"
             )
 
 
 def shown_stays(history: History, ending: Ending) -> Iterator[str]:
-    """Law 11: what a reader was shown never goes, unless it is trimmed, and never changes."""
+    """Law 11: a record that a reader was shown never changes, and stays until it is trimmed."""
     there = ending.by_place()
     for place in history.shown_otherwise:
-        yield f"{place} was shown with two different values"
+        yield f"different records were shown at {place}"
     for place, record in sorted(history.shown.items()):
         if not ending.is_trimmed(place) and there.get(place) != record:
-            yield f"{place} was shown as {name_of(record.value)} and is gone, or another"
+            yield f"{name_of(record.value)} was shown at {place}, and is gone or changed"
 
 
 def sealed_stays(history: History, ending: Ending) -> Iterator[str]:
-    """Law 4: whoever reads a sealed stream to its end comes to the same end."""
+    """Law 4: all reads of a sealed stream to its end come to the same end."""
     if not history.is_seal_asked:
         return
     ends = {partition: ending.end(partition) for partition in range(history.partitions[1])}
@@ -175,13 +175,13 @@ def sealed_stays(history: History, ending: Ending) -> Iterator[str]:
         for partition, items in read.by_partition().items():
             if end_of(items) != ends[partition]:
                 yield (
-                    f"a read of {read.reader} ended at {end_of(items)} of partition"
+                    f"a read by {read.reader} ended at {end_of(items)} of partition"
                     f" {partition}, which is sealed at {ends[partition]}"
                 )
 
 
 def nothing_is_damaged(history: History, _ending: Ending) -> Iterator[str]:
-    """Law 15: nobody is refused for good without a cause."""
+    """Law 15: no reader is refused for good without a cause."""
     yield from history.harsh_errors
 
 
@@ -196,13 +196,13 @@ def list_order_is_append_order(_history: History, ending: Ending) -> Iterator[st
 
 
 def start_of(items: Sequence[Item]) -> int:
-    """The first sequence that these speak of."""
+    """The first sequence of these items."""
     first = items[0]
     return first.sequence if isinstance(first, Found) else first.from_sequence or 0
 
 
 def end_of(items: Sequence[Item]) -> int:
-    """Behind the last."""
+    """The sequence after the last of these items."""
     last = items[-1]
     return last.sequence + 1 if isinstance(last, Found) else last.to_sequence
 
@@ -212,5 +212,5 @@ def _first_hole(items: Sequence[Item]) -> str | None:
         due = end_of([before])
         found = after.sequence if isinstance(after, Found) else after.from_sequence
         if found not in (None, due):
-            return f"{found} where {due} was due"
+            return f"{found} instead of {due}"
     return None

@@ -1,4 +1,4 @@
-"""The state laws of a world, asked again and again."""
+"""The state laws and wire laws of a world, checked again and again."""
 
 from collections.abc import Callable, Iterator
 
@@ -43,7 +43,7 @@ LOOK_S = 0.1
 
 
 def all_state_laws() -> list[tuple[str, StateLaw]]:
-    """A new one of each, with the number of the law."""
+    """Fresh state laws, each with its number."""
     return [
         ("1", TrimIsDue()),
         ("2", AckSet()),
@@ -73,7 +73,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
 
 
 def all_wire_laws() -> list[tuple[str, WireLaw]]:
-    """A new one of each that is held to what nodes are asked and say."""
+    """Fresh wire laws, each with its number: they check what nodes are asked and answer."""
     return [
         ("5", AbsenceIsTrue()),
         ("6", AbsentStays()),
@@ -85,7 +85,7 @@ def all_wire_laws() -> list[tuple[str, WireLaw]]:
 
 @attrs.define(eq=False)
 class StateLaws:
-    """All of them, for one world; each law's first breach is told, and then no more of it."""
+    """All laws of one world: the first breach of each is reported, then the law is dropped."""
 
     _looking: Looking
     _on_breach: Callable[[str, str], None]
@@ -95,7 +95,7 @@ class StateLaws:
     _wire: Wire | None = attrs.field(default=None, init=False)
 
     def look(self) -> None:
-        """Ask each law once."""
+        """Check each law once."""
         if self._wire is None:
             self._wire = Wire(self._looking.world)
         facts = self._wire.take()
@@ -109,14 +109,14 @@ class StateLaws:
         ]
 
     def _is_told(self, number: str, breaches: Iterator[str]) -> bool:
-        """Tell of the first breach, if there is one; then the law is not asked any more."""
+        """Report the first breach, if there is one; then the law is not checked any more."""
         message = next(breaches, None)
         if message is not None:
             self._on_breach(number, message)
         return message is not None
 
     async def watch(self) -> None:
-        """Ask them again and again; never returns."""
+        """Check the laws again and again; never returns."""
         while True:
             self.look()
             await trio.sleep(LOOK_S)

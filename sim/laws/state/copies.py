@@ -1,4 +1,4 @@
-"""Which members of an ensemble have an entry on disk, as far as a look can tell."""
+"""The copies of an entry that members of an ensemble surely have on disk, or may have."""
 
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment
@@ -12,7 +12,7 @@ from sim.laws.state.seen import Look
 def slots_with(now: Look, ledger: LedgerId, entry: EntryId, fragment: Fragment) -> int:
     """The slots whose members would still have the entry after power loss, as a mask.
 
-    A member that is down may have it, and so may one whose disk was harmed: they count.
+    A member that is down, or whose disk was harmed, may have it: it counts.
     """
     have = 0
     for slot, member in enumerate(fragment.ensemble):
@@ -35,11 +35,11 @@ def may_have(now: Look, instance: InstanceId, ledger: LedgerId, entry: EntryId) 
 
 
 def is_on_disk(store: Store, disk: MemoryDisk, ledger: LedgerId, entry: EntryId) -> bool:
-    """Whether a node says that it has the entry, and its disk has the bytes of it."""
+    """Whether a node says that it has the entry, and its disk has the bytes."""
     entries = store.entries
     if entries.held(ledger, entry).answer is not Answer.HAVE:
         return False
-    # Of the copy in flight nothing is there yet; an older one may be.
+    # Nothing of the copy in flight is on disk yet; an older copy may be.
     for source in reversed(entries.files):
         place = source.table.find(ledger, entry)
         if place is not None:

@@ -1,7 +1,7 @@
-"""Law 1: a partition begins no later than a truncation asked for, or its retention allows.
+"""Law 1: a partition begins no later than its truncations ask for or its retention allows.
 
-What retention may cut is judged by what is left of the list, which has only grown since. Wall
-clocks that a fault has moved, however far, excuse nothing.
+Retention is judged by the rest of the list, which has only grown since. Wall clocks that a
+fault has moved excuse nothing, however far they are off.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ from sim.laws.state.seen import Look
 
 @attrs.define
 class TrimIsDue:
-    """Keeps where each partition began."""
+    """Keeps the start of each partition."""
 
     _before: dict[int, int] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look at the trims that have moved."""
+        """Check the trims that have moved."""
         for partition, trim in now.trims.items():
             first = trim.first_sequence
             if first == self._before.get(partition, 0):
@@ -30,8 +30,8 @@ class TrimIsDue:
             now.history.happened.add("retention-trimmed")
             if not (_is_room_kept(now, partition, first) or _is_old(now, partition, first)):
                 yield (
-                    f"partition {partition} begins at {first}, which nobody asked for, and"
-                    " retention keeps"
+                    f"partition {partition} begins at {first}: no truncation asked for that,"
+                    " and retention does not allow it"
                 )
 
 
@@ -43,7 +43,7 @@ def _was_asked_for(now: Look, partition: int, first: int) -> bool:
 
 
 def _is_room_kept(now: Look, partition: int, first: int) -> bool:
-    """Whether as many bytes are left as are to be kept."""
+    """Whether as many bytes remain as retention must keep."""
     limit_bytes = now.world.options.stream.retention_bytes
     kept_bytes = sum(
         row.size_bytes or 0
@@ -54,7 +54,7 @@ def _is_room_kept(now: Look, partition: int, first: int) -> bool:
 
 
 def _is_old(now: Look, partition: int, first: int) -> bool:
-    """Whether all that is gone, as far as it is known, was sent long enough ago."""
+    """Whether all known records that are gone were sent long enough ago."""
     retention_s = now.world.options.stream.retention_s
     if retention_s is None:
         return False

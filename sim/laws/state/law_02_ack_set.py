@@ -1,7 +1,6 @@
-"""Law 2: when an OK is given, nodes that have synced the entry form a valid ack set.
+"""Law 2: when an append is acknowledged, the nodes that synced the entry form an ack set.
 
-A node that is down may have it on its disk: it gets the benefit of the doubt, and so does one
-whose disk was harmed.
+A node that is down, or whose disk was harmed, gets the benefit of the doubt.
 """
 
 from collections.abc import Iterator
@@ -15,10 +14,10 @@ from sim.laws.state.seen import Look
 
 @attrs.define
 class AckSet:
-    """Looks at each OK once, within a tenth of a second."""
+    """Checks each acknowledgement once, within a tenth of a second."""
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with what was told since the last look."""
+        """Check the answers since the last look against the current state."""
         by_segment = now.ledgers_by_segment()
         for append in now.told:
             assert append.dlsn is not None
@@ -29,4 +28,7 @@ class AckSet:
             fragment = record.fragment_of(entry)
             have = slots_with(now, record.ledger, entry, fragment)
             if not fragment.rule(record.quorum).is_ack(entry, have):
-                yield f"entry {entry} of ledger {record.ledger} was answered: no ack set has it"
+                yield (
+                    f"entry {entry} of ledger {record.ledger} was acknowledged, but no ack set"
+                    " has it"
+                )

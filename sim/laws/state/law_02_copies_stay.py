@@ -1,7 +1,7 @@
-"""Law 2, and 21: what was answered OK stays on the disks of an ack set of its fragment.
+"""Laws 2 and 21: an acknowledged entry stays on the disks of an ack set of its fragment.
 
-Also when nodes start again, which may have less on disk than they had in memory, and when the
-ensemble changes: then the entry must be with the members that its record names now.
+That holds when nodes restart, with less on disk than they had in memory. It also holds when the
+ensemble changes: then the members that the record now names must have the entry.
 """
 
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ from sim.laws.state.copies import slots_with
 from sim.laws.state.seen import Look, SegmentKey
 
 _CLOSED_EVERY_S = 1.0
-"""Closed ledgers are many, and change seldom."""
+"""Closed ledgers are many, and rarely change."""
 
 
 @attrs.define
 class CopiesStay:
-    """Keeps what was answered of each ledger, and the record that it had then."""
+    """Keeps the acknowledged entries of each ledger, and the record that it had then."""
 
     _told: dict[SegmentKey, set[EntryId]] = attrs.field(factory=dict)
     _records: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
     _closed_looked_s: float = -_CLOSED_EVERY_S
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look for the newest entry of each ledger, and for all of one that has changed."""
+        """Check each ledger's newest entry, and all entries if its record changed."""
         is_closed_due = trio.current_time() - self._closed_looked_s >= _CLOSED_EVERY_S
         if is_closed_due:
             self._closed_looked_s = trio.current_time()
@@ -48,6 +48,6 @@ class CopiesStay:
                 have = slots_with(now, record.ledger, entry, fragment)
                 if not fragment.rule(record.quorum).is_ack(entry, have):
                     yield (
-                        f"entry {entry} of ledger {record.ledger} was answered, and is on the"
-                        f" disks of slots {have:b} of its fragment alone: they are no ack set"
+                        f"entry {entry} of ledger {record.ledger} was acknowledged, but is on"
+                        f" the disks of slots {have:b} of its fragment only: not an ack set"
                     )

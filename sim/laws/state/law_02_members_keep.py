@@ -1,7 +1,7 @@
-"""Law 2: what a member of a CLOSED ledger has had on its disk it keeps while it is a member.
+"""Law 2: a member of a CLOSED ledger keeps the copies that it had on disk.
 
-An ack set may still have an entry that a member has given up: as garbage, in a compaction, or
-because its file went. Looked at are the first and the last entry of each fragment.
+Other members may still be an ack set after one has given an entry up: as garbage, in a
+compaction, or with a lost file. The law checks the first and the last entry of each fragment.
 """
 
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from sim.laws.state.copies import may_have
 from sim.laws.state.seen import Look
 
 _EVERY_S = 5.0
-"""Closed ledgers are many, and nothing is to become of them."""
+"""Closed ledgers are many, and should not change."""
 
 _Copy = tuple[LedgerId, EntryId, InstanceId]
 
 
 @attrs.define
 class MembersKeep:
-    """Keeps which copies were there when it looked last, and when that was."""
+    """Keeps the copies that were there at the last look, and its time."""
 
     _had: set[_Copy] = attrs.field(factory=set)
     _looked_s: float = -_EVERY_S
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look, now and then, at all nodes that are up."""
+        """Check, now and then, all nodes that are up."""
         if trio.current_time() - self._looked_s < _EVERY_S:
             return
         self._looked_s = trio.current_time()
@@ -42,13 +42,13 @@ class MembersKeep:
                     self._had.add(copy)
                 elif copy in self._had:
                     yield (
-                        f"{member.node_id} had entry {entry} of ledger {record.ledger}, is its"
-                        " member, and has it no more"
+                        f"{member.node_id} had entry {entry} of ledger {record.ledger}, is"
+                        " still its member, and lacks it now"
                     )
 
 
 def _copies_of(record: LedgerRecord) -> Iterator[tuple[EntryId, Member]]:
-    """The copies that are looked at: an entry, and who should have it."""
+    """The copies to check: an entry, and the members that should have it."""
     if record.state is not LedgerState.CLOSED:
         return
     for extent in final_extents(record):

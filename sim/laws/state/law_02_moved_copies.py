@@ -1,7 +1,7 @@
-"""Law 2: who takes the place of a member in a final fragment has all copies of that place.
+"""Law 2: a node that gets a slot in a final fragment has all copies of that slot.
 
-They are brought there first, and looked for; only then the ledger's record names the new
-member. Who is down just then is looked at when it is up.
+Copies are brought there and verified before the ledger's record names the new member. A node
+that is down at that moment is checked once it is up.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from sim.laws.state.seen import Look
 
 @attrs.frozen
 class _Arrived:
-    """An instance that took a slot of a fragment."""
+    """An instance that got a slot of a fragment."""
 
     first_entry: EntryId
     slot: int
@@ -26,13 +26,13 @@ class _Arrived:
 
 @attrs.define
 class MovedCopies:
-    """Keeps the records that were looked at, and who was down when it became a member."""
+    """Keeps the records that were checked, and new members that were down."""
 
     _looked_at: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
     _due: dict[LedgerId, list[_Arrived]] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look at who came into fragments that were final before, as soon as it is up."""
+        """Check the members that are new in final fragments, as soon as they are up."""
         for ledger, record in now.ledgers.items():
             before = self._looked_at.get(ledger)
             if before is not record:
@@ -73,6 +73,6 @@ def _breaches_of(now: Look, record: LedgerRecord, arrived: _Arrived) -> Iterator
             is_its_own = rule.write_mask(entry) >> arrived.slot & 1
             if is_its_own and not may_have(now, member.instance, record.ledger, entry):
                 yield (
-                    f"{member.node_id} became a member of ledger {record.ledger}, and has not"
-                    f" got its entry {entry}"
+                    f"{member.node_id} became a member of ledger {record.ledger}, but lacks"
+                    f" its entry {entry}"
                 )

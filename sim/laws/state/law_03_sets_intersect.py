@@ -1,4 +1,4 @@
-"""Law 3: who closes a ledger has fenced nodes that share a member with every ack set.
+"""Law 3: a recovery that closes a ledger has fenced a member of every ack set.
 
 A node that is down, or whose disk was harmed, may have been fenced: it counts.
 """
@@ -19,7 +19,7 @@ class SetsIntersect:
     _before: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look at the ledgers that somebody else than their writer has closed since."""
+        """Check the ledgers that were closed by a process other than their writer."""
         for ledger, record in now.ledgers.items():
             before = self._before.get(ledger)
             if before is not None and _was_recovered(before, record):
@@ -31,8 +31,8 @@ class SetsIntersect:
                 )
                 if not fragment.rule(record.quorum).blocks_all(fenced):
                     yield (
-                        f"ledger {ledger} was closed at epoch {record.epoch}, and those that"
-                        f" are fenced ({fenced:b} of its slots) leave a write set open"
+                        f"ledger {ledger} was closed at epoch {record.epoch}, but the fenced"
+                        f" slots ({fenced:b}) leave a write set open"
                     )
         self._before = dict(now.ledgers)
 
@@ -42,7 +42,7 @@ def _was_recovered(before: LedgerRecord, record: LedgerRecord) -> bool:
         before.state in (LedgerState.OPEN, LedgerState.IN_RECOVERY)
         and record.state is LedgerState.CLOSED
         and (before.state is LedgerState.IN_RECOVERY or record.epoch > before.epoch)
-        # A fragment that came between is not known here, nor who was fenced of it.
+        # A fragment added in between is not known here, nor which of its members are fenced.
         and before.fragments == record.fragments
     )
 

@@ -11,12 +11,12 @@ from sim.laws.state.seen import Look
 
 @attrs.define
 class ClosedStays:
-    """Keeps the record of each ledger: epochs never fall, and no state goes back."""
+    """Keeps each ledger's record: epochs never fall, and states never go back."""
 
     _before: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with what was seen before."""
+        """Compare the current records with those seen before."""
         for ledger, before in self._before.items():
             record = now.ledgers.get(ledger)
             if record is None:
@@ -25,7 +25,7 @@ class ClosedStays:
                 yield f"ledger {ledger} fell from epoch {before.epoch} to {record.epoch}"
             if before.state is LedgerState.CLOSED and record.last_entry != before.last_entry:
                 yield (
-                    f"ledger {ledger} was closed at {before.last_entry}, and is"
+                    f"ledger {ledger} was closed at {before.last_entry}, and is now"
                     f" {record.state.value} at {record.last_entry}"
                 )
         self._before = dict(now.ledgers)

@@ -1,4 +1,4 @@
-"""Law 4: when a stream is said to be sealed, all its ledgers are CLOSED, and none comes."""
+"""Law 4: once a stream is reported as sealed, all its ledgers are CLOSED, and none is added."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,16 @@ from sim.laws.state.seen import Look
 
 @attrs.define
 class SealedIsClosed:
-    """Looks at the lists of a stream that is sealed."""
+    """Checks the lists of a sealed stream."""
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look for what is open."""
+        """Find ledgers that are open."""
         if now.history.sealed_at is None:
             return
         for partition, segments in now.lists.items():
             for row in segments.values():
                 if not row.is_completed:
-                    yield f"partition {partition} is sealed, and its segment {row.segment} open"
+                    yield (
+                        f"partition {partition} is sealed, but its segment {row.segment} is"
+                        " open"
+                    )

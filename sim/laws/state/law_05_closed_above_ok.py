@@ -1,4 +1,4 @@
-"""Law 5, and 4: no ledger is closed below an entry that was answered OK, before or after."""
+"""Laws 5 and 4: no ledger is closed below an entry acknowledged before or afterwards."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from sim.laws.state.seen import Look, SegmentKey, is_of_stream, partition_of
 
 @attrs.define
 class ClosedAboveOk:
-    """Keeps the highest entry of each segment that was answered OK."""
+    """Keeps the highest acknowledged entry of each segment."""
 
     _highest: dict[SegmentKey, int] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with all that was told."""
+        """Compare the current records with all acknowledged entries."""
         for append in now.told:
             assert append.dlsn is not None
             key, entry = append.segment_key, append.dlsn.entry
@@ -26,6 +26,6 @@ class ClosedAboveOk:
                 highest = self._highest.get((partition_of(record), record.segment), -1)
                 if highest > record.last_entry:
                     yield (
-                        f"ledger {ledger} is closed at {record.last_entry}, and entry {highest}"
-                        " of it was answered"
+                        f"ledger {ledger} is closed at {record.last_entry}, but entry {highest}"
+                        " of it was acknowledged"
                     )

@@ -1,4 +1,4 @@
-"""Law 6: what a node said to recovery to be ABSENT, it takes from no writer later."""
+"""Law 6: a node never takes from a writer an entry that it reported ABSENT to recovery."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,12 +11,12 @@ from sim.laws.state.wire import EntryStored, Fact, Said
 
 @attrs.define
 class AbsentStays:
-    """Keeps when each instance said of an entry that it is absent, the first time."""
+    """Keeps when each instance first said that an entry is absent."""
 
     _absent: dict[tuple[InstanceId, LedgerId, EntryId], int] = attrs.field(factory=dict)
 
     def breaches(self, facts: Sequence[Fact]) -> Iterator[str]:
-        """Compare what was said since the last look with what was said before."""
+        """Compare the facts since the last look with earlier ones."""
         for fact in facts:
             match fact:
                 case Said(answer=Answer.ABSENT, is_to_recovery=True):
@@ -25,6 +25,6 @@ class AbsentStays:
                     said_at = self._absent.get((fact.instance, fact.ledger, fact.entry))
                     if said_at is not None and said_at < fact.taken_at:
                         yield (
-                            f"node {fact.instance} has told recovery that entry {fact.entry} of"
-                            f" ledger {fact.ledger} is absent, and then took it from its writer"
+                            f"node {fact.instance} told recovery that entry {fact.entry} of"
+                            f" ledger {fact.ledger} is absent, then took it from the writer"
                         )

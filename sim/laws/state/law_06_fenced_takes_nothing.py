@@ -1,8 +1,8 @@
-"""Law 6: a node that is fenced takes nothing more from the ledger's writer.
+"""Law 6: a fenced node takes nothing more from the ledger's writer.
 
-What it said to be ABSENT stays so, then, unless recovery brings it. Adds of recovery never move
-the LAC of a node; those of a writer, and what it pushes, do: so the LAC of a fenced node stands
-still. A restart may lower it, to what was journaled.
+So an entry that it reported ABSENT stays absent, unless recovery brings it. Adds of a writer,
+and the LACs that it pushes, move the LAC of a node; adds of recovery never do. So the LAC of a
+fenced node stands still. A restart may lower it to the journaled value.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class FencedTakesNothing:
     _lacs: dict[tuple[InstanceId, LedgerId], EntryId] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with what was seen before."""
+        """Compare the current LACs with those seen before."""
         for instance, stores in now.stores.items():
             for store in stores:
                 for replica in store.ledgers:
@@ -28,8 +28,8 @@ class FencedTakesNothing:
                     before = self._lacs.get(key)
                     if before is not None and replica.lac > before:
                         yield (
-                            f"node {instance} was fenced in ledger {replica.ledger} at LAC"
-                            f" {before}, and took {replica.lac} from its writer"
+                            f"node {instance} fenced ledger {replica.ledger} at LAC {before},"
+                            f" then took LAC {replica.lac} from its writer"
                         )
                     if replica.is_fenced and store.journal.is_idle:
                         self._lacs[key] = replica.lac

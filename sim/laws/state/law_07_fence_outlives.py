@@ -1,7 +1,7 @@
-"""Law 7: a fence, or an epoch, that a node has answered, or has on disk, outlives everything.
+"""Law 7: a fence or epoch that a node has answered, or has on disk, outlives everything.
 
-A node whose disk was harmed may have lost the record of it: it must be in doubt then, and so
-take nothing, until the doubt is settled.
+A node whose disk was harmed may have lost the record of it. Then it must be in doubt, and take
+nothing until the doubt is settled.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from sim.laws.state.wire import Promised
 
 @attrs.define
 class FenceOutlives:
-    """Keeps what each node has answered, and what it knew while nothing waited for its disk."""
+    """Keeps the fences and epochs that nodes answered, or knew while the journal was idle."""
 
     _promised: dict[InstanceId, dict[LedgerId, tuple[Epoch, bool]]] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with what was seen and said before."""
+        """Compare the current fences and epochs with those seen and answered before."""
         for fact in now.said:
             if isinstance(fact, Promised):
                 self._note_answer(fact)

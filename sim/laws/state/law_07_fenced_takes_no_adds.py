@@ -1,8 +1,4 @@
-"""Law 7: what a node has fenced it takes from no writer any more, whatever became of its disk.
-
-A node whose record of the fence is damaged is in doubt, and takes nothing. Before its doubt
-ends it is fenced again, but of ledgers that are gone.
-"""
+"""Law 7: a node that fenced a ledger takes no more adds from its writer, harmed or not."""
 
 from collections.abc import Iterator
 
@@ -20,7 +16,7 @@ class FencedTakesNoAdds:
     _fenced: dict[InstanceId, dict[LedgerId, int]] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare what was said since the last look with what was said before."""
+        """Compare the facts since the last look with earlier ones."""
         for fact in now.said:
             match fact:
                 case Promised(is_fenced=True):
@@ -33,11 +29,11 @@ class FencedTakesNoAdds:
                     }
                 case EntryStored(is_recovery=False) if self._was_fenced(fact):
                     yield (
-                        f"node {fact.instance} has fenced ledger {fact.ledger}, and took entry"
+                        f"node {fact.instance} fenced ledger {fact.ledger}, then took entry"
                         f" {fact.entry} from its writer"
                     )
 
     def _was_fenced(self, stored: EntryStored) -> bool:
-        """Whether that was answered before the add reached the node."""
+        """Whether the fence was answered before the add reached the node."""
         at = self._fenced.get(stored.instance, {}).get(stored.ledger)
         return at is not None and at < stored.taken_at

@@ -1,4 +1,4 @@
-"""Law 8: a node answers nothing that was meant for another disk, but by a refusal."""
+"""Law 8: a node refuses every request that is addressed to another disk."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,10 +12,9 @@ class Addressee:
     """Keeps nothing."""
 
     def breaches(self, facts: Sequence[Fact]) -> Iterator[str]:
-        """Look at what was said since the last look."""
+        """Check the answers since the last look."""
         for fact in facts:
             if isinstance(fact, Mistaken):
                 yield (
-                    f"node {fact.instance} answered a {fact.question} that was meant for"
-                    f" {fact.meant}"
+                    f"node {fact.instance} answered a {fact.question} addressed to {fact.meant}"
                 )

@@ -1,4 +1,4 @@
-"""Law 9: a partition's list goes on without a gap, and only its last ledger is not CLOSED.
+"""Law 9: a partition's list has no gaps, and only its last ledger is not CLOSED.
 
 Only its front goes, with the trim, and never the last segment that has records.
 """
@@ -15,12 +15,12 @@ from sim.laws.state.seen import Look
 
 @attrs.define
 class ListInOrder:
-    """Keeps the lists: what is completed never changes, and nothing else leaves them."""
+    """Keeps the lists: completed segments never change, and only the front leaves."""
 
     _before: dict[int, dict[int, SegmentRecord]] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the lists of now with what was seen before, and with their ledgers."""
+        """Compare the current lists with those seen before, and with their ledgers."""
         for partition, segments in now.lists.items():
             for words in (
                 *_disorder(segments),
@@ -31,7 +31,7 @@ class ListInOrder:
         for append in now.told:
             partition, segment = append.segment_key
             if segment not in now.lists[partition] and not now.is_trimmed(append):
-                yield f"{append.dlsn} was answered, and its segment is not in the list"
+                yield f"{append.dlsn} was acknowledged, but its segment is not in the list"
         self._before = {partition: dict(one) for partition, one in now.lists.items()}
 
     def _changed(
@@ -41,17 +41,17 @@ class ListInOrder:
         for segment, before in self._before.get(partition, {}).items():
             found = segments.get(segment)
             if before.is_completed and found not in (None, before):
-                yield f"segment {segment} was completed as {before}, and is another"
+                yield f"segment {segment} was completed as {before}, and has changed"
             if found is None and not _may_go(before, trim, segments):
                 yield f"segment {segment} has left the list, which begins at sequence {trim}"
 
 
 def _may_go(before: SegmentRecord, trim: int, segments: Mapping[int, SegmentRecord]) -> bool:
-    """Whether it lies before the trim, and another is left that has records, or will have."""
+    """Whether it lies before the trim, and a segment remains that has or will have records."""
     first_left = min(segments, default=0)
     if before.segment > first_left:
         return False
-    # What was not completed when it was last seen ends where the next one begins.
+    # A segment that was not complete at the last look ends where the next one begins.
     last = before.last_sequence
     end = segments[first_left].first_sequence if last is None else last + 1
     return end <= trim
@@ -61,16 +61,16 @@ def _disorder(segments: Mapping[int, SegmentRecord]) -> Iterator[str]:
     rows = sorted(segments.values(), key=lambda row: row.segment)
     for one, other in pairwise(rows):
         if one.last_sequence is None:
-            yield f"segment {one.segment} is not completed, and {other.segment} follows it"
+            yield f"segment {one.segment} is not completed, but {other.segment} follows it"
         elif other.first_sequence != one.last_sequence + 1:
             yield (
-                f"segment {other.segment} begins at sequence {other.first_sequence}, and"
+                f"segment {other.segment} begins at sequence {other.first_sequence}, but"
                 f" {one.segment} ends at {one.last_sequence}"
             )
         elif other.size_bytes_before != one.size_bytes_through:
             yield (
-                f"segment {other.segment} says that {other.size_bytes_before} bytes came before"
-                f" it, and {one.segment} that there were {one.size_bytes_through}"
+                f"segment {other.segment} has {other.size_bytes_before} bytes before it, but"
+                f" {one.segment} ends at byte {one.size_bytes_through}"
             )
 
 

@@ -1,7 +1,7 @@
-"""Law 9: append times are not far ahead, whatever hosts or the metadata store believe.
+"""Law 9: append times are not far ahead, whichever clock is wrong.
 
-They never decrease, so one that is far ahead would be the time of all that comes after it. No
-world has wrong clocks of hosts and a wrong one of the store at once.
+They never decrease, so one that is far ahead would become the time of all later records. In no
+world clocks of hosts and the store's clock are wrong at once.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class TimesAreNear:
     _looked_at: set[SegmentKey] = attrs.field(factory=set)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look at the segments that were completed since the look before."""
+        """Check the segments completed since the last look."""
         true_us = now.world.seams.true_now_us()
         for partition, segments in now.lists.items():
             for number, record in segments.items():

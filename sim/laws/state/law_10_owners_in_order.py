@@ -1,4 +1,4 @@
-"""Law 10: positions answered under an older ownership epoch lie before those under a newer."""
+"""Law 10: positions answered under an older ownership epoch lie before those of a newer one."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,19 +10,19 @@ from sim.laws.state.seen import Look, SegmentKey
 
 @attrs.define
 class OwnersInOrder:
-    """Keeps which process answered for each segment: only the owner that made it may."""
+    """Keeps the process that answered for each segment: only the owner that made it may."""
 
     _answering: dict[SegmentKey, str] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the owners of the lists with those who answered."""
+        """Compare the owners in the lists with the processes that answered."""
         for partition, segments in now.lists.items():
             rows = sorted(segments.values(), key=lambda row: row.segment)
             for one, other in pairwise(rows):
                 if other.owner_epoch < one.owner_epoch:
                     yield (
-                        f"segment {other.segment} of partition {partition} was made under"
-                        f" epoch {other.owner_epoch}, and {one.segment} before it under"
+                        f"segment {other.segment} of partition {partition} was created under"
+                        f" epoch {other.owner_epoch}, but {one.segment} before it under"
                         f" {one.owner_epoch}"
                     )
         for append in now.told:

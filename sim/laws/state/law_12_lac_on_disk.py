@@ -1,8 +1,8 @@
-"""Law 12: the LAC that a node has journaled never falls, also when it starts again.
+"""Law 12: the LAC that a node has journaled never falls, also when the node restarts.
 
-A LAC is journaled with the entry whose add carried it. Of an entry that was sent more than once
-only one add was journaled, and nobody outside knows which: the lowest LAC of them counts. Where
-one of them was recovery's, no LAC may have been.
+A LAC is journaled with the entry whose add carried it. If an entry was sent more than once,
+only one add was journaled, and nobody outside knows which: the lowest of their LACs counts. If
+one of the adds was from recovery, maybe no LAC was journaled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,9 @@ _Key = tuple[InstanceId, LedgerId]
 
 @attrs.define
 class LacOnDisk:
-    """Keeps what was journaled at least of each ledger at each instance.
+    """Keeps the least LAC that was surely journaled, of each ledger at each instance.
 
-    One whose disk was harmed may have lost the records of it.
+    An instance whose disk was harmed may have lost it.
     """
 
     _carried: dict[tuple[InstanceId, LedgerId, EntryId], EntryId] = attrs.field(factory=dict)
@@ -28,7 +28,7 @@ class LacOnDisk:
     _journaled: dict[_Key, EntryId] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with what was said before."""
+        """Compare the current LACs with those in earlier answers."""
         self._note(now.said)
         for instance, stores in now.stores.items():
             if instance in now.world.harmed:
@@ -39,7 +39,7 @@ class LacOnDisk:
                     if replica.lac < before:
                         yield (
                             f"node {instance} had LAC {before} of ledger {replica.ledger} on"
-                            f" disk, and knows {replica.lac}"
+                            f" disk, and now knows {replica.lac}"
                         )
 
     def _note(self, said: Sequence[Fact]) -> None:

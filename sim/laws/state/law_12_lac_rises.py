@@ -10,12 +10,12 @@ from sim.laws.state.seen import Look
 
 @attrs.define
 class LacRises:
-    """Keeps the LACs of each process; a restart may forget what was only pushed."""
+    """Keeps the LACs of each process; a restart may lose LACs that were only pushed."""
 
     _seen: dict[tuple[str, LedgerId], EntryId] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with what was seen before."""
+        """Compare the current LACs with those seen before."""
         for host, core in sorted(now.world.cores.items()):
             process = now.world.processes[host].key
             for store in core.service.stores:
@@ -24,7 +24,7 @@ class LacRises:
                     before = self._seen.get(key, replica.lac)
                     if replica.lac < before:
                         yield (
-                            f"{process} knew LAC {before} of ledger {replica.ledger}, now"
-                            f" {replica.lac}"
+                            f"{process} knew LAC {before} of ledger {replica.ledger}, and now"
+                            f" knows {replica.lac}"
                         )
                     self._seen[key] = replica.lac

@@ -1,4 +1,4 @@
-"""Law 15: a node gives the bytes of an entry that were added, or none."""
+"""Law 15: a node serves the bytes of an entry that were added, or none."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,12 +10,12 @@ from sim.laws.state.wire import EntryStored, Fact, Said
 
 @attrs.define
 class BytesServed:
-    """Keeps the checksum of each entry: it has one writer, and recovery changes nothing."""
+    """Keeps each entry's checksum: an entry has one writer, and recovery never changes it."""
 
     _checksums: dict[tuple[LedgerId, EntryId], int] = attrs.field(factory=dict)
 
     def breaches(self, facts: Sequence[Fact]) -> Iterator[str]:
-        """Compare what was given since the last look with what was added."""
+        """Compare the bytes served since the last look with those added."""
         for fact in facts:
             match fact:
                 case EntryStored():
@@ -24,6 +24,6 @@ class BytesServed:
                     added = self._checksums.get((fact.ledger, fact.entry), fact.body_crc)
                     if fact.body_crc != added:
                         yield (
-                            f"node {fact.instance} gave other bytes of entry {fact.entry} of"
+                            f"node {fact.instance} served other bytes for entry {fact.entry} of"
                             f" ledger {fact.ledger} than were added"
                         )

@@ -1,9 +1,9 @@
-"""Law 21: each ensemble that was chosen is as well placed as could be.
+"""Law 21: each chosen ensemble is as well placed as possible.
 
-One that is not STRICT is in order only where no better one was to be had: for a new ledger, and
-where members of an open fragment are replaced, be it by its writer or by a recovery. The judge
-is the policy of the ledger itself. All rings of steady nodes are tried, those that stayed in
-their slots are kept. And nothing new lies in a region that had been forbidden for a while.
+An ensemble that is not STRICT is right only if no better one was available: for a new ledger,
+and when a writer or a recovery replaces members of an open fragment. The ledger's own policy is
+the judge: the law tries all rings of steady nodes, and keeps members that stayed in their
+slots. And nothing new lies in a region that had been forbidden for a while.
 """
 
 import itertools
@@ -20,15 +20,15 @@ from topology.ring.window_rule import Adherence, rank_of
 from topology.stream_policy import adherence_at
 
 CHANGE_JUDGED = "change-judged"
-"""Happens when members took the places of others, and STRICT was to be had for certain."""
+"""Happens when members were replaced, and a STRICT ensemble was surely available."""
 
 Ring = list[tuple[str, Location]]
-"""Nodes and where they stand, in the order of their slots."""
+"""Nodes and their locations, in the order of their slots."""
 
 
 @attrs.frozen
 class Choice:
-    """An ensemble that was chosen, and the one that it came from, if members were replaced."""
+    """An ensemble that was chosen, and the one before it, if members were replaced."""
 
     record: LedgerRecord
     fragment: Fragment
@@ -36,13 +36,13 @@ class Choice:
 
     @property
     def chosen(self) -> list[Member]:
-        """The members that were not there before."""
+        """The members that are new."""
         kept = self.kept
         return [one for slot, one in enumerate(self.fragment.ensemble) if kept[slot] is None]
 
     @property
     def kept(self) -> list[Member | None]:
-        """By slot: the member that stayed."""
+        """The members that stayed, by slot."""
         if self.base is None:
             return [None] * len(self.fragment.ensemble)
         return [
@@ -53,13 +53,13 @@ class Choice:
 
 @attrs.define
 class BestChoice:
-    """Keeps the records that were looked at."""
+    """Keeps the records that were checked."""
 
     _nodes: SteadyNodes = attrs.field(factory=SteadyNodes)
     _looked_at: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look at what was chosen since the look before."""
+        """Check the choices since the last look."""
         steady = self._nodes.look(now)
         for ledger, record in now.ledgers.items():
             before = self._looked_at.get(ledger)
@@ -75,9 +75,9 @@ class BestChoice:
 
 
 def choices(before: LedgerRecord | None, record: LedgerRecord) -> Iterator[Choice]:
-    """What writers and recoveries chose between two looks at a ledger.
+    """The choices of writers and recoveries between two looks at a ledger.
 
-    What is changed in fragments that are final is a repair's, which needs longer.
+    A change in a final fragment is a repair's, which takes longer to decide.
     """
     if before is not None and before.state is LedgerState.CLOSED:
         return
@@ -93,7 +93,7 @@ def choices(before: LedgerRecord | None, record: LedgerRecord) -> Iterator[Choic
 
 
 def is_held_change(choice: Choice, steady: Steady) -> bool:
-    """Whether members were replaced, and anything but a STRICT ensemble would be a breach.
+    """Whether members were replaced, and any ensemble that is not STRICT would be a breach.
 
     A change that only marks members as missing replaces none.
     """
@@ -103,13 +103,13 @@ def is_held_change(choice: Choice, steady: Steady) -> bool:
 
 
 def breaches_of(choice: Choice, steady: Steady) -> Iterator[str]:
-    """What was wrong with a choice, when these nodes were to be had."""
+    """The breaches of one choice, given the nodes that were available."""
     record, fragment = choice.record, choice.fragment
     for member in choice.chosen:
         if member.location.region in steady.forbidden:
             yield (
                 f"ledger {record.ledger} got {member.node_id} in {member.location.region},"
-                " where nothing new is placed"
+                " a forbidden region"
             )
     found = _judge(record, _ring_of(fragment.ensemble))
     if found is Adherence.STRICT:
@@ -119,12 +119,12 @@ def breaches_of(choice: Choice, steady: Steady) -> Iterator[str]:
         yield (
             f"ledger {record.ledger} got a {found.value} ensemble of"
             f" {_words(_ring_of(fragment.ensemble))} by {record.placement} for"
-            f" {record.quorum}, where {_words(better)} were to be had"
+            f" {record.quorum}, but {_words(better)} was available"
         )
 
 
 def _better_ring(choice: Choice, steady: Steady, found: Adherence) -> Ring | None:
-    """A ring of steady nodes that is better placed, with those kept that were."""
+    """A ring of steady nodes that is better placed, with the kept members in their slots."""
     taken: set[InstanceId] = set()
     if choice.base is not None:
         taken = {member.instance for member in choice.base.ensemble}

@@ -1,6 +1,6 @@
-"""Law 21: no fragment fails its quorums, and its members are different disks where they stand.
+"""Law 21: each fragment satisfies its quorums with distinct disks, at their recorded places.
 
-What cannot be placed so is not written.
+If that is not possible, the writer writes nothing.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from topology.placement import Adherence, adherence_of
 
 @attrs.define
 class FragmentsAdhere:
-    """Keeps the records that were looked at."""
+    """Keeps the records that were checked."""
 
     _looked_at: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look at the ledgers that have changed."""
+        """Check the ledgers that have changed."""
         for ledger, record in now.ledgers.items():
             if self._looked_at.get(ledger) is not record:
                 self._looked_at[ledger] = record
@@ -31,13 +31,16 @@ def _breaches_of_record(record: LedgerRecord, now: Look) -> Iterator[str]:
     for fragment in record.fragments:
         regions = [member.location.region for member in fragment.ensemble]
         if adherence_of(record.quorum, regions) is Adherence.FAIL:
-            yield f"ledger {record.ledger} has a fragment in {regions} for {record.quorum}"
+            yield (
+                f"ledger {record.ledger} has a fragment in {regions}, which fails"
+                f" {record.quorum}"
+            )
         if len({member.instance for member in fragment.ensemble}) < len(regions):
-            yield f"ledger {record.ledger} has a fragment with one member twice"
+            yield f"ledger {record.ledger} has a fragment with the same member twice"
         for member in fragment.ensemble:
             location = now.world.nodes[member.node_id].location
             if str(member.location) != location:
                 yield (
-                    f"ledger {record.ledger} believes {member.node_id} at {member.location},"
-                    f" it stands at {location}"
+                    f"ledger {record.ledger} has {member.node_id} at {member.location}, but"
+                    f" its location is {location}"
                 )

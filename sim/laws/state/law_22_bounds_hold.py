@@ -1,6 +1,6 @@
-"""Law 22: what waits at a node stays within its bounds, but for what comes at the bound.
+"""Law 22: the bytes that wait at a node, or are in flight at a writer, stay within bounds.
 
-And so does what a writer has in flight.
+A node may exceed its bound by the one answer that reaches it.
 """
 
 import json
@@ -15,26 +15,26 @@ from sim.laws.state.seen import Look
 from sim.world.node import storage_config
 
 _EVERY_S = 1.0
-"""A node's status costs more than other looks do."""
+"""A node's status costs more than other looks."""
 
 _RECORD_BYTES_MORE = 200
-"""What a record of an entry takes beside its value, at most."""
+"""The most that a record of an entry takes in addition to its value."""
 
 _BATCH_BYTES_MORE = 128
-"""What a sealed batch takes beside the records that it was counted for, at most."""
+"""The most that a sealed batch takes in addition to the records that it was counted for."""
 
 _SMALL_ANSWERS_BYTES = 4 << 10
-"""What answers without entries take that come while others wait, at most."""
+"""The most that answers without entries take which join while others wait."""
 
 
 @attrs.define
 class BoundsHold:
-    """Keeps when it looked last."""
+    """Keeps the time of its last look."""
 
     _looked_s: float = -_EVERY_S
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare what waits for clients, and now and then all that a node says of itself."""
+        """Check the bytes that wait for clients, and now and then each node's status."""
         yield from _crowded_connections(now)
         yield from _crowded_writers(now)
         if trio.current_time() - self._looked_s < _EVERY_S:
@@ -45,15 +45,18 @@ class BoundsHold:
             status = json.loads(core.status())
             for name, used, bound in _uses(status, config):
                 if used > bound:
-                    yield f"{host} has {used} {name}; {bound} may be"
+                    yield f"{host} has {used} {name}; the bound is {bound}"
             for store in core.service.stores:
                 bound = config.in_flight_bytes_max + ENTRY_BYTES_MAX
                 if store.journal.in_flight_bytes > bound:
-                    yield f"{host} holds {store.journal.in_flight_bytes} bytes for its disk"
+                    yield (
+                        f"{host} holds {store.journal.in_flight_bytes} bytes for its disk,"
+                        " above the bound"
+                    )
 
 
 def _crowded_connections(now: Look) -> Iterator[str]:
-    """What waits for one client: as much as may be, and the answer that came on top."""
+    """The bytes that wait for one client: the bound, and the one answer that came on top."""
     knobs = now.world.options.knobs
     entry_bytes = knobs.pipelined_max * (knobs.value_bytes_max + _RECORD_BYTES_MORE)
     for host, core in sorted(now.world.cores.items()):
@@ -63,11 +66,14 @@ def _crowded_connections(now: Look) -> Iterator[str]:
         for connection in core._connections:  # noqa: SLF001 - a law looks at the real thing.
             waiting_bytes = connection._outbox.waiting_bytes  # noqa: SLF001 - the same.
             if waiting_bytes > bound:
-                yield f"{host} has {waiting_bytes} bytes for one client; {bound} may wait"
+                yield (
+                    f"{host} has {waiting_bytes} bytes waiting for one client; the bound is"
+                    f" {bound}"
+                )
 
 
 def _crowded_writers(now: Look) -> Iterator[str]:
-    """What a writer has gathered and sent, by its own count and by that of its partitions."""
+    """The bytes that a writer has gathered and sent, by both counts of them."""
     for process, writer in sorted(now.history.writers.items()):
         window = writer.statistics()
         lanes_bytes = sum(lane.in_flight_bytes for lane in writer.lanes)
@@ -75,13 +81,16 @@ def _crowded_writers(now: Look) -> Iterator[str]:
         bound = window.in_flight_bytes_max + batches_count * _BATCH_BYTES_MORE
         in_flight_bytes = max(window.in_flight_bytes, lanes_bytes)
         if in_flight_bytes > bound:
-            yield f"a writer of {process} has {in_flight_bytes} bytes in flight; {bound} may be"
+            yield (
+                f"a writer of {process} has {in_flight_bytes} bytes in flight; the bound is"
+                f" {bound}"
+            )
 
 
 def _uses(status: dict[str, int], config: StorageConfig) -> Iterator[tuple[str, int, int]]:
     yield "reads open", status["reads_open"], config.reads_max_all
     yield "followers", status["follows_waiting"], config.follows_max_all
-    # One more answer for each connection, of as many bytes as an answer may have.
+    # One more answer for each connection, of the largest size.
     connections = status["connections"]["open"]  # type: ignore[index]
     answers_bytes = connections * (config.read_bytes_max + ENTRY_BYTES_MAX)
     outgoing_max = config.outgoing_bytes_max_all + answers_bytes

@@ -1,4 +1,4 @@
-"""Law 26: a reader recovers from no owner whose session has been connected for a time-out."""
+"""Law 26: no reader recovers from an owner whose session has been connected for a time-out."""
 
 from collections.abc import Iterator
 
@@ -15,15 +15,15 @@ from sim.world.world import World
 from topology.errors import FencedError
 
 _ROUND_TRIPS = 3
-"""Between a reader's last look for the owner and the ledger's record, which it takes over."""
+"""The time from a reader's last look for the owner until it takes over the ledger's record."""
 
 _LOOKS_S = 0.2
-"""How much later the law may see that a ledger was taken than that a session was connected."""
+"""How much later the law may notice a takeover than a connected session."""
 
 
 @attrs.frozen
 class _Owned:
-    """A ledger as its owner writes it."""
+    """A ledger that its owner writes."""
 
     owner: OwnerRecord
     ledger: LedgerRecord
@@ -31,19 +31,19 @@ class _Owned:
 
 @attrs.define
 class LiveOwnerStays:
-    """Keeps since when each process has been connected, and who wrote which ledger.
+    """Keeps since when each process has been connected, and the writer of each ledger.
 
     A takeover, a seal and a deletion raise the epoch of the owner first. So a ledger that is
-    taken while its owner stays the owner was taken by a reader.
+    taken over while its owner remains the owner was taken by a reader.
     """
 
     _connected: dict[str, tuple[int, float]] = attrs.field(factory=dict)
     """By process: its session, and since when it has been able to speak in it."""
     _owned: dict[int, _Owned] = attrs.field(factory=dict)
-    """By partition, as of the look before."""
+    """By partition, as of the last look."""
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Look for ledgers that were taken from those who write them."""
+        """Find ledgers that were taken from the processes that write them."""
         self._connected = self._now_connected(now.world)
         for partition, before in self._owned.items():
             yield from self._judge(now, partition, before)
@@ -57,16 +57,16 @@ class LiveOwnerStays:
         if owner.epoch != before.owner.epoch:
             return
         if not owner.session and (partition, owner.epoch) not in _fenced_owners(now):
-            return  # It left first. A fenced owner leaves as well, but afterwards.
+            return  # It left first. A fenced owner leaves too, but afterwards.
         session, since_s = self._connected.get(owner.owner, (0, trio.current_time()))
         connected_s = trio.current_time() - since_s
         round_trips_s = _ROUND_TRIPS * now.world.seams.metadata_round_trip_s_max
         timeout_s = now.world.options.knobs.session_timeout_s
         if connected_s > timeout_s + round_trips_s + _LOOKS_S:
             yield (
-                f"ledger {ledger.ledger} of partition {partition} was recovered by a reader,"
-                f" though its owner {owner.owner} has been connected for {connected_s:.1f} s,"
-                f" in session {session}"
+                f"a reader recovered ledger {ledger.ledger} of partition {partition}, though"
+                f" its owner {owner.owner} has been connected for {connected_s:.1f} s, in"
+                f" session {session}"
             )
 
     def _now_connected(self, world: World) -> dict[str, tuple[int, float]]:
@@ -109,7 +109,7 @@ def _now_owned(now: Look) -> Iterator[tuple[int, _Owned]]:
 
 
 def _failed_owners(now: Look) -> set[tuple[int, Epoch]]:
-    """Those that write nothing more: they are about to say that they have left."""
+    """Owners that write nothing more: they are about to say that they have left."""
     return {
         (lane.taker.name.number, lane.taker.epoch)
         for writer in now.history.writers.values()
@@ -119,7 +119,7 @@ def _failed_owners(now: Look) -> set[tuple[int, Epoch]]:
 
 
 def _fenced_owners(now: Look) -> set[tuple[int, Epoch]]:
-    """Those that ended because others took their ledgers."""
+    """Owners that ended because others took their ledgers."""
     return {
         (lane.taker.name.number, lane.taker.epoch)
         for writer in now.history.writers.values()

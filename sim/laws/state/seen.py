@@ -1,4 +1,4 @@
-"""What a law may look at: ledgers and lists in metadata, nodes that are up, what was told."""
+"""A look at the world: ledgers and lists in metadata, nodes that are up, new answers."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
@@ -35,27 +35,27 @@ SegmentKey = tuple[int, int]
 
 @attrs.frozen(eq=False)
 class Look:
-    """A world as it is at one moment."""
+    """A world at one moment."""
 
     world: World
     history: History
     ledgers: dict[LedgerId, LedgerRecord]
-    """All ledgers, as the leader of the metadata store has them."""
+    """All ledger records, as the metadata store's leader holds them."""
     lists: dict[int, dict[int, SegmentRecord]]
-    """Of each partition of the one stream: its segments, by number."""
+    """The segments of each partition of the main stream, by number."""
     trims: dict[int, TrimRecord]
     """Where each partition begins."""
     owners: dict[int, OwnerRecord]
-    """Who owns each partition."""
+    """The owner of each partition."""
     stores: dict[InstanceId, tuple[Store, ...]]
-    """The data directories of all nodes that answer, paused ones included."""
+    """The data directories of all nodes that answer, including paused ones."""
     told: Sequence[Append]
-    """Appends answered OK since the look before."""
+    """Appends acknowledged since the last look."""
     said: Sequence[Fact]
-    """What nodes were asked and have said since then."""
+    """Requests to nodes and their answers since then."""
 
     def ledgers_by_segment(self) -> dict[SegmentKey, LedgerRecord]:
-        """The ledgers that have been given a segment, by partition and segment."""
+        """The ledgers that belong to a segment, by partition and segment."""
         return {
             (partition_of(record), record.segment): record
             for record in self.ledgers.values()
@@ -63,19 +63,19 @@ class Look:
         }
 
     def is_trimmed(self, append: Append) -> bool:
-        """Whether what was answered lies before the beginning of its partition."""
+        """Whether an acknowledged append lies before the beginning of its partition."""
         assert append.sequence is not None
         trim = self.trims.get(append.partition)
         return trim is not None and append.sequence < trim.first_sequence
 
 
 def is_of_stream(record: LedgerRecord) -> bool:
-    """Whether a ledger is of the one stream, not of one that comes and goes beside it."""
+    """Whether a ledger belongs to the main stream, and not to the one that comes and goes."""
     return record.stream.startswith(f"{STREAM}#")
 
 
 def partition_of(record: LedgerRecord) -> int:
-    """The partition that a ledger was made for."""
+    """The partition that a ledger was created for."""
     return int(record.stream.rpartition("#")[2])
 
 
@@ -83,7 +83,7 @@ class StateLaw(Protocol):
     """One law."""
 
     def breaches(self, now: Look) -> Iterator[str]:
-        """Compare the state of now with what was seen before."""
+        """Compare the current state with what was seen before."""
         ...
 
 
@@ -92,16 +92,16 @@ _Record = TypeVar("_Record", LedgerRecord, OwnerRecord, SegmentRecord, StreamRec
 
 @attrs.define(eq=False)
 class Looking:
-    """Makes the looks at one world."""
+    """Takes the looks at one world."""
 
     world: World
     _history: History
     _told_count: int = attrs.field(default=0, init=False)
     _opened: dict[str, tuple[bytes, object]] = attrs.field(factory=dict, init=False)
-    """By path: a document, and what it says: most have not changed since."""
+    """By path: a document and its parsed value; most have not changed since."""
 
     def look(self, said: Sequence[Fact] = ()) -> Look:
-        """The world as it is now, and what nodes have said since the look before."""
+        """The world now, and what nodes have said since the last look."""
         told = self._history.acknowledged_in_order[self._told_count :]
         self._told_count += len(told)
         ledgers = self._records(_LEDGERS, LedgerRecord)
@@ -119,7 +119,7 @@ class Looking:
         )
 
     def _partitions(self) -> list[PartitionName]:
-        """Those that the stream has come to have."""
+        """The partitions that the stream has by now."""
         nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
         if path not in nodes:
             return []
@@ -142,7 +142,7 @@ class Looking:
         return self._open(path, self.world.store.tree.nodes[path].data, OwnerRecord)
 
     def _records(self, root: str, kind: type[_Record]) -> list[_Record]:
-        """All documents in the buckets of a place."""
+        """All documents in the buckets of a folder."""
         nodes = self.world.store.tree.nodes
         found = []
         for bucket in sorted(nodes[root].children) if root in nodes else ():

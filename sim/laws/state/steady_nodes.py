@@ -1,8 +1,8 @@
-"""Which nodes whoever chose an ensemble surely could have used, and where that was forbidden.
+"""The nodes that a choice of an ensemble surely could have used, unless forbidden.
 
-Sure is only what holds for all clients: they learn late of what changed, and avoid for a while
-what failed. So a node counts when it has been up and writable for a while, in a world in which
-nothing but processes had ended so far: none of them was slow or out of reach.
+Only what all clients know is sure: they learn late of changes, and avoid failed nodes for a
+while. So a node counts when it has been up and writable for a while, in a world in which
+nothing has happened so far except that processes ended: none was slow or out of reach.
 """
 
 import attrs
@@ -19,36 +19,36 @@ from sim.world.seams import CLUSTER
 from topology.location import Location
 
 _STEADY_S = 5.0
-"""How long something has been so that whoever chose must have known of it."""
+"""How long something must have been so that every client must know it."""
 _AVOIDED_S = 40.0
-"""How long ago a node started, if it was not there from the beginning: as long one that failed
-may be avoided, and a little more."""
+"""How long ago a node must have started, unless it was there from the beginning: a little
+longer than clients avoid a failed node."""
 _PATHS = ClusterPaths(CLUSTER)
 
 
 @attrs.frozen
 class Steady:
-    """What all clients knew at one moment, and had known for a while."""
+    """The state that all clients knew at one moment, and had known for a while."""
 
     nodes: dict[InstanceId, Location]
-    """Nodes that could be used, none of a region that was forbidden."""
+    """Nodes that could be used, none of them in a forbidden region."""
     forbidden: frozenset[str]
     """Regions in which nothing new was placed."""
 
 
 @attrs.define
 class SteadyNodes:
-    """Keeps since when nodes and regions are as they are."""
+    """Keeps since when nodes and regions have been as they are."""
 
     _writable_since_s: dict[InstanceId, float] = attrs.field(factory=dict)
     _started_s: dict[str, float] = attrs.field(factory=dict)
-    """By process, but for those of the beginning."""
+    """By process, except those from the beginning."""
     _switched_s: dict[str, float] = attrs.field(factory=dict)
     """By region: when it was last forbidden or allowed."""
     _forbidden: frozenset[str] = frozenset()
 
     def look(self, now: Look) -> Steady | None:
-        """What is steady now; None if nothing is sure."""
+        """The steady state now; None if nothing is sure."""
         world, now_s = now.world, trio.current_time()
         for process in world.processes.values():
             if process.incarnation > 1:

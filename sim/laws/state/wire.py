@@ -1,10 +1,10 @@
-"""What nodes are asked and what they say, as it is read off the wire at their side.
+"""Requests to nodes and their answers, as read off the wire at the nodes' side.
 
-Theory of operation. Each connection to a node is followed from its beginning, both ways: a
-request is noted when it is received, an answer when it leaves. What matters for laws comes out
-as facts, in the order in which they were said. Moments are counted in messages: an answer may
-be older than it looks, since it waits behind others, but it is never older than its question;
-and a node that has answered an add has it from then on.
+Theory of operation. Each connection to a node is followed from its beginning, in both
+directions: a request is noted when it is received, an answer when it leaves. Facts that matter
+to laws come out in the order in which they were said. Moments are counted in messages. An
+answer may be older than it looks, because it waits behind others, but it is never older than
+its question. A node that has answered an add has the entry from then on.
 """
 
 from collections import deque
@@ -81,7 +81,7 @@ class EntryStored:
 
 @attrs.frozen
 class Said:
-    """A node has spoken of an entry."""
+    """A node has answered a question about an entry."""
 
     instance: InstanceId
     ledger: LedgerId
@@ -91,13 +91,13 @@ class Said:
     """When the question reached the node."""
     at: int
     body_crc: int | None = None
-    """Of the bytes that it gave, if it gave them."""
+    """The checksum of the bytes that it served, if it served any."""
     is_to_recovery: bool = False
 
 
 @attrs.frozen
 class Mistaken:
-    """A node has answered what was meant for another, and has not refused."""
+    """A node has answered a request for another node, instead of refusing it."""
 
     instance: InstanceId
     meant: InstanceId
@@ -117,7 +117,7 @@ class Promised:
 
 @attrs.frozen
 class FenceRefused:
-    """A node does not fence a ledger as it was asked to."""
+    """A node has refused a fence."""
 
     instance: InstanceId
     ledger: LedgerId
@@ -126,7 +126,7 @@ class FenceRefused:
 
 @attrs.frozen
 class DoubtEnded:
-    """What damage took from the node was made good, as far as anybody needs it."""
+    """A node's losses to damage have been repaired, as far as anybody needs them."""
 
     instance: InstanceId
 
@@ -135,10 +135,10 @@ Fact = AddReceived | EntryStored | Said | Promised | FenceRefused | Mistaken | D
 
 
 class WireLaw(Protocol):
-    """A law of what is said."""
+    """A law about requests and answers."""
 
     def breaches(self, facts: Sequence[Fact]) -> Iterator[str]:
-        """Compare what was said since the last look with what was said before."""
+        """Compare the facts since the last look with earlier ones."""
         ...
 
 
@@ -168,7 +168,7 @@ class Wire:
         world.network.observe = self._observe
 
     def take(self) -> list[Fact]:
-        """What was said since it was last asked."""
+        """The facts since the last call."""
         facts, self._facts = self._facts, []
         return facts
 
@@ -179,7 +179,7 @@ class Wire:
                 self._begun.add(stream.connection)
             case "close" | "reset":
                 self._lines.pop(stream, None)
-                self._over.add(stream)  # What is still said there nobody hears.
+                self._over.add(stream)  # Nobody hears what is still said there.
             case "send" | "deliver" if stream.host in self._world.nodes:
                 self._hear(what, stream, piece)
 
@@ -205,13 +205,13 @@ class _Line:
         self._refused: set[int] = set()
 
     def messages(self, piece: Buffer, *, is_answer: bool) -> Iterator[Message]:
-        """The messages that are whole with these bytes."""
+        """The messages that these bytes complete."""
         for frame in _frames(self._answers if is_answer else self._requests, piece):
             if frame.type not in _PASSED_OVER:
                 yield decode(frame)
 
     def on_message(self, message: Message, at: int) -> Iterator[Fact]:
-        """What follows from it."""
+        """The facts that follow from a message."""
         match message:
             case Add():
                 self._adds.append(_sent(message, at))

@@ -1,4 +1,4 @@
-"""The applications that append: they take the stream, append for a while, and give it back."""
+"""Applications that append: they open the stream, append for a while, and close it."""
 
 import attrs
 import trio
@@ -13,17 +13,17 @@ from sim.world.process import Process
 _RETRY_S = 0.25
 
 _RECORD_BYTES_MORE = 300
-"""What a record takes in a writer beside its filling, at most."""
+"""The most that a record takes in a writer in addition to its value."""
 
 _BATCHES_IN_WINDOW = 2
 
 _PATIENCE_S = 90.0
-"""Longer than an owner tries: an append has ended by then, one way or the other."""
+"""Longer than an owner keeps trying: by then an append has ended, one way or the other."""
 
 
 @attrs.define(eq=False)
 class Appending:
-    """What writers run."""
+    """The main functions of writers."""
 
     calls: Calls
     records: NewRecords = attrs.field(init=False)
@@ -32,14 +32,14 @@ class Appending:
         self.records = NewRecords(self.calls)
 
     async def append_for_ever(self, process: Process, log: geolog.Log) -> None:
-        """Take the stream, append for a while, give it back; again and again."""
+        """Open the stream, append for a while, close it; repeat."""
         while not self.calls.quiet.is_set():
             await self.append_some(process, log, self.calls.knobs.appends_per_tenure)
             await self.calls.rest(self.calls.knobs.rest_s_max)
 
     async def append_once(self, process: Process, log: geolog.Log) -> None:
-        """Append one record, unless the stream is sealed; try again until that is done."""
-        while not await self.append_some(process, log, 1):  # noqa: ASYNC110 - no event tells it.
+        """Append one record, unless the stream is sealed; retry until it succeeds."""
+        while not await self.append_some(process, log, 1):  # noqa: ASYNC110 - no event for it.
             await trio.sleep(_RETRY_S)
 
     async def append_across(
@@ -50,7 +50,7 @@ class Appending:
         has_gone: trio.Event,
         has_gone_on: trio.Event,
     ) -> None:
-        """Append a record, wait for what is to happen, and append another as the same owner."""
+        """Append a record, wait for the event, and append another as the same owner."""
         partitions = self.calls.history.partitions
         try:
             async with log.open_writer(STREAM) as writer:
@@ -65,7 +65,7 @@ class Appending:
             self.calls.failed(process, f"append {error!r}")
 
     async def append_some(self, process: Process, log: geolog.Log, count: int) -> bool:
-        """Append so many as the owner; False when something went wrong, and was noted."""
+        """Append this many records as the owner; False if something went wrong."""
         calls = self.calls
         least = calls.history.partitions[0]
         partition = self._one_partition()
@@ -103,14 +103,14 @@ class Appending:
             await trio.sleep(calls.rng.random() * calls.knobs.pause_s_max)
 
     async def _keep_failed(self) -> None:
-        """Keep the block of a writer open that has failed: there is other work to do in it."""
+        """Keep the block of a failed writer open, as a busy application does."""
         if self.calls.knobs.failed_kept_s:
             self.calls.history.happened.add("failed-writer-kept")
             with trio.move_on_after(self.calls.knobs.failed_kept_s):
                 await self.calls.let_go.wait()
 
     def _one_partition(self) -> int | None:
-        """The partition that is to be written alone; None for the whole stream."""
+        """The one partition to write; None for the whole stream."""
         stream, rng = self.calls.stream, self.calls.rng
         if stream.is_plain or self.records.are_numbered or self.calls.quiet.is_set():
             return None
@@ -126,7 +126,7 @@ class Appending:
 
 
 def _window_of(knobs: Knobs) -> dict[str, int]:
-    """What a writer is opened with that has room for few records; nothing else otherwise."""
+    """The writer's window option where there is room for few records; no option otherwise."""
     if knobs.writer_window_records is None:
         return {}
     record_bytes = knobs.value_bytes_max + _RECORD_BYTES_MORE

@@ -1,4 +1,4 @@
-"""What writers append next: new records, and those that were sent before and not answered."""
+"""The records that writers append next: unanswered ones again, then new ones."""
 
 from collections.abc import Iterator
 
@@ -15,11 +15,11 @@ _GOING_BACK_SHARE = 0.05
 
 @attrs.define
 class Numbering:
-    """The numbers that a writer gives, which outlive its processes."""
+    """The numbers of one named writer; they outlive its processes."""
 
     seq_next: int = 0
     unanswered: dict[int, Append] = attrs.field(factory=dict)
-    """By number: what was sent, and not answered OK so far."""
+    """By number: records that were sent and not acknowledged so far."""
     answered_last: Append | None = None
 
 
@@ -29,24 +29,24 @@ class NewRecords:
 
     calls: Calls
     _numberings: dict[str, Numbering] = attrs.field(factory=dict, init=False)
-    """By host of a writer, where writers number their records."""
+    """By host of a writer, if writers number their records."""
     _transaction_next: int = attrs.field(default=1, init=False)
     _sequence_next: int = attrs.field(default=0, init=False)
-    """Behind all that was answered in the first partition."""
+    """Above every sequence acknowledged in the first partition."""
 
     @property
     def are_numbered(self) -> bool:
-        """Whether writers have names; one that waits for no answer sends nothing again."""
+        """Whether writers have names; a writer that waits for no answer resends nothing."""
         return self.calls.knobs.are_writers_named and self.calls.stream.answers != "none"
 
     def numbering(self, host: str) -> Numbering | None:
-        """The numbers of a writer, if it gives some."""
+        """The numbers of a writer, if it has a name."""
         return self._numberings.setdefault(host, Numbering()) if self.are_numbered else None
 
     def next_appends(
         self, process: Process, count: int, partitions_known: tuple[int, int]
     ) -> Iterator[Append]:
-        """What waits to be sent again, in its order, and then new ones."""
+        """Unanswered records first, in order, and then new ones."""
         numbering = self.numbering(process.host)
         waiting = sorted(numbering.unanswered)[:count] if numbering else []
         for seq in waiting:
@@ -90,7 +90,7 @@ class NewRecords:
         return calls.history.on_sent(append)
 
     def _dress(self, append: Append, *, is_alone: bool) -> None:
-        """Give a record what the stream's users like: a key, a transaction id, a wish."""
+        """Give a record what its stream needs: key, transaction id, expected sequence."""
         rng, stream = self.calls.rng, self.calls.stream
         if rng.random() < stream.keyed_share:
             append.key = b"key-%d" % rng.randrange(_KEYS_COUNT)
@@ -111,7 +111,7 @@ class NewRecords:
         return is_one and stream.answers == "durable" and not self.are_numbered
 
     def on_answered(self, append: Append, host: str) -> None:
-        """An append was answered OK."""
+        """An append was acknowledged."""
         assert append.sequence is not None
         if append.partition == 0:
             self._sequence_next = max(self._sequence_next, append.sequence + 1)

@@ -1,4 +1,4 @@
-"""Who looks after a world's nodes, by what the command gives operators: replace, repair."""
+"""Operators of a world's nodes: they replace and repair with the code of the command."""
 
 import trio
 
@@ -15,16 +15,16 @@ from sim.world.process import Process
 from sim.world.world import ClientMain, World
 
 OPERATOR = "operator-"
-"""How the names of their hosts begin."""
+"""Some worlds' nodes have room for no more requests of one client."""
 
 _RETRY_S = 0.5
 
 _COPYING = CopyConfig(reads_at_once=2)
-"""Some worlds' nodes have room for no more questions of one who asks."""
+"""The host names of operators begin so."""
 
 
 def replacing(world: World, host: str) -> ClientMain:
-    """What a client process does to give a lost disk up and bring its copies back."""
+    """A client `main` that gives a lost disk up and brings its copies back."""
 
     async def main(process: Process, log: geolog.Log) -> None:
         world.trace.add(process.host, "call", f"replace {host}")
@@ -46,13 +46,13 @@ def _is_down_on_its_new_disk(world: World, host: str) -> bool:
 async def _try_replace(
     world: World, process: Process, log: geolog.Log, host: str, successors: list[str | None]
 ) -> list[str | None]:
-    """Try the first of these successors; whom to try next, nobody if all is done."""
+    """Try to replace with the first of these successors; return those to try next, if any."""
     try:
         report = await NodeReplacer(log.access, _COPYING).replace(
             host, successor_id=successors[0]
         )
     except NodeRunsError:
-        # Either the old session lasts, or all was done, and the answer that said so was lost.
+        # Either the old session still lasts, or all was done and the answer was lost.
         return [] if host in world.cores else successors
     except geolog.GeologError as error:
         world.trace.add(process.host, "failed", f"replace {host} {error!r}")
@@ -63,12 +63,12 @@ async def _try_replace(
         return []
     if all(one.may_pass for one in report.remaining) or len(successors) > 1:
         return successors[1:] or [None]
-    # It took another slot meanwhile, where it stands beside what it was before.
+    # The new disk got another slot meanwhile, next to the one of the old disk.
     return [each for each in sorted(world.nodes) if each != host]
 
 
 async def repair_queued(log: geolog.Log) -> QueueRepaired:
-    """Repair what is in the queue, and what nodes in doubt lack; then end their doubt."""
+    """Repair ledgers that are queued, or that nodes in doubt lack; then end the doubt."""
     return await repair_queue(log.access, _COPYING)
 
 

@@ -1,4 +1,4 @@
-"""Who looks after placement while the stream is used: forbids regions, repairs placement."""
+"""Operators of placement: they forbid and allow regions, and repair placement."""
 
 import attrs
 import trio
@@ -15,12 +15,12 @@ from sim.world.process import Process
 
 _RETRY_S = 0.25
 _COPYING = CopyConfig(reads_at_once=2)
-"""Some worlds' nodes have room for no more questions of one who asks."""
+"""Some worlds' nodes have room for no more requests of one client."""
 
 
 @attrs.define(eq=False)
 class Placing:
-    """What those run who look after placement, by what the command gives operators."""
+    """The main functions of placement operators; they use the code of the command."""
 
     calls: Calls
     knobs: PlacementKnobs
@@ -28,13 +28,13 @@ class Placing:
     # Regions.
 
     async def switch_for_ever(self, process: Process, log: geolog.Log) -> None:
-        """Forbid a region or allow it again, rest; at the end allow all of them."""
+        """Forbid or allow a region, rest, repeat; at the end allow all of them."""
         assert self.knobs.switch_rest_s_max is not None
         switches = RegionSwitches(log.access)
         while not self.calls.quiet.is_set():
             await self.calls.rest(self.knobs.switch_rest_s_max)
             await self._switch_one(process, switches)
-        while not await self._allow_all(process, switches):  # noqa: ASYNC110 - No event tells it.
+        while not await self._allow_all(process, switches):  # noqa: ASYNC110 - no event for it.
             await trio.sleep(_RETRY_S)
 
     async def _switch_one(self, process: Process, switches: RegionSwitches) -> None:
@@ -58,7 +58,7 @@ class Placing:
             self.calls.history.happened.add(f"region-{told.placement}")
 
     async def _allow_all(self, process: Process, switches: RegionSwitches) -> bool:
-        """Whether nothing is forbidden any more."""
+        """Whether no region is forbidden any more."""
         try:
             for found in await switches.regions():
                 if found.placement != "allowed":
@@ -71,14 +71,14 @@ class Placing:
     # Repair.
 
     async def repair_for_ever(self, process: Process, log: geolog.Log) -> None:
-        """Bring back to its policy what is found, rest; again and again."""
+        """Repair placement, rest, repeat."""
         assert self.knobs.repair_rest_s_max is not None
         while not self.calls.quiet.is_set():
             await self.calls.rest(self.knobs.repair_rest_s_max)
             await self._repair(process, log)
 
     async def _repair(self, process: Process, log: geolog.Log) -> None:
-        """One repair, which may be interrupted: by its time, by the end of all."""
+        """Make one repair; its time limit or the end of all calls may interrupt it."""
         rng = self.calls.rng
         aims = RepairAims(replaces_down=rng.random() < 0.7, leaves_forbidden=rng.random() < 0.5)
         self.calls.begin(process, "repair-placement")

@@ -1,4 +1,4 @@
-"""The applications that read: all that is there, from a place on, or whatever comes."""
+"""Applications that read: everything, from a position on, or new records as they come."""
 
 import math
 
@@ -17,18 +17,19 @@ _RECORDS_BACK_MAX = 20
 _DAWDLING_SHARE = 0.1
 
 _WALK_S_MAX = 5.0
-"""So old a walk is left at its next record once all is calm. Over far links a node with little
-room takes a minute to give all, and law 24 asks that nobody waits, not that a walk is short."""
+"""Once all is calm, a walk that has taken this long stops at its next record. Over long links a
+node with little room may take a minute to serve everything, and law 24 only asks that nobody
+waits, not that a walk is short."""
 
 
 @attrs.define(eq=False)
 class Reading:
-    """What readers run."""
+    """The main functions of readers."""
 
     calls: Calls
 
     async def read_for_ever(self, process: Process, log: geolog.Log) -> None:
-        """Read all that is there, from a place on, or follow for a while; again and again."""
+        """Read everything, read from a position, or follow for a while; repeat."""
         calls = self.calls
         while not calls.quiet.is_set():
             placed_share = calls.stream.placed_share
@@ -40,7 +41,7 @@ class Reading:
             await trio.sleep(calls.rng.random())
 
     async def read_once(self, process: Process, log: geolog.Log) -> None:
-        """Read all that is there; try again until that is done."""
+        """Read everything; retry until it succeeds."""
         while True:
             read = self._begin(process, is_of_all=True)
             try:
@@ -74,7 +75,7 @@ class Reading:
         )
 
     def begin_last(self) -> ReaderWalk:
-        """The read of all when all is over."""
+        """The last read of everything."""
         certain, possible = self.calls.history.partitions
         return ReaderWalk(
             reader="last",
@@ -85,7 +86,7 @@ class Reading:
         )
 
     def _begin_placed(self, process: Process) -> ReaderWalk:
-        """A walk over one partition, from the place of a record that is known."""
+        """A walk over one partition, from the position of a known record."""
         rng, shown = self.calls.rng, self.calls.history.shown
         known = shown[rng.choice(list(shown))]
         bounds: list[Bound] = [
@@ -119,7 +120,7 @@ class Reading:
         follow: bool = False,
         is_left_when_calm: bool = False,
     ) -> None:
-        """Read as it is to begin, up to the end of this moment, or the end of all."""
+        """Read from the given start to the current end, or to the end of a sealed stream."""
         left_from_s = trio.current_time() + (_WALK_S_MAX if is_left_when_calm else math.inf)
         name = STREAM if read.start is None else f"{STREAM}#{read.partitions[0]}"
         start = geolog.EARLIEST if read.start is None else read.start
@@ -173,18 +174,20 @@ class Reading:
         history = self.calls.history
         history.happened.add("followed-to-end")
         if not history.is_seal_asked:
-            history.harsh_errors.append(f"{read.reader} followed to an end that nobody made")
+            history.harsh_errors.append(
+                f"{read.reader} followed to an end, but nobody sealed the stream"
+            )
 
     def _on_failed(self, process: Process, read: ReaderWalk, error: geolog.GeologError) -> None:
         self.calls.failed(process, f"read {read.count} {error!r}")
         if not error.retriable and self.calls.is_heard(process):
             self.calls.history.harsh_errors.append(
-                f"a read of {read.reader} from {read.start} failed: {error!r}"
+                f"a read by {read.reader} from {read.start} failed: {error!r}"
             )
 
 
 def found(record: geolog.Record) -> Found:
-    """A record as the history keeps it."""
+    """A record in the form that the history keeps."""
     return Found(
         partition=record.partition,
         sequence=record.sequence,

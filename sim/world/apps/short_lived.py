@@ -1,4 +1,4 @@
-"""A stream that is deleted and made again under its name, with writers and readers at it."""
+"""A stream that is deleted and created again under its name, with writers and readers."""
 
 import attrs
 import trio
@@ -11,7 +11,7 @@ from sim.world.placement_knobs import terms_of
 from sim.world.process import Process
 
 BRIEF = "shop/carts"
-"""Its name."""
+"""The name of the stream."""
 
 _RETRY_S = 0.25
 _PATIENCE_S = 90.0
@@ -23,20 +23,20 @@ _RUNS_MAX = 10
 
 @attrs.define(eq=False)
 class ShortLived:
-    """What the applications of such a stream run."""
+    """The main functions of that stream's applications."""
 
     calls: Calls
     options: Options
 
     @property
     def lives(self) -> Lives:
-        """What is known of it."""
+        """The history of its lives."""
         return self.calls.history.lives
 
-    # Who makes it and deletes it: one process at a time.
+    # Create and delete: one process at a time.
 
     async def delete_for_ever(self, process: Process, log: geolog.Log) -> None:
-        """Make the stream, let it live, delete it; again and again. At the end there is one."""
+        """Create the stream, let it live, delete it; repeat. At the end the stream exists."""
         rest_s_max = self.calls.stream.deletion_rest_s_max
         assert rest_s_max is not None
         while True:
@@ -94,10 +94,10 @@ class ShortLived:
             raise error
         await trio.sleep(_RETRY_S)
 
-    # Who writes it.
+    # Write.
 
     async def append_for_ever(self, process: Process, log: geolog.Log) -> None:
-        """Open a writer, append for a while, leave; again and again."""
+        """Open a writer, append for a while, close it; repeat."""
         while not self.calls.quiet.is_set():
             first_life = self.lives.next_life()
             try:
@@ -114,7 +114,7 @@ class ShortLived:
     async def _append_some(
         self, process: Process, writer: geolog.Writer, life: LifeRange
     ) -> None:
-        """Send some, then wait for the answers of all, whatever becomes of the first."""
+        """Send some records, then wait for all answers, even if the first one fails."""
         sent: list[tuple[LifeRecord, geolog.Pending]] = []
         failure: geolog.GeologError | None = None
         for _ in range(self.calls.rng.randint(1, self.calls.knobs.pipelined_max)):
@@ -161,10 +161,10 @@ class ShortLived:
             if not isinstance(error, geolog.FencedError):
                 history.harsh_errors.append(f"{process.key} was refused: {error!r}")
 
-    # Who reads it.
+    # Read.
 
     async def read_for_ever(self, process: Process, log: geolog.Log) -> None:
-        """Read all that is there, or follow for a while; again and again."""
+        """Read everything, or follow for a while; repeat."""
         while not self.calls.quiet.is_set():
             walk = self._begin(process)
             try:
@@ -189,7 +189,7 @@ class ShortLived:
         return walk
 
     def begin_last(self) -> Walk:
-        """The read of what is there when all is over."""
+        """The last read of the stream."""
         walk = Walk(
             reader="last",
             begun_at=self.calls.trace.events_count,
@@ -199,7 +199,7 @@ class ShortLived:
         return walk
 
     async def read_to_end(self, log: geolog.Log, walk: Walk) -> None:
-        """Read from the earliest record to the end of this moment."""
+        """Read from the earliest record to the current end."""
         await self._read(log, walk, follow=False)
         walk.has_reached_end = True
 

@@ -1,4 +1,4 @@
-"""Who looks after the stream while it is used: truncates it, adds partitions, seals it."""
+"""Operators of the stream: they truncate it, add partitions, seal it."""
 
 import attrs
 import trio
@@ -20,14 +20,14 @@ _GROWTH_REST_S_MAX = 10.0
 
 @attrs.define(eq=False)
 class Tending:
-    """What those run who look after the stream."""
+    """The main functions of stream operators."""
 
     calls: Calls
 
-    # The beginning.
+    # Creation.
 
     def found(self, options: Options) -> ClientMain:
-        """What a client process does to make the stream; it tries again until it is made."""
+        """A client `main` that creates the stream; it retries until it succeeds."""
         history, partitions = self.calls.history, self.calls.stream.partitions
         history.partitions = partitions, partitions
         nodes_count = sum(count for _, count in options.shape.nodes_by_region)
@@ -66,7 +66,7 @@ class Tending:
     # Truncation.
 
     async def truncate_for_ever(self, process: Process, log: geolog.Log) -> None:
-        """Cut off the front of a partition, rest; again and again."""
+        """Cut off the front of a partition, rest; repeat."""
         rest_s_max = self.calls.stream.truncation_rest_s_max
         assert rest_s_max is not None
         while not self.calls.quiet.is_set():
@@ -76,7 +76,7 @@ class Tending:
                 await self._truncate(process, log, found)
 
     def _found_to_cut(self) -> Found | None:
-        """A record that is known and there; nothing before it need stay."""
+        """A known record in the log that may be cut off with everything before it."""
         shown = self.calls.history.shown.values()
         there = [one for one in shown if one.sequence >= self.calls.trim_of(one.partition)]
         return self.calls.rng.choice(there) if there else None
@@ -96,7 +96,7 @@ class Tending:
                 self.calls.history.happened.add("truncated")
 
     def _demand(self, found: Found) -> tuple[Bound, Truncation]:
-        """Where to cut, said in one of many ways, and what that allows at most."""
+        """A truncation point, in one of many forms, and the most it may cut off."""
         rng, partition = self.calls.rng, found.partition
         if rng.random() < _ALL_BUT_LAST_SHARE:
             left = rng.randrange(_RECORDS_LEFT_MAX)
@@ -121,7 +121,7 @@ class Tending:
     # Growth.
 
     async def add_partitions(self, process: Process, log: geolog.Log) -> None:
-        """Let the stream have one more partition, rest; until it has all that it shall get."""
+        """Add a partition, rest; until the stream has all that it shall get."""
         stream, history = self.calls.stream, self.calls.history
         wanted = stream.partitions + stream.partitions_added
         while history.partitions[0] < wanted and not self.calls.quiet.is_set():
@@ -147,10 +147,10 @@ class Tending:
             history.partitions = max(history.partitions[0], count), history.partitions[1]
             history.happened.add("partitions-added")
 
-    # The end.
+    # The seal.
 
     async def seal(self, process: Process, log: geolog.Log) -> None:
-        """Seal the stream some day; try again until it is."""
+        """Seal the stream at some time; retry until it succeeds."""
         after_s_max = self.calls.stream.seal_after_s_max
         assert after_s_max is not None
         await self.calls.rest(after_s_max)
@@ -183,5 +183,5 @@ class Tending:
 
 
 async def _are_up(log: geolog.Log, count: int) -> bool:
-    """Whether so many nodes can be placed on: what a stream can survive is told by them."""
+    """Whether this many nodes can be chosen for placement: a survival promise counts them."""
     return sum(node.state == "writable" for node in await log.list_nodes()) >= count

@@ -1,4 +1,4 @@
-"""One writer's time as the owner of the stream: it sends, hears answers, and notes them."""
+"""One writer's time as owner of the stream: it sends records, hears answers and notes them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,7 +14,7 @@ from sim.world.process import Process
 
 @attrs.define(eq=False)
 class Tenure:
-    """Runs of appends over one open writer."""
+    """Rounds of appends with one open writer."""
 
     calls: Calls
     records: NewRecords
@@ -22,10 +22,10 @@ class Tenure:
     writer: geolog.Writer
     partitions_known: tuple[int, int]
     partition: int | None = None
-    """The one that the writer was opened for."""
+    """The partition that the writer was opened for, if only one."""
 
     async def append_run(self, count: int) -> None:
-        """Send some, then wait for the answers of all, whatever becomes of the first."""
+        """Send some records, then wait for all answers, even if the first one fails."""
         appends = self._next_appends(count)
         if self.calls.stream.answers == "none":
             await self._post(appends)
@@ -69,7 +69,7 @@ class Tenure:
         )
 
     async def _hear(self, append: Append, pending: geolog.Pending) -> geolog.GeologError | None:
-        """Wait for the answer at the writer's level; returns what stops the run, if so."""
+        """Wait for the answer at the writer's level; return the error that ends the round."""
         try:
             receipt = await pending.wait()
         except geolog.GeologError as error:
@@ -92,7 +92,7 @@ class Tenure:
         return None
 
     async def _post(self, appends: Iterable[Append]) -> None:
-        """Append without answers; a flush tells that all is in the log."""
+        """Append without answers; a flush tells that everything is in the log."""
         posted: list[Append] = []
         try:
             for append in appends:
@@ -117,7 +117,7 @@ class Tenure:
             self.calls.history.happened.add("flushed")
 
     async def repeat_now_and_then(self) -> None:
-        """Send what was answered last once more between two runs, whatever is away then."""
+        """Between two rounds, sometimes repeat the last acknowledged record."""
         share = self.calls.knobs.repeats_share
         if not share or self.calls.repeats_rng.random() >= share:
             return
@@ -130,7 +130,7 @@ class Tenure:
             self.calls.history.happened.add("repeat-unread")
 
     async def repeat_last(self) -> None:
-        """Now and then send once more what was answered: it is where it was."""
+        """Sometimes repeat an acknowledged record: it must be where it was."""
         numbering = self.records.numbering(self.process.host)
         if numbering is None or numbering.answered_last is None:
             return
@@ -146,7 +146,7 @@ class Tenure:
     async def _repeat(self, append: Append) -> None:
         self.calls.begin(self.process, f"repeat {append.seq}")
         self.calls.history.on_repeated(append)
-        if self.calls.history.may_forget_writers:  # Then it goes by the partitions of now.
+        if self.calls.history.may_forget_writers:  # Then the current partition count decides.
             append.partitions_known = append.partitions_known[0], self.partitions_known[1]
         try:
             receipt = await self._send(append).wait()
@@ -154,13 +154,13 @@ class Tenure:
             self._on_repeat_failed(append, error)
             if isinstance(error, geolog.ForgottenSeqError):
                 self._on_forgotten(append, error)
-                return  # It says so, and appends nothing.
+                return  # The answer must say duplicate, and nothing is appended.
             raise
         if self.calls.is_heard(self.process):
             self._on_repeat_answered(append, receipt)
 
     async def _repeat_with_other_bytes(self, append: Append) -> None:
-        """Nothing comes of that but a refusal: the number is that of what is in the log."""
+        """Repeat a number that is in the log, with other bytes: it must be refused."""
         has_others = bool(append.headers) and self.calls.rng.random() < 0.5
         other = (
             attrs.evolve(append, headers=())
@@ -178,7 +178,8 @@ class Tenure:
             if self.calls.is_heard(self.process):
                 self.calls.history.taken_for_others.append(
                     f"other bytes than those of {append.place} of {append.writer}, under its"
-                    f" number, were put to {receipt.dlsn} of partition {receipt.partition}"
+                    f" number, were acknowledged at {receipt.dlsn} of partition"
+                    f" {receipt.partition}"
                 )
 
     def _on_repeat_answered(self, append: Append, receipt: geolog.Receipt) -> None:
@@ -191,17 +192,17 @@ class Tenure:
             history.happened.add("writer-forgotten")
 
     def _on_repeat_failed(self, append: Append, error: geolog.GeologError) -> None:
-        """It is in the log, so it was not refused, unless its writer may be forgotten."""
+        """The record is in the log: a refusal is wrong unless its writer may be forgotten."""
         history = self.calls.history
         is_known = not history.may_forget_writers and self.calls.is_heard(self.process)
         if is_known and error.outcome == "refused":
             history.refused_repeats.append(
-                f"{append.place} of {append.writer} was answered OK, and refused when it was"
-                f" sent again: {error!r}"
+                f"{append.place} of {append.writer} was acknowledged, but its repeat was"
+                f" refused: {error!r}"
             )
 
     def _on_forgotten(self, append: Append, error: geolog.ForgottenSeqError) -> None:
-        """What was answered last is among those remembered, as long as it is there."""
+        """The last acknowledged record must be remembered as long as it is in the log."""
         partition, sequence = append.place
         if self.calls.is_heard(self.process) and sequence >= self.calls.trim_of(partition):
             self.calls.history.forgotten.append(f"{append.place} of {append.writer}: {error}")
@@ -217,7 +218,7 @@ class Tenure:
         self._end(append, "acknowledged", f"{receipt.sequence} {receipt.dlsn}")
 
     def _fail(self, append: Append, error: geolog.GeologError) -> geolog.GeologError | None:
-        """Note what became of an append; returns what stops the run, if it does."""
+        """Note the outcome of an append; return the error that ends the round, if any."""
         if isinstance(error, geolog.ForgottenSeqError):
             self.records.give_up(append, self.process.host)
             self._end(append, error.outcome, repr(error))

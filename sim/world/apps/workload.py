@@ -1,4 +1,4 @@
-"""The applications of a world: who writes the one stream, reads it, and looks after it."""
+"""The applications of a world: writers, readers and operators of the main stream."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from sim.world.world import ClientMain, World
 
 @attrs.define(eq=False)
 class Workload:
-    """What client processes run, until the calls shall be quiet."""
+    """The client processes, which run until the calls are to become quiet."""
 
     calls: Calls
     options: Options

@@ -1,1 +1,1 @@
-"""What a seed draws: options of worlds, and worlds made for one thing."""
+"""The draws of a seed: options of worlds, and worlds made for one purpose."""

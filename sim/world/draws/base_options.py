@@ -1,6 +1,6 @@
-"""The base world: three nodes in three regions, a writer and a reader, and nothing strikes.
+"""The base world: three nodes in three regions, a writer and a reader, no faults.
 
-Whoever needs a certain world evolves it from this one, and so says only what it is about.
+A test that needs a certain world evolves it from this one, and so states only the differences.
 """
 
 from sim.world.options import Hazards, Knobs, Links, Options, WorldShape

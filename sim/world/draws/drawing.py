@@ -1,7 +1,7 @@
-"""What a seed draws: mild worlds, harsh ones, and some that are made for one thing.
+"""The world that a seed draws: mild, harsh, or made for one purpose.
 
-Each option is drawn from a random source of its own (`sim/world/chance.py`). Each seed turns
-on a few hazards only, because one hazard may hide another, and draws how often they strike.
+Each option is drawn from a random source of its own (`sim/world/chance.py`). Each seed turns on
+a few faults only, because one fault may hide another, and draws how often they strike.
 """
 
 from collections.abc import Iterable
@@ -82,7 +82,7 @@ _TAKEOVER_FAULTS = (
 
 
 def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
-    """What a seed draws: a world, which may then be made into one for a special purpose."""
+    """The options of a seed: a world, which may then be changed into one made for a purpose."""
     draws = Draws(seed)
     drawn = draw_options(draws, fault_kinds)
     drawn = draw_owners(drawn, draws)
@@ -93,7 +93,7 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
 
 
 def draw_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:
-    """Draw a small world: defects show with three to six nodes."""
+    """Draw a small world: defects already show with three to six nodes."""
     is_harsh = draws.happens("harsh", _HARSH_SHARE)
     drawn = (draw_harsh_options if is_harsh else _draw_mild_options)(draws, fault_kinds)
     drawn = attrs.evolve(drawn, stream=draw_stream_knobs(draws))
@@ -108,13 +108,13 @@ def draw_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:
 def draw_dependent_knobs(drawn: Options, draws: Draws) -> Options:
     """The same world, with the knobs that depend on others.
 
-    Writers have little room where nodes do. Only named writers send a record twice, and they
-    send other bytes only if they are never forgotten: the owner must know to refuse those.
+    Writers have little room where nodes do. Only named writers repeat records. They send other
+    bytes only if they are never forgotten, because then the owner must know to refuse those.
     """
     knobs = drawn.knobs
     are_clients_slow = any(kind == SLOW_CLIENT for kind, _ in drawn.hazards.strikes_per_s)
     if knobs.is_room_tight and not are_clients_slow:
-        # The window holds several records of mixed sizes: a run must be of more than that.
+        # The window holds several records of mixed sizes, so a round must send more than that.
         knobs = attrs.evolve(
             knobs,
             writer_window_records=draws.choice("writer_window_records", (1, 2)),
@@ -158,7 +158,7 @@ def _draw_mild_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:
 
 
 def draw_harsh_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:
-    """Draw a world whose owners follow each other fast, and are struck as they do.
+    """Draw a world whose owners follow each other fast, and are struck meanwhile.
 
     Its stream is a plain one.
     """

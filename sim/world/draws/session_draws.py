@@ -33,7 +33,7 @@ def draw_sessions(drawn: Options, draws: Draws) -> Options:
 
 
 def with_sessions_behind(drawn: Options) -> Options:
-    """The same, but a writer's sessions follow each other fast, at servers that are behind.
+    """The same, but writers' sessions follow each other fast, at servers that lag.
 
     Writers take the stream from each other, so a session often ends during a takeover.
     """

@@ -1,7 +1,7 @@
-"""Worlds that are made for one thing, which the others hardly ever meet.
+"""Worlds made for one purpose that other worlds hardly ever serve.
 
-Each is another world with what it takes: nodes over and long absences, so that the choice of
-members can be judged; members that lack what was answered; clients that are slow.
+Each is another world plus what it takes: spare nodes and long absences, so that the choice of
+members can be judged; members that lack acknowledged entries; slow clients.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,21 +22,21 @@ _FENCE_RECORD = "ambush-fence-record"
 _FULL = "disk-full"
 
 RARE = frozenset({SLOW_CLIENT, _LACKING, _MEMBER_GONE, _COPIED, _FENCE_RECORD})
-"""Strike in these worlds, so that they are met often, and in mild ones as any other."""
+"""Faults that are drawn often in these worlds, and in mild worlds like any other."""
 
 _STEADY_NODES = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
 _STEADY_ENSEMBLE_MAX = 4
-"""Leaves two nodes over: one that goes has another to take its place, of two."""
+"""Leaves two spare nodes: a member that goes can be replaced by either."""
 
 _ENDINGS = ("kill-client", "power-loss-node", "power-loss-region")
-"""What ends processes, and does nothing else."""
+"""Faults that end processes, and do nothing else."""
 
 
 def steady(drawn: Options, draws: Draws) -> Options:
-    """The same with nodes over, of which none is slow or out of reach: some end, at most.
+    """The same, but with spare nodes, none of them slow or out of reach; a few of them end.
 
-    They are few, and stay away. Whoever chooses nodes there can be held to the best choice that
-    there was (law 21).
+    Those that end stay away. A process that chooses nodes there can be held to the best choice
+    that there was (law 21).
     """
     fit = [one for one in possible_quorums(_STEADY_NODES) if _can_be_strict(one)]
     return attrs.evolve(
@@ -68,7 +68,7 @@ def steady(drawn: Options, draws: Draws) -> Options:
 
 
 def leaves_a_choice(quorum: QuorumConfig) -> bool:
-    """Whether there are copies, and nodes over when a member is gone, in a steady world."""
+    """Whether a steady world has several copies, and spare nodes when a member is gone."""
     return quorum.write_quorum > 1 and quorum.ensemble_size <= _STEADY_ENSEMBLE_MAX
 
 
@@ -78,7 +78,7 @@ def _can_be_strict(quorum: QuorumConfig) -> bool:
 
 
 def with_members_lacking(drawn: Options, draws: Draws) -> Options:
-    """The same where an entry is acknowledged before all have it, and strikes wait for that."""
+    """The same, but strikes wait for entries acknowledged before all members have them."""
     quorums = possible_quorums(dict(drawn.shape.nodes_by_region))
     fit = [one for one in quorums if one.ack_quorum < one.write_quorum]
     shape = _with_one_of(fit, drawn.shape, draws)
@@ -86,9 +86,9 @@ def with_members_lacking(drawn: Options, draws: Draws) -> Options:
 
 
 def with_slow_clients(drawn: Options) -> Options:
-    """The same where nodes have little room, are asked for much, and clients take it slowly.
+    """The same, but nodes have little room and many requests, and clients take answers slowly.
 
-    Much is asked of one node only where each member has all entries, and ledgers are long.
+    One node gets many requests only where each member has all entries, and ledgers are long.
     """
     quorum = attrs.evolve(drawn.shape.quorum, ensemble_size=drawn.shape.quorum.write_quorum)
     can_be_placed = arrange_regions(quorum, dict(drawn.shape.nodes_by_region)) is not None
@@ -110,10 +110,10 @@ def with_slow_clients(drawn: Options) -> Options:
 
 
 def with_members_replaced(drawn: Options, draws: Draws) -> Options:
-    """The same where members are replaced, and so are disks: what is old is soon looked at.
+    """The same, but members and disks are replaced, and upkeep soon looks at old data.
 
-    Ledgers come to have several fragments, some of their members are in one of them alone, and
-    copies are brought to nodes that go just then.
+    Ledgers get several fragments, some members are in one of them alone, and nodes that receive
+    copies end meanwhile.
     """
     counts = dict(drawn.shape.nodes_by_region)
     fit = [
@@ -156,7 +156,7 @@ def with_placement_tended(drawn: Options, draws: Draws) -> Options:
 
 
 def with_fences_at_risk(drawn: Options) -> Options:
-    """The same where nodes are full as they are to fence, or lose the record that they have."""
+    """The same, but nodes are full when they are to fence, or lose the record of a fence."""
     strikes = {**dict(drawn.hazards.strikes_per_s), _FENCE_RECORD: 1.0, _FULL: 1.0}
     hazards = attrs.evolve(drawn.hazards, strikes_per_s=tuple(strikes.items()))
     return attrs.evolve(drawn, hazards=hazards)
@@ -176,7 +176,7 @@ def _with_one_of(
 
 
 def possible_quorums(counts: Mapping[str, int]) -> Iterator[QuorumConfig]:
-    """All quorums that such nodes can hold, those of a single copy left out."""
+    """All quorums that such nodes can hold, except those of a single copy."""
     nodes_count = sum(counts.values())
     for write in range(2, nodes_count + 1):
         for min_regions in range(1, min(len(counts), write) + 1):
