@@ -1,1 +1,1 @@
-"""The world as an adversary: where the real code will meet every fault we can think of."""
+"""The world as an adversary: here the real code meets every fault we can think of."""

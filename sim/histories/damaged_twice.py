@@ -1,7 +1,8 @@
-"""A journal file is damaged, that is repaired and settled, and the same file is damaged again.
+"""A journal file is damaged, repaired and settled, and then damaged again.
 
-Only a calm world comes to this: doubt is settled when every ledger is closed, and compaction
-soon removes a file whose damage was settled. So it is done at the end of a history.
+Only a calm world gets that far: doubt is settled only when every ledger is closed, and
+compaction soon removes a file whose damage was settled. So this happens at the end of a
+history.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from sim.world.world import World
 
 _LOOK_S = 0.25
 _LAWS_LOOK_S = 1.0
-"""Longer than laws take to look at what was said last."""
+"""Longer than the laws take to see the last answers."""
 _LOST_CHANCE = 0.5
 
 
@@ -32,23 +33,23 @@ async def damage_twice(
     ask_all: Callable[[], Awaitable[None]],
     on_damaged_again: Callable[[], None],
 ) -> None:
-    """Do so to one node, if there is something to damage."""
+    """Damage one node's file twice, if there is something to damage."""
     hosts = nodes_harmable(world)
     if not hosts:
         return
     await trio.sleep(2 * ALLOCATED_EXPIRY_S)
     host = rng.choice(hosts)
-    world.kill(host)  # So that each disk has a file that is written no more.
+    world.kill(host)  # So that each disk has a file that is complete.
     await _started(world, host)
     index, row = _fullest_file(world, host)
     if row is None or row.length_bytes <= DATA_OFFSET:
         return
     await _damage_first(world, host, index, row, rng)
     await repair()
-    await ask_all()  # What it has now that its doubt has ended.
+    await ask_all()  # Note what the node has, now that its doubt has ended.
     store = world.cores[host].service.stores[index]
     if store.journal.files.find(row.file_id) is None or store.ledgers.is_any_in_doubt:
-        return  # It was compacted already, or something that no repair can close is in doubt.
+        return  # It was compacted already, or doubt remains that no repair can end.
     world.kill(host)
     words = await _damage_again(world.nodes[host].bays[index].disk, file_name(row.file_id), rng)
     world.trace.add("-", "fault-on", f"damage again {host} {words}")
@@ -59,7 +60,7 @@ async def damage_twice(
 
 
 def _fullest_file(world: World, host: str) -> tuple[int, FileRow | None]:
-    """The file with most entries of those that are written no more, and on which disk it is."""
+    """The complete file with most entries, and the index of its disk."""
     stores = world.cores[host].service.stores
     _, index, file_id = max(
         (
@@ -73,7 +74,7 @@ def _fullest_file(world: World, host: str) -> tuple[int, FileRow | None]:
 
 
 async def _damage_first(world: World, host: str, index: int, row: FileRow, rng: Random) -> None:
-    """Cut the end of the file off; most of what it has stays."""
+    """Cut off the end of the file; most of its content stays."""
     world.harmed.add(world.cores[host].instance)
     world.kill(host)
     disk = world.nodes[host].bays[index].disk
@@ -95,7 +96,7 @@ async def _damage_again(disk: MemoryDisk, name: str, rng: Random) -> str:
 
 
 async def _remove_table(disk: MemoryDisk, name: str) -> None:
-    """Remove its table file, which would tell what the file had."""
+    """Remove the file's table, which would show what the file had."""
     file_id = file_id_of(name)
     assert file_id is not None
     if table_file_name(file_id) in disk.names:
@@ -106,5 +107,5 @@ async def _remove_table(disk: MemoryDisk, name: str) -> None:
 async def _started(world: World, host: str) -> None:
     if host not in world.processes:
         world.restart(host)
-    while host not in world.cores:  # noqa: ASYNC110 - Nobody tells of it.
+    while host not in world.cores:  # noqa: ASYNC110 - no event for it.
         await trio.sleep(_LOOK_S)

@@ -1,8 +1,8 @@
 """Checks that equal seeds give equal traces, in two processes with two hash seeds.
 
 `python -P -m sim.histories.determinism --seeds A:B` runs each seed's history, about ten
-simulated seconds, in two processes whose strings hash differently, and compares the traces.
-Exits with 10 and names the seeds whose traces differ.
+simulated seconds, in two processes with different hash seeds, and compares the traces. Exits
+with 10 and names the seeds whose traces differ.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _CHAOS_S = 6.0
 
 
 def unequal_seeds(seeds: range) -> list[int]:
-    """Those of the seeds whose traces differ between two processes."""
+    """The seeds whose traces differ between two processes."""
     with ThreadPoolExecutor(len(_HASH_SEEDS)) as pool:
         one, other = pool.map(lambda hash_seed: _hashes_under(hash_seed, seeds), _HASH_SEEDS)
     return [seed for seed in seeds if one[seed] != other[seed]]
@@ -49,7 +49,7 @@ def _hashes(seeds: Iterable[int]) -> Iterator[tuple[int, str]]:
 
 
 def _short(seed: int) -> Options:
-    """What the seed draws, with so many seconds of faults."""
+    """The options of the seed, with a short chaos."""
     options = options_of_seed(seed, tuple(FAULTS))
     return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=_CHAOS_S))
 
@@ -60,12 +60,12 @@ def _seeds(text: str) -> range:
 
 
 def main() -> int:
-    """Compare, tell, and say by the exit code whether all were equal."""
+    """Compare, print the result, and return the exit code: 10 if a pair differs."""
     parser = argparse.ArgumentParser(
         prog="python -P -m sim.histories.determinism", description=__doc__
     )
     parser.add_argument("--seeds", type=_seeds, default=range(1000), metavar="A:B")
-    parser.add_argument("--print", action="store_true", help="print the hash of each, no more")
+    parser.add_argument("--print", action="store_true", help="only print the hash of each seed")
     chosen = parser.parse_args()
     if chosen.print:
         for seed, trace_hash in _hashes(chosen.seeds):
@@ -74,7 +74,7 @@ def main() -> int:
     unequal = unequal_seeds(chosen.seeds)
     sys.stdout.write(f"{len(chosen.seeds) - len(unequal)} of {len(chosen.seeds)} pairs equal\n")
     for seed in unequal:
-        sys.stdout.write(f"seed {seed}: two processes had two histories\n")
+        sys.stdout.write(f"seed {seed}: the traces of two processes differ\n")
     return 10 if unequal else 0
 
 

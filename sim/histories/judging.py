@@ -1,4 +1,4 @@
-"""When all is over: the last read, repair, and what the laws say of the history."""
+"""The end of a history: the last read, repair, and the verdict of the laws."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,24 +32,24 @@ from sim.world.world import ClientMain, World
 _LAST_READ_S = 60.0
 
 _REPAIR_S = 600.0
-"""All copies are read twice: over far links, nodes with little room take minutes for that."""
+"""All copies are read twice: over long links, nodes with little room take minutes for that."""
 
 _TOLD_MAX = 5
 
-_ALLOCATED = f"not closed yet, but {LedgerState.ALLOCATED.value}"
+_ALLOCATED = LedgerState.ALLOCATED.value
 
 
 @attrs.define(eq=False)
 class Breaches:
-    """Collects what is broken, as it is found."""
+    """Collects breaches as they are found."""
 
     replay: str
-    """The command that shows the history again."""
+    """The command that replays the history."""
     trace: Trace
     violations: list[Violation] = attrs.field(factory=list)
 
     def add(self, law: str, message: str) -> None:
-        """A law is broken."""
+        """Add the breach of a law."""
         if not self.trace.is_closed:
             self.trace.add("-", "violation", f"{law} {message}")
         self.violations.append(Violation(law, message, self.replay))
@@ -57,7 +57,7 @@ class Breaches:
 
 @attrs.frozen(eq=False)
 class Judging:
-    """Reads all once more, repairs, verifies, and tells what is broken."""
+    """Reads everything once more, repairs, verifies, and reports breaches."""
 
     history: History
     reading: Reading
@@ -66,12 +66,13 @@ class Judging:
     breaches: Breaches
     rng: Random
     is_damaged_twice: bool
-    """Whether a file is damaged again whose damage was settled."""
+    """Whether to damage a file again after its damage was settled."""
     is_by_queue: bool
-    """Whether the operator repairs what is in the queue alone, before and after verifying."""
+    """Whether the operator repairs only the ledgers in the queue, before and after
+    verifying."""
 
     async def judge(self, world: World) -> None:
-        """Come to an end in time, or tell that as a breach."""
+        """Judge within the time limit, or report the delay as a breach."""
         reads: list[ReaderWalk] = []
         reports: list[VerifyReport] = []
 
@@ -104,7 +105,7 @@ class Judging:
                 with self._in_time("the repair of what was damaged twice", _REPAIR_S):
                     await self._damage_twice(world)
         for process, error in world.surprises:
-            self.breaches.add("crash", f"{process.key} ended by {words_of_crash(error)}")
+            self.breaches.add("crash", f"{process.key} ended with {words_of_crash(error)}")
         if reads:
             self._judge_history(reads[0])
         if reports:
@@ -112,7 +113,7 @@ class Judging:
                 self.breaches.add("2", problem)
 
     async def _close_last(self, _process: Process, log: geolog.Log) -> None:
-        # Who takes over closes the ledger before: then all copies are due.
+        # A takeover closes the previous ledger: then all its copies are due.
         with suppress(geolog.SealedError):
             async with log.open_writer(STREAM):
                 pass
@@ -133,7 +134,7 @@ class Judging:
         await damage_twice(
             world,
             self.rng,
-            repair=partial(self._run, world, "the repair of damage", repair_once),
+            repair=partial(self._run, world, "the repair of the damage", repair_once),
             ask_all=partial(self._run, world, "asking for all copies", ask_once),
             on_damaged_again=on_damaged_again,
         )
@@ -156,7 +157,7 @@ class Judging:
             self.breaches.add(law, message)
 
     async def _repair_by_queue(self, log: geolog.Log) -> None:
-        """Laws 15 and 24: the queue ends all doubt, and makes good what verification finds."""
+        """Laws 15 and 24: repair by the queue ends all doubt and all damage that was found."""
         doubts = (await repair_queued(log)).doubts
         await log.verify_stream(STREAM)
         done = await repair_queued(log)
@@ -175,11 +176,11 @@ class Judging:
                 self.breaches.add("15", f"ledger {ledger.ledger} is not repaired: {why}")
         damaged = [LedgerId(ledger.ledger) for ledger in repaired if ledger.damaged]
         for ledger_id in await not_reported(world, damaged):
-            self.breaches.add("15", f"damage of ledger {ledger_id} is not in the repair queue")
+            self.breaches.add("15", f"damaged ledger {ledger_id} is not in the repair queue")
         self._judge_doubts(doubts)
 
     def _judge_doubts(self, doubts: Sequence[DoubtReport]) -> None:
         for doubt in doubts:
-            # A ledger made ahead holds nothing that was answered; its day ends it.
+            # A ledger allocated ahead holds nothing acknowledged; it expires.
             if not doubt.is_settled and _ALLOCATED not in doubt.why_not:
                 self.breaches.add("24", f"{doubt.node_id} stays in doubt: {doubt.why_not}")

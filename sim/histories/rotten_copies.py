@@ -1,6 +1,6 @@
-"""Law 15: what verification calls good is good on disk, not only in the memory of a node.
+"""Law 15: copies that passed verification are intact on disk, not only in a node's memory.
 
-The disks are looked at directly, past the nodes: a second way, too plain to have a cache.
+The disks are read directly, past the nodes: a second way, too plain to have a cache.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from sim.laws.state.seen import Look, is_of_stream
 
 
 def rotten_copies(now: Look) -> Iterator[str]:
-    """The copies of final entries of the stream that are not on disk as they were added."""
+    """The copies of final entries of the stream that differ on disk from what was added."""
     for record in now.ledgers.values():
         if is_of_stream(record):
             yield from _rotten_in(now, record)
@@ -31,8 +31,8 @@ def _rotten_in(now: Look, record: LedgerRecord) -> Iterator[str]:
                 member = extent.fragment.ensemble[slot]
                 if _is_rotten(now, member.instance, record.ledger, entry):
                     yield (
-                        f"entry {entry} of ledger {record.ledger} was verified, and is rotten"
-                        f" on the disk of {member.node_id}"
+                        f"entry {entry} of ledger {record.ledger} passed verification, but is"
+                        f" damaged on the disk of {member.node_id}"
                     )
 
 

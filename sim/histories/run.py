@@ -1,4 +1,4 @@
-"""One seed, one history: a world is drawn, faults strike and stop, the laws judge it."""
+"""One seed, one history: draw a world, let faults strike and stop, and judge by the laws."""
 
 from collections.abc import Callable
 
@@ -35,36 +35,36 @@ _OPERATORS_S = 120.0
 _RETRY_S = 0.25
 
 _UPKEEP_S = 25.0
-"""Longer than hasty nodes wait before they delete what is garbage: now they have something."""
+"""Longer than hasty nodes wait before they delete garbage; by now there is some."""
 
 _NODES_S = 5.0
-"""Longer than a node takes to be found again whose session was lost as all became calm, and one
-that was full to find that its disk has room again."""
+"""Longer than a node takes to be found again after its session was lost as calm began, and than
+a full node takes to notice that its disk has room again."""
 
 _BY_QUEUE_CHANCE = 0.5
-"""How often the operator repairs what is in the queue, and not all that there is."""
+"""Share of histories in which the operator repairs only the ledgers in the queue."""
 
 _METADATA_STEPS = 40
-"""What a restart and a takeover ask of the metadata store, one after the other, at most."""
+"""The most metadata operations, one after the other, of a restart and a takeover."""
 
 
 @attrs.frozen(kw_only=True)
 class SimReport:
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     trace_hash: str
     simulated_s: float
     steps: int
-    """Task steps: how often a task was run until it waited again."""
+    """Task steps: how often a task ran until it waited again."""
     events: int
-    """Lines of the trace."""
+    """Number of lines of the trace."""
     acknowledged: int
     reads: int
     faults: dict[str, int]
     """How often each kind of fault struck."""
     sometimes: list[str]
-    """What this history has seen of `sim.laws.sometimes`, and the kinds of its events."""
+    """The names in `sim.laws.sometimes` that this history has seen, and its kinds of events."""
     violations: list[Violation]
 
 
@@ -75,9 +75,9 @@ def run_seed(
     write_line: Callable[[str], None] | None = None,
     replay: str = "",
 ) -> SimReport:
-    """Run the history of a seed, in options other than its own if some are given.
+    """Run the history of a seed, with its own options unless others are given.
 
-    `replay` is the command that shows it again; not needed where the options are its own.
+    `replay` is the command that runs it again; not needed with the seed's own options.
     """
     if options is None:
         options = options_of_seed(seed, tuple(FAULTS))
@@ -89,13 +89,13 @@ def run_seed(
             run_seeded(run.run, seed=seed)
     except* EndlessMomentError as group:
         run.breaches.add("stuck", str(group.exceptions[0]))
-    except* Exception as group:  # noqa: BLE001 - told as what it is, under its seed.
+    except* Exception as group:  # noqa: BLE001 - reported as a crash, under its seed.
         run.breaches.add("crash", f"the world itself: {words_of_crash(group)}")
     return run.report()
 
 
 class _Run:
-    """One run. It ends with a report, whatever was broken."""
+    """One run. It always ends with a report."""
 
     def __init__(self, seed: int, options: Options, trace: Trace, replay: str) -> None:
         self.seed = seed
@@ -204,7 +204,7 @@ class _Run:
         self.faults = dict(sorted(world.struck.items()))
 
     def _heal(self, world: World) -> None:
-        """Faults that overlapped may have left something behind: now all is well."""
+        """Remove what overlapping faults may have left behind."""
         world.links.is_calm = True
         for process in list(world.processes.values()):
             world.resume(process)
@@ -219,7 +219,7 @@ class _Run:
                 world.restart(host)
 
     async def _await_operators(self, world: World) -> None:
-        """No law says how soon an operator gives a lost disk up: then its node can answer."""
+        """Wait for operators to give up lost disks, for which no law sets a time."""
         with trio.move_on_after(_OPERATORS_S):
             while any(node.is_being_replaced for node in world.nodes.values()):  # noqa: ASYNC110
                 await trio.sleep(_RETRY_S)
@@ -227,7 +227,7 @@ class _Run:
         self.breaches.add("24", f"a lost disk was not replaced within {_OPERATORS_S:g} s")
 
     async def _read_without_an_owner(self, world: World, workload: Workload) -> None:
-        """Law 24: recoveries end, though the last owner has failed and none comes after it."""
+        """Law 24: recoveries end, though the last owner has failed and no other follows."""
         has_read = trio.Event()
 
         async def read(process: Process, log: geolog.Log) -> None:
@@ -243,7 +243,7 @@ class _Run:
         self.breaches.add("24", f"no read reached the end within {grace_s:g} s of calm")
 
     async def _exchange(self, world: World, workload: Workload) -> None:
-        """Law 24: a writer goes on with a node that has come from another region."""
+        """Law 24: a writer goes on with a node that joined from another region."""
         rng = chance(self.seed, "exchange")
         exchange = Exchange(world, workload.appending, rng, self._grace_s(world))
         breach = await exchange.breach()
@@ -255,7 +255,7 @@ class _Run:
         return 2 * self.options.knobs.session_timeout_s + 5.0 + metadata_s
 
     async def _converge(self, world: World, workload: Workload) -> None:
-        """Law 24: a new owner can append, and whoever waits is answered."""
+        """Law 24: a new owner can append, and every waiting call is answered."""
         grace_s = self._grace_s(world)
         appended = trio.Event()
 
@@ -275,7 +275,7 @@ class _Run:
 
 
 async def _wait_nodes(world: World) -> None:
-    """Let nodes come back: till then, or while one believes to be full, it takes no copies."""
+    """Wait until nodes are back and have noticed that their disks have room."""
     with trio.move_on_after(_NODES_S):
         while not all(_takes_copies(world, host) for host in world.nodes):  # noqa: ASYNC110
             await trio.sleep(_RETRY_S)

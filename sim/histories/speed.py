@@ -38,13 +38,13 @@ NINE_NODES = attrs.evolve(
 
 
 def main() -> int:
-    """Run one history, and tell how fast it was by the processor's clock."""
+    """Run one history, and print its speed by the processor's clock."""
     begun_s = time.process_time()
     report = run_seed(1, options=NINE_NODES)
     used_s = time.process_time() - begun_s
     sys.stdout.write(
         f"{report.simulated_s:.0f} simulated s in {used_s:.1f} s of one core:"
-        f" {report.simulated_s / used_s:.0f} a second, {report.events} events,"
+        f" {report.simulated_s / used_s:.0f} per second, {report.events} events,"
         f" {report.acknowledged} records acknowledged\n"
     )
     return 10 if report.violations else 0

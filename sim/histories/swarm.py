@@ -1,4 +1,4 @@
-"""Many seeds, one after the other or in several processes, and what they covered together."""
+"""Many seeds, one after the other or in several processes, and their joint coverage."""
 
 import multiprocessing
 import signal
@@ -17,12 +17,12 @@ from sim.world.faults.all_faults import FAULTS
 from sim.world.trace import EVENTS
 
 _SEEDS_AHEAD = 2
-"""Seeds given to each process before it has finished the one it runs."""
+"""Seeds queued for each process besides the one that it runs."""
 
 
 @attrs.define(kw_only=True)
 class SwarmReport:
-    """What came of the seeds that have been run."""
+    """The results of the seeds run so far."""
 
     seeds_count: int = 0
     simulated_s: float = 0.0
@@ -32,21 +32,21 @@ class SwarmReport:
     faults: Counter[str] = attrs.field(factory=Counter)
     """How often each kind of fault struck."""
     sometimes: Counter[str] = attrs.field(factory=Counter)
-    """Under how many seeds what must happen sometimes, and each event of the trace, did."""
+    """Under how many seeds each event of the trace, and each name of `SOMETIMES`, happened."""
     violations: list[Violation] = attrs.field(factory=list)
 
     @property
     def faults_never_struck(self) -> list[str]:
-        """Kinds of faults that nothing was tried with."""
+        """Kinds of faults that never struck."""
         return sorted(set(FAULTS) - set(self.faults))
 
     @property
     def never(self) -> list[str]:
-        """What must happen sometimes, and never did."""
+        """Events that must happen sometimes, and never did."""
         return sorted({*SOMETIMES, *EVENTS} - set(self.sometimes) - {"violation"})
 
     def add(self, report: SimReport) -> None:
-        """One more seed was run."""
+        """Add the report of one more seed."""
         self.seeds_count += 1
         self.simulated_s += report.simulated_s
         self.acknowledged += report.acknowledged
@@ -64,9 +64,10 @@ def run_swarm(
     on_seed: Callable[[SwarmReport], None],
     is_time_over: Callable[[], bool] = lambda: False,
 ) -> SwarmReport:
-    """Run all seeds, or those that are begun before the time is over.
+    """Run all seeds, or those that start before the time is over.
 
-    `on_seed` is told after each. What it raises, and Ctrl-C, end the histories that run.
+    `on_seed` is called after each seed. An error from it, or Ctrl-C, ends the running
+    histories.
     """
     total = SwarmReport()
     in_time = takewhile(lambda _: not is_time_over(), seeds)
@@ -93,7 +94,7 @@ def _reports(seeds: Iterable[int], jobs: int) -> Generator[SimReport, None, None
                 running.update(pool.submit(run_seed, seed) for seed in islice(left, 1))
                 yield done.result()
         except (GeneratorExit, KeyboardInterrupt):
-            # Who interrupts a swarm does not wait for the histories that were begun.
+            # An interrupted swarm does not wait for the histories that are running.
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise

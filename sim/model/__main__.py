@@ -1,8 +1,8 @@
-"""`python -P -m sim.model`: the ledger protocol's real cores, in all orders of what can happen.
+"""`python -P -m sim.model`: the ledger protocol's real cores, under all orders of events.
 
 Goes through all states of a small model, breadth first, or with `--walks N` along N random
-walks in larger ones. Prints how many states there are, and how deep; ends with 10 when a law is
-broken, and prints the steps that lead there.
+walks in larger models. Prints the number and depth of the states. If a law is broken, prints
+the steps that lead there and exits with 10.
 """
 
 import argparse
@@ -19,15 +19,17 @@ _WALK_STEPS_MAX = 400
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -P -m sim.model", description=__doc__)
-    parser.add_argument("--entries", type=int, default=1, help="that the owner appends")
-    parser.add_argument("--crashes", type=int, default=1, help="power losses of nodes, at most")
-    parser.add_argument("--takes", type=int, default=1, help="takeovers, at most")
-    parser.add_argument("--depth", type=int, help="steps, at most; all when not given")
-    parser.add_argument("--timeouts", action="store_true", help="recovery gives members up")
-    parser.add_argument("--late", action="store_true", help="answers to recovery may be late")
-    parser.add_argument("--no-push", action="store_true", help="only adds carry the LAC")
-    parser.add_argument("--walks", type=int, help="random walks, with 4 to 9 nodes")
-    parser.add_argument("--seed", type=int, default=0, help="of the first walk")
+    parser.add_argument("--entries", type=int, default=1, help="entries appended [1]")
+    parser.add_argument("--crashes", type=int, default=1, help="most power losses [1]")
+    parser.add_argument("--takes", type=int, default=1, help="most takeovers [1]")
+    parser.add_argument("--depth", type=int, help="most steps [no bound]")
+    parser.add_argument("--timeouts", action="store_true", help="let recovery give members up")
+    parser.add_argument("--late", action="store_true", help="let answers to recovery come late")
+    parser.add_argument("--no-push", action="store_true", help="send the LAC only with adds")
+    parser.add_argument(
+        "--walks", type=int, help="take this many random walks, with 4 to 9 nodes"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first walk [0]")
     return parser.parse_args()
 
 
@@ -90,14 +92,14 @@ def _walk_all(chosen: argparse.Namespace) -> Searched:
 
 
 def main() -> int:
-    """Search, and say what was found."""
+    """Search, and print the result."""
     chosen = _parse()
     searched = _walk_all(chosen) if chosen.walks else _search(chosen)
     if searched.broken:
         steps = "\n".join(f"  {words}" for words in searched.way)
         sys.stdout.write(f"law {searched.broken}, after\n{steps}\n")
         return _VIOLATION
-    end = "closed: there are no others" if searched.is_closed else "not closed"
+    end = "closed: all states were seen" if searched.is_closed else "not closed"
     sys.stdout.write(
         f"{searched.states_count} states ({searched.recovered_count} with a ledger recovered),"
         f" {searched.steps_count} steps, depth {searched.depth}, {end}; no law is broken\n"

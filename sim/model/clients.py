@@ -1,7 +1,7 @@
-"""The clients of the model: the ledger's owner, and those who recover it, as real cores.
+"""The clients of the model: the ledger's owner and its recoverers, as real cores.
 
-What is done here stands for their shells: packets go out for effects, answers come in. A client
-that is over hears nothing more.
+This code stands for their shells: effects become packets, and packets become answers. A client
+that has finished hears nothing more.
 """
 
 import copy
@@ -31,11 +31,11 @@ OWNER = 0
 """The owner's number; recoverers follow."""
 
 NOT_YET = -2
-"""Instead of an end that is not known."""
+"""Stands for an end that is not known yet."""
 
 Core = TypeVar("Core", AddWindow, FenceRound, Recovery)
 
-# States are compared by all that a core knows.
+# States are compared by everything that a core knows.
 # ruff: noqa: SLF001
 
 
@@ -47,11 +47,11 @@ class Owner:
     is_over: bool = False
 
     def copied(self) -> "Owner":
-        """A twin to be changed."""
+        """A copy to be changed."""
         return Owner(_copied(self.window), self.is_over)
 
     def key(self, names: tuple[int, ...]) -> Packet:
-        """All that it knows."""
+        """Everything that it knows."""
         return (*_window_key(self.window, names), self.is_over)
 
     def push(self) -> list[Packet]:
@@ -60,7 +60,7 @@ class Owner:
         return _adds(OWNER, self.window.push(), FIRST_EPOCH, lac, is_recovery=False)
 
     def hear(self, packet: Packet, shape: ModelShape) -> list[Packet]:
-        """Take an answer in."""
+        """Handle an answer."""
         if self.is_over:
             return []
         match packet:
@@ -77,7 +77,7 @@ class Owner:
         return not self.is_over and int(packet[3]) > self.window.lac
 
     def connect_again(self, slot: int) -> list[Packet]:
-        """The node was restarted: it is sent all that it did not confirm."""
+        """The node restarted: send it everything that it did not confirm."""
         if self.is_over:
             return []
         return _connected_again(OWNER, self.window, slot, FIRST_EPOCH, is_recovery=False)
@@ -85,11 +85,11 @@ class Owner:
 
 @attrs.define
 class Recoverer:
-    """Who takes the ledger over; before and after each attempt it has no cores."""
+    """A process that takes over the ledger; between attempts it has no cores."""
 
     number: int
     taken: LedgerRecord | None = None
-    """The record as it stored it, under the epoch of its attempt."""
+    """The record that it stored, under the epoch of its attempt."""
     fence: FenceRound | None = None
     recovery: Recovery | None = None
     window: AddWindow | None = None
@@ -97,7 +97,7 @@ class Recoverer:
     """Where it will close the ledger."""
 
     def copied(self) -> "Recoverer":
-        """A twin to be changed."""
+        """A copy to be changed."""
         return Recoverer(
             self.number,
             self.taken,
@@ -108,7 +108,7 @@ class Recoverer:
         )
 
     def key(self, names: tuple[int, ...]) -> Packet:
-        """All that it knows."""
+        """Everything that it knows."""
         return (
             self.epoch,
             _fence_key(self.fence, names) if self.fence else (),
@@ -119,23 +119,23 @@ class Recoverer:
 
     @property
     def epoch(self) -> int:
-        """Of its attempt; 0 while it makes none."""
+        """The epoch of its attempt; 0 if there is none."""
         return int(self.taken.epoch) if self.taken else 0
 
     def begin(self, taken: LedgerRecord, shape: ModelShape) -> list[Packet]:
-        """It has raised the epoch; it forgets any attempt before, and fences."""
+        """Start an attempt, after the epoch was raised: forget any earlier one, and fence."""
         self.taken, self.fence = taken, FenceRound(shape.rule())
         self.recovery = self.window = None
         self.end = NOT_YET
         return [("fence", self.number, slot, self.epoch) for slot in range(len(shape.regions))]
 
     def give_up(self) -> None:
-        """This attempt is over."""
+        """End this attempt."""
         self.taken = self.fence = self.recovery = self.window = None
         self.end = NOT_YET
 
     def hear(self, packet: Packet, shape: ModelShape) -> list[Packet]:
-        """Take an answer in; those to an earlier attempt say nothing."""
+        """Handle an answer; ignore answers to an earlier attempt."""
         match packet:
             case ("fenced", _, int(slot), int(epoch), int(lac)) if epoch == self.epoch:
                 return self._on_fenced(slot, lac, shape)
@@ -162,19 +162,19 @@ class Recoverer:
         raise AssertionError(packet)
 
     def time_out(self, slot: int) -> list[Packet]:
-        """A member did not answer its reads."""
+        """Note that a member did not answer its reads."""
         assert self.recovery is not None
         return self._perform(self.recovery.on_silence(slot))
 
     def slots_to_time_out(self) -> list[int]:
-        """Members that it still hears."""
+        """Members that it still waits for."""
         if self.recovery is None or self.recovery._is_over:
             return []
         size = self.recovery._rule.config.ensemble_size
         return [slot for slot in range(size) if not self.recovery._silent >> slot & 1]
 
     def connect_again(self, slot: int) -> list[Packet]:
-        """The node was restarted: it is sent all that it did not confirm."""
+        """The node restarted: send it everything that it did not confirm."""
         if self.window is None:
             return []
         epoch = Epoch(self.epoch)
@@ -252,7 +252,7 @@ def _connected_again(
 
 
 def _copied(core: Core) -> Core:
-    """A twin of a core, which shares nothing with it that changes."""
+    """A copy of a core that shares nothing mutable with it."""
     twin = copy.copy(core)
     for name, value in vars(core).items():
         match value:
@@ -265,7 +265,7 @@ def _copied(core: Core) -> Core:
 
 @lru_cache(maxsize=10_000)
 def _mask(mask: int, names: tuple[int, ...]) -> int:
-    """The same slots under other names."""
+    """The same slots, renamed."""
     return sum(1 << name for slot, name in enumerate(names) if mask >> slot & 1)
 
 

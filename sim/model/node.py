@@ -1,8 +1,8 @@
-"""A storage node of the model: the real replica core, and a journal that is synced at times.
+"""A storage node of the model: the real replica core, and a journal that syncs now and then.
 
-What is done here stands for the node's shell. Effects are performed in order; records go to a
-journal, whose end is lost when the power is, as far as it was not synced. Messages are tuples
-here, `(kind, client, slot, ...)`, so that states can be compared; the core is given real ones.
+This code stands for the node's shell. Effects are performed in order. Records go to a journal;
+power loss takes those that were not synced. Messages are tuples here, `(kind, client, slot,
+...)`, so that states can be compared; the core gets real ones.
 """
 
 from collections.abc import Sequence
@@ -38,52 +38,52 @@ from sim.model.shape import FIRST_EPOCH, LEDGER, ModelShape
 from topology.errors import GeologError
 
 Packet = tuple[Any, ...]  # type: ignore[explicit-any]  # What it says is by its kind.
-"""A message on its way: its kind, the client, the node's slot, and what it says."""
+"""A message on its way: its kind, the client, the node's slot, and its content."""
 
 _HELD = Held(Answer.HAVE)
 
 
 class LawBrokenError(GeologError):
-    """A state was reached that a law forbids."""
+    """The model reached a state that a law forbids."""
 
 
 @attrs.define
 class ModelNode:
-    """One node, changed only by whoever has just copied it."""
+    """One node; code changes only a node that it has just copied."""
 
     slot: int
     replica: LedgerReplica
     entries: frozenset[int] = frozenset()
-    """What it holds, in memory or on disk."""
+    """The entries it has, in memory or on disk."""
     unsynced: tuple[Packet, ...] = ()
     """Records of its journal that are not on disk."""
     synced_replica: tuple[int, bool, int, int] = (FIRST_EPOCH, False, -1, -1)
-    """What replaying the records on disk gives."""
+    """The result of replaying the records on disk."""
     synced_entries: frozenset[int] = frozenset()
     waiting: tuple[Packet, ...] = ()
     """Answers that wait for a sync."""
     promised_epoch: int = 0
     """The highest fence that it has acknowledged (law 7)."""
     absences: frozenset[int] = frozenset()
-    """Entries of which it said ABSENT to a recovery (law 6)."""
+    """Entries that it reported ABSENT to a recovery (law 6)."""
     _keys: dict[object, Packet] = attrs.field(factory=dict, init=False, eq=False)
-    """What `key` gave before: it is asked in many states."""
+    """A cache for `key`, which many states ask for."""
     _minded: dict[Packet, bool] = attrs.field(factory=dict, init=False, eq=False)
-    """What `minds` gave before."""
+    """A cache for `minds`."""
 
     @classmethod
     def opened(cls, shape: ModelShape, slot: int) -> "ModelNode":
-        """A node that knows the ledger, durably, and has nothing of it."""
+        """A node that durably knows the ledger, and has none of its entries."""
         replica = LedgerReplica(LEDGER, shape.instance(slot))
         replica.restore_open(FIRST_EPOCH)
         return cls(slot, replica)
 
     def copied(self) -> "ModelNode":
-        """A twin to be changed."""
+        """A copy to be changed."""
         return attrs.evolve(self, replica=attrs.evolve(self.replica))
 
     def key(self, names: tuple[int, ...]) -> Packet:
-        """All that tells it from other nodes, but for its slot."""
+        """Everything that distinguishes it from other nodes, except its slot."""
         key = self._keys.get(names)
         if key is None:
             key = self._keys[names] = self._key(names)
@@ -102,36 +102,36 @@ class ModelNode:
         )
 
     def receive(self, packet: Packet) -> list[Packet]:
-        """Take a request in; what is answered at once is given back."""
+        """Handle a request; return its immediate answers."""
         at_once: list[Packet] = []
         for effect in self.replica.on(self._request(packet), self._held):
             at_once += self._perform(effect, packet[1], packet)
         return at_once if self.unsynced else at_once + self._release()
 
     def minds(self, packet: Packet) -> bool:
-        """Whether the request would, now or after a restart, do more than be refused."""
+        """Whether the request, now or after a restart, could lead to more than a refusal."""
         is_minded = self._minded.get(packet)
         if is_minded is None:
             is_minded = self._minded[packet] = self._would_mind(packet)
         return is_minded
 
     def _would_mind(self, packet: Packet) -> bool:
-        if packet[0] == "push-lac":  # A restart may forget a LAC that is known now.
+        if packet[0] == "push-lac":  # A restart may lose a LAC that is known now.
             return not self.replica.is_fenced
         twin = self.copied()
         answers = twin.receive(packet)
         return bool(answers or twin.unsynced) or twin.replica != self.replica
 
     def sync(self) -> list[Packet]:
-        """All that was persisted is on disk now; what waited for it is answered."""
+        """Put all records on disk; return the answers that waited for them."""
         self._replay_synced(self.unsynced)
         self.unsynced = ()
         return self._release()
 
     def lose_power(self, kept_count: int) -> None:
-        """So many of the unsynced records are on disk all the same; the rest is gone.
+        """Keep this many of the unsynced records on disk; the rest is gone.
 
-        It starts again, and has synced what it found before it answers.
+        The node restarts, and syncs what it found before it answers.
         """
         self._replay_synced(self.unsynced[:kept_count])
         epoch, is_fenced, lac, entry_highest = self.synced_replica
@@ -154,7 +154,7 @@ class ModelNode:
         """Law 7: an acknowledged fence is on disk, and in force."""
         on_disk = self.synced_replica
         if self.promised_epoch and not (on_disk[0] >= self.promised_epoch and on_disk[1]):
-            raise LawBrokenError(f"7: node {self.slot} has its fence not on disk")
+            raise LawBrokenError(f"7: node {self.slot} does not have its fence on disk")
         known = self.replica
         if self.promised_epoch and not (
             known.is_fenced and known.epoch_highest >= self.promised_epoch
@@ -189,7 +189,7 @@ class ModelNode:
         return _HELD if entry in self.entries else NOTHING_HELD
 
     def _perform(self, effect: Effect, client: int, packet: Packet) -> list[Packet]:
-        """What is answered before a sync is given back: the laws look at that too."""
+        """Return the answers that are sent before a sync: the laws look at those too."""
         match effect:
             case PersistFence(epoch=epoch):
                 self.unsynced += (("fence", int(epoch)),)
@@ -206,14 +206,16 @@ class ModelNode:
             case AnswerRead():
                 return [self._answered(client, *packet[3:])]
             case Reply(message=AddRefused() | Refused()):
-                pass  # Who is not told of it only does more.
+                pass  # A client that is not told only does more.
             case _:
                 raise AssertionError(effect)
         return []
 
     def _persist(self, add: Add) -> None:
         if add.entry in self.absences and not add.is_recovery:
-            raise LawBrokenError(f"6: node {self.slot} takes entry {add.entry}, said ABSENT")
+            raise LawBrokenError(
+                f"6: node {self.slot} takes entry {add.entry} after it said ABSENT"
+            )
         self.entries |= {int(add.entry)}
         record = ("entry", int(add.entry), int(add.epoch), int(add.lac), add.is_recovery)
         self.unsynced += (record,)
@@ -254,7 +256,7 @@ class ModelNode:
         return packet
 
     def _answered(self, client: int, epoch: int, first: int, count: int) -> Packet:
-        """What it says now to a read of a recovery."""
+        """Its answer now to a recovery's read."""
         asked = range(first, first + count)
         self.absences |= {entry for entry in asked if entry not in self.entries}
         have = tuple(entry in self.entries for entry in asked)
@@ -262,7 +264,7 @@ class ModelNode:
 
 
 def renamed(packet: Packet, names: Sequence[int]) -> Packet:
-    """The same message, with its node under another name."""
+    """The same message, with its node renamed."""
     slot = packet[2]
     assert isinstance(slot, int)
     return (*packet[:2], names[slot], *packet[3:])

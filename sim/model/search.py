@@ -1,4 +1,4 @@
-"""Looking for a state that a law forbids: through all states, or along random walks."""
+"""Search for a state that a law forbids: through all states, or along random walks."""
 
 from collections.abc import Callable
 from random import Random
@@ -10,29 +10,29 @@ from sim.model.shape import ModelShape
 from sim.model.state import State
 
 _RARE = ("owner closes", "stay", "takes the ledger")
-"""Ends of steps after which little can happen: walks take them seldom."""
+"""Endings of steps after which little can happen: walks rarely take these."""
 
 
 @attrs.frozen(kw_only=True)
 class Searched:
-    """What a search came to."""
+    """The result of a search."""
 
     states_count: int
-    """Different states, with equal nodes taken as equal; on walks, states visited."""
+    """Different states, counting states with equal nodes once; for walks, states visited."""
     steps_count: int
     depth: int
-    """Steps of the longest way that was needed, or gone."""
+    """Steps of the longest path that was needed, or taken."""
     is_closed: bool
-    """Whether there is no state beyond: all have been seen."""
+    """Whether all states have been seen."""
     recovered_count: int = 0
-    """Of the states, those in which who took the ledger over has closed it with an entry.
+    """States in which a recoverer has closed the ledger with an entry in it.
 
-    A search without any has not come to what it is for, whatever it closed.
+    A search without any has not reached its purpose, even if it is closed.
     """
     broken: str = ""
     """The law that a state broke, and how."""
     way: tuple[str, ...] = ()
-    """The steps to that state, from the first one."""
+    """The steps from the first state to that state."""
 
 
 def search_all(
@@ -41,9 +41,9 @@ def search_all(
     depth_max: int | None = None,
     on_depth: Callable[[int, int], None] = lambda _depth, _states: None,
 ) -> Searched:
-    """Go through all states, breadth first, so that the way to a broken law is a shortest one.
+    """Go through all states, breadth first, so that the path to a broken law is the shortest.
 
-    `on_depth` is told each depth that is done, and how many states there are so far.
+    `on_depth` is called for each finished depth, with the number of states so far.
     """
     symmetries = shape.symmetries()
     first = State.first(shape)
@@ -90,7 +90,7 @@ def search_all(
 
 
 def walk(shape: ModelShape, seed: int, *, steps_max: int) -> Searched:
-    """Go one way at random until nothing more can happen, or for so many steps."""
+    """Take one random path until nothing more can happen, or for this many steps."""
     rng = Random(seed)
     state = State.first(shape)
     way: list[str] = []

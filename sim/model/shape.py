@@ -1,4 +1,4 @@
-"""What a model has in it: nodes, regions, quorums, clients, and how much may go wrong."""
+"""The shape of a model: nodes, regions, quorums, clients, and how much may go wrong."""
 
 from collections.abc import Sequence
 from itertools import permutations, product
@@ -21,28 +21,28 @@ class ModelShape:
     """The bounds of a model; everything within them is tried."""
 
     regions: tuple[str, ...] = ("a", "a", "b")
-    """Of each node, in ring order."""
+    """The region of each node, in ring order."""
     quorum: QuorumConfig = _THREE
     entries_count: int = 1
-    """Entries that the owner appends at most."""
+    """The most entries that the owner appends."""
     recoverers_count: int = 1
     takes_max: int = 1
     """How often all recoverers together take the ledger over."""
     crashes_max: int = 1
     """Power losses of nodes, each followed by a restart."""
     has_timeouts: bool = False
-    """Whether a recoverer may give a member up that has not answered a read."""
+    """Whether a recoverer may give up a member that has not answered a read."""
     has_late_answers: bool = False
-    """Whether what a node answers a recoverer may be heard later than it is said, or never."""
+    """Whether a recoverer may hear a node's answer later than it was sent, or never."""
     pushes_lac: bool = True
-    """Whether the owner tells its LAC without an add."""
+    """Whether the owner sends its LAC without an add."""
 
     def instance(self, slot: int) -> InstanceId:
-        """Who is at this slot."""
+        """The instance in this slot."""
         return InstanceId(f"{slot + 1:032x}")
 
     def record(self) -> LedgerRecord:
-        """The ledger as it is at first: open, empty, one fragment."""
+        """The initial record of the ledger: open, empty, one fragment."""
         ensemble = tuple(
             Member(self.instance(slot), f"node-{slot}", Location.parse(f"/{region}/rack"))
             for slot, region in enumerate(self.regions)
@@ -56,13 +56,14 @@ class ModelShape:
         )
 
     def rule(self) -> AckRule:
-        """The one ack rule."""
+        """The ack rule of the only fragment."""
         return AckRule(self.quorum, self.regions)
 
     def symmetries(self) -> Sequence[tuple[int, ...]]:
-        """Renamings of slots that change nothing: of nodes that are equal to each other.
+        """Renamings of slots that change nothing, because the nodes are equal.
 
-        Only where each write set is the whole ensemble: else its ring order tells nodes apart.
+        They exist only where each write set is the whole ensemble: otherwise the ring order
+        distinguishes nodes.
         """
         slots = tuple(range(len(self.regions)))
         if self.quorum.write_quorum < self.quorum.ensemble_size:

@@ -1,24 +1,24 @@
-"""A state of the model, what may happen next in it, and the laws that each state must keep.
+"""A state of the model, the steps possible in it, and the laws that each state must keep.
 
-A message that is on its way may be received at any time, or never; none is received twice. A
-step is one thing that happens: a client acts, a message is received, a node syncs or loses its
-power. States share what a step did not change.
+A message on its way may be received at any time, or never, but not twice. In one step a client
+acts, a message is received, or a node syncs or loses power. States share whatever a step did
+not change.
 
-Not every order is tried, where another leads to the same:
+Some orders are left out, because another order leads to the same states:
 
-- A node that has records to sync goes on until it has synced or lost its power, before anybody
-  else does anything: until then nobody hears of what it has taken, and all that others could do
-  meanwhile they can do before.
-- A node loses its power only when it has something to lose, and is connected to again at once:
-  what it is sent then may come late, as anything may.
+- A node with records to sync goes on until it has synced or lost power, before anything else
+  happens. Until then nobody hears of what it has taken, so all that others could do meanwhile
+  they can do before.
+- A node loses power only when it has something to lose, and is reconnected at once: what it is
+  sent then may come late, like any message.
 - Messages that can change nothing any more are dropped (`_can_matter`). A refused owner is not
-  told: one that goes on is more of a danger.
-- Once the ledger is closed the recoverers are over, and their requests are dropped: all that
-  these could still do is to fence, and to add copies.
-- Unless the shape has late answers, what a recoverer is answered is heard at once, or never
-  said. A fence that is told late leads where one leads that is taken late: all that it keeps
-  out meanwhile may as well be lost on the way. (This trusts a node to hold its fence, which
-  law 7 and smaller searches with late answers look at.)
+  told: an owner that goes on is more dangerous.
+- Once the ledger is closed the recoverers are finished, and their requests are dropped: these
+  could still only fence and add copies.
+- Unless the shape has late answers, a recoverer hears an answer at once, or never. A fence that
+  is reported late has the same effect as one taken late: every message that it keeps out
+  meanwhile may as well be lost on the way. (This trusts a node to hold its fence, which law 7
+  and smaller searches with late answers check.)
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from sim.model.node import LawBrokenError, ModelNode, Packet, renamed
 from sim.model.shape import FIRST_EPOCH, ModelShape
 
 _REQUESTS = frozenset({"add", "fence", "read", "push-lac"})
-_MARSHAL_VERSION = 2  # The last one without references: equal values give equal bytes.
+_MARSHAL_VERSION = 2  # The last protocol without references: equal values give equal bytes.
 
 
 @attrs.define
@@ -54,7 +54,7 @@ class State:
 
     @classmethod
     def first(cls, shape: ModelShape) -> "State":
-        """The ledger is open and empty, and known to all its nodes."""
+        """The initial state: the ledger is open and empty, and all its nodes know it."""
         return cls(
             shape,
             tuple(ModelNode.opened(shape, slot) for slot in range(len(shape.regions))),
@@ -64,7 +64,7 @@ class State:
         )
 
     def digest(self, symmetries: Sequence[tuple[int, ...]]) -> bytes:
-        """Equal for states that are equal, if need be with equal nodes renamed."""
+        """Equal for equal states, also if equal nodes are renamed."""
         return min(self._digest(names) for names in symmetries)
 
     def _digest(self, names: tuple[int, ...]) -> bytes:
@@ -83,9 +83,9 @@ class State:
         return hashlib.blake2b(data, digest_size=12).digest()
 
     def steps(self) -> Iterator[tuple[str, "Callable[[], State]"]]:
-        """All that may happen next: in words, and what makes the state behind it.
+        """All possible next steps: words for each, and a function that makes the next state.
 
-        LawBrokenError from the latter when the step itself breaks a law.
+        That function raises LawBrokenError if the step itself breaks a law.
         """
         for node in self.nodes:
             if node.unsynced:
@@ -100,32 +100,32 @@ class State:
             yield from self._node_steps(node)
 
     def check(self) -> None:
-        """LawBrokenError unless laws 2, 4, 5 and 7 hold now (law 6 is looked at on adds)."""
+        """Raise LawBrokenError unless laws 2, 4, 5 and 7 hold now; adds check law 6."""
         for node in self.nodes:
             node.check()
         lac, last = self.owner.window.lac, self.record.last_entry
         for entry in range(lac + 1):
-            self._check_ack_set(entry, "was answered")
+            self._check_ack_set(entry, "was acknowledged")
         if last is None:
             return
         if lac > last:
-            raise LawBrokenError(f"4/5: closed at {last}, and entry {lac} was answered")
+            raise LawBrokenError(f"4/5: closed at {last}, but entry {lac} was acknowledged")
         for entry in range(last + 1):
             self._check_ack_set(entry, f"is in a ledger closed at {last}")
 
     @property
     def is_recovered(self) -> bool:
-        """Whether who took the ledger over has closed it, with an entry in it."""
+        """Whether a recoverer has closed the ledger, with an entry in it."""
         last = self.record.last_entry
         return self.record.epoch > FIRST_EPOCH and last is not None and last >= 0
 
     def _check_ack_set(self, entry: int, why: str) -> None:
         holders = sum(1 << node.slot for node in self.nodes if entry in node.synced_entries)
         if not self.shape.rule().is_ack(entry, holders):
-            raise LawBrokenError(f"2: entry {entry} {why}, and no ack set has it on disk")
+            raise LawBrokenError(f"2: entry {entry} {why}, but no ack set has it on disk")
 
     def settled(self) -> "State":
-        """The same, without what can change nothing any more."""
+        """The same state, without messages and clients that can change nothing any more."""
         if any(node.unsynced for node in self.nodes):
             return self
         if self.shape.has_late_answers:
@@ -154,7 +154,7 @@ class State:
             return self.owner.minds(packet)
         return self.recoverers[client - OWNER - 1].minds(packet)
 
-    # What clients do.
+    # Steps of clients.
 
     def _owner_steps(self) -> Iterator[tuple[str, "Callable[[], State]"]]:
         if self.owner.is_over:
@@ -214,10 +214,10 @@ class State:
         others = (*self.recoverers[:place], twin, *self.recoverers[place + 1 :])
         return attrs.evolve(self, recoverers=others, packets=packets)
 
-    # What happens to messages and nodes.
+    # Steps of messages and nodes.
 
     def _packet_steps(self, slot: int | None) -> Iterator[tuple[str, "Callable[[], State]"]]:
-        """Each message is received; only requests to one node, if one is given."""
+        """The receipt of each message; only requests to one node, if one is given."""
         for packet in sorted(self.packets):
             if slot is None or (packet[0] in _REQUESTS and packet[2] == slot):
                 yield " ".join(map(str, packet)), partial(self._receive, packet)

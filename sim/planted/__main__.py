@@ -1,9 +1,9 @@
 """`python -P -m sim.planted [NAME...] --jobs N --tries K`: how soon planted bugs are found.
 
-Prints a table: each bug, how many of its hunts found it, the seeds that they took, and the laws
-that caught it. Each hunt stands alone and begins at seeds of its own. Ends with 1 if one of
-them found nothing. `NAME --replay SEED` prints the trace of the history in which a hunt found
-it, and ends with 10 if it breaks a law again.
+Prints a table: each bug, how many of its hunts found it, how many seeds they took, and the laws
+that caught it. Hunts are independent, and each starts at seeds of its own. Exits with 1 if a
+hunt found nothing. `NAME --replay SEED` prints the trace of the history in which a hunt found
+the bug, and exits with 10 if that breaks a law again.
 """
 
 import argparse
@@ -19,18 +19,29 @@ _VIOLATION = 10
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -P -m sim.planted", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all, when none is named")
-    parser.add_argument("--jobs", type=int, default=1, help="hunts at once")
-    parser.add_argument("--tries", type=int, default=1, help="hunts for each bug")
-    parser.add_argument("--seeds", type=int, default=_SEEDS_MAX, help="at most, of one hunt")
-    parser.add_argument("--for", type=float, default=_HUNT_S_MAX, dest="hunt_s", metavar="S")
-    parser.add_argument("--replay", type=int, metavar="SEED", help="show this one history")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="bugs to hunt [all]")
+    parser.add_argument("--jobs", type=int, default=1, help="hunts that run at once [1]")
+    parser.add_argument("--tries", type=int, default=1, help="hunts per bug [1]")
+    parser.add_argument(
+        "--seeds", type=int, default=_SEEDS_MAX, help="most seeds per hunt [5000]"
+    )
+    parser.add_argument(
+        "--for",
+        type=float,
+        default=_HUNT_S_MAX,
+        dest="hunt_s",
+        metavar="S",
+        help="longest time of a hunt, in seconds [1200]",
+    )
+    parser.add_argument(
+        "--replay", type=int, metavar="SEED", help="print the trace of this history"
+    )
     chosen = parser.parse_args()
     if chosen.replay is not None and len(chosen.names) != 1:
-        parser.error("--replay shows a history of one bug: name it, and no other")
+        parser.error("--replay needs exactly one NAME")
     for name in chosen.names:
         if name not in PLANTED_BUGS:
-            parser.error(f"{name!r} is no planted bug; they are {', '.join(PLANTED_BUGS)}")
+            parser.error(f"no planted bug {name!r}; choose from {', '.join(PLANTED_BUGS)}")
     return chosen
 
 
@@ -42,7 +53,7 @@ def _replay(name: str, seed: int) -> int:
 
 
 def main() -> int:
-    """Hunt, tell each bug as it is done, and at the end the table."""
+    """Hunt, report each bug once its hunts end, and print the table."""
     chosen = _parse()
     if chosen.replay is not None:
         return _replay(chosen.names[0], chosen.replay)

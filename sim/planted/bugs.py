@@ -1,7 +1,7 @@
-"""The planted bugs, by name: each replaces a piece of a core or a shell while a history runs.
+"""The planted bugs, by name: each replaces a piece of a core or a shell during a history.
 
-Production code knows nothing of them. Each breaks one thing that a theory of operation relies
-on; docs/PLANTED_BUGS.md lists them by number, docs/LAWS.md by the law that finds them.
+Production code does not know them. Each breaks one thing that a theory of operation relies on.
+docs/PLANTED_BUGS.md lists them by number, docs/LAWS.md by the law that finds them.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ from sim.planted.verification_bugs import VERIFICATION_BUGS
 from sim.planted.writer_bugs import WRITER_BUGS
 from topology.errors import OutcomeUnknownError
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 PLANTED_BUGS: dict[str, PlantedBug] = {
@@ -55,27 +55,27 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "recovery-from-zero": PlantedBug(
         2,
-        "recovery starts at the first entry of all, whatever the LAC and the last fragment",
+        "recovery starts at entry 0, whatever the LAC and the last fragment",
         [(ledger_recovery._Round, "run", client_bugs.recover_from_zero)],
     ),
     "corrupt-as-absent": PlantedBug(
         3,
-        "a node says of a damaged entry that there is none",
+        "a node reports a damaged entry as absent",
         [(EntryStore, "_checked", node_bugs.corrupt_is_absent)],
     ),
     "timeout-as-absent": PlantedBug(
         4,
-        "a member that does not answer recovery counts as one that has nothing",
+        "recovery counts a silent member as one that has nothing",
         [(Recovery, "on_silence", client_bugs.silence_is_absence)],
     ),
     "one-absent-too-few": PlantedBug(
         5,
-        "recovery ends a ledger with one ABSENT less than it takes",
+        "recovery ends a ledger with one ABSENT too few",
         [(Recovery, "_decide_entry", client_bugs.decide_with_one_less)],
     ),
     "ack-of-replaced-instance": PlantedBug(
         6,
-        "what a replaced member confirmed counts for the one in its place",
+        "confirmations of a replaced member count for its successor",
         [
             (AddWindow, "hold", client_bugs.hold_nothing),
             (AddWindow, "change", client_bugs.change_forgets_nothing),
@@ -88,22 +88,22 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "metadata-without-cas": PlantedBug(
         8,
-        "a ledger's record is written over whatever is there",
+        "a ledger's record is overwritten at any version",
         [(LedgerMetadata, "replace", client_bugs.replace_blindly)],
     ),
     "fence-in-memory": PlantedBug(
         9,
-        "a node keeps a fence in memory only",
+        "a node keeps a fence only in memory",
         [(LedgerReplica, "_persist_fence", node_bugs.fence_in_memory)],
     ),
     "delete-drops-fence": PlantedBug(
         10,
-        "a node that deletes a ledger forgets that it was fenced",
+        "a node that deletes a ledger forgets its fence",
         [(Ledgers, "delete", node_bugs.delete_and_forget)],
     ),
     "any-instance": PlantedBug(
         11,
-        "nobody looks which instance it is that is meant, or that answers",
+        "nobody checks which instance a request is for, or which one answers",
         [
             (LedgerReplica, "on", node_bugs.on_any_instance),
             (NodeLink, "_connect_once", client_bugs.connect_to_anybody),
@@ -111,7 +111,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "empty-disk-boots": PlantedBug(
         12,
-        "a node that finds an empty disk at its place starts as a new one",
+        "a node that finds an empty disk in its place starts as a new one",
         [
             (identity, "_check_new", node_bugs.check_nothing),
             (identity, "_note_known", node_bugs.note_whoever_comes),
@@ -124,7 +124,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "failed-sync-retried": PlantedBug(
         14,
-        "a write and sync that failed are tried again",
+        "failed writes and syncs are retried",
         [(Journal, "_write", node_bugs.write_until_it_works)],
     ),
     "no-directory-sync": PlantedBug(
@@ -134,7 +134,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "damage-as-torn-tail": PlantedBug(
         16,
-        "damage in the middle of a file is cut as if a crash had torn its end",
+        "damage in the middle of a file is cut off as if it were a torn end",
         [(Replay, "_proven_end", node_bugs.end_at_first_gap)],
     ),
     "checksum-without-place": PlantedBug(
@@ -158,17 +158,17 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "fence-forgets-lac": PlantedBug(
         19,
-        "a fence sets a node's LAC back",
+        "a fence resets a node's LAC",
         [(LedgerReplica, "restore_fence", node_bugs.fence_forgets_lac)],
     ),
     "writers-not-recovered": PlantedBug(
         20,
-        "a new owner does not find out what named writers have in the log",
+        "a new owner does not recover what named writers have in the log",
         [(takeover, "recovered_state", client_bugs.recovered_without_writers)],
     ),
     "fewer-regions": PlantedBug(
         27,
-        "while a region is lost, fewer regions are asked for than the ledger says",
+        "while a region is lost, fewer regions must confirm than the ledger says",
         [(AddWindow, "_release_acked_prefix", client_bugs.release_with_fewer_regions)],
     ),
     "replacement-anywhere": PlantedBug(
@@ -181,7 +181,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "unbounded-answers": PlantedBug(
         31,
-        "answers wait at a node without bound",
+        "answers wait at a node without a bound",
         [
             (ReadLane, "_has_room", property(node_bugs.has_always_room)),
             (Outbox, "wait_room", node_bugs.wait_for_nothing),
@@ -194,7 +194,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "ack-across-reconnect": PlantedBug(
         33,
-        "an answer counts for all that was sent before, over whichever connection",
+        "an answer confirms everything sent before it, on any connection",
         [
             (AddWindow, "on_slot_back", client_bugs.send_nothing_again),
             (AddWindow, "on_synced", client_bugs.count_all_before),
@@ -207,7 +207,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "recovery-moves-lac": PlantedBug(
         35,
-        "an add of recovery moves the LAC of a node, to itself",
+        "an add of recovery moves a node's LAC to that entry",
         [(LedgerReplica, "restore_entry", node_bugs.any_add_moves_lac)],
     ),
     "next-before-closed": PlantedBug(
@@ -217,7 +217,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "fence-of-one-write-set": PlantedBug(
         37,
-        "a fence is taken when it blocks one write set",
+        "a fence is accepted when it blocks one write set",
         [(FenceRound, "on_fenced", client_bugs.fence_one_write_set)],
     ),
     "tail-at-have": PlantedBug(
@@ -227,12 +227,12 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     ),
     "metadata-not-synced": PlantedBug(
         40,
-        "the end of a stream is read from a metadata server that may be behind",
+        "the end of a stream is read from a metadata server that may lag",
         [(MemoryMetadata, "_catch_up", client_bugs.catch_up_with_nobody)],
     ),
     "new-members-by-old-regions": PlantedBug(
         76,
-        "new members are judged by the regions of those whose slots they take",
+        "new members are judged by the regions of the members they replace",
         [(LedgerWriter, "could_go_on_with", client_bugs.go_on_by_old_regions)],
         is_of_exchange=True,
     ),
@@ -251,12 +251,12 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **VERIFICATION_BUGS,
     **WRITER_BUGS,
 }
-"""By name."""
+"""Every planted bug, by name."""
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """While the block runs, the code has this bug."""
+    """Plant this bug while the block runs."""
     with ExitStack() as replaced:
         for owner, attribute, bad in PLANTED_BUGS[name].patches:
             replaced.enter_context(_replaced(owner, attribute, bad))

@@ -1,4 +1,4 @@
-"""Defects of writers, recovery and readers: what stands in the place of a good method."""
+"""Defects of writers, recovery and readers: each function replaces a good method."""
 
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -45,7 +45,7 @@ _add_nowait = NodeConnection.add_nowait
 _recovered_state = recovered_state
 _release_acked_prefix = AddWindow._release_acked_prefix
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 
@@ -74,13 +74,13 @@ def decide_with_one_less(core: Recovery, entry: EntryId) -> RecoveryEffect | Non
 
 
 async def recover_from_zero(run: _Round) -> LedgerRecord:
-    """Recover as the core does, but from the first entry of all."""
+    """Recover as the core does, but from entry 0."""
     await run._fence()
     return await run._close(await run._recover_from(EntryId(0)))
 
 
 async def connect_to_anybody(link: NodeLink) -> bool:
-    """Take whoever answers at the address for the instance that was meant."""
+    """Accept any instance that answers at the address."""
     was_up = False
 
     def on_ready(connection: NodeConnection) -> None:
@@ -117,7 +117,7 @@ async def recovered_without_writers(
     reader: LedgerReader,
     progress: RecoveryProgress,
 ) -> PartitionState:
-    """Find where the partition ends, and no writer of it."""
+    """Find the end of the partition, but none of its writers."""
     state = await _recovered_state(
         name,
         last=last,
@@ -137,7 +137,7 @@ async def replace_anywhere(
     seen: ClusterSnapshot,
     excluded: set[InstanceId],
 ) -> Replacement:
-    """Take any nodes, wherever they stand."""
+    """Take any nodes, whatever their regions."""
     taken = {member.instance for member in record.fragments[-1].ensemble} | excluded
     names = sorted(set(seen.records) - taken)
     if not names:
@@ -146,18 +146,18 @@ async def replace_anywhere(
 
 
 def check_nothing(_writer: LedgerWriter, _fragment: Fragment) -> None:
-    """Take any ensemble for one that helps."""
+    """Accept any ensemble as an improvement."""
 
 
 def go_on_by_old_regions(writer: LedgerWriter, fragment: Fragment) -> bool:
-    """Count new members in the regions of those whose slots they take."""
+    """Count new members in the regions of the members they replace."""
     new = writer.fragment.slots_changed(fragment)
     up = sum(1 << slot for slot in {*writer._links.slots_up, *new})
     return writer.fragment.rule(writer.record.quorum).acks_all(up)
 
 
 def release_with_fewer_regions(window: AddWindow) -> list[AdvanceLac]:
-    """Ask for as many regions less as are wholly lost."""
+    """Require fewer regions, one less for each region that is wholly lost."""
     rule = window._rule
     here = {region for slot, region in enumerate(rule.regions) if not window._lost >> slot & 1}
     regions_count = max(1, rule.config.min_regions - len({*rule.regions} - here))
@@ -170,30 +170,30 @@ def release_with_fewer_regions(window: AddWindow) -> list[AdvanceLac]:
 
 
 def send_nothing_again(window: AddWindow, slot: int) -> list[SendAdd]:
-    """Leave what is in flight to the next answer, which is cumulative."""
+    """Resend nothing: count on the next answer, which is cumulative."""
     window._lost &= ~(1 << slot)
     return []
 
 
 def count_all_before(window: AddWindow, slot: int, entry: EntryId) -> list[AdvanceLac]:
-    """Take an answer for all entries up to its own, whichever connection they went over."""
+    """Take an answer as confirming all entries up to its own, whatever connection they used."""
     for place in range(max(0, entry - window._lac)):
         window._confirmed[place] |= 1 << slot
     return window._release_acked_prefix()
 
 
 def catch_up_with_nobody(_metadata: MemoryMetadata, _freshness: Freshness) -> None:
-    """Read on from a metadata server that may be behind."""
+    """Read on from a metadata server that may lag."""
 
 
 def hold_nothing(_window: AddWindow, _slots: Iterable[int]) -> None:
-    """Let slots count whose member is being replaced."""
+    """Let slots count while their member is being replaced."""
 
 
 def change_forgets_nothing(
     window: AddWindow, rule: AckRule, slots: Iterable[int]
 ) -> list[AdvanceLac]:
-    """Let other members have these slots, with what the old ones confirmed."""
+    """Let new members inherit the confirmations of the old ones."""
     for slot in slots:
         window._lost |= 1 << slot
     window._confirmed = deque(window._confirmed)
@@ -202,7 +202,7 @@ def change_forgets_nothing(
 
 
 def begin_at_lac(keeper: EnsembleKeeper, found: ReplacementFound) -> None:
-    """Begin the new fragment at the LAC instead of behind it."""
+    """Begin the new fragment at the LAC instead of after it."""
     record = keeper.ledger.record
     last = record.fragments[-1]
     first = max(keeper._writer.lac, last.first_entry)
@@ -220,7 +220,7 @@ def begin_at_lac(keeper: EnsembleKeeper, found: ReplacementFound) -> None:
 async def replace_blindly(
     ledgers: LedgerMetadata, _read: VersionedLedger, record: LedgerRecord
 ) -> VersionedLedger:
-    """Store a record at whatever version there is."""
+    """Store a record whatever the current version."""
     path = ledgers._paths.ledger(record.ledger)
     stored = await ledgers._metadata.get(path)
     version = await ledgers._metadata.put(path, seal_document(record), stored.version)
@@ -230,7 +230,7 @@ async def replace_blindly(
 async def activate_meanwhile(
     succession: SegmentRoller, prepared: PreparedLedger, closing: ClosingSegment | None
 ) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
-    """Go on in the next ledger while metadata is still asked to close the one before."""
+    """Go on in the next ledger while the close of the previous one is still pending."""
     if closing is None:
         return await _activated(succession, prepared, closing)
     segment, before = succession._segment_of(prepared), succession.owner
@@ -251,7 +251,7 @@ async def _activate_later(
     opening: VersionedLedger,
     segment: SegmentRecord,
 ) -> None:
-    """Ask until metadata says something; nobody hears what that is."""
+    """Repeat the request until metadata answers; nobody sees the answer."""
     while True:
         try:
             await succession._partitions.activate(
@@ -277,7 +277,7 @@ def add_with_lac_of_sent(
     encoded: EncodedEntry,
     wants_received: bool = False,
 ) -> None:
-    """Say of each entry that it is acknowledged already."""
+    """Claim that each entry is acknowledged as soon as it is sent."""
     _add_nowait(
         connection,
         sink,
@@ -293,7 +293,7 @@ def add_with_lac_of_sent(
 
 
 def fence_one_write_set(core: FenceRound, slot: int, lac: EntryId) -> list[FenceTaken]:
-    """Take the fence when one write set is blocked."""
+    """Accept the fence when one write set is blocked."""
     core._fenced |= 1 << slot
     core._lac = max(core._lac, lac)
     rule = core._rule
@@ -306,7 +306,7 @@ def fence_one_write_set(core: FenceRound, slot: int, lac: EntryId) -> list[Fence
 
 
 async def tail_at_have(reader: LedgerReader, record: LedgerRecord, above: EntryId) -> TailView:
-    """Take the first entry for the end of which no ack set says HAVE."""
+    """Take the first entry of which no ack set says HAVE as the end."""
     fragment = record.fragments[-1]
     rule = fragment.rule(record.quorum)
     first = max(EntryId(above + 1), fragment.first_entry)

@@ -1,4 +1,4 @@
-"""Defects of what nodes make of damage, settled or unreadable; and the list of them."""
+"""Defects in how nodes handle damage, settled or unreadable."""
 
 from regions.storage import readable, replay
 from regions.storage.disk import DiskFile, UnreadableError
@@ -8,7 +8,7 @@ from sim.planted.planted_bug import PlantedBug
 
 
 def without_settled_files(found: DamageSet, settled: DamageSet) -> DamageSet:
-    """Leave out all damage of files of which some damage was settled."""
+    """Drop all damage of files of which some damage was settled."""
     return DamageSet(
         damage
         for damage in found
@@ -17,7 +17,7 @@ def without_settled_files(found: DamageSet, settled: DamageSet) -> DamageSet:
 
 
 async def end_at_unreadable(file: DiskFile, offset: int, length: int) -> Readable:
-    """Take a file to end before what cannot be read of it."""
+    """Take an unreadable part as the end of the file."""
     at, parts = offset, []
     try:
         while at < min(offset + length, file.size_bytes):
@@ -34,13 +34,13 @@ async def end_at_unreadable(file: DiskFile, offset: int, length: int) -> Readabl
 DAMAGE_BUGS: dict[str, PlantedBug] = {
     "settled-by-file": PlantedBug(
         78,
-        "whatever befalls a file whose damage was settled counts as settled too",
+        "new damage to a file counts as settled if earlier damage was",
         [(DamageSet, "without", without_settled_files)],
         is_of_damage=True,
     ),
     "unreadable-as-end": PlantedBug(
         79,
-        "a file is taken to end before what cannot be read of it",
+        "a file is taken to end at its first unreadable byte",
         [
             (readable, "read_around", end_at_unreadable),
             (replay, "read_around", end_at_unreadable),
@@ -48,4 +48,4 @@ DAMAGE_BUGS: dict[str, PlantedBug] = {
         is_of_damage=True,
     ),
 }
-"""By name."""
+"""These bugs, by name."""

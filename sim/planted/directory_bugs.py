@@ -1,4 +1,4 @@
-"""Defects of a node's data directories: of several at once, and of the names of their files."""
+"""Defects of a node's data directories: several at once, and the names of their files."""
 
 import trio
 
@@ -6,7 +6,7 @@ from regions.storage.protocol.add_runs import AddRuns
 from sim.planted.planted_bug import PlantedBug
 from sim.world.disk import WorldDisk
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 
@@ -22,7 +22,7 @@ def synced_in_one_directory(runs: AddRuns, directory: int) -> int | None:
 
 
 async def sync_directory_later(disk: WorldDisk) -> None:
-    """Begin to sync the names, and wait for nothing."""
+    """Start a sync of the names, and do not wait for it."""
     disk.begin_sync()
     trio.lowlevel.spawn_system_task(disk._disk.sync_directory)
     disk.note("disk-sync-directory", "")
@@ -32,14 +32,14 @@ async def sync_directory_later(disk: WorldDisk) -> None:
 DIRECTORY_BUGS: dict[str, PlantedBug] = {
     "synced-in-one-directory": PlantedBug(
         61,
-        "adds are answered when one of a node's directories has synced its share of them",
+        "adds are answered once one of a node's directories has synced its share",
         [(AddRuns, "on_synced", synced_in_one_directory)],
         is_of_streams=True,
     ),
     "directory-sync-not-awaited": PlantedBug(
         62,
-        "a sync of a directory is begun, and nobody waits for it",
+        "a directory sync is started but not awaited",
         [(WorldDisk, "sync_directory", sync_directory_later)],
     ),
 }
-"""By name."""
+"""These bugs, by name."""

@@ -1,7 +1,7 @@
-"""How many seeds it takes to find a planted bug: histories with it, until one breaks a law.
+"""Hunts: how many histories with a planted bug it takes until one breaks a law.
 
-A hunt runs harsh histories of small worlds. Where a law is broken, the same history is run
-without the bug: only when that one keeps all laws is the bug found, not another.
+A hunt runs harsh histories of small worlds. When a law is broken, the same history is run
+without the bug: only if that one keeps all laws is the bug found, and not another one.
 """
 
 import time
@@ -35,7 +35,7 @@ CHAOS_S = 10.0
 """How long faults strike in each history of a hunt, in simulated time."""
 
 SEEDS_APART = 1_000_000
-"""Hunts for one bug begin so many seeds apart: they are independent of each other."""
+"""Distance between the first seeds of hunts for one bug, so that they are independent."""
 
 
 @attrs.frozen
@@ -44,13 +44,13 @@ class Catch:
 
     seed: int
     seeds_count: int
-    """Seeds that were run, this one included."""
+    """How many seeds were run, including this one."""
     violations: list[Violation]
 
 
 @attrs.frozen(kw_only=True)
 class Hunted:
-    """What came of several independent hunts for one bug."""
+    """The results of several independent hunts for one bug."""
 
     name: str
     founds: Sequence[Catch]
@@ -58,22 +58,22 @@ class Hunted:
 
     @property
     def is_found(self) -> bool:
-        """Whether each of the hunts found it."""
+        """Whether every hunt found it."""
         return len(self.founds) == self.tries_count
 
     @property
     def seeds_median(self) -> float:
-        """Seeds that the hunts which found it took, in the median."""
+        """The median number of seeds, over the hunts that found it."""
         return median(found.seeds_count for found in self.founds)
 
     @property
     def seeds_worst(self) -> int:
-        """And at most."""
+        """The largest number of seeds, over the hunts that found it."""
         return max(found.seeds_count for found in self.founds)
 
     @property
     def laws(self) -> list[str]:
-        """The laws that caught it, the most frequent first; `crash` is code that ended."""
+        """The laws that caught it, the most frequent first; `crash` is an unexpected error."""
         return [
             law for law, _ in Counter(f.violations[0].law for f in self.founds).most_common()
         ]
@@ -92,9 +92,9 @@ def options_of_hunt(
 ) -> Options:
     """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
 
-    The stream is a plain one that nobody looks after, unless the hunt is for a bug of what is
-    done to streams, or to placement. Owners and clocks are left alone unless it is for a bug of
-    theirs; worlds made for damage are for bugs of that.
+    The stream is plain and has no operators, unless the hunt is for a bug of streams or
+    placement. Worlds made for owners, clocks, exchange or damage are drawn only for bugs of
+    those.
     """
     draws = Draws(seed)
     options = draw_harsh_options(draws, tuple(FAULTS))
@@ -125,7 +125,7 @@ def _for_a_hunt(options: Options) -> Options:
 def run_with(
     name: str, seed: int, *, write_line: Callable[[str], None] | None = None
 ) -> SimReport:
-    """One history of a hunt: the seed's, with the bug."""
+    """Run one history of a hunt, with the bug."""
     with planted(name):
         return run_seed(
             seed,
@@ -136,7 +136,7 @@ def run_with(
 
 
 def hunt(name: str, seeds: Iterable[int]) -> Catch | None:
-    """Run histories with the bug until one finds it; None when none does."""
+    """Run histories with the bug until one finds it; None if none does."""
     for seeds_count, seed in enumerate(seeds, start=1):
         report = run_with(name, seed)
         if (
@@ -170,7 +170,7 @@ def hunt_all(
     hunt_s_max: float,
     on_hunted: Callable[[Hunted], None],
 ) -> None:
-    """Hunt for each bug `tries_count` times, `jobs` hunts at once; each bug is told once."""
+    """Hunt for each bug `tries_count` times, `jobs` hunts at once; report each bug once."""
     tries = [(name, number) for name in names for number in range(tries_count)]
     founds: dict[str, list[Catch | None]] = {name: [] for name, _ in tries}
     with ProcessPoolExecutor(jobs) as pool:
@@ -203,6 +203,6 @@ def _row(one: Hunted) -> str:
 
 
 def _hunt_within(name: str, first: int, seeds_max: int, hunt_s_max: float) -> Catch | None:
-    now_s = time.monotonic  # noqa: TID251 - A hunt has so much of a real machine's time.
+    now_s = time.monotonic  # noqa: TID251 - a hunt is bounded by real time.
     end_s = now_s() + hunt_s_max
     return hunt(name, takewhile(lambda _: now_s() < end_s, range(first, first + seeds_max)))

@@ -1,4 +1,4 @@
-"""Defects of what is believed of metadata, in the place of good methods."""
+"""Defects in how stale or missing metadata is handled: each replaces a good method."""
 
 from geolog.catalog.partition_owners import PartitionOwners
 from geolog.ledger.ledger_metadata import LedgerMetadata
@@ -16,39 +16,39 @@ from sim.world.draws.session_draws import (
 )
 from topology.errors import DataLostError, GeologError
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 _check_not_lost = LedgerReader._check_not_lost
 
 
 def admit_anybody(_metadata: MemoryMetadata, _tree: MetadataTree) -> bool:
-    """Begin a session at a server that is behind what was answered before."""
+    """Start a session at a server that is behind earlier answers."""
     return True
 
 
 def _forget(_metadata: MemoryMetadata, _value: object) -> None:
-    """Nothing is kept."""
+    """Keep nothing."""
 
 
 always_caught_up = property(lambda _metadata: True, _forget)
-"""Of a session: its first read catches up with nobody."""
+"""Of a session: its first read catches up with nothing."""
 
 
 async def record_after_sync(ledgers: LedgerMetadata, ledger: LedgerId) -> LedgerRecord:
-    """Take the word of a leader that may be deposed."""
+    """Trust a leader that may be deposed."""
     return (await ledgers.read_latest(ledger)).record
 
 
 async def highest_after_sync(owners: PartitionOwners, name: PartitionName) -> int:
-    """Take the word of a leader that may be deposed."""
+    """Trust a leader that may be deposed."""
     return (await owners.owner_latest(name)).record.segment_highest
 
 
 async def silence_is_unmoved(
     reader: LedgerReader, record: LedgerRecord, entry: EntryId, absent_count: int
 ) -> None:
-    """Take metadata that does not answer for metadata that says that nothing has moved."""
+    """Treat metadata that does not answer as if it said that nothing has moved."""
     try:
         await reader._record_now(record.ledger)
     except GeologError as error:
@@ -60,7 +60,7 @@ async def silence_is_unmoved(
 METADATA_BUGS: dict[str, PlantedBug] = {
     "session-goes-back": PlantedBug(
         70,
-        "a new session reads metadata that is older than what the one before was answered",
+        "a new session reads metadata older than earlier answers",
         [
             (MemoryMetadata, "_admits", admit_anybody),
             (MemoryMetadata, "_is_caught_up", always_caught_up),
@@ -78,9 +78,9 @@ METADATA_BUGS: dict[str, PlantedBug] = {
     ),
     "silence-as-unmoved": PlantedBug(
         72,
-        "entries are told to be lost while metadata does not say whether they have moved",
+        "entries are reported lost while metadata does not say whether they moved",
         [(LedgerReader, "_check_not_lost", silence_is_unmoved)],
         made_for=with_entries_moved,
     ),
 }
-"""By name."""
+"""These bugs, by name."""

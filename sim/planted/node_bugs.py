@@ -1,4 +1,4 @@
-"""Defects of storage nodes: what stands in the place of a good method, under its signature."""
+"""Defects of storage nodes: each function replaces a good method."""
 
 from collections.abc import Callable, Sequence
 
@@ -49,7 +49,7 @@ from regions.storage.replay import Replay
 from sim.fakes.memory_disk import MemoryDisk
 from sim.world.faults.harm import PLACE_BYTES
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 _on = LedgerReplica.on
@@ -65,12 +65,12 @@ _PLACE = slice(PLACE_BYTES.start, PLACE_BYTES.stop)
 
 
 def read_without_fence(_replica: LedgerReplica, request: Read) -> list[Effect]:
-    """Answer recovery as anybody else."""
+    """Answer recovery's reads like any others."""
     return [AnswerRead(attrs.evolve(request, fence_epoch=NO_EPOCH), is_synced=False)]
 
 
 def answer_fence_at_once(replica: LedgerReplica, request: Fence) -> list[Effect]:
-    """Fence, and answer while that is on its way to the disk."""
+    """Fence, and answer while the record is on its way to the disk."""
     effects = _on_fence(replica, request)
     return [Reply(one.message) if isinstance(one, ReplySynced) else one for one in effects]
 
@@ -87,7 +87,7 @@ def on_any_instance(
     held: Callable[[LedgerId, EntryId], Held],
     limits: NodeLimits = NO_LIMITS,
 ) -> list[Effect]:
-    """Take what was meant for another node, which was at this address before."""
+    """Take a request for another node that was at this address before."""
     return _on(replica, attrs.evolve(request, instance=replica.instance), held, limits)
 
 
@@ -99,7 +99,7 @@ def fence_forgets_lac(replica: LedgerReplica, epoch: Epoch) -> None:
 
 
 def delete_and_forget(ledgers: Ledgers, ledger: LedgerId) -> None:
-    """Delete the ledger, and know nothing of it any more."""
+    """Delete the ledger, and forget everything about it."""
     ledgers._replicas.pop(ledger, None)
     ledgers._first_file_ids.pop(ledger, None)
 
@@ -107,13 +107,13 @@ def delete_and_forget(ledgers: Ledgers, ledger: LedgerId) -> None:
 def corrupt_is_absent(
     entries: EntryStore, source: JournalFile, found: _Found, place: EntryPlace, body: memoryview
 ) -> EntryAnswer:
-    """Say of a damaged entry that there is none."""
+    """Say that a damaged entry is absent."""
     answer = _checked(entries, source, found, place, body)
     return EntryAnswer(Answer.ABSENT) if answer.answer is Answer.CORRUPT else answer
 
 
 def has_always_room(_lane: ReadLane) -> bool:
-    """Let answers wait without bound."""
+    """Let answers wait without a bound."""
     return True
 
 
@@ -130,7 +130,7 @@ def any_add_moves_lac(
     *,
     is_recovery: bool,
 ) -> None:
-    """Take the LAC of any add; recovery's counts as if its entry were acknowledged."""
+    """Take the LAC of any add; treat recovery's as if its entry were acknowledged."""
     replica.epoch_highest = max(replica.epoch_highest, epoch)
     replica.entry_highest = max(replica.entry_highest, entry)
     replica.is_fenced = replica.is_fenced or is_recovery
@@ -143,7 +143,7 @@ def call_at_once(_journal: Journal, call: Callable[[], None]) -> None:
 
 
 async def write_until_it_works(journal: Journal, group: _Group) -> None:
-    """Try once more when the disk has failed."""
+    """Retry after the disk has failed."""
     try:
         await _write(journal, group)
     except DiskFailedError:
@@ -151,13 +151,13 @@ async def write_until_it_works(journal: Journal, group: _Group) -> None:
 
 
 def end_at_first_gap(replay: Replay, found: FoundFile, walk: JournalWalk) -> int:
-    """Take what cannot be read for the torn end of the file, wherever it is."""
+    """Take any unreadable part as the torn end of the file."""
     end = _proven_end(replay, found, walk)
     return min([end, *(gap.start for gap in walk.gaps)])
 
 
 def pack_without_place(codec: RecordCodec, offset: int, record: JournalRecord) -> bytes:
-    """Leave out of the checksum which entry of which ledger it is."""
+    """Leave ledger and entry out of the checksum."""
     header = _pack(codec, offset, record)[:-_CHECKSUM_BYTES]
     return header + _crc_without_place(codec, offset, header)
 
@@ -165,7 +165,7 @@ def pack_without_place(codec: RecordCodec, offset: int, record: JournalRecord) -
 def unpack_without_place(
     codec: RecordCodec, offset: int, header: bytes | bytearray
 ) -> JournalRecord | None:
-    """Look at the checksum of the rest."""
+    """Check the checksum of the rest."""
     if len(header) != RECORD_HEADER_BYTES:
         return None
     checked, checksum = header[:-_CHECKSUM_BYTES], header[-_CHECKSUM_BYTES:]
@@ -181,19 +181,19 @@ def _crc_without_place(codec: RecordCodec, offset: int, header: bytes | bytearra
 
 
 async def sync_no_directory(_disk: MemoryDisk) -> None:
-    """Say that names are synced; they are not."""
+    """Report names as synced that are not."""
     await trio.lowlevel.checkpoint()
 
 
 async def check_nothing(*_arguments: object) -> None:
-    """Let an empty disk pass."""
+    """Accept an empty disk."""
     await trio.lowlevel.checkpoint()
 
 
 async def note_whoever_comes(
     metadata: Metadata, cluster: str, record: NodeRecord, known: NodeRecord | None
 ) -> None:
-    """Let the node id belong to this disk from now on, whichever it belonged to."""
+    """Assign the node id to this disk, whichever disk it belonged to."""
     if known is None:
         await _note_known(metadata, cluster, record, known)
         return
@@ -205,7 +205,7 @@ async def note_whoever_comes(
 async def create_file_unsynced(
     disk: Disk, header: FileHeader, records: Sequence[tuple[JournalRecord, Body]] = ()
 ) -> OpenFile:
-    """Begin the next journal file; what it takes over from the last one is not synced."""
+    """Begin the next journal file without a sync of what it takes over from the last one."""
     codec = RecordCodec(header.file_id, header.salt)
     buffers, _, end = codec.pack_all(DATA_OFFSET, records)
     name = file_name(header.file_id)

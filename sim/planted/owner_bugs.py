@@ -1,4 +1,4 @@
-"""Defects of owners, and of readers that look for them, in the place of good methods."""
+"""Defects of owners, and of readers that look for them: each replaces a good method."""
 
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_absence import OwnerAbsences, OwnerLook
@@ -7,7 +7,7 @@ from geolog.protocol.stream_state import PartitionName
 from sim.planted.planted_bug import PlantedBug
 from topology.errors import GeologError
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 _start = PartitionWriter.start
@@ -18,17 +18,17 @@ _NOT_LOOKED_AT = -1
 
 
 def take_without_a_look(presence: OwnerPresence, owner: str, _session: int) -> None:
-    """Look when the writer has started, and not before."""
+    """Look only once the writer has started."""
     _on_taken(presence, owner, _NOT_LOOKED_AT)
 
 
 def is_hidden_once_looked_at(_all: OwnerPresence, one: _Presence, session: int) -> bool:
-    """Show the owners of writers that have started."""
+    """Show only owners whose writers have started."""
     return one.shown_in not in (session, _NOT_LOOKED_AT)
 
 
 async def start_and_look(writer: PartitionWriter) -> None:
-    """Take the session of the first look for the one in which the owner was shown."""
+    """Take the session of the first look as the one in which the owner was shown."""
     await _start(writer)
     owners = writer._owners
     owner = owners._taken[writer.owner.session].claim.mark.decode()
@@ -36,7 +36,7 @@ async def start_and_look(writer: PartitionWriter) -> None:
 
 
 def fail_and_stay(writer: PartitionWriter, failure: GeologError) -> None:
-    """Fail, and go on to say that the owner lives."""
+    """Fail, but keep reporting that the owner is alive."""
     is_leaving, writer._is_leaving = writer._is_leaving, True
     _fail(writer, failure)
     writer._is_leaving = is_leaving
@@ -50,14 +50,14 @@ def take_for_dead(
     now_s: float,  # noqa: ARG001 - the shape.
     session_timeout_s: float,  # noqa: ARG001 - the shape.
 ) -> bool:
-    """Recover, whoever is there."""
+    """Recover, whether there is an owner or not."""
     return True
 
 
 OWNER_BUGS: dict[str, PlantedBug] = {
     "hidden-owner": PlantedBug(
         66,
-        "an owner whose session was lost before the first look is not shown in the next",
+        "an owner whose session was lost before its first look is not shown in the next",
         [
             (OwnerPresence, "on_taken", take_without_a_look),
             (OwnerPresence, "_is_hidden", is_hidden_once_looked_at),
@@ -67,15 +67,15 @@ OWNER_BUGS: dict[str, PlantedBug] = {
     ),
     "failed-owner-stays": PlantedBug(
         67,
-        "an owner that has failed goes on to say that it lives",
+        "an owner that has failed keeps reporting that it is alive",
         [(PartitionWriter, "_fail", fail_and_stay)],
         is_of_owners=True,
     ),
     "live-owner-deposed": PlantedBug(
         68,
-        "a reader recovers an open ledger without a look for its owner",
+        "a reader recovers an open ledger without looking for its owner",
         [(OwnerAbsences, "on_look", take_for_dead)],
         is_of_owners=True,
     ),
 }
-"""By name."""
+"""These bugs, by name."""

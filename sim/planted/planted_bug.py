@@ -1,4 +1,4 @@
-"""What a planted bug is: a number, what is wrong, and what it replaces."""
+"""A planted bug: its number, what is wrong, and what it replaces."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ import attrs
 from sim.world.options import Options
 
 Patch = tuple[object, str, object]
-"""What is replaced: of which class or module, which name, by what."""
+"""A replacement: the class or module, the name in it, the new value."""
 
 
 @attrs.frozen
@@ -18,16 +18,16 @@ class PlantedBug:
     what: str
     patches: Sequence[Patch]
     is_of_streams: bool = False
-    """Whether it shows only where more is done to the stream than to write and read it."""
+    """Whether it shows only where more happens to the stream than writes and reads."""
     is_of_placement: bool = False
-    """Whether it shows only where operators look after placement."""
+    """Whether it shows only where operators work on placement."""
     is_of_clocks: bool = False
     """Whether it shows only where wall clocks are far off."""
     is_of_exchange: bool = False
-    """Whether it shows only where a region goes as a node of another has come."""
+    """Whether it shows only where a region is lost just after a node of another one joined."""
     is_of_damage: bool = False
-    """Whether it shows only in worlds that are made for damage."""
+    """Whether it shows only in worlds made for damage."""
     is_of_owners: bool = False
     """Whether it shows only where owners fail, or their sessions are lost early."""
     made_for: Callable[[Options], Options] | None = None
-    """What makes the worlds that are hunted in of others, if it shows only there."""
+    """Makes the special worlds to hunt in, if it shows only there."""

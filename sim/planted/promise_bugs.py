@@ -1,4 +1,4 @@
-"""Defects of what nodes promise: LACs, fences, what becomes of damage; and the list of them."""
+"""Defects of what nodes promise: LACs, fences, reports of damage."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ from regions.storage.protocol.records import JournalRecord
 from regions.storage.protocol.tables import FoundTable
 from sim.planted.planted_bug import PlantedBug
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 _on = LedgerReplica.on
@@ -29,14 +29,14 @@ _on_table = Ledgers.on_table
 
 
 def restore_without_lac(ledgers: Ledgers, file_id: int, record: JournalRecord) -> None:
-    """Replay a record, and leave the LAC as it was."""
+    """Replay a record, but leave the LAC as it was."""
     known = ledgers.replica_of(record.ledger).lac
     _restore(ledgers, file_id, record)
     ledgers.replica_of(record.ledger).lac = known
 
 
 def restore_table_without_lacs(ledgers: Ledgers, table: FoundTable) -> None:
-    """Replay a table, and leave all LACs as they were."""
+    """Replay a table, but leave all LACs as they were."""
     known = {replica.ledger: replica.lac for replica in ledgers}
     _on_table(ledgers, table)
     for replica in ledgers:
@@ -49,7 +49,7 @@ def fence_nothing_when_full(
     held: Callable[[LedgerId, EntryId], Held],
     limits: NodeLimits = NO_LIMITS,
 ) -> list[Effect]:
-    """Refuse to fence, as anything new, while the disk is nearly full."""
+    """Refuse to fence while the disk is nearly full, as if it were new data."""
     if isinstance(request, Fence) and limits.is_read_only:
         return replica._refuse(request, Reason.READ_ONLY)
     return _on(replica, request, held, limits)
@@ -58,7 +58,7 @@ def fence_nothing_when_full(
 def store_though_in_doubt(
     _replica: LedgerReplica, limits: NodeLimits, *, is_recovery: bool = False
 ) -> bool:
-    """Look at the room on the disk alone, whoever it is that asks."""
+    """Check only the room on the disk, whoever asks."""
     del is_recovery
     return limits.is_read_only
 
@@ -71,7 +71,7 @@ async def note_nothing(_queue: RepairQueue, _ledger: LedgerId, _why: RepairReaso
 PROMISE_BUGS: dict[str, PlantedBug] = {
     "lac-forgotten": PlantedBug(
         56,
-        "a node that starts again has forgotten all LACs",
+        "a node forgets all LACs when it restarts",
         [
             (Ledgers, "_restore", restore_without_lac),
             (Ledgers, "on_table", restore_table_without_lacs),
@@ -84,13 +84,13 @@ PROMISE_BUGS: dict[str, PlantedBug] = {
     ),
     "damage-not-reported": PlantedBug(
         58,
-        "what is found damaged or missing is not put into the repair queue",
+        "damaged or missing copies are not put into the repair queue",
         [(RepairQueue, "enqueue", note_nothing)],
     ),
     "writes-in-doubt": PlantedBug(
         59,
-        "a ledger in doubt takes what its writer adds",
+        "a ledger in doubt takes its writer's adds",
         [(LedgerReplica, "_must_not_store", store_though_in_doubt)],
     ),
 }
-"""By name."""
+"""These bugs, by name."""

@@ -1,4 +1,4 @@
-"""Defects of streams: what stands in the place of a good method, and the list of them."""
+"""Defects of streams: each function replaces a good method."""
 
 import trio
 
@@ -19,7 +19,7 @@ from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from sim.planted.planted_bug import PlantedBug
 from sim.world.draws.clock_draws import with_store_clock_off
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 _check = PartitionBatcher.check
@@ -32,17 +32,17 @@ _partition_of_key = partitioner.partition_of_key
 
 
 def _forget(_receipt: Receipt, _is_provisional: object) -> None:
-    """Nothing is kept."""
+    """Keep nothing."""
 
 
 said_to_be_final = property(lambda _receipt: False, _forget)
-"""Of a receipt: that it is provisional is not said."""
+"""Of a receipt: does not say that it is provisional."""
 
 
 async def drop_one_more(
     partitions: SegmentRecords, name: PartitionName, segments: list[SegmentRecord]
 ) -> None:
-    """Take one segment more from the list than lies before the trim."""
+    """Remove one segment more from the list than lies before the trim."""
     listed = [one.record for one in await partitions.segments(name)]
     going = {one.segment for one in segments}
     behind = [one for one in listed if one.is_completed and one.segment not in going]
@@ -50,7 +50,7 @@ async def drop_one_more(
 
 
 async def go_on_silently(walk: PartitionWalk, number: int) -> TrimmedRun | None:
-    """Go on where the partition begins now, and say nothing of it."""
+    """Continue at the partition's current beginning, without a gap."""
     await _go_to(walk, number)
     return None
 
@@ -58,7 +58,7 @@ async def go_on_silently(walk: PartitionWalk, number: int) -> TrimmedRun | None:
 async def truncate_whole_segment(
     upkeep: StreamUpkeep, name: PartitionName, first_sequence: int
 ) -> int:
-    """Cut off the segment of the place as well."""
+    """Also cut off the segment that holds the truncation point."""
     ends = [
         one.record.last_sequence + 1
         for one in await upkeep.partitions.segments(name)
@@ -69,14 +69,14 @@ async def truncate_whole_segment(
 
 
 async def seal_and_close_nothing(upkeep: StreamUpkeep, name: PartitionName) -> None:
-    """Take the owner away, and leave its ledger open: its appends go on."""
+    """Depose the owner, but leave its ledger open: its appends continue."""
     await upkeep.partitions.seal(name)
 
 
 def count_open_segment(
     policy: RetentionPolicy, segment: StoredSegment, *, last: SegmentRecord, now: Clocks
 ) -> bool:
-    """Believe that the open segment alone is as many bytes as are to be kept."""
+    """Count the open segment as if it alone were as many bytes as must be kept."""
     is_completed = segment.record.is_completed
     if policy.retention_bytes is not None and is_completed and not last.is_completed:
         return True
@@ -93,7 +93,7 @@ def is_old_by_first_record(
 
 
 def partition_of_older_count(key: bytes, partitions: int) -> int:
-    """Spread keys over one partition less than there are."""
+    """Spread keys over one partition fewer than there are."""
     return _partition_of_key(key, max(1, partitions - 1))
 
 
@@ -110,24 +110,24 @@ def admit_any_transaction(
     sequence_next: int,
     sent: PartitionState,
 ) -> None:
-    """Let transaction ids go back, also those of a whole batch."""
+    """Let transaction ids go back, including those of a whole batch."""
     admission._transaction_id = None
     _admit(admission, terms, sequence_next=sequence_next, sent=sent)
 
 
 async def flush_without_waiting(lane: PartitionBatcher) -> None:
-    """Send what was gathered, and call that durable."""
+    """Send the batch, and report it as durable."""
     lane.seal()
     await trio.lowlevel.checkpoint()
 
 
 def believe_local_clock(times: AppendTimes) -> int:
-    """Stamp what is appended with whatever the clock of the host says."""
+    """Stamp appends with the host's clock, unclamped."""
     return times.local_us()
 
 
 def is_old_by_local_clock(policy: RetentionPolicy, segment: StoredSegment, now: Clocks) -> bool:
-    """Let a segment go by its append times and the clock of the host alone."""
+    """Let a segment go by its append times and the host's clock alone."""
     last_us = segment.record.last_append_time_us
     if policy.retention_s is None or last_us is None:
         return False
@@ -135,7 +135,7 @@ def is_old_by_local_clock(policy: RetentionPolicy, segment: StoredSegment, now: 
 
 
 def is_old_by_held_times(policy: RetentionPolicy, segment: StoredSegment, now: Clocks) -> bool:
-    """Let a segment go by times that are all held to the metadata store's clock."""
+    """Let a segment go by times that are all clamped to the metadata store's clock."""
     stamped_us = segment.record.last_append_time_us
     if policy.retention_s is None or stamped_us is None or now.metadata_us is None:
         return False
@@ -147,43 +147,43 @@ def is_old_by_held_times(policy: RetentionPolicy, segment: StoredSegment, now: C
 STREAM_BUGS: dict[str, PlantedBug] = {
     "one-segment-too-many": PlantedBug(
         41,
-        "truncation takes one segment from the list that still has records",
+        "truncation removes one segment that still has records",
         [(SegmentRecords, "_drop", drop_one_more)],
         is_of_streams=True,
     ),
     "silent-gap": PlantedBug(
         42,
-        "a reader that truncation overtakes goes on without a word",
+        "a reader overtaken by truncation goes on without a gap",
         [(PartitionWalk, "_go_to", go_on_silently)],
         is_of_streams=True,
     ),
     "truncation-of-whole-segment": PlantedBug(
         43,
-        "truncation in the middle of a segment cuts all of it off",
+        "truncation in the middle of a segment cuts off all of it",
         [(StreamUpkeep, "truncate", truncate_whole_segment)],
         is_of_streams=True,
     ),
     "seal-leaves-ledger-open": PlantedBug(
         44,
-        "a stream is sealed, and its open ledger takes appends still",
+        "a stream is sealed, but its open ledger still takes appends",
         [(StreamUpkeep, "_seal", seal_and_close_nothing)],
         is_of_streams=True,
     ),
     "received-as-durable": PlantedBug(
         45,
-        "what is in memory only is answered as if it were on disk",
+        "an entry only in memory is answered as if it were on disk",
         [(Receipt, "provisional", said_to_be_final)],
         is_of_streams=True,
     ),
     "retention-counts-open-segment": PlantedBug(
         46,
-        "retention by size takes the open segment for a full one",
+        "retention by size counts the open segment as a full one",
         [(RetentionPolicy, "goes", count_open_segment)],
         is_of_streams=True,
     ),
     "retention-by-first-record": PlantedBug(
         47,
-        "retention by time lets a segment go by the age of its first record",
+        "retention by time goes by the age of a segment's first record",
         [(RetentionPolicy, "_is_old", is_old_by_first_record)],
         is_of_streams=True,
     ),
@@ -204,27 +204,27 @@ STREAM_BUGS: dict[str, PlantedBug] = {
     ),
     "append-time-unclamped": PlantedBug(
         74,
-        "append times are what the clock of the owner's host says, however far ahead",
+        "append times follow the owner's clock, however far ahead it is",
         [(AppendTimes, "now_us", believe_local_clock)],
         is_of_clocks=True,
     ),
     "retention-by-local-clock": PlantedBug(
         75,
-        "retention by time goes by the clock of one host alone",
+        "retention by time relies on the clock of one host alone",
         [(RetentionPolicy, "_is_old", is_old_by_local_clock)],
         is_of_clocks=True,
     ),
     "retention-by-held-times": PlantedBug(
         77,
-        "retention by time asks a host's clock for times that are held to the store's clock",
+        "retention by time compares clamped append times with a host's clock",
         [(RetentionPolicy, "_is_old", is_old_by_held_times)],
         made_for=with_store_clock_off,
     ),
     "flush-waits-for-nothing": PlantedBug(
         50,
-        "a flush returns before what was posted is durable",
+        "a flush returns before posted records are durable",
         [(PartitionBatcher, "flush", flush_without_waiting)],
         is_of_streams=True,
     ),
 }
-"""By name."""
+"""These bugs, by name."""

@@ -1,4 +1,4 @@
-"""Defects of upkeep: copies, and ledgers and streams that are to go; and the list of them."""
+"""Defects of upkeep: copies, garbage, deleted streams."""
 
 from geolog.admin.placement.fragment_change import FragmentChange
 from geolog.ledger.copying.fragment_copy import CopyOutcome
@@ -16,7 +16,7 @@ def believe_all_copied(_outcome: CopyOutcome, _slot: int) -> str | None:
 
 
 def needed_by_last_fragment(record: LedgerRecord | None, instance: InstanceId) -> bool:
-    """Look only where the ledger ends."""
+    """Check only the last fragment."""
     if record is None:
         return False
     if record.state is not LedgerState.CLOSED or instance in record.arriving:
@@ -25,38 +25,38 @@ def needed_by_last_fragment(record: LedgerRecord | None, instance: InstanceId) -
 
 
 async def delete_and_fence_nobody(upkeep: StreamUpkeep, name: PartitionName) -> None:
-    """Take a partition out of metadata, and leave its owner and its ledger as they are."""
+    """Remove a partition from metadata, but leave its owner and its ledger alone."""
     await upkeep.partitions.drop_all(name)
     await upkeep.catalog.delete_partition(name)
 
 
 async def look_at_none_who_stays(*_: object) -> str:
-    """Let a slot go to another region, whatever those who stay have."""
+    """Give a slot to another region, whatever the remaining members have."""
     return ""
 
 
 UPKEEP_BUGS: dict[str, PlantedBug] = {
     "copies-believed": PlantedBug(
         52,
-        "a target of a copy is taken to have all that was to be copied there",
+        "the target of a copy counts as complete, whatever it answered",
         [(CopyOutcome, "why_incomplete", believe_all_copied)],
     ),
     "garbage-by-last-fragment": PlantedBug(
         54,
-        "a node gives up ledgers of whose last fragment it is no member",
+        "a node gives up ledgers whose last fragment it is not in",
         [(garbage, "is_needed_at", needed_by_last_fragment)],
     ),
     "deletion-fences-nobody": PlantedBug(
         55,
-        "a stream is deleted, and its owner is not stopped",
+        "a stream is deleted without stopping its owner",
         [(StreamUpkeep, "_delete", delete_and_fence_nobody)],
         is_of_streams=True,
     ),
     "move-thins": PlantedBug(
         65,
-        "a slot goes to another region though who stays lacks copies",
+        "a slot moves to another region though a remaining member lacks copies",
         [(FragmentChange, "_why_thinner", look_at_none_who_stays)],
         is_of_placement=True,
     ),
 }
-"""By name."""
+"""These bugs, by name."""

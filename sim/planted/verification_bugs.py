@@ -1,4 +1,4 @@
-"""Defects of verification, and the list of them."""
+"""Defects of verification."""
 
 import attrs
 
@@ -12,23 +12,23 @@ _read_in_memory = StorageService.read_in_memory
 
 
 def answer_from_memory(service: StorageService, read: Read) -> Answered | None:
-    """Answer a read from disk as any other, if memory can."""
+    """Serve a read that should come from disk from memory, if possible."""
     return _read_in_memory(service, attrs.evolve(read, is_from_disk=False))
 
 
 async def read_by_the_caches(service: StorageService, read: Read) -> Answered:
-    """Read what no cache has."""
+    """Read from disk only what no cache has."""
     return await _read(service, attrs.evolve(read, is_from_disk=False))
 
 
 VERIFICATION_BUGS: dict[str, PlantedBug] = {
     "verified-in-memory": PlantedBug(
         82,
-        "a verification is answered from the memory of nodes",
+        "verification is answered from the memory of nodes",
         [
             (StorageService, "read_in_memory", answer_from_memory),
             (StorageService, "read", read_by_the_caches),
         ],
     ),
 }
-"""By name."""
+"""These bugs, by name."""

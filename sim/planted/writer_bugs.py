@@ -1,4 +1,4 @@
-"""Defects of writers: what stands in the place of a good method, under its signature."""
+"""Defects of writers: each function replaces a good method."""
 
 from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
@@ -10,7 +10,7 @@ from geolog.protocol.stream_state import PartitionName
 from geolog.wire.batch import Batch
 from sim.planted.planted_bug import PlantedBug
 
-# A planted bug reaches into the private state of what it spoils.
+# A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 _compared = WriterRepeats._compared
@@ -19,7 +19,7 @@ _compared = WriterRepeats._compared
 def has_room_in_lane(
     _writer: Writer, lane: PartitionBatcher, fields: RecordFields, size_bytes: int
 ) -> bool:
-    """Take records in, however many bytes are in flight."""
+    """Take records, however many bytes are in flight."""
     return lane.has_room(fields, size_bytes)
 
 
@@ -30,7 +30,7 @@ async def compare_with_itself(
     seq: int,
     _fields: RecordFields,
 ) -> Receipt:
-    """Take what comes again for what is there."""
+    """Compare a repeat with itself instead of the log."""
     assert repeats._read_back is not None
     there = await repeats._read_back(name, batch)
     row = batch.seqs.row_of(seq)
@@ -47,7 +47,7 @@ async def compare_with_itself(
 async def read_and_pass_on(
     repeats: WriterRepeats, name: PartitionName, batch: WrittenBatch, _seq: int
 ) -> Batch:
-    """Read what is there; what hinders that is told as if nothing were known of the record."""
+    """Read the log; if that fails, report it as if nothing were known of the record."""
     assert repeats._read_back is not None
     return await repeats._read_back(name, batch)
 
@@ -55,18 +55,18 @@ async def read_and_pass_on(
 WRITER_BUGS: dict[str, PlantedBug] = {
     "unbounded-writer": PlantedBug(
         63,
-        "a writer takes records in without a bound",
+        "a writer takes records without a bound",
         [(Writer, "_has_room", has_room_in_lane)],
     ),
     "bytes-not-compared": PlantedBug(
         64,
-        "what comes again under its number is not compared with what is there",
+        "a repeat is not compared with the record in the log",
         [(WriterRepeats, "_compared", compare_with_itself)],
     ),
     "repeat-as-refused": PlantedBug(
         80,
-        "what is in the log and cannot be read is reported as refused when it comes again",
+        "the repeat of a record in the log that cannot be read is reported as refused",
         [(WriterRepeats, "_read", read_and_pass_on)],
     ),
 }
-"""By name."""
+"""These bugs, by name."""

@@ -24,7 +24,7 @@ DEVIATION_MAX = 0.05
 
 
 def main() -> int:
-    """Run the model; 0 if the time, the memory and the spread are within their bounds."""
+    """Run the model; return 0 if time, memory and spread are within their bounds."""
     asked = _arguments().parse_args()
     layout = Layout(nodes=asked.nodes, regions=asked.regions, racks_per_region=asked.racks)
     members = layout.membership(is_weighted=asked.weighted)
@@ -39,9 +39,9 @@ def main() -> int:
     request = PlacementRequest(
         ensemble_size=size, write_quorum=write, ack_quorum=write // 2 + 1
     )
-    begun_s = time.perf_counter()  # noqa: TID251 - The model measures real time.
+    begun_s = time.perf_counter()  # noqa: TID251 - the model measures real time.
     tally = place_many(policy, members, request, asked.ensembles, random.Random(asked.seed))
-    took_s = time.perf_counter() - begun_s  # noqa: TID251 - As above.
+    took_s = time.perf_counter() - begun_s  # noqa: TID251 - as above.
     spread = spread_of(tally, members, is_weighted=asked.weighted)
     memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     ms = took_s / asked.ensembles * 1000

@@ -1,4 +1,4 @@
-"""A large cluster as the model has it: regions of equal racks of equal nodes."""
+"""The layout of a large cluster: regions of equal racks of equal nodes."""
 
 import attrs
 
@@ -11,7 +11,7 @@ GIB = 1 << 30
 
 @attrs.frozen(kw_only=True)
 class Layout:
-    """How many regions there are, racks in each, and nodes in all."""
+    """The number of regions, of racks in each, and of nodes in all."""
 
     nodes: int = 10_000
     regions: int = 20
@@ -21,17 +21,17 @@ class Layout:
         racks = self.regions * self.racks_per_region
         if min(self.regions, self.racks_per_region) < 1 or self.nodes < racks:
             raise InvalidArgumentError(
-                f"{self.nodes} nodes cannot stand in {self.regions} regions of"
+                f"{self.nodes} nodes do not fit {self.regions} regions of"
                 f" {self.racks_per_region} racks each: the fewest are {max(racks, 1)}"
             )
 
     def location(self, number: int) -> Location:
-        """Where the node of this number stands: racks are filled in turns."""
+        """The location of a node, by its number: racks are filled in turns."""
         rack, region = divmod(number, self.regions)
         return Location(f"region-{region:02}", f"rack-{rack % self.racks_per_region:02}")
 
     def membership(self, *, is_weighted: bool) -> Membership:
-        """All nodes writable; where weighted, racks differ in free space up to threefold."""
+        """All nodes as writable; if weighted, racks differ in free space up to threefold."""
         config = MembershipConfig(default_location=Location("unknown", "unknown"))
         return Membership.of(
             config,

@@ -1,4 +1,4 @@
-"""What a lost rack or region means: fragments hurt, bytes to copy, and how long that takes."""
+"""The cost of losing a rack or region: members to replace, bytes to copy, and the time."""
 
 from collections import Counter
 
@@ -11,31 +11,31 @@ from topology.membership import Membership
 
 @attrs.frozen(kw_only=True)
 class LossCost:
-    """The cost of making up for what was lost. All nodes that are left take part in it."""
+    """The cost of repairing a loss. All remaining nodes take part."""
 
     what: str
     nodes: int
     fragments_hurt: int
-    """Members of fragments to be replaced: one for each copy that was there."""
+    """Members of fragments to be replaced: one for each lost copy."""
     fragments_hurt_share: float
-    """As a part of all members of all fragments."""
+    """The same as a share of all members of all fragments."""
     bytes_to_copy: int
     seconds: float
-    """At the bandwidth given for each node that is left, sending and receiving at once."""
+    """At the given bandwidth of each remaining node, which sends and receives at once."""
 
 
 @attrs.frozen(kw_only=True)
 class RepairConfig:
-    """What the model takes for granted."""
+    """The assumptions of the model."""
 
     bytes_per_fragment: int = 64 << 20
     """The bytes that one member holds of one fragment."""
     node_bytes_per_s: float = 50e6
-    """What repair may take of a node's bandwidth."""
+    """The part of a node's bandwidth that repair may take."""
 
 
 def losses(tally: Tally, members: Membership, config: RepairConfig) -> list[LossCost]:
-    """The worst rack and the worst region to lose."""
+    """The cost of the worst rack and of the worst region."""
     regions: Counter[str] = Counter()
     racks: Counter[Location] = Counter()
     sizes: Counter[str | Location] = Counter()

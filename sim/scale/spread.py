@@ -1,4 +1,4 @@
-"""Placing many ensembles, and how far the shares of regions and racks are from ideal."""
+"""Places many ensembles, and measures how far regions and racks are from ideal shares."""
 
 import random
 from collections import Counter
@@ -14,7 +14,7 @@ from topology.policy import PlacementRequest
 
 @attrs.frozen(kw_only=True)
 class Spread:
-    """Shares over all ensembles, as a part of what they should be: 0.05 is 5 % off."""
+    """Shares over all ensembles, relative to the ideal: 0.05 means 5 % off."""
 
     ensembles: int
     region_deviation_max: float
@@ -23,7 +23,7 @@ class Spread:
 
 @attrs.frozen
 class Tally:
-    """How often each node was placed on."""
+    """How often each node was chosen."""
 
     ensembles: int
     by_node: Mapping[str, int]
@@ -36,7 +36,7 @@ def place_many(
     ensembles: int,
     rng: random.Random,
 ) -> Tally:
-    """Place so many ensembles."""
+    """Place this many ensembles."""
     counts: Counter[str] = Counter()
     for _ in range(ensembles):
         counts.update(policy.new_ensemble(members, request, rng).nodes)
@@ -46,7 +46,7 @@ def place_many(
 def spread_of(tally: Tally, members: Membership, *, is_weighted: bool) -> Spread:
     """How far the fullest and the emptiest region and rack are from their ideal shares.
 
-    Regions have equal shares; the racks of a region share by their nodes, or by free space.
+    Regions should have equal shares; the racks of a region share by nodes, or by free space.
     """
     regions: Counter[str] = Counter()
     racks: Counter[Location] = Counter()

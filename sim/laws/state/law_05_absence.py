@@ -1,7 +1,7 @@
 """Law 5: damage, time-outs and changed disks never count as absence.
 
 A node that said that an entry is on its disk never says ABSENT of it afterwards. If that disk
-was harmed, it says CORRUPT or UNKNOWN until the loss is repaired. What it says it has after
+was harmed, it says CORRUPT or UNKNOWN until the loss is repaired. Anything it says it has after
 that counts again.
 """
 
