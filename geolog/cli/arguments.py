@@ -1,4 +1,4 @@
-"""What several verbs take: a stream's name, and the question before harm."""
+"""Arguments that several verbs share, and the confirmation before destructive ones."""
 
 import sys
 
@@ -10,25 +10,25 @@ from topology.errors import InvalidArgumentError
 
 
 def stream_name(text: str) -> str:
-    """Read `NAMESPACE/NAME`: a stream, whole."""
+    """Parse `NAMESPACE/NAME`, a whole stream."""
     name, partition = parse_target(text)
     if partition is not None:
         raise InvalidArgumentError(
-            f"{text!r} is one partition: this is done to a whole stream, {str(name)!r}"
+            f"{text!r} names one partition; this command takes a whole stream, {str(name)!r}"
         )
     return text
 
 
 def partition_or_stream(text: str) -> str:
-    """Read `NAMESPACE/NAME`, or `NAMESPACE/NAME#P` for one partition of it."""
+    """Parse `NAMESPACE/NAME`, or `NAMESPACE/NAME#P` for one partition."""
     parse_target(text)
     return text
 
 
 def confirm(question: str) -> None:
-    """Ask before harm is done; without a terminal to ask on, `--yes` must have been given."""
+    """Ask before doing harm; without a terminal, insist on `--yes`."""
     if this_invocation().is_confirmed:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on")
+        raise click.UsageError(f"{question} Pass --yes to confirm: stdin is not a terminal")
     click.confirm(question, abort=True, err=True)

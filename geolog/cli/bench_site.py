@@ -1,4 +1,4 @@
-"""Where a benchmark runs: the cluster that is named, or one that it starts and ends."""
+"""Cluster that a benchmark runs on: the named one, or a temporary one that it starts."""
 
 import shutil
 from collections.abc import AsyncIterator, Sequence
@@ -22,19 +22,19 @@ _SEGMENT_BYTES = 1 << 30
 
 @attrs.frozen(kw_only=True)
 class SiteWanted:
-    """What a benchmark needs."""
+    """Requirements of a benchmark."""
 
     streams_count: int = 1
     data_dir: Path | None = None
     needed_bytes: int
-    """Of disk space, for a cluster of its own."""
+    """Disk space, for a temporary cluster."""
     storage_options: Sequence[str] = ()
-    """For the nodes of a cluster of its own."""
+    """Options of the nodes of a temporary cluster."""
 
 
 @asynccontextmanager
 async def open_site(invocation: Invocation, wanted: SiteWanted) -> AsyncIterator[Site]:
-    """The log, with the streams made; what was started for it ends with the block."""
+    """Open the log and create the streams; a temporary cluster ends with the block."""
     config = invocation.config
     if config.zookeeper:
         directory = wanted.data_dir or fresh_directory()
@@ -56,7 +56,7 @@ async def open_site(invocation: Invocation, wanted: SiteWanted) -> AsyncIterator
             if wanted.data_dir is None:
                 shutil.rmtree(directory, ignore_errors=True)
         return
-    tell("starting three nodes in three regions, and a ZooKeeper server")
+    tell("starting three nodes in three regions and a ZooKeeper server")
     shape = attrs.evolve(SHAPE, storage_options=tuple(wanted.storage_options))
     async with (
         open_own_cluster(
@@ -79,7 +79,7 @@ async def open_site(invocation: Invocation, wanted: SiteWanted) -> AsyncIterator
 
 
 async def _make_streams(log: Log, count: int) -> list[str]:
-    """Three copies, two of them on disk, in two regions, before the answer."""
+    """Create streams of three copies, acknowledged once two regions have it on disk."""
     streams = [f"{_STREAMS}-{number}" for number in range(count)]
     for stream in streams:
         await log.create_stream(

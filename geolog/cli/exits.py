@@ -1,4 +1,4 @@
-"""What the command's exit codes mean, and which error gets which."""
+"""Exit codes of the command, and the errors they stand for."""
 
 import enum
 
@@ -16,7 +16,7 @@ class Exit(enum.IntEnum):
     UNAVAILABLE = 5
     """A server did not answer, or not in time."""
     FAILED = 10
-    """Unhealthy; or a drill, verification, simulation or check did not pass."""
+    """The cluster is unhealthy, or a drill, verification, simulation or check failed."""
     INTERRUPTED = 130
 
 
@@ -34,11 +34,11 @@ _EXIT_OF_CODE = {
 
 
 class CheckFailedError(GeologError):
-    """The command did its work, and what it looked at is not as it should be."""
+    """The command ran, and what it checked is not as it should be."""
 
 
 def exit_of(error: GeologError) -> Exit:
-    """The exit code that tells a script what kind of error this was."""
+    """Exit code that tells a script the kind of error."""
     if isinstance(error, CheckFailedError):
         return Exit.FAILED
     return _EXIT_OF_CODE.get(error.code, Exit.ERROR)

@@ -1,11 +1,12 @@
-"""One call of the command: its global options, and the settings that follow from them.
+"""One invocation of the command: its global options and the settings they lead to.
 
-The global options stand before the noun or after the verb, as one likes; the later one wins.
+Global options go before the noun or after the verb; the later one wins.
 """
 
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -28,20 +29,23 @@ from geolog.cli.settings.sources import (
 from topology.errors import InvalidConfigError, NotFoundError
 
 COMPLETE_VARIABLE = "_GEOLOG_COMPLETE"
-"""Set by a shell that asks what may stand next on its command line."""
+"""Set by a shell that asks for completions of its command line."""
 
 _GLOBAL_SETTINGS = {
-    "zookeeper": ("HOST:PORT,…[/chroot]", "The cluster's ZooKeeper servers."),
-    "cluster": ("NAME", "The cluster's name (default: default)."),
-    "region": ("NAME", "The region where I stand."),
-    "gateway": ("HOST:PORT", "A gateway between regions: servers are reached through it."),
-    "timeout": ("TIME", "How long to wait for an answer or for progress, as 30s."),
+    "zookeeper": ("HOST:PORT,…[/chroot]", "ZooKeeper servers of the cluster."),
+    "cluster": ("NAME", "Name of the cluster. [default: default]"),
+    "region": ("NAME", "Region this command runs in; reads prefer its nodes."),
+    "gateway": ("HOST:PORT", "Reach servers through this gateway of an emulated WAN."),
+    "timeout": (
+        "TIME",
+        "Give up after this long without an answer or progress. [default: 30s]",
+    ),
 }
 
 
 @attrs.define(slots=False)
 class Invocation:
-    """What all commands share: flags as given, and settings decided from all places."""
+    """State that all commands share: flags as given, and settings resolved from all sources."""
 
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ), repr=False)
     flags: dict[str, str] = attrs.field(factory=dict)
@@ -52,7 +56,7 @@ class Invocation:
 
     @cached_property
     def file(self) -> SettingsFile | None:
-        """The settings file: `--config`, else `$GEOLOG_CONFIG`, else ./geolog.toml if there."""
+        """Settings file: `--config`, else `$GEOLOG_CONFIG`, else ./geolog.toml if it exists."""
         named = self.config_path or self.environment.get("GEOLOG_CONFIG")
         if named is None and not Path("geolog.toml").exists():
             return None
@@ -60,7 +64,7 @@ class Invocation:
 
     @cached_property
     def places(self) -> SettingSources:
-        """All that may decide a setting. InvalidConfigError for a key that means nothing."""
+        """All sources of settings. InvalidConfigError for an unknown key in the file."""
         if self.file is not None and (complaints := check_keys(self.file)):
             raise InvalidConfigError("\n".join(complaints))
         for complaint in check_environment(self.environment):
@@ -72,121 +76,168 @@ class Invocation:
 
     @cached_property
     def config(self) -> CommandConfig:
-        """The settings that every command needs."""
+        """Settings that every command needs."""
         return configured(CommandConfig, self.decide(COMMAND))
 
     def decide(self, role: Role) -> list[Decided]:
-        """Each setting of a role with its value and origin."""
+        """Resolve each setting of a role to its value and origin."""
         return self.places.decide(role)
 
     def _check_profile(self, profile: str) -> None:
         profiles = [] if self.file is None else self.file.profiles
         if profile not in profiles:
-            where = "no settings file is in use" if self.file is None else str(self.file.path)
-            hint = (
-                f"; the nearest known one is {nearest(profile, profiles)}" if profiles else ""
-            )
-            raise NotFoundError(f"there is no profile {profile!r} ({where}){hint}")
+            if self.file is None:
+                raise NotFoundError(f"unknown profile {profile!r}: no settings file is in use")
+            hint = f"; did you mean {nearest(profile, profiles)!r}?" if profiles else ""
+            raise NotFoundError(f"unknown profile {profile!r} in {self.file.path}{hint}")
 
 
 def tell(message: str) -> None:
-    """A message for a person: on stderr, so that stdout holds data alone.
+    """Print a message for people on stderr; stdout holds data alone.
 
-    What was printed before stands before it, also where both go to one file.
+    Flushes stdout first, to keep the order where both go to one file.
     """
-    with suppress(OSError, ValueError):  # What stdout does not take is told at the end.
+    with suppress(OSError, ValueError):  # main() reports a stdout that cannot be written.
         sys.stdout.flush()
     print(message, file=sys.stderr, flush=True)
 
 
 def this_invocation() -> Invocation:
-    """The call of the command that is being carried out."""
+    """Invocation that is running."""
     found = click.get_current_context().find_root().obj
     assert isinstance(found, Invocation)
     return found
 
 
 def named_zookeeper(invocation: Invocation) -> str:
-    """The ZooKeeper servers that the settings name; a usage error if they name none."""
+    """ZooKeeper servers from the settings; a usage error if there are none."""
     if not invocation.config.zookeeper:
         raise click.UsageError(
-            "no ZooKeeper is named: give --zookeeper HOST:PORT, set GEOLOG_ZOOKEEPER, or name "
-            "a file that does (--config DIR/geolog.toml of a demo)"
+            "no ZooKeeper servers: give --zookeeper HOST:PORT, set GEOLOG_ZOOKEEPER, or name a"
+            " settings file that has them (--config DIR/geolog.toml for a demo)"
         )
     return invocation.config.zookeeper
 
 
 def examples(*lines: str) -> str:
-    """What stands below a command's help: calls of it, a line each."""
+    """Epilog of a command's help: example calls, one per line."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 class Verb(click.Command):
-    """A command that takes the global options too."""
+    """Command that also takes the global options."""
 
     def own_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its parameters without the global ones."""
+        """Return its parameters without the global ones."""
         return super().get_params(ctx)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own parameters, then the global ones."""
+        """Return its own parameters, then the global ones."""
         own = self.own_params(ctx)
         return [*own, *_shared_options(own)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Its own options one by one; the global ones by name, since `geolog --help` tells."""
+        """Describe its own options; name the global ones, which `geolog --help` describes."""
         own = self.own_params(ctx)
-        options = [param for param in own if isinstance(param, click.Option)]
-        rows = [row for param in options if (row := param.get_help_record(ctx)) is not None]
-        if rows:
-            with formatter.section("Options"):
-                formatter.write_dl(rows)
+        write_options(own, ctx, formatter)
         names = " ".join(option.opts[-1] for option in _shared_options(own))
         formatter.write_paragraph()
-        formatter.write_text(f"Also, as on geolog itself: {names}")
+        with formatter.indentation():
+            formatter.write_text(f"Global options (see geolog --help): {names}")
+
+
+def write_options(
+    params: Iterable[click.Parameter], ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Write the section of a help page that describes options."""
+    records = [one.get_help_record(ctx) for one in params if isinstance(one, click.Option)]
+    rows = [(names, _with_plain_bounds(text)) for names, text in filter(None, records)]
+    with formatter.section("Options"):
+        formatter.write_dl(rows)
+
+
+def _with_plain_bounds(text: str) -> str:
+    """Say the bounds of a number, which click writes as `[default: 1; 1<=x<=9]`, in words."""
+    text = re.sub(r"; x>=0(?=[];])| +\[x>=0\]|x>=0; ", "", text)
+    for pattern, words in _BOUNDS:
+        text = re.sub(pattern, words, text)
+    return re.sub(r" +\[", " [", text)
+
+
+_BOUNDS = (
+    (r"(\d+)<=x<=(\d+)", r"\1 to \2"),
+    (r"\bx>=(\d+)", r"at least \1"),
+    (r"\bx>(\d+)", r"more than \1"),
+)
 
 
 def _shared_options(own: list[click.Parameter]) -> list[click.Option]:
-    """The global options, but for those whose name a command uses itself."""
+    """Global options, without those that the command redefines."""
     taken = {name for param in own for name in param.opts}
     return [option for option in global_options() if taken.isdisjoint(option.opts)]
 
 
 class Noun(click.Group):
-    """A noun: its verbs take the global options."""
+    """Group of verbs that take the global options."""
 
     command_class = Verb
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's shape.
-        """The verbs, in the order in which one meets them."""
+        """List the verbs in the order a new user meets them."""
         return list(self.commands)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write its options, then its verbs."""
+        write_options(self.get_params(ctx), ctx, formatter)
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each verb with its first sentence, whole."""
+        """Write each verb with the whole first sentence of its help."""
         verbs = ((name, self.commands[name]) for name in self.list_commands(ctx))
         with formatter.section("Commands"):
             formatter.write_dl([(name, verb.get_short_help_str(1000)) for name, verb in verbs])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write its own epilog, or point to the help of its verbs."""
+        if self.epilog:
+            super().format_epilog(ctx, formatter)
+            return
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(
+                f'Use "{ctx.command_path} COMMAND --help" for options and examples.'
+            )
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; an unknown one is an error that names the nearest."""
+        """Find the verb; the error for an unknown one suggests the nearest."""
         known = self.list_commands(ctx)
         word = args[0]
         if not word.startswith("-") and word not in known:
             raise click.UsageError(
-                f"{ctx.command_path} has no {word!r}; the nearest known one is "
-                f"{nearest(word, known)!r} (all: {', '.join(known)})",
+                f"unknown command {word!r} for {ctx.command_path!r}; did you mean "
+                f"{nearest(word, known)!r}? (commands: {', '.join(known)})",
                 ctx,
             )
         return super().resolve_command(ctx, args)
 
 
 def global_options() -> list[click.Option]:
-    """Options that each command takes, before the noun or after the verb."""
+    """Options of every command, given before the noun or after the verb."""
     options = [
-        _option(["--config"], _note_config, metavar="FILE", help="Settings file (TOML)."),
-        _option(["--profile"], _note_profile, metavar="NAME", help="Profile in that file."),
+        _option(
+            ["--config"],
+            _note_config,
+            metavar="FILE",
+            help="Settings file (TOML). [default: $GEOLOG_CONFIG, else ./geolog.toml]",
+        ),
+        _option(
+            ["--profile"],
+            _note_profile,
+            metavar="NAME",
+            help="Profile of the settings file to use.",
+        ),
     ]
     for name, (metavar, text) in _GLOBAL_SETTINGS.items():
         options.append(_option([f"--{name}"], _note_flag, metavar=metavar, help=text))
@@ -195,10 +246,13 @@ def global_options() -> list[click.Option]:
             ["-o", "--output"],
             _note_flag,
             type=click.Choice(["table", "json", "jsonl"]),
-            help="table for people, json: one document, jsonl: one a line.",
+            help="Output format: table for people, json for one document, jsonl for one"
+            " document per line. [default: table]",
         ),
-        _option(["--yes"], _note_confirmed, is_flag=True, help="Ask nothing; do it."),
-        _option(["--debug"], _note_debug, is_flag=True, help="Show the traceback of an error."),
+        _option(["--yes"], _note_confirmed, is_flag=True, help="Do not ask for confirmation."),
+        _option(
+            ["--debug"], _note_debug, is_flag=True, help="Print the traceback of an error."
+        ),
     ]
     return options
 

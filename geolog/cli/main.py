@@ -1,4 +1,4 @@
-"""The command's root: it knows the nouns, imports the one in use, and ends in an exit code."""
+"""Root of the command: imports the noun in use, runs it, and turns errors into exit codes."""
 
 import importlib
 import logging
@@ -24,53 +24,55 @@ from topology.errors import GeologError
 
 @attrs.frozen
 class NounPlace:
-    """Where a noun's commands are, and its line in `geolog --help`."""
+    """Module of a noun's commands, and the noun's line in `geolog --help`."""
 
     module: str
     line: str
 
 
 NOUNS = {
-    "demo": NounPlace("geolog.cli.nouns.demo", "A whole multi-region cluster on this machine."),
+    "demo": NounPlace("geolog.cli.nouns.demo", "Run a multi-region cluster on this machine."),
     "serve": NounPlace("geolog.cli.nouns.serve", "Run one server: storage, zookeeper or wan."),
     "stream": NounPlace(
-        "geolog.cli.nouns.stream", "Make, describe, change, seal and cut streams."
+        "geolog.cli.nouns.stream", "Create, describe, change, seal and delete streams."
     ),
-    "append": NounPlace(
-        "geolog.cli.nouns.append", "Append records from stdin, safe to repeat."
-    ),
-    "read": NounPlace("geolog.cli.nouns.read", "Read records to stdout, or follow them."),
+    "append": NounPlace("geolog.cli.nouns.append", "Append records from stdin to a stream."),
+    "read": NounPlace("geolog.cli.nouns.read", "Read records to stdout, or follow a stream."),
     "verify": NounPlace(
-        "geolog.cli.nouns.verify", "Read and compare every copy of every entry."
+        "geolog.cli.nouns.verify", "Read and compare every copy of a stream's entries."
     ),
-    "segment": NounPlace("geolog.cli.nouns.segment", "List the segments a stream consists of."),
-    "ledger": NounPlace("geolog.cli.nouns.ledger", "Look into, read, end and repair ledgers."),
-    "placement": NounPlace("geolog.cli.nouns.placement", "What placement would do, and why."),
+    "segment": NounPlace("geolog.cli.nouns.segment", "List the segments of a stream."),
+    "ledger": NounPlace("geolog.cli.nouns.ledger", "Inspect, read, close and repair ledgers."),
+    "placement": NounPlace(
+        "geolog.cli.nouns.placement", "Show, repair and simulate the placement of entries."
+    ),
     "region": NounPlace(
-        "geolog.cli.nouns.region", "The regions, and where new entries may go."
+        "geolog.cli.nouns.region", "List regions; forbid or allow placement in them."
     ),
     "node": NounPlace(
-        "geolog.cli.nouns.node", "The storage nodes: list, describe, replace them."
+        "geolog.cli.nouns.node", "List, describe, check and replace storage nodes."
     ),
     "cluster": NounPlace(
-        "geolog.cli.nouns.cluster", "Whether the cluster is well, and what it can lose."
+        "geolog.cli.nouns.cluster", "Show the cluster's health and what it can lose."
     ),
-    "wan": NounPlace(
-        "geolog.cli.nouns.wan", "The emulated WAN of a demo: show, change, cut it."
+    "wan": NounPlace("geolog.cli.nouns.wan", "Show and change the emulated WAN of a demo."),
+    "bench": NounPlace(
+        "geolog.cli.nouns.bench", "Measure appends and reads against what the disk can do."
     ),
-    "bench": NounPlace("geolog.cli.nouns.bench", "Measure appends and reads beside the floor."),
-    "drill": NounPlace("geolog.cli.nouns.drill", "Break a cluster on purpose and judge it."),
-    "sim": NounPlace("geolog.cli.nouns.sim", "Simulate a cluster under faults, from one seed."),
-    "config": NounPlace("geolog.cli.nouns.config", "Show and check the settings."),
-    "generate": NounPlace("geolog.cli.nouns.generate", "Completion for your shell."),
+    "drill": NounPlace(
+        "geolog.cli.nouns.drill", "Break a cluster on purpose and check that nothing is lost."
+    ),
+    "sim": NounPlace("geolog.cli.nouns.sim", "Simulate a cluster under faults, from a seed."),
+    "config": NounPlace("geolog.cli.nouns.config", "Show and check settings."),
+    "generate": NounPlace("geolog.cli.nouns.generate", "Print shell completion scripts."),
 }
 
 
 class Root(Noun):
-    """`geolog` itself: each noun is imported when it is named."""
+    """`geolog` itself: imports a noun only when the command line names it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's shape.
-        """The nouns, in the order in which one meets them."""
+        """List the nouns in the order a new user meets them."""
         return list(NOUNS)
 
     def get_command(
@@ -78,7 +80,7 @@ class Root(Noun):
         ctx: click.Context,  # noqa: ARG002 - click's shape.
         cmd_name: str,
     ) -> click.Command | None:
-        """Import the noun's file and take its command."""
+        """Import the module of a noun and return its command."""
         if cmd_name not in NOUNS:
             return None
         found = importlib.import_module(NOUNS[cmd_name].module).command
@@ -86,7 +88,7 @@ class Root(Noun):
         return found
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The global options, then --version and --help."""
+        """Return the global options, then --version and --help."""
         return [*global_options(), *super().get_params(ctx)]
 
     def format_commands(
@@ -94,7 +96,7 @@ class Root(Noun):
         ctx: click.Context,  # noqa: ARG002 - click's shape.
         formatter: click.HelpFormatter,
     ) -> None:
-        """The nouns, without importing any."""
+        """Write the nouns' lines without importing any noun."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.line) for name, place in NOUNS.items()])
 
@@ -102,17 +104,22 @@ class Root(Noun):
 @click.group(
     cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
-    epilog="Start with: geolog demo. Recipes: docs/RECIPES.md",
+    epilog=(
+        'Start with "geolog demo". Use "geolog COMMAND --help" for more about a command.'
+        " Recipes: docs/RECIPES.md"
+    ),
 )
 @click.version_option(package_name="geolog")
 def root() -> None:
-    """A log that spans regions: losing a whole region loses no acknowledged record."""
+    """Geo-replicated log: losing a whole region loses no acknowledged record."""
 
 
 def main() -> None:
-    """Run the command of this process and end the process with its exit code."""
+    """Run the command line of this process and exit with its code."""
     if not __debug__:
-        sys.exit("geolog: refuses to run under python -O: its assertions guard your data")
+        sys.exit(
+            "geolog: refusing to run under python -O: the assertions it removes guard your data"
+        )
     _open_closed_streams()
     sys.stdout = named_stdout(sys.stdout)
     show_warnings()
@@ -130,23 +137,23 @@ def main() -> None:
 
 
 def _complete(instruction: str) -> int:
-    """Answer the shell that asks what may stand next: see `geolog generate completion`."""
+    """Answer a shell's request for completions: see `geolog generate completion`."""
     from click.shell_completion import shell_complete
 
     return shell_complete(root, {"obj": Invocation()}, "geolog", COMPLETE_VARIABLE, instruction)
 
 
 def run(arguments: list[str]) -> int:
-    """Carry one command out; every error becomes one message on stderr and an exit code."""
+    """Run one command line; turn every error into one message on stderr and an exit code."""
     invocation = Invocation()
     try:
-        # Not by root.main, which has ideas of its own about broken pipes.
+        # Not root.main: it handles broken pipes in its own way.
         with root.make_context("geolog", arguments, obj=invocation) as context:
             root.invoke(context)
         return Exit.DONE
     except click.exceptions.Exit as done:
         return done.exit_code
-    except BaseException as error:  # noqa: BLE001 - The border: nothing passes it as a traceback.
+    except BaseException as error:  # noqa: BLE001 - The outermost border: no traceback passes it.
         if invocation.is_debug and not isinstance(
             error, (click.ClickException, CheckFailedError)
         ):
@@ -155,13 +162,13 @@ def run(arguments: list[str]) -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """Say what went wrong, in one message, and give its exit code."""
+    """Print one message that says what went wrong; return its exit code."""
     leaves = sorted(_leaves(error), key=_weight)
     match leaves[0]:
         case KeyboardInterrupt() | click.Abort():
             return Exit.INTERRUPTED
         case BrokenPipeError():
-            # Whoever read our output has seen enough (`geolog read … | head`).
+            # The reader of our output has seen enough (`geolog read … | head`).
             _forget_stdout()
             return Exit.DONE
         case click.ClickException() as usage:
@@ -174,16 +181,16 @@ def _explain(error: BaseException) -> int:
             return exit_.code if isinstance(exit_.code, int) else Exit.ERROR
         case OSError(strerror=str(reason), filename=StandardOutput.SHOWN):
             _forget_stdout()
-            tell(f"geolog: stdout takes no more: {reason}. What was printed last is lost")
+            tell(f"geolog: cannot write to stdout: {reason}; the last output is lost")
             return Exit.ERROR
         case OSError(strerror=str(reason), filename=name):
-            where = "" if name is None else f" {name}"
-            tell(f"geolog: the operating system refused{where}: {reason}")
+            where = "" if name is None else f" at {name}"
+            tell(f"geolog: operating system error{where}: {reason}")
             return Exit.ERROR
         case other:
             tell(
                 f"geolog: unexpected {type(other).__name__}: {other} "
-                "(a fault of geolog itself; --debug shows where)"
+                "(this is a bug in geolog; --debug prints the traceback)"
             )
             return Exit.ERROR
 
@@ -197,15 +204,15 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _weight(error: BaseException) -> int:
-    """Of several errors at once, which is the cause: an interrupt first, a surprise last."""
+    """Rank concurrent errors by likelihood of being the cause: interrupts first, bugs last."""
     order = (KeyboardInterrupt, click.ClickException, BrokenPipeError, GeologError)
     return next((i for i, kind in enumerate(order) if isinstance(error, kind)), len(order))
 
 
 def show_warnings() -> None:
-    """From here on print on stderr what is logged as a warning, or worse.
+    """Print log records of level WARNING and above on stderr from now on.
 
-    What kazoo warns of is told in our own words.
+    Except kazoo's: geolog reports the same facts in its own words.
     """
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
@@ -214,12 +221,12 @@ def show_warnings() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Let closed standard streams lead nowhere: else a socket might be given their number."""
+    """Open closed standard streams on /dev/null, before a socket gets their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _forget_stdout() -> None:
-    """Let nothing be written to a closed pipe, also not by the interpreter as it ends."""
+    """Point stdout at /dev/null: the exiting interpreter must not write to the pipe either."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

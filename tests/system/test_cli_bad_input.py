@@ -25,10 +25,10 @@ from tests.system.demo_process import (
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["sream", "ls"], 2, "the nearest known one is 'stream'"),
-        (["stream", "lst"], 2, "the nearest known one is 'ls'"),
+        (["sream", "ls"], 2, "did you mean 'stream'?"),
+        (["stream", "lst"], 2, "did you mean 'ls'?"),
         (["stream", "ls", "--zookeper", "x"], 2, "--zookeeper"),
-        (["stream", "ls"], 2, "no ZooKeeper is named: give --zookeeper"),
+        (["stream", "ls"], 2, "no ZooKeeper servers: give --zookeeper"),
         (["stream", "ls", "--zookeeper", "nonsense"], 2, "'nonsense'"),
         (["stream", "ls", "--timeout", "30"], 2, "'30' has no unit"),
         (["stream", "ls", "--config", "none.toml"], 3, "there is no settings file none.toml"),
@@ -38,18 +38,22 @@ from tests.system.demo_process import (
         (["stream", "create", "a/b", "--survive", "two"], 2, "'1 region and 1 node'"),
         (["read", "a/b", "--from", "yesterday"], 2, "'yesterday'"),
         (["read", "a/b", "--follow", "--to", "latest"], 2, "--follow or --to"),
-        (["read", "a/b", "--hedge", "auto"], 2, "--hedge is not built yet"),
-        (["stream", "create", "a/b#1"], 2, "is one partition"),
+        (["read", "a/b", "--hedge", "auto"], 2, "--hedge is not implemented yet"),
+        (["stream", "create", "a/b#1"], 2, "names one partition"),
         (["append", "a/b#x"], 2, "'x' is not a partition number"),
-        (["append", "a/b", "--first-seq", "5"], 2, "give --writer too"),
-        (["append", "a/b", "--ack", "none", "--writer", "w"], 2, "--ack none tells nothing"),
+        (["append", "a/b", "--first-seq", "5"], 2, "--first-seq needs --writer"),
+        (
+            ["append", "a/b", "--ack", "none", "--writer", "w"],
+            2,
+            "--ack none returns no answers",
+        ),
         (["append", "a/b", "--ack", "some"], 2, "'some'"),
         (["stream", "create", "a/b", "--retention", "7"], 2, "has no unit"),
         (["stream", "truncate", "a/b", "--before", "middle"], 2, "is no place in a stream"),
-        (["stream", "truncate", "a/b", "--before", "latest"], 2, "Say --yes"),
-        (["stream", "seal", "a/b"], 2, "Say --yes"),
-        (["append", "a/b", "--key-separator", ""], 2, "--key-separator is empty"),
-        (["stream", "update", "a/b"], 2, "nothing is to be changed"),
+        (["stream", "truncate", "a/b", "--before", "latest"], 2, "Pass --yes to confirm"),
+        (["stream", "seal", "a/b"], 2, "Pass --yes to confirm"),
+        (["append", "a/b", "--key-separator", ""], 2, "--key-separator must not be empty"),
+        (["stream", "update", "a/b"], 2, "nothing to change: give"),
         (["stream", "update", "a/b", "--retention", "9"], 2, "'9' has no unit"),
         (["generate", "completion", "tcsh"], 2, "'tcsh' is not one of"),
         (["demo", "ls", "--data-dir", "."], 3, "no demo runs in"),
@@ -58,10 +62,10 @@ from tests.system.demo_process import (
         (["demo", "kill"], 2, "Missing argument 'TARGET'"),
         (["demo", "--base-port", "65530"], 2, "the highest base port is"),
         (["demo", "--regions", "a,b,A_!"], 2, "/A_!/rack-1"),
-        (["demo", "--data-dir", "/proc/none"], 1, "refused /proc/none: No such file"),
+        (["demo", "--data-dir", "/proc/none"], 1, "at /proc/none: No such file"),
         (["demo", "--wan", "none.toml"], 2, "--wan none.toml cannot be read"),
         (["wan", "show", "--data-dir", "."], 3, "no WAN is emulated in"),
-        (["wan", "set", "a", "b"], 2, "nothing is to change: name --rtt"),
+        (["wan", "set", "a", "b"], 2, "nothing to change: give --rtt"),
         (["wan", "set", "a", "b", "--rtt", "80"], 2, "'80' has no unit"),
         (["wan", "set", "a", "b", "--rtt", "-80ms"], 2, "'-80ms' is below zero"),
         (["wan", "set", "a", "b", "--bandwidth", "20MB"], 2, "unknown unit 'MB'"),
@@ -265,7 +269,8 @@ def test_an_append_that_is_interrupted_answers_what_it_took_and_says_so(
 
     assert process.returncode == 130
     assert (
-        message == b"interrupted: 3 records were acknowledged, up to sequence 2, and no other\n"
+        message == b"interrupted: 3 records were acknowledged, up to sequence 2; no others were"
+        b" appended\n"
     )
     assert len(answers.splitlines()) == 3
 
@@ -285,7 +290,7 @@ def test_answers_that_nobody_takes_end_an_append_with_an_error(demo: DemoProcess
         message = read_rest(process.stderr)
 
     assert process.returncode == 1
-    assert b"stdout takes no more: Broken pipe (1 record was acknowledged" in message
+    assert b"cannot write answers to stdout: Broken pipe (1 record was acknowledged" in message
 
 
 @pytest.mark.parametrize("stdout", ["/dev/full", None])
@@ -300,7 +305,7 @@ def test_a_stdout_that_takes_nothing_is_no_fault_of_geolog(stdout: str | None) -
 
     assert done.returncode == (0 if stdout is None else 1)
     assert b"Traceback" not in done.stderr
-    message = "stdout takes no more: No space left on device. What was printed last is lost"
+    message = "cannot write to stdout: No space left on device; the last output is lost"
     assert done.stderr.decode() == ("" if stdout is None else f"geolog: {message}\n")
 
 

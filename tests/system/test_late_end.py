@@ -44,7 +44,7 @@ def test_a_disk_that_hangs_does_not_keep_a_server_from_ending(tmp_path: Path) ->
         assert server.wait(WAIT_S_MAX) == 1
         assert server.stderr is not None
         said = server.stderr.read().decode()
-    assert said.startswith("geolog: the storage server was to end 0.3 s ago, and ends now")
+    assert said.startswith("geolog: the storage server did not stop within 0.3 s; exiting")
     assert f"the disk of {directories[1]} does not answer" in said
 
 

@@ -72,12 +72,12 @@ def test_a_closed_ledger_is_repaired_and_recovered_without_being_changed(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["ledger", "describe", "one"], 2, b"'one' is no ledger's id"),
+        (["ledger", "describe", "one"], 2, b"'one' is not a ledger id"),
         (["ledger", "describe", "999999"], 3, b"the nearest there is is"),
         (["ledger", "repair", "999999"], 3, b"there is no ledger 999999"),
         (["ledger", "recover", "999999"], 3, b"there is no ledger 999999"),
-        (["ledger", "repair"], 2, b"name ledgers, or --queue"),
-        (["ledger", "repair", "1", "--queue"], 2, b"name ledgers, or --queue"),
+        (["ledger", "repair"], 2, b"give either ledger ids or --queue"),
+        (["ledger", "repair", "1", "--queue"], 2, b"give either ledger ids or --queue"),
         (["ledger", "repair", "1", "--rate", "5"], 2, b"20MB/s"),
         (["ledger", "repair", "1", "--rate", "0MB/s"], 2, b"moves nothing"),
         (["node", "describe", "a-storag-1"], 3, b"nearest known id is 'a-storage-1'"),
@@ -119,8 +119,8 @@ def test_an_open_ledger_is_ended_when_that_is_meant(demo: DemoProcess) -> None:
         confirmed = demo.run("ledger", "recover", ledger, "--yes", "-o", "json")
 
     assert unasked.returncode == 2
-    assert b"is open at epoch 1. End it?" in unasked.stderr
-    assert b"Say --yes" in unasked.stderr
+    assert b"is open at epoch 1. Fence its writer and close it?" in unasked.stderr
+    assert b"Pass --yes" in unasked.stderr
     ended = json.loads(confirmed.stdout)
     assert (ended["state"], ended["epoch"], ended["last_entry"]) == ("closed", 2, 0)
 
@@ -140,4 +140,4 @@ def test_a_node_that_may_go_is_said_to_be_one(demo: DemoProcess, ledger: str) ->
     done = demo.run("node", "preflight", "a-storage-1")
 
     assert (done.returncode, done.stdout) == (0, b"")
-    assert b"a-storage-1 may go: every ledger there" in done.stderr
+    assert b"safe to stop a-storage-1: " in done.stderr

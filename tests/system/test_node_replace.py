@@ -95,7 +95,7 @@ def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_l
     assert down == [("strict", "fail", False)]
     assert too_early.returncode == 5
     assert b"the old disk of a-storage-1 is given up: it never starts" in too_early.stderr
-    assert b"has not come up" in too_early.stderr
+    assert b"did not come up within --timeout" in too_early.stderr
     assert isinstance(nodes_without, list)
     assert [one["state"] for one in nodes_without if one["node_id"] == LOST] == ["replaced"]
     assert given_up.returncode == 10

@@ -1,4 +1,4 @@
-"""`geolog append`: a record for each line of stdin, many in flight, answers in order."""
+"""`geolog append`: appends records from stdin, many in flight, answered in order."""
 
 import signal
 import sys
@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import attrs
 import click
 import trio
+from click.core import ParameterSource
 
 from geolog.cli.arguments import partition_or_stream
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
@@ -26,12 +27,12 @@ AckChoice = Literal["none", "received", "durable"]
 
 
 class AnswersUnprintedError(GeologError):
-    """Whoever read the answers is gone, or the disk behind them is full."""
+    """Answers cannot be written: their reader is gone, or their disk is full."""
 
 
 @attrs.frozen(kw_only=True)
 class AppendOptions:
-    """What one `geolog append` was asked for."""
+    """Options of one `geolog append`."""
 
     stream: str
     format: Format
@@ -48,45 +49,58 @@ class AppendOptions:
     name="append",
     epilog=examples(
         "geolog append shop/orders < orders.txt",
-        "geolog append shop/orders --writer loader-1 < orders.txt   # Safe to run again.",
+        "geolog append shop/orders --writer loader-1 < orders.txt   # Safe to rerun.",
         "echo '7=paid' | geolog append shop/orders --key-separator = -o jsonl",
     ),
 )
-@click.argument("stream", type=partition_or_stream)
+@click.argument("stream", metavar="STREAM[#P]", type=partition_or_stream)
 @click.option(
     "--format",
     "format_",
     type=click.Choice(FORMATS),
     default="lines",
     show_default=True,
-    help="How records stand in the input.",
+    help="Input format.",
 )
-@click.option("--key-separator", metavar="TEXT", help="Before it stands the key (lines only).")
+@click.option(
+    "--key-separator",
+    metavar="TEXT",
+    help="Split each line into key and value at TEXT (lines format only).",
+)
 @click.option(
     "--ack",
     type=click.Choice(get_args(AckChoice)),
     default="durable",
     show_default=True,
-    help="When a record is answered: not at all, in memory of enough nodes, on disk there.",
+    help="Acknowledge a record never (none), once enough nodes have it in memory (received), or"
+    " once they have it on disk (durable).",
 )
 @click.option(
-    "--progress", is_flag=True, help="Show progress also where stderr is no terminal."
+    "--progress", is_flag=True, help="Show progress even if stderr is not a terminal."
 )
 @click.option(
     "--writer",
     metavar="ID",
-    help="Number the lines: a run that is repeated appends none of them twice.",
+    help="Number the lines under this writer id; running the same input again then appends"
+    " nothing twice.",
 )
 @click.option(
-    "--first-seq", type=click.IntRange(min=0), metavar="N", help="Number of the first line: 0."
+    "--first-seq",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Writer's number of the first line, with --writer.",
 )
 @click.option(
     "--expect-sequence",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Refuse all unless the first record gets this sequence.",
+    help="Append nothing unless the first record gets this sequence.",
 )
+@click.pass_context
 def command(
+    context: click.Context,
     *,
     stream: str,
     format_: Format,
@@ -94,24 +108,31 @@ def command(
     ack: AckChoice,
     progress: bool,
     writer: str | None,
-    first_seq: int | None,
+    first_seq: int,
     expect_sequence: int | None,
 ) -> None:
-    """Append records from stdin to STREAM; each is answered when it is durable.
+    """Append records from stdin to a stream; each is acknowledged once it is durable.
 
-    With -o jsonl, one answer a record, in order:
+    Formats: lines, one value per line; jsonl, one JSON object per line with value, and
+    optionally key, headers and transaction_id (docs/COMMAND.md); length-prefixed, each value
+    after its length in four bytes, big-endian.
+
+    With -o jsonl, prints one answer per record, in order:
     {"partition":0,"dlsn":"1-0-0","sequence":0,"duplicate":false}
     """
-    if first_seq is not None and writer is None:
-        raise click.UsageError("--first-seq numbers the lines of a writer: give --writer too")
+    is_numbered = context.get_parameter_source("first_seq") is ParameterSource.COMMANDLINE
+    if is_numbered and writer is None:
+        raise click.UsageError("--first-seq needs --writer: it numbers the lines of a writer")
     if ack == "none" and (writer is not None or expect_sequence is not None):
         raise click.UsageError(
-            "--ack none tells nothing: leave out --writer, --expect-sequence"
+            "--ack none returns no answers: drop it, or drop --writer and --expect-sequence"
         )
     if key_separator is not None and format_ != "lines":
-        raise click.UsageError(f"--key-separator goes with --format lines, not {format_}")
+        raise click.UsageError(f"--key-separator needs --format lines, not {format_}")
     if key_separator == "":
-        raise click.UsageError("--key-separator is empty: name the text between key and value")
+        raise click.UsageError(
+            "--key-separator must not be empty: give the text between key and value"
+        )
     options = AppendOptions(
         stream=stream,
         format=format_,
@@ -119,7 +140,7 @@ def command(
         is_progress_shown=progress,
         ack=ack,
         writer_id=writer,
-        first_seq=first_seq or 0,
+        first_seq=first_seq,
         expect_sequence=expect_sequence,
     )
     trio.run(_append, this_invocation(), options)
@@ -127,7 +148,7 @@ def command(
 
 @attrs.define
 class Source:
-    """Whether more is read from stdin. What was pushed before a stop is still answered."""
+    """Reading of stdin. After a stop, records already pushed are still answered."""
 
     input: StandardInput = attrs.field(factory=StandardInput)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -135,7 +156,7 @@ class Source:
     is_interrupted: bool = False
 
     def stop(self, failure: GeologError | None = None) -> None:
-        """Take no more; the first failure is the one that is told."""
+        """Stop reading; keep the first failure to report."""
         self.failure = self.failure or failure
         self.scope.cancel(reason="no more input is taken")
 
@@ -157,7 +178,7 @@ async def _append(invocation: Invocation, options: AppendOptions) -> None:
         except* GeologError as errors:
             raise with_tally(errors, tally) from errors
     if source.is_interrupted:
-        tell(f"interrupted: {tally.reached()}, and no other")
+        tell(f"interrupted: {tally.reached()}; no others were appended")
         raise click.Abort
     took_s = trio.current_time() - started_s
     if output == "json":
@@ -197,15 +218,17 @@ async def _pump(
             try:
                 _take(answers, tally, is_printed=_prints_answers(invocation, source))
             except OSError as error:
-                source.stop(AnswersUnprintedError(f"stdout takes no more: {error.strerror}"))
+                source.stop(
+                    AnswersUnprintedError(f"cannot write answers to stdout: {error.strerror}")
+                )
             progress.at(tally.appended, share=_share_done(source, tally, pipeline))
-            # Nothing is owed while all is answered: then we wait for stdin.
+            # With everything answered we wait for stdin alone, without a time limit.
             patience.progressed() if pipeline.unanswered_count else patience.suspend()
         nursery.cancel_scope.cancel(reason="all is answered")
 
 
 def _take(answers: list[AnsweredRun], tally: AppendTally, *, is_printed: bool) -> None:
-    """Count these answers, and print them if they are asked for."""
+    """Count these answers, and print them if requested."""
     for some in answers:
         tally.add(some)
     if is_printed:
@@ -216,7 +239,7 @@ def _take(answers: list[AnsweredRun], tally: AppendTally, *, is_printed: bool) -
 
 
 def _share_done(source: Source, tally: AppendTally, pipeline: Pipeline) -> float | None:
-    """How much of the input is answered for: what was taken, less what is still in flight."""
+    """Share of the input that is answered: what was read, less what is in flight."""
     taken = source.input.share_taken
     pushed_count = tally.answered_count + pipeline.unanswered_count
     return None if taken is None else taken * tally.answered_count / pushed_count
@@ -228,7 +251,7 @@ def _prints_answers(invocation: Invocation, source: Source) -> bool:
 
 
 async def _stop_at_signals(source: Source, task_status: trio.TaskStatus[None]) -> None:
-    """Stop in order at the first signal, at once at the second."""
+    """Stop in an orderly way at the first signal, at once at the second."""
     with trio.open_signal_receiver(*heeded(signal.SIGINT, signal.SIGTERM)) as signals:
         task_status.started()
         async for _ in signals:
@@ -245,7 +268,7 @@ async def _push_all(
         with source.scope:
             await _push_stdin(source.input, options, pipeline, patience)
     except GeologError as error:
-        source.stop(error)  # Told when all before it is answered.
+        source.stop(error)  # Reported once everything before it is answered.
     pipeline.close()
 
 
@@ -260,7 +283,7 @@ async def _push_stdin(
 
 
 class _Pusher:
-    """Gives records to the pipeline, with what the options ask for them."""
+    """Pushes records into the pipeline as the options say."""
 
     def __init__(self, options: AppendOptions, pipeline: Pipeline, patience: Patience) -> None:
         self._pipeline = pipeline
@@ -270,7 +293,7 @@ class _Pusher:
         self._expect_sequence = options.expect_sequence
 
     async def push(self, records: Iterator[Outgoing]) -> None:
-        """Give them all."""
+        """Push all of them."""
         for outgoing in records:
             if not self._pipeline.unanswered_count:
                 self._patience.progressed()
@@ -285,7 +308,7 @@ class _Pusher:
                 is_forgotten_skipped=True,
             )
             if self._expect_sequence is not None and pending is not None:
-                # If the first is refused nothing may follow; else all follow it in sequence.
+                # If the first is refused, nothing may follow; else the rest continue from it.
                 await pending.wait()
                 self._expect_sequence = None
             if self._seq is not None:

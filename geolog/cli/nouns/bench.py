@@ -1,4 +1,4 @@
-"""`geolog bench`: figures of acknowledged work beside the floor measured in the same run."""
+"""`geolog bench`: measures acknowledged work against a floor measured in the same run."""
 
 import random
 import sys
@@ -28,15 +28,15 @@ _LEDGERS_MAX = 10_000
 _COLUMNS = ("name", "value", "unit", "floor", "ratio", "goal")
 
 _READ_STORAGE_OPTIONS = ("--journal-file-bytes", "16MiB", "--tail-cache-bytes-max", "1MiB")
-"""Small files, so that nearly all entries are in sealed ones; and little kept in memory."""
+"""Small journal files, so that nearly all entries are in sealed ones; a small tail cache."""
 
-# Goals on three nodes with three copies, two of them answered for, one writer.
+# Goals for three nodes, three copies, an ack quorum of two and one writer.
 _GOALS = {1 << 10: 0.6, 64 << 10: 0.75}
 
 
 @attrs.frozen(kw_only=True)
 class BenchOptions:
-    """What one `geolog bench append` was asked for."""
+    """Options of one `geolog bench append`."""
 
     invocation: Invocation
     record_sizes: Sequence[int]
@@ -50,7 +50,7 @@ class BenchOptions:
 
 @attrs.frozen(kw_only=True)
 class BenchReadOptions:
-    """What one `geolog bench read` was asked for."""
+    """Options of one `geolog bench read`."""
 
     invocation: Invocation
     load: ReadLoad
@@ -61,7 +61,7 @@ class BenchReadOptions:
 
 @attrs.frozen(kw_only=True)
 class TailOptions:
-    """What one `geolog bench tail` was asked for."""
+    """Options of one `geolog bench tail`."""
 
     invocation: Invocation
     load: TailLoad
@@ -74,14 +74,22 @@ Options = TypeVar("Options", BenchOptions, BenchReadOptions, TailOptions)
 _data_dir = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="On the disk to measure; default: a temporary directory.",
+    metavar="DIR",
+    help="Directory on the disk to measure. [default: a temporary directory]",
 )
-_seed = click.option("--seed", type=int, default=0, help="Of the payloads.")
+_seed = click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Random seed for payloads.",
+)
 
 
 @click.group(cls=Noun, name="bench")
 def command() -> None:
-    """Measure, with the floor that the disk sets beside each figure."""
+    """Measure appends and reads; each figure has the disk's own floor next to it."""
 
 
 @command.command(
@@ -96,25 +104,37 @@ def command() -> None:
     type=parse_bytes,
     multiple=True,
     metavar="SIZE",
-    help="May be given several times; default 1KiB and 64KiB.",
+    help="Size of a record; may be repeated. [default: 1KiB and 64KiB]",
 )
 @click.option(
-    "--duration", type=parse_seconds, default="10s", metavar="TIME", help="Each load's."
+    "--duration",
+    type=parse_seconds,
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="Duration of each load.",
 )
 @click.option(
     "--in-flight",
     type=parse_bytes,
     default="8MiB",
+    show_default=True,
     metavar="SIZE",
-    help="Unanswered at a time.",
+    help="Bytes in flight (not yet acknowledged).",
 )
-@click.option("--single/--no-single", default=True, help="Also one record at a time.")
+@click.option(
+    "--single/--no-single",
+    default=True,
+    show_default=True,
+    help="Also append one record at a time (with one ledger).",
+)
 @click.option(
     "--ledgers",
     type=click.IntRange(1, _LEDGERS_MAX),
     default=1,
+    show_default=True,
     metavar="N",
-    help="Write so many streams at once, one ledger each.",
+    help="Write N streams at once, one ledger each.",
 )
 @_data_dir
 @_seed
@@ -128,11 +148,11 @@ def append(
     data_dir: Path | None,
     seed: int,
 ) -> None:
-    """Append, with one writer or one a ledger: rate, MB/s and latencies, beside the floor.
+    """Measure the rate, throughput and latency of appends, next to the disk's floor.
 
-    The floor of the throughput is what as many processes as there are nodes reach together with
-    write and fdatasync of the run's own mean write size, divided by the copies of an entry; the
-    payload cannot be compressed. Without --zookeeper it starts and ends a cluster of its own.
+    The floor of the throughput comes from one process per node that only writes and syncs
+    (fdatasync) blocks of the run's mean write size: their total, divided by the copies of an
+    entry. Payloads cannot be compressed. Without --zookeeper, runs on a temporary cluster.
     """
     for record_bytes in record_sizes:
         _check_record_size(record_bytes)
@@ -155,15 +175,25 @@ def append(
         "geolog bench read --interleaved 50 --data-dir /mnt/disk",
     )
 )
-@click.option("--record-size", type=parse_bytes, metavar="SIZE", help="Default 1KiB, or 4KiB.")
 @click.option(
-    "--size", type=parse_bytes, default="256MiB", metavar="SIZE", help="Written, then read."
+    "--record-size",
+    type=parse_bytes,
+    metavar="SIZE",
+    help="Size of a record. [default: 1KiB; 4KiB with --interleaved]",
+)
+@click.option(
+    "--size",
+    type=parse_bytes,
+    default="256MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Bytes to write, then read.",
 )
 @click.option(
     "--interleaved",
     type=click.IntRange(2, _LEDGERS_MAX),
     metavar="N",
-    help="Write N ledgers in turns, an entry each, and read some of them, one after the other.",
+    help="Write N ledgers in turns, one entry each, then read some of them one after another.",
 )
 @_data_dir
 @_seed
@@ -175,11 +205,11 @@ def read(
     data_dir: Path | None,
     seed: int,
 ) -> None:
-    """Write a stream, drop it from the page cache, and read it back in this process.
+    """Write a stream, drop it from the page cache, and measure reading it back.
 
-    The floor is one process that reads the same bytes from the same disk, as cold. Entries of
-    interleaved ledgers lie apart: there the floor reads each of them by a call of its own. With
-    --zookeeper nothing is known of the nodes' disks: no floor, and the figures say so.
+    The floor is one process that reads the same bytes from the same disk, equally cold. Entries
+    of interleaved ledgers lie apart; there the floor makes one call per entry. With --zookeeper
+    the nodes' disks are unknown, so there is no floor.
     """
     record_bytes = record_size or (4096 if interleaved else 1024)
     _check_record_size(record_bytes)
@@ -195,7 +225,12 @@ def read(
 
 @command.command(epilog=examples("geolog bench tail --readers 3"))
 @click.option(
-    "--record-size", type=parse_bytes, default="1KiB", show_default=True, metavar="SIZE"
+    "--record-size",
+    type=parse_bytes,
+    default="1KiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Size of a record.",
 )
 @click.option(
     "--rate",
@@ -203,13 +238,23 @@ def read(
     default=200,
     show_default=True,
     metavar="N",
-    help="Appends a second.",
+    help="Appends per second.",
 )
 @click.option(
-    "--readers", type=click.IntRange(1, 1000), default=1, show_default=True, metavar="N"
+    "--readers",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of readers at the tail.",
 )
 @click.option(
-    "--duration", type=parse_seconds, default="10s", show_default=True, metavar="TIME"
+    "--duration",
+    type=parse_seconds,
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="Duration of the run.",
 )
 @_data_dir
 @_seed
@@ -222,10 +267,10 @@ def tail(
     data_dir: Path | None,
     seed: int,
 ) -> None:
-    """Append at a light rate, and take the time until readers at the tail have each record.
+    """Measure the time from an append to its delivery to readers at the tail.
 
-    Readers stand in the owner's region. The floor of publish to read at p99 is the append's own
-    p99 in the same run.
+    Appends at a light rate. Readers run in the owner's region. The floor of the p99 is the p99
+    of the appends in the same run.
     """
     _check_record_size(record_size)
     options = TailOptions(
@@ -245,7 +290,7 @@ def tail(
 def _check_record_size(record_bytes: int) -> None:
     if not 1 <= record_bytes <= RECORD_BYTES_MAX:
         raise click.UsageError(
-            f"--record-size {format_bytes(record_bytes)}: a record of the bench has 1B to "
+            f"--record-size {format_bytes(record_bytes)} is out of range: give 1B to "
             f"{format_bytes(RECORD_BYTES_MAX)}"
         )
 
@@ -310,12 +355,12 @@ async def _measure_tail(options: TailOptions) -> list[Figure]:
 
 
 def _disk_bytes(options: BenchOptions) -> int:
-    """What the nodes may store: three copies of what a fast disk takes in that time."""
+    """Disk space the nodes may need: what a fast disk can take in that time."""
     return round(_DISK_BYTES_PER_S * options.duration_s * (len(options.record_sizes) + 1))
 
 
 def _loads(options: BenchOptions) -> list[Load]:
-    """The single appends come first: a disk that has just taken gigabytes syncs late."""
+    """Loads in order; single appends come first, as a disk syncs slowly after gigabytes."""
     single = Load(
         name="1KiB one at a time",
         record_bytes=1 << 10,

@@ -1,4 +1,4 @@
-"""`geolog cluster`: whether it is well, and how much more it can lose."""
+"""`geolog cluster`: shows the cluster's health and what it can lose."""
 
 import textwrap
 
@@ -19,7 +19,7 @@ _LOOK_EVERY_S = 0.25
 
 @click.group(cls=Noun, name="cluster")
 def command() -> None:
-    """Whether the cluster is well, and what it can lose."""
+    """Show the cluster's health and what it can lose."""
 
 
 @command.command(
@@ -29,23 +29,26 @@ def command() -> None:
     )
 )
 @click.option(
-    "--wait", "is_waiting", is_flag=True, help="Until it is healthy, or --timeout is over."
+    "--wait", "is_waiting", is_flag=True, help="Wait for up to --timeout until it is healthy."
 )
 @click.option(
     "--every-ledger",
     is_flag=True,
-    help="Judge how each ledger lies, where there are more than two thousand.",
+    help="Judge the placement of every ledger, even of more than 2,000.",
 )
 def health(*, is_waiting: bool, every_ledger: bool) -> None:
-    """Say how the cluster is, and how many more regions it can lose.
+    """Report the cluster's health and how many more regions it can lose.
 
-    healthy: every stream works, and keeps what it was promised through its next loss (exit 0).
-    degraded: everything works; a promise would not outlive its next loss, or copies may be
-    missing (exit 10). unhealthy: something does not work now (exit 10). Each reason names the
-    command that mends it.
+    \b
+    healthy    Every stream works and keeps its promise through its next loss
+               (exit 0).
+    degraded   Everything works, but copies may be missing, or a promise would
+               not survive its next loss (exit 10).
+    unhealthy  Something does not work now (exit 10).
 
-    Of more than two thousand ledgers it judges how the newest lie, and others drawn at random.
-    """
+    Each reason names the command that fixes it. Of more than 2,000 ledgers, health judges the
+    placement of the newest and of a random sample, unless --every-ledger is given.
+    """  # noqa: D301 - click's mark for a block that keeps its lines.
     invocation = this_invocation()
     report = (
         trio.run(_wait_healthy, invocation, every_ledger)
@@ -59,17 +62,17 @@ def health(*, is_waiting: bool, every_ledger: bool) -> None:
 
 @command.command(epilog=examples("geolog cluster status -o json"))
 def status() -> None:
-    """Show nodes, streams and what the cluster can lose; ends with 0 whatever it finds."""
+    """Show the same as health; exits with 0 whatever the state."""
     _show(ask(lambda log: log.health()))
 
 
 def in_words(report: HealthReport) -> str:
-    """Its state, and why, on one line."""
+    """State of the cluster and the reasons, on one line."""
     return f"the cluster is {report.state.value}: " + "; ".join(report.reasons)
 
 
 def _show(report: HealthReport) -> None:
-    """All of it as a document; for people, of how ledgers lie only the counts."""
+    """Print the whole document; for people, only the counts of the placement."""
     output = this_invocation().config.output
     if output != "table":
         show(report, output)
@@ -105,7 +108,7 @@ async def _wait_healthy(
                         await trio.sleep(_LOOK_EVERY_S)
                         report = await log.health(every_ledger=every_ledger)
             except NoSuchClusterError as error:
-                missing = error  # Its first storage node may be on its way.
+                missing = error  # Its first storage node may still be starting.
                 await trio.sleep(_LOOK_EVERY_S)
     if report is None and missing is not None:
         raise missing

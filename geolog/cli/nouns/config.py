@@ -1,4 +1,4 @@
-"""`geolog config`: which settings hold, where they come from, and what is wrong with them."""
+"""`geolog config`: shows the settings in effect and where each comes from, and checks them."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import click
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
+from geolog.cli.settings.quantities import counted
 from geolog.cli.settings.sources import (
     COMMAND,
     ROLES,
@@ -22,14 +23,14 @@ from topology.errors import InvalidConfigError
 
 @click.group(cls=Noun, name="config")
 def command() -> None:
-    """Show and check the settings."""
+    """Show and check settings."""
 
 
 @command.command(
     "show",
     epilog=examples("geolog config show --origin"),
 )
-@click.option("--origin", is_flag=True, help="Also say which place decided each.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
 def show_(*, origin: bool) -> None:
     """Show every setting and its value."""
     invocation = this_invocation()
@@ -49,29 +50,31 @@ def show_(*, origin: bool) -> None:
 
 
 def _in_short(origin: str) -> str:
-    """An origin for people: of the settings file's path, which stands above, the name."""
+    """Origin for people: of the settings file only its name, as its path is printed above."""
     path, colon, line = origin.rpartition(":")
     return f"{Path(path).name}:{line}" if colon and line.isdecimal() else origin
 
 
 @command.command(epilog=examples("geolog config lint --config geolog.toml"))
 def lint() -> None:
-    """Check the settings file and the environment; ends with 10 if something is wrong."""
+    """Check the settings file and the environment; exits with 10 if something is wrong."""
     invocation = this_invocation()
     complaints = check_environment(invocation.environment)
     if invocation.file is not None:
         complaints += check_keys(invocation.file)
     if not complaints:
         complaints += _wrong_values(invocation)
-    # The output format itself may be what is wrong.
+    # The output format itself may be wrong.
     output: Output = "table" if complaints else invocation.config.output
-    show([{"problem": complaint} for complaint in complaints], output, empty="nothing is wrong")
+    show(
+        [{"problem": complaint} for complaint in complaints], output, empty="no problems found"
+    )
     if complaints:
-        raise CheckFailedError(f"wrong settings: {len(complaints)}")
+        raise CheckFailedError(f"{counted(len(complaints), 'problem')} found in the settings")
 
 
 def _wrong_values(invocation: Invocation) -> list[str]:
-    """A complaint for each profile, and for none, whose values cannot be; each one once."""
+    """Complaints about impossible values, with each profile and without one, each only once."""
     profiles = [] if invocation.file is None else invocation.file.profiles
     complaints = []
     for profile in (invocation.places.profile, *profiles):

@@ -1,4 +1,4 @@
-"""`geolog demo`: a whole multi-region cluster on this machine, and its remote control."""
+"""`geolog demo`: runs a multi-region cluster on this machine, and controls a running one."""
 
 import sys
 from functools import partial
@@ -24,16 +24,25 @@ SERVER_COLUMNS = ("name", "state", "pid", "address", "location")
 
 
 class Demo(Noun):
-    """Runs a demo when no verb follows."""
+    """Group that runs a demo if no verb follows."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As a group does, but without a verb it is a command of its own."""
+        """Parse as a group does, but run as a command without a verb."""
         self.invoke_without_command = True
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The demo's options and the global ones."""
-        return Verb("demo", params=self.params).get_params(ctx)
+        """Return the demo's options, then the global ones."""
+        return self._as_verb.get_params(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write its options as a verb does, then its verbs."""
+        self._as_verb.format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    @property
+    def _as_verb(self) -> Verb:
+        return Verb("demo", params=self.params)
 
 
 @click.group(
@@ -47,36 +56,49 @@ class Demo(Noun):
     ),
 )
 @click.option(
-    "--regions", default=",".join(REGIONS_DEFAULT), show_default=True, metavar="A,B,C"
+    "--regions",
+    default=",".join(REGIONS_DEFAULT),
+    show_default=True,
+    metavar="A,B,C",
+    help="Names of the regions.",
 )
-@click.option("--nodes-per-region", default=3, show_default=True, metavar="N")
+@click.option(
+    "--nodes-per-region",
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Storage nodes in each region.",
+)
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where all of it is kept (default: a fresh temporary directory).",
+    metavar="DIR",
+    help="Directory for data and logs. [default: a temporary directory]",
 )
-@click.option("--keep", is_flag=True, help="Leave the directory behind at the end.")
+@click.option("--keep", is_flag=True, help="Keep the temporary directory at the end.")
 @click.option(
     "--base-port",
     type=click.IntRange(1, 65535),
     metavar="P",
-    help="First port (default: free ones).",
+    help="Use consecutive ports from P on. [default: any free ports]",
 )
 @click.option(
     "--stay/--no-stay",
     default=None,
-    help="Stay until Ctrl-C; the default when stdin is a terminal.",
+    help="Keep running until Ctrl-C. [default: --stay if stdin is a terminal]",
 )
-@click.option("--no-workload", is_flag=True, help="Start the servers only, and stay.")
+@click.option("--no-workload", is_flag=True, help="Start only the servers, and keep running.")
 @click.option(
     "--ready-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Written, whole, as JSON when everything answers.",
+    metavar="FILE",
+    help="Write addresses, process ids and logs to this file as JSON once all servers answer.",
 )
 @click.option(
     "--wan",
     metavar="FILE|none",
-    help="Links between the regions, or none (default: round trips as between continents).",
+    help="File that describes the links between regions (docs/WAN.md), or none for no emulated"
+    " WAN. [default: intercontinental round trips]",
 )
 @click.pass_context
 def command(
@@ -92,10 +114,10 @@ def command(
     ready_file: Path | None,
     wan: str | None,
 ) -> None:
-    """A whole multi-region cluster on this machine; it writes, loses a region, and reads back.
+    """Run a multi-region cluster on this machine: write, lose a region, read everything back.
 
-    From any other terminal: geolog demo ls|kill|stop|pause|resume|restart TARGET. A TARGET is a
-    region, a server, zookeeper, storage or all.
+    The commands below control a running demo from another terminal. TARGET is a region, a
+    server, zookeeper, storage, wan or all.
     """
     if ctx.invoked_subcommand is not None:
         ctx.obj.flags |= {"demo.data_dir": str(data_dir)} if data_dir else {}
@@ -129,35 +151,40 @@ def command(
     if not reports and options.runs_workload:
         raise click.Abort
     if not all(report.is_good for report in reports):
-        raise CheckFailedError("the demo's counts are not right")
+        raise CheckFailedError("the demo failed: see the problems above")
 
 
 def _wan(wan: str | None, regions: tuple[str, ...]) -> Wan | None:
-    """The links that `--wan` means."""
+    """Return the links that `--wan` describes."""
     if wan == "none":
         return None
     return default_wan(regions) if wan is None else read_wan(Path(wan), regions)
 
 
 def _verb(name: str, sentence: str) -> None:
-    """Add one verb that another terminal gives a running demo."""
+    """Add one verb that controls a running demo."""
     target = "" if name == "ls" else " eu-west"
     shown = examples(f"geolog demo {name}{target}", f"geolog demo {name} zookeeper")
 
     @command.command(name=name, help=sentence, short_help=sentence, epilog=shown)
     @click.argument("target", **({"default": "all"} if name == "ls" else {"required": True}))
-    @click.option("--data-dir", type=click.Path(path_type=Path), help="The demo's directory.")
+    @click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Directory of the demo. [default: the demo started last]",
+    )
     def act(target: str, data_dir: Path | None) -> None:
         invocation = this_invocation()
         config = configured(DemoConfig, invocation.decide(DEMO))
         directory = data_dir or config.data_dir or started_last()
         servers = trio.run(ask_control, directory, name, target)
-        show(servers, invocation.config.output, SERVER_COLUMNS, empty="no server was concerned")
+        show(servers, invocation.config.output, SERVER_COLUMNS, empty="no server was affected")
 
 
-_verb("ls", "List the demo's servers.")
-_verb("kill", "End TARGET with SIGKILL, as a power cut would.")
-_verb("stop", "Ask TARGET to end in order.")
-_verb("pause", "Stop TARGET with SIGSTOP: it answers nothing, and lives.")
-_verb("resume", "Let what was paused go on.")
+_verb("ls", "List the servers of the demo.")
+_verb("kill", "Kill TARGET with SIGKILL, like a power cut.")
+_verb("stop", "Stop TARGET in an orderly way.")
+_verb("pause", "Freeze TARGET with SIGSTOP: it stays alive but answers nothing.")
+_verb("resume", "Resume a paused TARGET.")
 _verb("restart", "Start TARGET again, on the same ports and data.")

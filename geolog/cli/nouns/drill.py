@@ -1,4 +1,4 @@
-"""`geolog drill`: a cluster of its own is broken on purpose, and judged by counts."""
+"""`geolog drill`: breaks a temporary cluster on purpose and checks that nothing is lost."""
 
 import json
 import logging
@@ -27,10 +27,10 @@ from sim.processes.drills.verdict import Verdict
 from sim.processes.drills.zombie_writer import ZombieOptions, zombie_writer
 
 DRILLS = {
-    "kill-all": "All processes are killed at once and restarted in random order, many times.",
-    "kill-random": "Random storage nodes are killed under load and started again, many times.",
-    "power-loss": "A storage node in this process loses what it had not synced, many times.",
-    "zombie-writer": "A writer is stopped, another takes over, the first wakes up.",
+    "kill-all": "Kill all processes at once and restart them in random order, many times.",
+    "kill-random": "Kill random storage nodes under load and restart them, many times.",
+    "power-loss": "Drop what a storage node in this process has not synced, many times.",
+    "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
 }
 
 
@@ -47,7 +47,7 @@ _LOOPS_DEFAULT_ALL = 20
 
 @attrs.frozen(kw_only=True)
 class DrillRun:
-    """What one `geolog drill run` was asked for."""
+    """Options of one `geolog drill run`."""
 
     name: str
     times: int
@@ -61,7 +61,7 @@ class DrillRun:
 
 @click.group(cls=Noun, name="drill")
 def command() -> None:
-    """Break a cluster on purpose and judge it."""
+    """Break a temporary cluster on purpose and check that nothing is lost."""
 
 
 @command.command(
@@ -81,20 +81,59 @@ def list_() -> None:
     )
 )
 @click.argument("name", type=click.Choice(list(DRILLS)))
-@click.option("--times", type=click.IntRange(min=1), default=10, show_default=True, metavar="N")
-@click.option("--kills", type=click.IntRange(min=1), default=50, show_default=True, metavar="N")
+@click.option(
+    "--times",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of times to kill all processes (kill-all).",
+)
+@click.option(
+    "--kills",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Number of kills (kill-random).",
+)
 @click.option(
     "--loops",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Power losses. [default: {_LOOPS_DEFAULT}; {_LOOPS_DEFAULT_ALL} of all nodes]",
+    help=f"Number of power losses (power-loss). [default: {_LOOPS_DEFAULT};"
+    f" {_LOOPS_DEFAULT_ALL} with --all-nodes]",
 )
-@click.option("--all-nodes", is_flag=True, help="A whole cluster loses power at once.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--nodes-per-region", type=click.IntRange(min=2), default=2, show_default=True)
-@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), help="The verdict as JSON."
+    "--all-nodes", is_flag=True, help="Cut the power of a whole cluster at once (power-loss)."
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Random seed for what happens when.",
+)
+@click.option(
+    "--nodes-per-region",
+    type=click.IntRange(min=2),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Storage nodes in each region (not for power-loss).",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Directory for data and logs; it is kept. [default: a temporary directory]",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the verdict to this file as JSON.",
 )
 @click.pass_context
 def run(
@@ -110,11 +149,10 @@ def run(
     data_dir: Path | None,
     report: Path | None,
 ) -> None:
-    """Run a drill on a cluster of its own: three regions, three ZooKeeper servers.
+    """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
-    power-loss needs no servers: its nodes are in this process, on real files. --times is for
-    kill-all, --kills for kill-random, --loops and --all-nodes for power-loss. Ends with 10 if
-    anything acknowledged was lost or changed.
+    "geolog drill ls" lists the drills. power-loss starts no servers: its nodes run in this
+    process, on real files. Exits with 10 if anything acknowledged was lost or changed.
     """
     _check_options(context, name)
     drill = DrillRun(
@@ -134,16 +172,16 @@ def run(
         write_whole(report, json.dumps(plain(verdict), indent=2) + "\n")
     show(verdict, this_invocation().config.output)
     if not verdict.passed:
-        raise CheckFailedError(f"the drill {name} failed: " + "; ".join(verdict.problems))
+        raise CheckFailedError(f"drill {name} failed: " + "; ".join(verdict.problems))
 
 
 def _check_options(context: click.Context, name: str) -> None:
-    """An option of another drill would be ignored, so it is refused."""
+    """Refuse an option of another drill, which would be ignored."""
     for option, drills in _DRILL_OF_OPTION.items():
         is_given = context.get_parameter_source(option) is ParameterSource.COMMANDLINE
         if is_given and name not in drills:
             flag = "--" + option.replace("_", "-")
-            raise click.UsageError(f"{flag} is for {', '.join(drills)}, not for {name}")
+            raise click.UsageError(f"{flag} applies to {', '.join(drills)}, not to {name}")
 
 
 async def _run(drill: DrillRun) -> Verdict:
@@ -159,7 +197,7 @@ async def _run(drill: DrillRun) -> Verdict:
 
 
 async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
-    # What the nodes in this process warn of is what the drill does to them.
+    # The nodes in this process would warn of what the drill does to them.
     logging.getLogger("regions").setLevel(logging.CRITICAL)
     logging.getLogger("geolog").setLevel(logging.CRITICAL)
     loops = drill.loops or (_LOOPS_DEFAULT_ALL if drill.all_nodes else _LOOPS_DEFAULT)

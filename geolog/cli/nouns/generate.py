@@ -1,4 +1,4 @@
-"""`geolog generate`: files for what stands around geolog, as completion for a shell."""
+"""`geolog generate`: prints completion scripts for shells."""
 
 import sys
 
@@ -10,7 +10,7 @@ from geolog.cli.invocation import COMPLETE_VARIABLE, Noun, examples
 
 @click.group(cls=Noun, name="generate")
 def command() -> None:
-    """Print files for what stands around geolog."""
+    """Print shell completion scripts."""
 
 
 @command.command(
@@ -23,7 +23,7 @@ def command() -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete nouns, verbs, options and their choices."""
+    """Print the completion script for a shell: nouns, verbs, options and their choices."""
     shell_class = get_completion_class(shell)
     assert shell_class is not None
     script = shell_class(ctx.find_root().command, {}, "geolog", COMPLETE_VARIABLE).source()

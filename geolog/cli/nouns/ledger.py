@@ -1,4 +1,4 @@
-"""`geolog ledger`: what lies under a stream's segments."""
+"""`geolog ledger`: inspects, reads, closes and repairs the ledgers behind segments."""
 
 import base64
 import math
@@ -74,24 +74,24 @@ _REPAIR_COLUMNS = (
 
 
 def ledger_id(text: str) -> LedgerId:
-    """Read a ledger's id, a decimal number."""
+    """Parse a ledger id, a decimal number."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InvalidArgumentError(
-            f"{text!r} is no ledger's id: it is a decimal number, as `geolog segment ls STREAM`"
-            " lists them"
+            f"{text!r} is not a ledger id: give a decimal number, as listed by"
+            " `geolog segment ls STREAM`"
         )
     return LedgerId(int(text))
 
 
 @click.group(cls=Noun, name="ledger")
 def command() -> None:
-    """What lies under a stream's segments: ledgers, their members and copies."""
+    """Inspect, read, close and repair ledgers, which hold the entries of segments."""
 
 
 @command.command(epilog=examples("geolog ledger describe 12"))
 @click.argument("ledger", metavar="ID", type=ledger_id)
 def describe(ledger: LedgerId) -> None:
-    """Show a ledger's state, and which copies each of its members says it has."""
+    """Show a ledger's state, and the copies that each member reports."""
     details = ask(lambda log: describe_ledger(log.access, ledger))
     output = this_invocation().config.output
     show(details, output, _LEDGER_COLUMNS)
@@ -101,7 +101,7 @@ def describe(ledger: LedgerId) -> None:
 
 
 def _member_row(member: MemberDetails) -> dict[str, object]:
-    """One member of one fragment, in a line of 80 columns."""
+    """Row of one member of one fragment, to fit 80 columns."""
     last = "" if member.last_entry is None else member.last_entry
     has = "?" if member.copies is None else member.copies
     return {
@@ -122,18 +122,34 @@ def _member_row(member: MemberDetails) -> dict[str, object]:
     )
 )
 @click.argument("ledger", metavar="ID", type=ledger_id)
-@click.option("--from", "first", type=int, default=0, metavar="ENTRY", help="Default: 0.")
-@click.option("--to", "last", type=int, metavar="ENTRY", help="Default: the last.")
 @click.option(
-    "--count", type=click.IntRange(min=0), metavar="N", help="At most so many entries."
+    "--from",
+    "first",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="ENTRY",
+    help="First entry to read.",
 )
-@click.option("--values", "with_values", is_flag=True, help="Also the records in each entry.")
+@click.option(
+    "--to",
+    "last",
+    type=int,
+    metavar="ENTRY",
+    help="Last entry to read. [default: the last of the ledger]",
+)
+@click.option(
+    "--count", type=click.IntRange(min=0), metavar="N", help="Read at most N entries."
+)
+@click.option(
+    "--values", "with_values", is_flag=True, help="Print the records in each entry too."
+)
 def read(
     *, ledger: LedgerId, first: int, last: int | None, count: int | None, with_values: bool
 ) -> None:
-    """Read entries of a ledger: their headers, or with --values their records too.
+    """Read the entries of a ledger: their headers, or with --values their records.
 
-    Of a ledger that is not closed, up to what is surely acknowledged.
+    A ledger that is not closed is read up to the last entry known to be acknowledged.
     """
     invocation = this_invocation()
     printer = _EntryPrinter(invocation.config.output, with_values=with_values)
@@ -167,7 +183,7 @@ async def _read(
 
 
 class _EntryPrinter:
-    """Prints entries as they come, or at the end where the output is one document."""
+    """Prints entries as they arrive, or at the end where the output is one document."""
 
     def __init__(self, output: str, *, with_values: bool) -> None:
         self._output = output
@@ -192,7 +208,7 @@ class _EntryPrinter:
             self._rows.append(document)
 
     def end(self) -> None:
-        """Print what is left."""
+        """Print the collected rows, if the format needs them whole."""
         match self._output:
             case "json":
                 print_json(self._rows)
@@ -213,12 +229,12 @@ def _text_or_base64(value: bytes) -> dict[str, Plain]:
 @command.command(epilog=examples("geolog ledger recover 12"))
 @click.argument("ledger", metavar="ID", type=ledger_id)
 def recover(ledger: LedgerId) -> None:
-    """Fence a ledger and close it, whoever is writing it."""
+    """Fence a ledger and close it, even if a writer is using it."""
     record = ask(lambda log: find_ledger(log.access, ledger))
     if record.state is not LedgerState.CLOSED:
         confirm(
             f"Ledger {ledger} ({record.stream or 'no stream'}) is {record.state.value} at epoch"
-            f" {record.epoch}. End it? A writer that is writing it is fenced and ends."
+            f" {record.epoch}. Fence its writer and close it?"
         )
         record = ask(lambda log: _recover(log, ledger))
     show(_end_of(record), this_invocation().config.output)
@@ -237,7 +253,7 @@ async def _recover(log: Log, ledger: LedgerId) -> LedgerRecord:
 
 @attrs.frozen
 class _End:
-    """Where a ledger ends."""
+    """End of a ledger."""
 
     ledger: int
     stream: str
@@ -259,20 +275,36 @@ def _end_of(record: LedgerRecord) -> _End:
     )
 )
 @click.argument("ledgers", metavar="ID…", nargs=-1, type=ledger_id)
-@click.option("--queue", "is_queue", is_flag=True, help="All in the repair queue, or in doubt.")
-@click.option("--deep", "is_deep", is_flag=True, help="Read all copies, to find unnoticed rot.")
-@click.option("--rate", type=parse_bytes_per_second, metavar="RATE", help="As 50MB/s.")
+@click.option(
+    "--queue",
+    "is_queue",
+    is_flag=True,
+    help="Repair all ledgers that are in the repair queue or in doubt.",
+)
+@click.option(
+    "--deep",
+    "is_deep",
+    is_flag=True,
+    help="Read every copy from disk, to find damage that nobody has noticed.",
+)
+@click.option(
+    "--rate",
+    type=parse_bytes_per_second,
+    metavar="RATE",
+    help="Copy no faster than this, e.g. 50MB/s. [default: no limit]",
+)
 def repair(
     *, ledgers: Sequence[LedgerId], is_queue: bool, is_deep: bool, rate: float | None
 ) -> None:
-    """Give members the copies that they miss, or that are damaged, from those that have them.
+    """Restore missing and damaged copies from members that have them intact.
 
-    With --queue also what nodes in doubt lack; their doubt is settled when nothing is missing
-    any more. Ends with 10 when a copy is still missing, or a node in doubt, and says what is
-    next.
+    With --queue, also restores what nodes in doubt lack, and settles their doubt once they lack
+    nothing.
+
+    Exits with 10 if a copy is still missing or a node still in doubt, and says what to do next.
     """
     if bool(ledgers) == is_queue:
-        raise click.UsageError("name ledgers, or --queue for those in the repair queue")
+        raise click.UsageError("give either ledger ids or --queue")
     invocation = this_invocation()
     config = CopyConfig(rate_bytes_per_s=math.inf if rate is None else rate)
     done = trio.run(_repair, invocation, ledgers, config, is_deep)
@@ -282,7 +314,7 @@ def repair(
             done.ledgers,
             output,
             _REPAIR_COLUMNS,
-            empty="nothing is in the repair queue, and no node in doubt lacks a copy",
+            empty="the repair queue is empty, and no node in doubt lacks a copy",
         )
         if done.doubts:
             print()
@@ -332,14 +364,14 @@ def _check_repaired(done: QueueRepaired) -> None:
         if not doubt.is_settled
     ]
     if complaints:
-        raise CheckFailedError("not all is repaired: " + "; ".join(complaints))
+        raise CheckFailedError("repair is incomplete: " + "; ".join(complaints))
 
 
 def _why_incomplete(report: RepairReport) -> str:
     if report.is_moving and not report.incomplete:
-        return "others still change its members, so some copies were not found: repair it again"
+        return "its members are changing, so some copies were not found; run the repair again"
     if report.incomplete:
         return ", ".join(f"{one.node_id}: {one.why}" for one in report.incomplete)
     if report.unreadable_why:
         return report.unreadable_why
-    return f"it is {report.state}; its last fragment is its writer's until it is closed"
+    return f"it is {report.state}; only its writer repairs its last fragment until it is closed"

@@ -1,4 +1,4 @@
-"""`geolog node`: the storage nodes."""
+"""`geolog node`: lists, describes, checks and replaces storage nodes."""
 
 import math
 import sys
@@ -14,7 +14,7 @@ from geolog.admin.replacement import NodeReplacer, ReplaceReport, ReplaceTold
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.session import Patience, ask, open_log, too_slow
-from geolog.cli.settings.quantities import parse_bytes_per_second
+from geolog.cli.settings.quantities import counted, parse_bytes_per_second
 from geolog.cli.terminal.copy_progress import CopyProgressBar
 from geolog.cli.terminal.output import Plain, plain, show
 from geolog.ledger.copying.fragment_copy import CopyConfig
@@ -34,7 +34,7 @@ _REPLACE_COLUMNS = (
 
 @click.group(cls=Noun, name="node")
 def command() -> None:
-    """The storage nodes."""
+    """List, describe, check and replace storage nodes."""
 
 
 @command.command(
@@ -45,9 +45,9 @@ def command() -> None:
     ),
 )
 def list_() -> None:
-    """List all nodes that the cluster knows, also those that are down.
+    """List all storage nodes of the cluster, including those that are down.
 
-    With -o json also the instance that each one's disk makes it.
+    -o json adds the instance id of each node's disk.
     """
     show(ask(lambda log: log.list_nodes()), this_invocation().config.output, _COLUMNS)
 
@@ -55,7 +55,7 @@ def list_() -> None:
 @command.command(epilog=examples("geolog node describe eu-west-storage-1"))
 @click.argument("node_id", metavar="ID")
 def describe(node_id: str) -> None:
-    """Show all that is known of a node: its record, where it stands, and its own status."""
+    """Show a node: its record, how many fragments it is in, and the status it reports."""
     details = ask(lambda log: describe_node(log.access, node_id))
     output = this_invocation().config.output
     if output != "table":
@@ -73,7 +73,7 @@ def describe(node_id: str) -> None:
 
 
 def _flat(document: dict[str, Plain], prefix: str = "") -> Iterator[tuple[str, Plain]]:
-    """A nested document as rows: `journal.groups_count`, `directories.0.free_bytes`."""
+    """Flatten a document into rows: `journal.groups_count`, `directories.0.free_bytes`."""
     for name, value in document.items():
         match value:
             case dict():
@@ -88,9 +88,9 @@ def _flat(document: dict[str, Plain], prefix: str = "") -> Iterator[tuple[str, P
 @command.command(epilog=examples("geolog node preflight eu-west-storage-1 eu-west-storage-2"))
 @click.argument("node_ids", metavar="ID…", nargs=-1, required=True)
 def preflight(node_ids: Sequence[str]) -> None:
-    """Say what a restart, or the loss, of these nodes together would put at risk.
+    """Report what restarting or losing these nodes together would put at risk.
 
-    Ends with 10 when something would be.
+    Exits with 10 if anything would be at risk.
     """
     report = ask(lambda log: look_ahead(log.access, node_ids))
     output = this_invocation().config.output
@@ -101,25 +101,25 @@ def preflight(node_ids: Sequence[str]) -> None:
     names = ", ".join(report.nodes)
     if report.risks:
         raise CheckFailedError(
-            f"without {names} {len(report.risks)} things would not hold"
-            f" (of {report.ledgers} ledgers there)"
+            f"without {names}: {counted(len(report.risks), 'risk')} among"
+            f" {counted(report.ledgers, 'ledger')}"
         )
     tell(
-        f"{names} may go: every ledger there ({report.ledgers}) can be read, written and"
-        " recovered all the same"
+        f"safe to stop {names}: {counted(report.ledgers, 'ledger')} there can still be read,"
+        " written and recovered"
     )
 
 
 @attrs.define
 class _Watch:
-    """What a replacement tells while it runs."""
+    """Reports the progress of a replacement."""
 
     bar: CopyProgressBar
     patience: Patience
     is_waiting: bool
 
     def on_note(self, note: str) -> None:
-        """A step that was done, or a wait that begins: either way there was progress."""
+        """Print a step that is done or a wait that begins; both count as progress."""
         if not self.is_waiting:
             self.patience.progressed()
         self.bar.note(note)
@@ -137,20 +137,33 @@ class _Watch:
     )
 )
 @click.argument("node_id", metavar="OLD")
-@click.option("--with", "successor_id", metavar="ID", help="Another node that is up.")
-@click.option("--rate", type=parse_bytes_per_second, metavar="RATE", help="As 50MB/s.")
 @click.option(
-    "--keep-waiting", "is_waiting", is_flag=True, help="Until open ledgers let go of it too."
+    "--with",
+    "successor_id",
+    metavar="ID",
+    help="Node that takes its place; it must be up. [default: OLD, restarted on an empty disk]",
+)
+@click.option(
+    "--rate",
+    type=parse_bytes_per_second,
+    metavar="RATE",
+    help="Copy no faster than this, e.g. 50MB/s. [default: no limit]",
+)
+@click.option(
+    "--keep-waiting",
+    "is_waiting",
+    is_flag=True,
+    help="Wait until open ledgers have dropped OLD too, without a time limit.",
 )
 def replace(
     *, node_id: str, successor_id: str | None, rate: float | None, is_waiting: bool
 ) -> None:
-    """Replace a node whose disk is lost: copy what it had from its peers to its successor.
+    """Replace a node whose disk is lost: copy its data from other members to a successor.
 
-    OLD must be down. Its disk is given up for good; an empty one may take its id and address,
-    or another node its place (--with). Whoever is interrupted runs the same command again.
+    OLD must be down. Its disk is given up for good. The successor is the same node restarted
+    on an empty disk, or another node (--with). If interrupted, run the same command again.
 
-    Ends with 5 while something remains that time may heal, with 10 when it may not.
+    Exits with 5 if what remains may resolve by itself, with 10 if some of it will not.
     """
     invocation = this_invocation()
     config = CopyConfig(rate_bytes_per_s=math.inf if rate is None else rate)
@@ -183,8 +196,9 @@ async def _replace(
                 waited_for = replacer.waiting_for
     if waited_for is not None:
         raise UnavailableError(
-            f"node {waited_for} has not come up (--timeout): the old disk of {node_id} is given"
-            " up, and nothing is copied yet. Run the same command again when it is up"
+            f"node {waited_for} did not come up within --timeout: the old disk of {node_id} is"
+            f" given up, and nothing is copied yet. Start {waited_for}, then run the same"
+            " command again"
         )
     raise await too_slow(invocation)
 
@@ -202,7 +216,8 @@ def _show_replaced(report: ReplaceReport, invocation: Invocation) -> None:
     if report.is_complete:
         return
     remaining = "; ".join(f"ledger {one.ledger}: {one.why}" for one in report.remaining)
-    message = f"{len(report.remaining)} ledgers still name the old disk: {remaining}"
+    count = counted(len(report.remaining), "ledger")
+    message = f"{count} not moved off the old disk yet: {remaining}"
     if all(one.may_pass for one in report.remaining):
         raise UnavailableError(f"{message}. Run the same command again later")
     raise CheckFailedError(message)

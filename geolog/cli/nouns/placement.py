@@ -1,4 +1,4 @@
-"""`geolog placement`: where fragments lie, what mends that, and what placement would do."""
+"""`geolog placement`: shows where fragments lie, repairs that, and simulates placement."""
 
 import json
 import math
@@ -40,7 +40,7 @@ from topology.evaluation import evaluate
 
 @click.group(cls=Noun, name="placement")
 def command() -> None:
-    """Where entries lie, and where they would lie."""
+    """Show, repair and simulate the placement of entries."""
 
 
 @command.command(
@@ -49,9 +49,10 @@ def command() -> None:
 )
 @click.argument("file", metavar="[FILE]", default="-")
 def evaluate_(file: str) -> None:
-    """Answer what-if scenarios about placement: a JSON array in, a JSON array out.
+    """Simulate placement: read what-if scenarios as a JSON array, print a JSON array.
 
-    Reads stdin when FILE is absent or -. Needs no cluster. docs/PLACEMENT.md has the form.
+    Reads stdin if FILE is omitted or -. Needs no cluster. docs/PLACEMENT.md describes the
+    scenarios.
     """
     scenarios = _scenarios(file)
     rng = random.Random()
@@ -76,10 +77,10 @@ def _scenarios(file: str) -> list[Plain]:
     except ValueError as error:  # A number of thousands of digits.
         raise InvalidArgumentError(f"{name} cannot be read: {error}") from None
     except RecursionError:
-        raise InvalidArgumentError(f"{name} is nested too deeply to be scenarios") from None
+        raise InvalidArgumentError(f"{name} is nested too deeply") from None
     if not isinstance(document, list):
         raise InvalidArgumentError(
-            f"{name} holds no array of scenarios: write [{{…}}, …] even around one"
+            f"{name} is not a JSON array of scenarios: write [{{…}}, …], even for one scenario"
         )
     return document
 
@@ -91,7 +92,7 @@ def _text_of(file: str, name: str) -> str:
         with open(file, "rb") as opened:
             return opened.read().decode()
     except FileNotFoundError:
-        raise NotFoundError(f"there is no file {file!r}") from None
+        raise NotFoundError(f"no such file: {file!r}") from None
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(
             f"{name} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
@@ -99,13 +100,13 @@ def _text_of(file: str, name: str) -> str:
 
 
 def _refuse_constant(text: str) -> Plain:
-    raise InvalidArgumentError(f"{text} is no value of JSON")
+    raise InvalidArgumentError(f"{text} is not a JSON value")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise InvalidArgumentError(f"the number {text} is too large")
+        raise InvalidArgumentError(f"number {text} is too large")
     return value
 
 
@@ -116,15 +117,17 @@ def _finite(text: str) -> float:
     "show",
     epilog=examples("geolog placement show shop/orders"),
 )
-@click.argument("name", metavar="STREAM", type=partition_or_stream)
+@click.argument("name", metavar="STREAM[#P]", type=partition_or_stream)
 @click.option(
-    "--problems", "is_bad_only", is_flag=True, help="Only what is not as it should be."
+    "--problems", "is_bad_only", is_flag=True, help="Show only fragments with a problem."
 )
-@click.option("--check", "is_check", is_flag=True, help="End with 10 if anything is not.")
+@click.option(
+    "--check", "is_check", is_flag=True, help="Exit with 10 if a fragment has a problem."
+)
 def show_(*, name: str, is_bad_only: bool, is_check: bool) -> None:
-    """Show where each fragment of STREAM lies, how its members are, and how well it adheres.
+    """Show where each fragment of a stream lies, and how well it adheres to its policy.
 
-    Twice: as it is placed, nodes that are down included, and with those alone that are up now.
+    "adherence" judges all members of a fragment, "now" only those that are up.
     """
     invocation = this_invocation()
     totals = trio.run(_show, invocation, name, is_bad_only)
@@ -132,7 +135,7 @@ def show_(*, name: str, is_bad_only: bool, is_check: bool) -> None:
         complaint = f"{name}: {totals_line(totals)}"
         if totals.repairable:
             complaint += (
-                f". `geolog placement repair {name}` mends {totals.repairable:,} of them"
+                f". `geolog placement repair {name}` would fix {totals.repairable:,} of them"
             )
         if is_check:
             raise CheckFailedError(complaint)
@@ -145,11 +148,11 @@ async def _show(
     is_bad_only: bool,  # noqa: FBT001 - trio.run passes by position.
 ) -> PlacementTotals:
     patience, output = Patience(invocation), invocation.config.output
-    # On a terminal the rows themselves show how far it is.
+    # On a terminal the rows themselves show the progress.
     is_silent = sys.stdout.isatty()
     with (
         patience.scope,
-        Progress("segments looked at", sys.stderr, is_silent=is_silent) as progress,
+        Progress("segments checked", sys.stderr, is_silent=is_silent) as progress,
         LongDocument("fragments", output) as document,
     ):
         async with open_log(invocation) as log:
@@ -183,7 +186,7 @@ def _print_lines(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
-# ---------------------------------------------------------------- mending it
+# ---------------------------------------------------------------- repairing it
 
 
 @attrs.frozen(kw_only=True)
@@ -201,15 +204,22 @@ class _RepairOptions:
         "geolog placement repair --rate 50MB/s",
     ),
 )
-@click.argument("name", metavar="[STREAM]", type=partition_or_stream, required=False)
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would move.")
+@click.argument("name", metavar="[STREAM[#P]]", type=partition_or_stream, required=False)
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only print what would move.")
 @click.option(
-    "--replace-down", is_flag=True, help="Nodes that are down do not come back: replace them."
+    "--replace-down",
+    is_flag=True,
+    help="Also replace members that are down, as if they were gone for good.",
 )
 @click.option(
-    "--leave-forbidden", is_flag=True, help="Also move what lies in forbidden regions."
+    "--leave-forbidden", is_flag=True, help="Also move copies out of forbidden regions."
 )
-@click.option("--rate", type=parse_bytes_per_second, metavar="RATE", help="As 50MB/s.")
+@click.option(
+    "--rate",
+    type=parse_bytes_per_second,
+    metavar="RATE",
+    help="Copy no faster than this, e.g. 50MB/s. [default: no limit]",
+)
 def repair_(
     *,
     name: str | None,
@@ -218,12 +228,12 @@ def repair_(
     leave_forbidden: bool,
     rate: float | None,
 ) -> None:
-    """Bring fragments back to the policy of STREAM, or of all streams, with the fewest changes.
+    """Move fragments of STREAM, or of all streams, back to their policy with the fewest moves.
 
-    Copies first, then changes the record. Nodes that are down count as placed, unless
-    --replace-down. Whoever is interrupted runs the same command again.
+    Copies the entries first, then changes the ledger's record. Members that are down count as
+    placed, unless --replace-down is given. If interrupted, run the same command again.
 
-    Ends with 5 while something remains that time may heal, with 10 when it may not.
+    Exits with 5 if what remains may resolve by itself, with 10 if some of it will not.
     """
     invocation = this_invocation()
     options = _RepairOptions(
@@ -241,7 +251,7 @@ def repair_(
 
 async def _repair(invocation: Invocation, options: _RepairOptions) -> PlacementRepairReport:
     patience, output = Patience(invocation), invocation.config.output
-    # On one terminal with it a bar would be drawn over the document's only line.
+    # On a shared terminal a bar would overwrite the only line of the document.
     is_silent = output == "json" and sys.stdout.isatty()
     with (
         patience.scope,
@@ -287,13 +297,10 @@ def _report_lines(report: PlacementRepairReport) -> Iterator[str]:
         )
     yield (
         f"{several(report.fragments, 'fragment')} in {several(report.segments, 'segment')}"
-        f" looked at; {done}"
+        f" checked; {done}"
     )
     if report.arrivals_cleared:
-        yield (
-            f"{several(report.arrivals_cleared, 'note')} of copies that nobody brings any more"
-            " taken back"
-        )
+        yield (f"{several(report.arrivals_cleared, 'note')} of abandoned copies removed")
     for one in report.remaining:
         yield (
             f"{one.stream}#{one.partition} segment {one.segment} ledger {one.ledger} fragment"
@@ -306,16 +313,16 @@ def _report_lines(report: PlacementRepairReport) -> Iterator[str]:
 
 def _report_document(report: PlacementRepairReport) -> dict[str, object]:
     fields = attrs.asdict(report, recurse=False)
-    moved = fields.pop("moves")  # Of this name are the moves themselves.
+    moved = fields.pop("moves")  # The document uses this name for the list of moves.
     return {**fields, "fragments_moved": moved, "is_complete": report.is_complete}
 
 
 def _judge_remaining(report: PlacementRepairReport) -> None:
-    """CheckFailedError or UnavailableError where fragments remain."""
+    """Raise CheckFailedError or UnavailableError if fragments remain."""
     if report.is_complete:
         return
     count, whys = report.remaining_count, sorted({one.why for one in report.remaining})
-    message = f"{several(count, 'fragment')} still not as they should be: {'; '.join(whys[:3])}"
+    message = f"{several(count, 'fragment')} still not placed by policy: {'; '.join(whys[:3])}"
     if report.may_pass_count == count:
         raise UnavailableError(f"{message}. Run the same command again later")
     raise CheckFailedError(message)

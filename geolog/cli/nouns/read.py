@@ -1,4 +1,4 @@
-"""`geolog read`: a stream's records on stdout, from anywhere to anywhere."""
+"""`geolog read`: prints the records of a stream between two positions."""
 
 import os
 import stat
@@ -22,7 +22,7 @@ from geolog.client.reading.record import Gap, Record
 
 @attrs.frozen(kw_only=True)
 class ReadOptions:
-    """What one `geolog read` was asked for."""
+    """Options of one `geolog read`."""
 
     stream: str
     start: Bound
@@ -42,29 +42,41 @@ class ReadOptions:
         "geolog read 'shop/clicks#2' --from sequence:1000 --count 5 -o jsonl",
     ),
 )
-@click.argument("stream", type=partition_or_stream)
+@click.argument("stream", metavar="STREAM[#P]", type=partition_or_stream)
 @click.option(
     "--from",
     "start",
     default="earliest",
     show_default=True,
     metavar="POSITION",
-    help="earliest, latest, last:N, DLSN, sequence:N[@EPOCH], time:RFC3339, time:-1h, txid:N.",
+    help="Start position: earliest, latest, last:N, a DLSN (e.g. 3-120-0), sequence:N[@EPOCH],"
+    " time:RFC3339, time:-1h or txid:N.",
 )
-@click.option("--to", "stop", metavar="POSITION", help="Default: the end when it was started.")
 @click.option(
-    "--count", type=click.IntRange(min=0), metavar="N", help="At most so many records."
+    "--to",
+    "stop",
+    metavar="POSITION",
+    help="Stop before this position. [default: the end of the stream at the start]",
 )
-@click.option("--follow", is_flag=True, help="Wait for what comes; never end.")
+@click.option(
+    "--count", type=click.IntRange(min=0), metavar="N", help="Read at most N records."
+)
+@click.option(
+    "--follow", is_flag=True, help="At the end, wait for new records until interrupted."
+)
 @click.option(
     "--format",
     "format_",
     type=click.Choice(FORMATS),
     default="lines",
     show_default=True,
-    help="How records stand in the output.",
+    help="Output format.",
 )
-@click.option("--key-separator", metavar="TEXT", help="Print keys too, before it (lines only).")
+@click.option(
+    "--key-separator",
+    metavar="TEXT",
+    help="Print each key and TEXT before its value (lines format only).",
+)
 @click.option("--cursor", hidden=True)
 @click.option("--hedge", hidden=True)
 def command(
@@ -79,15 +91,16 @@ def command(
     cursor: str | None,
     hedge: str | None,
 ) -> None:
-    """Read STREAM's records to stdout: their values, or with -o jsonl all that is known.
+    """Read records to stdout: their values, or with -o jsonl all their fields.
 
-    What `read -o jsonl` prints, `append --format jsonl` takes back.
+    A DLSN, sequence or transaction id is a position in one partition: if the stream has
+    several, name one as STREAM#P. "append --format jsonl" accepts what "read -o jsonl" prints.
     """
     for name, value in {"--cursor": cursor, "--hedge": hedge}.items():
         if value is not None:
-            raise click.UsageError(f"{name} is not built yet")
+            raise click.UsageError(f"{name} is not implemented yet")
     if follow and stop is not None:
-        raise click.UsageError("give --follow or --to, not both")
+        raise click.UsageError("give either --follow or --to, not both")
     options = ReadOptions(
         stream=stream,
         start=parse_bound(start, now_us=_now_us),
@@ -119,7 +132,7 @@ async def _print_records(
     if options.count_max == 0:
         printer.end()
         return
-    # On a terminal the records themselves show how far it is.
+    # On a terminal the records themselves show the progress.
     is_silent = sys.stdout.isatty()
     with Progress("records read", sys.stderr, is_silent=is_silent) as progress:
         async with trio.open_nursery() as nursery:
@@ -131,13 +144,13 @@ async def _print_records(
 
 
 async def _end_with_taker() -> None:
-    """Raise BrokenPipeError when nobody takes our output any more: of a pipe it can be known.
+    """Raise BrokenPipeError when the reader of our output closes its end of the pipe.
 
-    Else `read --follow | head` would wait for a record that nobody wants, perhaps for ever.
+    Otherwise `read --follow | head` would wait for a record that nobody wants.
     """
     stdout = sys.stdout.fileno()
     if stat.S_ISFIFO(os.fstat(stdout).st_mode):
-        await trio.lowlevel.wait_readable(stdout)  # It never is, but for the end of the pipe.
+        await trio.lowlevel.wait_readable(stdout)  # Only when the other end closes.
         raise BrokenPipeError
 
 
@@ -173,7 +186,7 @@ async def _print_runs(
 
 
 class _Printer:
-    """Puts records on stdout in the form that was asked for."""
+    """Prints records on stdout in the requested format."""
 
     def __init__(self, output: Output, options: ReadOptions) -> None:
         self.count = 0
@@ -182,7 +195,7 @@ class _Printer:
         self._collected: list[Plain] = []
 
     def take(self, record: Record) -> None:
-        """Print one record, or keep it for the one document at the end."""
+        """Print one record, or keep it for the single document at the end."""
         self.count += 1
         match self._output:
             case "jsonl":
@@ -193,7 +206,7 @@ class _Printer:
                 sys.stdout.buffer.write(self._as_bytes(record))
 
     def take_gap(self, gap: Gap) -> None:
-        """Print that records are missing."""
+        """Report missing records."""
         document: dict[str, Plain] = {
             "gap": gap.reason.value,
             "stream": gap.stream,
@@ -207,19 +220,17 @@ class _Printer:
             case "json":
                 self._collected.append(document)
             case "table":
-                first = (
-                    "the place asked for" if gap.from_sequence is None else gap.from_sequence
-                )
+                first = "up" if gap.from_sequence is None else gap.from_sequence
                 tell(
-                    f"{gap.stream}#{gap.partition}: records from {first} to before"
-                    f" {gap.to_sequence} are {gap.reason.value}"
+                    f"{gap.stream}#{gap.partition}: records {first} to {gap.to_sequence - 1}"
+                    f" are {gap.reason.value}"
                 )
 
     def flush(self) -> None:
-        """Let whoever reads our output see what is there."""
+        """Flush stdout, so that its reader sees every record so far."""
         sys.stdout.flush()
 
     def end(self) -> None:
-        """Print the one document."""
+        """Print the single JSON document, if that is the format."""
         if self._output == "json":
             show(self._collected, self._output)

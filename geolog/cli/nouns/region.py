@@ -1,4 +1,4 @@
-"""`geolog region`: the regions of the cluster, and where something new may be placed."""
+"""`geolog region`: lists regions, and forbids or allows placement in them."""
 
 import click
 
@@ -13,14 +13,18 @@ _STREAMS_NAMED_MAX = 5
 
 @click.group(cls=Noun, name="region")
 def command() -> None:
-    """The regions, and where something new may be placed."""
+    """List regions; forbid or allow placement in them."""
 
 
 @command.command("ls", epilog=examples("geolog region ls", "geolog region ls -o json"))
 def list_() -> None:
-    """List the regions: their nodes by state, free space, whether placement is forbidden."""
+    """List regions: nodes by state, free space, and whether placement is allowed."""
     found = ask(lambda log: RegionSwitches(log.access).regions())
-    show(found, this_invocation().config.output, empty="no storage node has joined the cluster")
+    show(
+        found,
+        this_invocation().config.output,
+        empty="no storage node has joined the cluster yet",
+    )
 
 
 @command.command(
@@ -31,10 +35,10 @@ def list_() -> None:
 )
 @click.argument("name", metavar="REGION")
 def forbid_placement(name: str) -> None:
-    """Place nothing new in REGION, from now on; what lies there stays, and is read.
+    """Place nothing new in REGION; existing copies stay there and remain readable.
 
-    Writers follow without being started again, and open segments leave it. Asks first where
-    streams could not get a new segment any more.
+    Running writers follow without a restart, and open segments leave the region. Asks for
+    confirmation if a stream could no longer get a new segment.
     """
     loss = ask(lambda log: RegionSwitches(log.access).loss_without(name))
     if loss.without_place or loss.undecided:
@@ -45,7 +49,7 @@ def forbid_placement(name: str) -> None:
 @command.command(epilog=examples("geolog region allow-placement eu-west"))
 @click.argument("name", metavar="REGION")
 def allow_placement(name: str) -> None:
-    """Place in REGION again."""
+    """Allow placement in REGION again."""
     _show(ask(lambda log: RegionSwitches(log.access).allow(name)))
 
 
@@ -55,12 +59,12 @@ def _what_is_lost(region: str, loss: RegionLoss) -> str:
         facts.append(f"no new segment can be placed for {_named(loss.without_place)}")
     if loss.undecided:
         facts.append(
-            "it is undecided, since the search is cut off, whether one can be placed for"
+            "the search was cut off before it found a place for a new segment of"
             f" {_named(loss.undecided)}"
         )
     return (
-        f"Without {region} {'; '.join(facts)}: they go on in those that are open, for as long"
-        " as these can be written. Forbid it all the same?"
+        f"Without {region}, {'; '.join(facts)}. These streams continue in their open segments"
+        " only while those can be written. Forbid placement anyway?"
     )
 
 
@@ -71,27 +75,26 @@ def _show(change: RegionChange) -> None:
         return
     tell(
         f"placement in {change.region} is {change.placement}"
-        + ("" if change.is_changed else ", as before")
+        + ("" if change.is_changed else " (unchanged)")
     )
     if change.streams_without_place:
         tell(
-            "warning: no new segment can be placed now for"
-            f" {_named(change.streams_without_place)}"
+            f"warning: no new segment can be placed for {_named(change.streams_without_place)}"
         )
     if change.streams_undecided:
         tell(
-            "warning: it is undecided, since the search was cut off, whether new segments can"
-            f" be placed now for {_named(change.streams_undecided)}"
+            "warning: the search was cut off before it found a place for a new segment of"
+            f" {_named(change.streams_undecided)}"
         )
     if change.placement == "forbidden" and change.streams_less_safe:
         tell(
-            "warning: new segments might not be written on without another region for"
+            "warning: losing another region could stop new segments of"
             f" {_named(change.streams_less_safe)}"
         )
 
 
 def _named(streams: list[str]) -> str:
-    """Some streams by name, the others by number."""
+    """Name the first few streams and count the rest."""
     named = ", ".join(streams[:_STREAMS_NAMED_MAX])
     more = len(streams) - _STREAMS_NAMED_MAX
     return f"{named} and {more} more" if more > 0 else named

@@ -1,4 +1,4 @@
-"""`geolog serve`: one server, until a signal or the end of its supervisor ends it."""
+"""`geolog serve`: runs one server until a signal arrives or its supervisor ends."""
 
 import math
 import os
@@ -19,6 +19,7 @@ from geolog.cli.settings.sources import (
     STORAGE,
     ZOOKEEPER,
     Setting,
+    ValueKind,
     configured,
     parse_address,
     settings_of,
@@ -28,64 +29,104 @@ from geolog.cli.terminal.output import Plain, print_json
 from topology.location import Location
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may hold the interpreter: a journal thread must not wait 5 ms for it."""
+"""Thread switch interval: a journal thread must not wait 5 ms for the interpreter."""
 
 END_S = 15.0
-"""How long a server may take to end in order: longer than any wait that it bounds itself."""
+"""Time limit for an orderly end: longer than any wait that the server bounds itself."""
 
 
 @attrs.frozen
 class Service:
-    """One server to run: a function that serves until it is cancelled, and what it is."""
+    """Server to run: its role, and a function that serves until it is cancelled."""
 
     role: str
     serve: Callable[[Callable[[dict[str, Plain]], None]], Awaitable[None]]
     why_late: Callable[[], str] = str
-    """What it waits for when it does not end; empty if that is not known."""
+    """Says what a server that does not end is waiting for; empty if unknown."""
 
 
 class StorageVerb(Verb):
-    """Each setting of a storage node is an option too; it counts as a flag."""
+    """Command with an option for each setting of a storage node; options count as flags."""
 
     def own_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own options, and one for each setting."""
-        return [*super().own_params(ctx), *(_option_of(each) for each in settings_of(STORAGE))]
+        """Return its own options, and one for each setting."""
+        *own, help_ = super().own_params(ctx)
+        return [*own, *map(SettingOption, settings_of(STORAGE)), help_]
 
 
-def _option_of(setting: Setting) -> click.Option:
-    def note(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            ctx.find_root().obj.flags[setting.key] = value
+class SettingOption(click.Option):
+    """Option that sets one setting of a storage node."""
 
-    name = setting.key.rpartition(".")[2].replace("_", "-")
-    return click.Option(
-        [f"--{name}"],
-        callback=note,
-        expose_value=False,
-        metavar=setting.kind.name,
-        help=f"Default: {setting.show(setting.default)}." if setting.default else None,
-    )
+    def __init__(self, setting: Setting) -> None:
+        def note(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+            if value is not None:
+                ctx.find_root().obj.flags[setting.key] = value
+
+        name = setting.key.rpartition(".")[2].replace("_", "-")
+        super().__init__(
+            [f"--{name}"],
+            callback=note,
+            expose_value=False,
+            metavar=_METAVARS.get(setting.kind, setting.kind.name),
+        )
+        self._setting = setting
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return its row in the help: the first sentence of the setting's description."""
+        record = super().get_help_record(ctx)
+        if record is None:
+            return None
+        # Imported for help alone: it reads the source of the settings' class.
+        from geolog.cli.settings.settings_page import summary_of
+
+        shown = self._setting.show(self._setting.default)
+        default = f" [default: {shown}]" if shown else ""
+        return record[0], summary_of(STORAGE, self._setting) + default
+
+
+_METAVARS = {
+    ValueKind.SECONDS: "TIME",
+    ValueKind.BYTES: "SIZE",
+    ValueKind.BYTES_PER_SECOND: "RATE",
+    ValueKind.INTEGER: "N",
+    ValueKind.NUMBER: "NUMBER",
+    ValueKind.ADDRESS: "HOST:PORT",
+}
 
 
 @click.group(cls=Noun, name="serve")
 def command() -> None:
-    """Run one server. It prints one JSON line, {"ready":true,…}, when it answers."""
+    """Run one server. It prints one JSON line, {"ready":true,…}, once it serves."""
 
 
 @command.command(
     epilog=examples("geolog serve zookeeper --data-dir zk --id 1 --listen 127.0.0.1:2181")
 )
-@click.option("--data-dir", type=click.Path(path_type=Path), required=True)
-@click.option("--id", "server_id", type=int, default=1, show_default=True)
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Where clients connect.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Directory for the server's data.",
+)
+@click.option(
+    "--id",
+    "server_id",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Server id, unique among the peers.",
+)
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Address for clients.")
 @click.option(
     "--peers",
     default="",
     metavar="ID=HOST:QUORUM_PORT:ELECTION_PORT,…",
-    help="All voters, this one included; none: it stands alone.",
+    help="All voters of the quorum, including this one. [default: no quorum, one server]",
 )
 def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
-    """One embedded ZooKeeper server, alone or one voter of a quorum."""
+    """Run an embedded ZooKeeper server, alone or as one voter of a quorum."""
     from regions.zookeeper.server import ZooKeeperConfig, parse_peers, serve_zookeeper
 
     config = configured(
@@ -118,11 +159,15 @@ def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     multiple=True,
     required=True,
-    metavar="D",
-    help="Where the node keeps all it stores. Again for each further disk, in any order.",
+    metavar="DIR",
+    help="Directory to store data in. Repeat for each further disk, in any order.",
 )
 def storage(data_dirs: tuple[Path, ...]) -> None:
-    """One storage node. --location and --listen are needed, here or in the settings."""
+    """Run a storage node. --location and --listen are required.
+
+    All options but --data-dir are settings, and may come from the environment or the settings
+    file instead; docs/SETTINGS.md describes them in full.
+    """
     from geolog.metadata.zookeeper import open_zookeeper
     from geolog.transport.gateway import gateway_of, transport_through
     from regions.storage.config import StorageConfig
@@ -135,13 +180,15 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
     for each in directories:
         if directories.count(each) > 1:
             raise click.UsageError(
-                f"--data-dir {each} is given twice: each disk is one directory"
+                f"--data-dir {each} is given twice: give each disk's directory once"
             )
     invocation = this_invocation()
     decided = invocation.decide(STORAGE)
     for one in decided:
         if one.setting.field in ("location", "listen") and one.value is None:
-            raise click.UsageError(f"--{one.setting.field} is needed, here or in the settings")
+            raise click.UsageError(
+                f"--{one.setting.field} is required (or {one.setting.key} in the settings)"
+            )
     zookeeper_servers = named_zookeeper(invocation)
     config = configured(StorageConfig, decided, cluster=invocation.config.cluster)
     region = Location.parse(config.location).region
@@ -167,7 +214,7 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
             async with (
                 open_zookeeper(
                     zookeeper_servers,
-                    connect_timeout_s=math.inf,  # It says what it waits for.
+                    connect_timeout_s=math.inf,  # It logs what it waits for.
                     gateway=gateway,
                 ) as metadata,
                 open_storage_node(
@@ -175,7 +222,7 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
                     transport=transport_through(gateway),
                     disks=disks,
                     metadata=metadata,
-                    random_bytes=os.urandom,  # noqa: TID251 - Identities are born here.
+                    random_bytes=os.urandom,  # noqa: TID251 - Mints identities.
                 ) as node,
             ):
                 facts: dict[str, Plain] = {"id": node.node_id, "address": str(node.address)}
@@ -187,16 +234,17 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
 
 
 @command.command(
-    epilog=examples("geolog serve wan --setup wan.json   # As `geolog demo` starts it.")
+    epilog=examples("geolog serve wan --setup wan.json   # The way `geolog demo` starts it.")
 )
 @click.option(
     "--setup",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="What `geolog demo` wrote: regions, links, ports.",
+    metavar="FILE",
+    help="Setup file written by `geolog demo`: regions, links, ports.",
 )
 def wan(setup: Path) -> None:
-    """The WAN emulator of a cluster on this machine. `geolog wan` shows and changes it."""
+    """Run the WAN emulator of a demo; `geolog wan` shows and changes its links."""
     from sim.processes.wan.control import open_wan_control
     from sim.processes.wan.emulator import open_emulator
     from sim.processes.wan.setup import WanSetup
@@ -235,17 +283,17 @@ async def _serve(service: Service) -> None:
 
 
 def _give_up(service: Service) -> None:
-    """End the process, whatever is still under way in it."""
+    """End the process at once, whatever it is still doing."""
     why = service.why_late()
     sys.stderr.write(
-        f"geolog: the {service.role} server was to end {END_S:g} s ago, and ends now as it"
-        f" stands{f': {why}' if why else ''}\n"
+        f"geolog: the {service.role} server did not stop within {END_S:g} s; exiting"
+        f" anyway{f': {why}' if why else ''}\n"
     )
     sys.stderr.flush()
     os._exit(Exit.ERROR)
 
 
 async def _end_with_parent(pipe: int, scope: trio.CancelScope) -> None:
-    """Nothing is ever written to the pipe: that it can be read means its writer is gone."""
+    """End when the pipe becomes readable: nobody writes to it, so its writer is gone."""
     await trio.lowlevel.wait_readable(pipe)
     scope.cancel(reason="the supervisor has ended")

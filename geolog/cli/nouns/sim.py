@@ -1,4 +1,4 @@
-"""`geolog sim`: a whole cluster in a hostile world, all of it drawn from one seed."""
+"""`geolog sim`: simulates a cluster under faults, everything drawn from one seed."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ import click
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, this_invocation
-from geolog.cli.settings.quantities import parse_seconds
+from geolog.cli.settings.quantities import counted, parse_seconds
 from geolog.cli.settings.sources import Output
 from geolog.cli.terminal.output import Plain, print_json, show
 from sim.histories.run import SimReport, run_seed
@@ -23,20 +23,22 @@ from topology.errors import InvalidArgumentError
 _PROGRESS_S = 5.0
 
 _TOLD_MAX = 3
-"""Violations of one history that people are told: there may be hundreds. JSON has all."""
+"""Violations of one history shown to people; there may be hundreds. JSON has all of them."""
 
-_SEED = click.option("--seed", type=click.IntRange(min=0), required=True, metavar="N")
+_SEED = click.option(
+    "--seed", type=click.IntRange(min=0), required=True, metavar="N", help="Seed to simulate."
+)
 
 
 @click.group(cls=Noun, name="sim")
 def command() -> None:
-    """Deterministic simulation: the real code, faults, and the laws it must keep."""
+    """Simulate a cluster: the real code under faults, checked against its laws."""
 
 
 @command.command(epilog=examples("geolog sim run --seed 7"))
 @_SEED
 def run(*, seed: int) -> None:
-    """Run the history of one seed. Ends with 10 if a law was broken."""
+    """Simulate one seed. Exits with 10 if a law was broken."""
     report = run_seed(seed)
     _show(report, this_invocation().config.output)
     _check(report)
@@ -45,53 +47,70 @@ def run(*, seed: int) -> None:
 @command.command(epilog=examples("geolog sim replay --seed 7 | less"))
 @_SEED
 def replay(*, seed: int) -> None:
-    """Run the history of one seed again and print its trace, one line an event.
+    """Simulate one seed again and print its trace, one event per line.
 
-    The columns are the simulated time in seconds, the process, the event, its details. Ends
+    The columns are the simulated time in seconds, the process, the event and its details. Exits
     with 10 if a law was broken.
     """
     lines: list[str] = []
     try:
         report = run_seed(seed, write_line=lines.append)
     finally:
-        # Not line by line: a reader that leaves early must not strike the world.
+        # Not during the run: a reader that leaves early must not disturb the simulation.
         sys.stdout.writelines(f"{line}\n" for line in lines)
     _check(report)
 
 
 def _time_to_begin_in(text: str) -> float:
-    """A time in which a seed can be begun."""
+    """Parse a time greater than zero."""
     for_s = parse_seconds(text)
     if for_s == 0:
-        raise InvalidArgumentError(f"in {text!r} no seed is begun: write a time as 30m")
+        raise InvalidArgumentError(
+            f"{text!r} leaves no time to run a seed: give more, e.g. 30m"
+        )
     return for_s
 
 
 def _seed_range(_context: click.Context, _parameter: click.Parameter, value: str) -> range:
-    """`A:B`: the seeds from A on, below B."""
+    """Parse `A:B`: seeds from A up to, but not including, B."""
     first, _, end = value.partition(":")
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
-        raise click.BadParameter(f"{value!r} is no range of seeds: write 0:100 for 0 to 99")
+        raise click.BadParameter(
+            f"{value!r} is not a range of seeds: write e.g. 0:100 for 0 to 99"
+        )
     return range(int(first), int(end))
 
 
 @command.command(epilog=examples("geolog sim swarm --seeds 0:1000 --jobs 2 --for 30m"))
-@click.option("--seeds", callback=_seed_range, required=True, metavar="A:B")
-@click.option("--jobs", type=click.IntRange(1, 64), default=1, metavar="N", show_default=True)
+@click.option(
+    "--seeds",
+    callback=_seed_range,
+    required=True,
+    metavar="A:B",
+    help="Seeds from A up to, but not including, B, e.g. 0:1000.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
+    show_default=True,
+    help="Number of processes.",
+)
 @click.option(
     "--for",
     "for_s",
     type=_time_to_begin_in,
     metavar="TIME",
-    help="Begin no further seed after so long, as 30m.",
+    help="Start no new seed after this long, e.g. 30m. [default: no limit]",
 )
 def swarm(*, seeds: range, jobs: int, for_s: float | None) -> None:
-    """Run the histories of many seeds. Ends with 10 if a law was broken.
+    """Simulate many seeds. Exits with 10 if a law was broken.
 
-    Says at the end what the seeds covered: how often each kind of fault struck, and under how
-    many seeds what must happen sometimes did.
+    Prints at the end what the seeds covered: how often each kind of fault struck, and in how
+    many seeds each situation that must occur sometimes did occur.
     """
-    now_s = time.perf_counter  # noqa: TID251 - How fast it goes is part of the report.
+    now_s = time.perf_counter  # noqa: TID251 - The report contains the real speed.
     started_s = shown_s = now_s()
     told_count = 0
     so_far = SwarmReport()
@@ -113,19 +132,19 @@ def swarm(*, seeds: range, jobs: int, for_s: float | None) -> None:
         with _interrupted_by_sigterm():
             run_swarm(seeds, jobs=jobs, on_seed=on_seed, is_time_over=is_time_over)
     finally:
-        # Also of a swarm that is interrupted: what it covered may have taken an hour.
+        # Even after an interrupt: the coverage so far may have taken an hour.
         _show_swarm(so_far, now_s() - started_s, this_invocation().config.output)
     if so_far.violations:
         first = so_far.violations[0]
         raise CheckFailedError(
-            f"{len(so_far.violations)} violations; the first: {first.law}: {first.message}"
-            f" (look at it with: {first.replay})"
+            f"{counted(len(so_far.violations), 'violation')}; first: {first.law}:"
+            f" {first.message} (replay: {first.replay})"
         )
 
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does: else processes that it started would be left."""
+    """Let SIGTERM end the block like Ctrl-C; else its child processes would stay behind."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
@@ -134,15 +153,14 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a shell sets it for `command &`.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # Set by a shell for `command &`.
         raise KeyboardInterrupt
-    signal.raise_signal(
-        signal.SIGINT
-    )  # While a history runs, trio says where it may be raised.
+    # While a history runs, trio decides where the interrupt may be raised.
+    signal.raise_signal(signal.SIGINT)
 
 
 def _lines_of(violations: Sequence[Violation]) -> Iterator[str]:
-    """The first violations of one history, and how many there are beside them."""
+    """Lines for the first violations of one history, and a count of the others."""
     for one in violations[:_TOLD_MAX]:
         yield f"law {one.law}: {one.message} ({one.replay})"
     if len(violations) > _TOLD_MAX:
@@ -150,11 +168,11 @@ def _lines_of(violations: Sequence[Violation]) -> Iterator[str]:
 
 
 def _progress(total: SwarmReport, seeds: range, elapsed_s: float) -> str:
-    seeds_count = seeds.stop - seeds.start  # A range's own length has a bound.
+    seeds_count = seeds.stop - seeds.start  # len() of a range is bounded.
     rate = total.simulated_s / max(elapsed_s, 1e-9)
     return (
-        f"{total.seeds_count} of {seeds_count} seeds, {total.simulated_s:,.0f} simulated s,"
-        f" {rate:.0f} a second, {len(total.violations)} violations"
+        f"{total.seeds_count:,} of {seeds_count:,} seeds, {total.simulated_s:,.0f} simulated s"
+        f" ({rate:.0f} per second), {counted(len(total.violations), 'violation')}"
     )
 
 
@@ -204,6 +222,6 @@ def _check(report: SimReport) -> None:
     if len(report.violations) > _TOLD_MAX:
         told.append(f"and {len(report.violations) - _TOLD_MAX} more")
     raise CheckFailedError(
-        f"seed {report.seed} breaks the laws: {'; '.join(told)}"
-        f" (look at it with: {report.violations[0].replay})"
+        f"seed {report.seed} broke a law: {'; '.join(told)}"
+        f" (replay: {report.violations[0].replay})"
     )

@@ -1,4 +1,4 @@
-"""`geolog stream`: make streams, look at them, change, seal, truncate and delete them."""
+"""`geolog stream`: create, list, describe, change, seal, truncate and delete streams."""
 
 import textwrap
 import time
@@ -22,7 +22,7 @@ _SIZES = ("ensemble_size", "write_quorum", "ack_quorum", "min_regions")
 
 @click.group(cls=Noun, name="stream")
 def command() -> None:
-    """Make streams, look at them, change, seal, truncate and delete them."""
+    """Create, list, describe, change, seal, truncate and delete streams."""
 
 
 @command.command(
@@ -34,34 +34,56 @@ def command() -> None:
         "    --min-regions 2",
     )
 )
-@click.argument("name", type=stream_name)
+@click.argument("name", metavar="STREAM", type=stream_name)
 @click.option(
     "--mode",
     type=click.Choice(["global"]),
     default="global",
-    help="global: durable in several regions before an append is answered.",
+    show_default=True,
+    help="Replication mode. global: acknowledge an append once it is durable in several"
+    " regions.",
 )
 @click.option(
     "--survive",
-    metavar="'1 region'",
-    help="What the stream outlives, and so E, W, A, m and the policy: '1 node', '1 rack',"
-    " '1 region', '1 region and 1 node' or '2 regions'.",
+    metavar="LOSS",
+    help="Failures to survive: '1 node', '1 rack', '1 region', '1 region and 1 node' or"
+    " '2 regions'. Chooses the quorum sizes and the policy. [default: '1 region', unless"
+    " sizes or --policy are given]",
 )
-@click.option("--ensemble", "ensemble_size", type=int, metavar="E", help="Nodes of a segment.")
-@click.option("--write-quorum", type=int, metavar="W", help="Copies of an entry.")
-@click.option("--ack-quorum", type=int, metavar="A", help="Copies on disk before the answer.")
-@click.option("--min-regions", type=int, metavar="M", help="Distinct regions among those.")
+@click.option(
+    "--ensemble",
+    "ensemble_size",
+    type=int,
+    metavar="E",
+    help="Ensemble size: nodes that the entries of a segment are spread over.",
+)
+@click.option(
+    "--write-quorum", type=int, metavar="W", help="Write quorum: copies of each entry."
+)
+@click.option(
+    "--ack-quorum",
+    type=int,
+    metavar="A",
+    help="Ack quorum: copies on disk before an append is acknowledged.",
+)
+@click.option(
+    "--min-regions",
+    type=int,
+    metavar="M",
+    help="Regions that the copies of an ack quorum must span.",
+)
 @click.option(
     "--durability",
     type=click.Choice(["regions", "count"]),
     default="regions",
     show_default=True,
-    help="Whether an answer waits for M regions too, or for A copies alone.",
+    help="Acknowledge an append after A copies in at least M regions, or after A copies alone.",
 )
 @click.option(
     "--policy",
     metavar="NAME",
-    help="default, local_node, rack_aware, region_aware or zone_aware; --survive gives one.",
+    help="Placement policy: default, local_node, rack_aware, region_aware or zone_aware."
+    " [default: chosen by --survive]",
 )
 @click.option(
     "--segment-size",
@@ -70,7 +92,7 @@ def command() -> None:
     default="64MiB",
     show_default=True,
     metavar="SIZE",
-    help="At which size a segment is closed.",
+    help="Roll to a new segment at this size, e.g. 64MiB.",
 )
 @click.option(
     "--partitions",
@@ -78,7 +100,7 @@ def command() -> None:
     default=1,
     show_default=True,
     metavar="N",
-    help="Logs that it is made of, each with an order of its own.",
+    help="Number of partitions; records are ordered within each.",
 )
 @click.option(
     "--segment-age",
@@ -87,20 +109,20 @@ def command() -> None:
     default="1h",
     show_default=True,
     metavar="TIME",
-    help="After how long a segment is closed though it is not full.",
+    help="Roll to a new segment at this age, even if it is not full, e.g. 1h.",
 )
 @click.option(
     "--retention",
     "retention_s",
     type=parse_seconds,
     metavar="TIME",
-    help="How long records are kept at least, as 7d. Default: forever.",
+    help="Keep records for at least this long, e.g. 7d. [default: forever]",
 )
 @click.option(
     "--retention-bytes",
     type=parse_bytes,
     metavar="SIZE",
-    help="How much each partition keeps at least, as 10GiB. Default: all.",
+    help="Keep at least this much of each partition, e.g. 10GiB. [default: all]",
 )
 @click.option(
     "--writer-retention",
@@ -109,12 +131,12 @@ def command() -> None:
     default="7d",
     show_default=True,
     metavar="TIME",
-    help="How long a named writer that is idle is remembered.",
+    help="Forget a named writer (append --writer) after it is idle for this long, e.g. 7d.",
 )
 @click.option(
     "--if-not-exists",
     is_flag=True,
-    help="A stream that exists with these settings is no error.",
+    help="Succeed if the stream already exists with these settings.",
 )
 def create(
     *,
@@ -124,16 +146,16 @@ def create(
     if_not_exists: bool,
     **settings: object,
 ) -> None:
-    """Create the stream NAMESPACE/NAME.
+    """Create a stream. STREAM is NAMESPACE/NAME, e.g. shop/orders.
 
-    Without --survive, quorum sizes and another --policy it survives the loss of one region.
-    Quorum sizes that you leave out are chosen so that it still does; where none do, the answer
-    says that it does NOT survive losing a region, and why. The choice is explained, with its
-    cost.
+    By default the stream survives the loss of one region. Choose another promise with
+    --survive, or set quorum sizes yourself: sizes that you leave out are chosen to survive one
+    region, and a warning says if no choice can. Prints the settings with the reasons for them
+    and their cost.
     """
     has_sizes = any(settings[size] is not None for size in _SIZES)
     if survive is not None and has_sizes:
-        raise click.UsageError("give --survive, or the quorum sizes, not both")
+        raise click.UsageError("give either --survive or quorum sizes, not both")
     if survive is not None:
         Loss.parse(survive)
     if policy is not None:
@@ -159,7 +181,7 @@ def create(
 
 
 def _show(description: StreamDescription) -> None:
-    """A stream as one document; for people its settings, then a line for each partition."""
+    """Print a stream: one document, or for people its settings and a row per partition."""
     output = this_invocation().config.output
     if output != "table":
         show(description, output)
@@ -173,7 +195,7 @@ def _show(description: StreamDescription) -> None:
         document["retention_s"] = "forever"
     if description.retention_bytes is None:
         document["retention_bytes"] = "all"
-    document["survive"] = description.survive or "as its quorums say"
+    document["survive"] = description.survive or "set by its quorum sizes"
     show(document, output)
     for line in description.explanation:
         print(textwrap.fill(line, 96, initial_indent="  - ", subsequent_indent="    "))
@@ -182,7 +204,7 @@ def _show(description: StreamDescription) -> None:
 
 
 def _partition_row(partition: PartitionDescription) -> dict[str, object]:
-    """One partition, in a line of 80 columns."""
+    """Row of one partition, to fit 80 columns."""
     return {
         "partition": partition.partition,
         "owner": partition.owner,
@@ -202,14 +224,14 @@ def _partition_row(partition: PartitionDescription) -> dict[str, object]:
 )
 @click.argument("namespace", required=False)
 def list_(namespace: str | None) -> None:
-    """List the streams, of one NAMESPACE or all."""
+    """List all streams, or those of NAMESPACE."""
     names = ask(lambda log: log.list_streams(namespace))
     output = this_invocation().config.output
     where = "" if namespace is None else f" in {namespace!r}"
     show(
         names if output == "table" else [{"name": name} for name in names],
         output,
-        empty=f"no streams{where}; geolog stream create NAMESPACE/NAME makes one",
+        empty=f"no streams{where}; create one with: geolog stream create NAMESPACE/NAME",
     )
 
 
@@ -219,19 +241,19 @@ def list_(namespace: str | None) -> None:
         "geolog stream describe shop/orders -o json",
     )
 )
-@click.argument("name", type=stream_name)
+@click.argument("name", metavar="STREAM", type=stream_name)
 def describe(name: str) -> None:
-    """Show how the stream is kept, and how far it reaches."""
+    """Show a stream's settings and its partitions."""
     _show(ask(lambda log: log.describe_stream(name)))
 
 
 def _seconds_or_all(text: str) -> float | Literal["forever"]:
-    """A time, or `forever`."""
+    """Parse a time, or `forever`."""
     return "forever" if text == "forever" else parse_seconds(text)
 
 
 def _bytes_or_all(text: str) -> int | Literal["all"]:
-    """A size, or `all`."""
+    """Parse a size, or `all`."""
     return "all" if text == "all" else parse_bytes(text)
 
 
@@ -241,46 +263,48 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
         "geolog stream update shop/orders --retention forever",
     )
 )
-@click.argument("name", type=stream_name)
-@click.option("--partitions", type=int, metavar="N", help="More than before; never less.")
+@click.argument("name", metavar="STREAM", type=stream_name)
+@click.option(
+    "--partitions", type=int, metavar="N", help="Number of partitions; it can only grow."
+)
 @click.option(
     "--segment-size",
     "segment_bytes",
     type=parse_bytes,
     metavar="SIZE",
-    help="At which it is closed, as 64MiB.",
+    help="Roll to a new segment at this size, e.g. 64MiB.",
 )
 @click.option(
     "--segment-age",
     "segment_age_s",
     type=parse_seconds,
     metavar="TIME",
-    help="At which it is closed, as 1h.",
+    help="Roll to a new segment at this age, even if it is not full, e.g. 1h.",
 )
 @click.option(
     "--retention",
     "retention_s",
     type=_seconds_or_all,
     metavar="TIME|forever",
-    help="How long records are kept at least, as 7d.",
+    help="Keep records for at least this long, e.g. 7d.",
 )
 @click.option(
     "--retention-bytes",
     type=_bytes_or_all,
     metavar="SIZE|all",
-    help="How much each partition keeps at least, as 10GiB.",
+    help="Keep at least this much of each partition, e.g. 10GiB.",
 )
 @click.option(
     "--writer-retention",
     "writer_retention_s",
     type=parse_seconds,
     metavar="TIME",
-    help="How long a named writer that is idle is remembered, as 7d.",
+    help="Forget a named writer (append --writer) after it is idle for this long, e.g. 7d.",
 )
 def update(*, name: str, **settings: object) -> None:
-    """Change settings of the stream; what is not given stays.
+    """Change settings of a stream; options not given leave theirs unchanged.
 
-    Writers that begin from now on go by them.
+    Writers opened after the change use the new settings.
     """
     given = {
         key: None if value in ("forever", "all") else value
@@ -288,7 +312,9 @@ def update(*, name: str, **settings: object) -> None:
         if value is not None
     }
     if not given:
-        raise click.UsageError("nothing is to be changed: give a setting, as --retention 7d")
+        raise click.UsageError(
+            "nothing to change: give at least one setting, e.g. --retention 7d"
+        )
     description = ask(
         lambda log: log.update_stream(
             name,
@@ -304,13 +330,13 @@ def update(*, name: str, **settings: object) -> None:
         "geolog stream seal shop/orders --yes",
     )
 )
-@click.argument("name", type=stream_name)
+@click.argument("name", metavar="STREAM", type=stream_name)
 def seal(name: str) -> None:
-    """Let nothing be appended any more; its writers are fenced, its records stay.
+    """Seal a stream: fence its writers and refuse all further appends.
 
-    It cannot be undone.
+    Its records stay readable. This cannot be undone.
     """
-    confirm(f"Seal {name} for good?")
+    confirm(f"Seal {name} permanently?")
     _show(ask(lambda log: log.seal_stream(name)))
 
 
@@ -320,21 +346,22 @@ def seal(name: str) -> None:
         "geolog stream truncate shop/orders --before time:-7d --yes",
     )
 )
-@click.argument("name", metavar="STREAM", type=partition_or_stream)
+@click.argument("name", metavar="STREAM[#P]", type=partition_or_stream)
 @click.option(
     "--before",
     required=True,
     metavar="POSITION",
-    help="latest, last:N, DLSN, sequence:N, time:RFC3339, time:-1h, txid:N.",
+    help="First position to keep: latest, last:N, a DLSN (e.g. 3-120-0), sequence:N,"
+    " time:RFC3339, time:-1h or txid:N.",
 )
 def truncate(*, name: str, before: str) -> None:
-    """Cut off the records of STREAM before a position, for good.
+    """Delete all records before a position. This cannot be undone.
 
-    A DLSN, sequence or transaction id names a place in one partition: STREAM#P, if there are
-    several. Says at which sequence each partition begins now.
+    A DLSN, sequence or transaction id is a position in one partition: if the stream has
+    several, name one as STREAM#P. Prints the first sequence that each partition keeps.
     """
     bound = parse_bound(before, now_us=_now_us)
-    confirm(f"Cut off the records of {name} before {before}?")
+    confirm(f"Delete all records of {name} before {before} permanently?")
     firsts = ask(lambda log: log.truncate_stream(name, before=bound))
     found = [{"partition": number, "first_sequence": first} for number, first in firsts.items()]
     show(found, this_invocation().config.output)
@@ -350,8 +377,8 @@ def _now_us() -> int:
         "geolog stream delete shop/orders --yes",
     )
 )
-@click.argument("name", type=stream_name)
+@click.argument("name", metavar="STREAM", type=stream_name)
 def delete(name: str) -> None:
-    """Delete the stream and all its records, for good."""
-    confirm(f"Delete {name} and all its records?")
+    """Delete a stream and all its records. This cannot be undone."""
+    confirm(f"Delete {name} and all its records permanently?")
     ask(lambda log: log.delete_stream(name))

@@ -1,4 +1,4 @@
-"""`geolog verify`: every copy of every entry is read and compared."""
+"""`geolog verify`: reads and compares every copy of every entry of a stream."""
 
 import sys
 
@@ -14,7 +14,7 @@ from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.terminal.output import show
 from geolog.cli.terminal.progress import Progress
 
-# All but what was asked for ("full copies no" reads as a finding), and what stands below.
+# Without the option itself ("full copies no" reads as a finding) and the table of nodes.
 _COLUMNS = [
     each.name
     for each in attrs.fields(VerifyReport)
@@ -30,17 +30,17 @@ _COLUMNS = [
         "geolog verify 'shop/clicks#2' --full-copies -o json",
     ),
 )
-@click.argument("name", metavar="STREAM", type=partition_or_stream)
+@click.argument("name", metavar="STREAM[#P]", type=partition_or_stream)
 @click.option(
-    "--full-copies", is_flag=True, help="Fewer than W good copies of an entry is a failure too."
+    "--full-copies", is_flag=True, help="Also fail if an entry has fewer than W good copies."
 )
 def command(*, name: str, full_copies: bool) -> None:
-    """Read every replica of every entry of STREAM and compare.
+    """Read and compare every copy of every entry of a stream.
 
-    Nodes read from their disks, past their own caches, and past the page cache where the
-    platform lets them. What is damaged or missing goes into the repair queue.
+    Nodes read from disk: they bypass their own caches, and the page cache where the platform
+    allows it. Ledgers with damaged or missing copies go into the repair queue.
 
-    Ends with 10 on damage, inequality, a gap, or an entry without an ack set.
+    Exits with 10 on damage, differing copies, a gap, or an entry without an ack set.
     """
     invocation = this_invocation()
     report = trio.run(_verify, invocation, name, full_copies)
@@ -54,7 +54,7 @@ def command(*, name: str, full_copies: bool) -> None:
         ]
         show(rows, output)
     if not report.is_good:
-        raise CheckFailedError(f"{name} is not as it should be: " + "; ".join(report.reasons))
+        raise CheckFailedError(f"{name} failed verification: " + "; ".join(report.reasons))
 
 
 async def _verify(invocation: Invocation, name: str, full_copies: bool) -> VerifyReport:  # noqa: FBT001 - trio.run passes by position.

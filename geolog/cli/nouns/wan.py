@@ -1,4 +1,4 @@
-"""`geolog wan`: the emulated links between the regions of a demo, while it runs."""
+"""`geolog wan`: shows and changes the emulated links between the regions of a running demo."""
 
 from functools import partial
 from pathlib import Path
@@ -23,28 +23,29 @@ from sim.processes.wan.check import check as measure
 from sim.processes.wan.conditions import ALL, Conditions, LinkChange
 from sim.processes.wan.control import ask_change, ask_show
 
-# What fits on 80 columns; JSON has the rest.
+# These fit 80 columns; JSON has the rest.
 LINK_COLUMNS = ("from", "to", "one way", "jitter", "bandwidth", "stalls", "state", "carried")
 
 directory_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="The demo's directory (default: of the settings, else the demo started last).",
+    metavar="DIR",
+    help="Directory of the demo. [default: from the settings, else the demo started last]",
 )
 one_way_option = click.option(
-    "--one-way", "is_one_way", is_flag=True, help="Only the direction from FROM to TO."
+    "--one-way", "is_one_way", is_flag=True, help="Affect only the direction from FROM to TO."
 )
 
 
 @click.group(cls=Noun, name="wan")
 def command() -> None:
-    """The emulated WAN of a demo. FROM and TO are regions, or all."""
+    """Show and change the emulated WAN of a demo. FROM and TO are regions, or all."""
 
 
 @command.command(epilog=examples("geolog wan show"))
 @directory_option
 def show(data_dir: Path | None) -> None:
-    """Show each direction of each link as it is now."""
+    """Show the current state of each link, in each direction."""
     _show(trio.run(ask_show, _directory(data_dir)))
 
 
@@ -57,11 +58,19 @@ def show(data_dir: Path | None) -> None:
 )
 @click.argument("here", metavar="FROM")
 @click.argument("there", metavar="TO")
-@click.option("--rtt", metavar="TIME", help="Round trip, as 80ms: half of it each way.")
-@click.option("--jitter", metavar="TIME", help="How much the round trip varies, as 5ms.")
-@click.option("--bandwidth", metavar="RATE", help="Each way, all connections together: 20MB/s.")
-@click.option("--stall-rate", metavar="SHARE", help="Of the pieces sent, held up: 1%.")
-@click.option("--stall", metavar="TIME", help="For how long: 200ms, TCP's shortest time-out.")
+@click.option("--rtt", metavar="TIME", help="Round-trip time, e.g. 80ms: half of it each way.")
+@click.option("--jitter", metavar="TIME", help="Variation of the round-trip time, e.g. 5ms.")
+@click.option(
+    "--bandwidth",
+    metavar="RATE",
+    help="Bandwidth each way, shared by all connections, e.g. 20MB/s.",
+)
+@click.option("--stall-rate", metavar="SHARE", help="Share of sent pieces that stall, e.g. 1%.")
+@click.option(
+    "--stall",
+    metavar="TIME",
+    help="Duration of a stall, e.g. 200ms (the shortest TCP time-out).",
+)
 @one_way_option
 @directory_option
 def set_links(
@@ -76,7 +85,7 @@ def set_links(
     is_one_way: bool,
     data_dir: Path | None,
 ) -> None:
-    """Change what a link is like; what is not named stays. It holds for what is sent later."""
+    """Change links; options not given leave theirs unchanged. Affects data sent from now on."""
     change = LinkChange(
         rtt_s=None if rtt is None else parse_seconds(rtt),
         jitter_s=None if jitter is None else parse_seconds(jitter),
@@ -86,7 +95,7 @@ def set_links(
     )
     if change.is_nothing:
         raise click.UsageError(
-            "nothing is to change: name --rtt, --jitter, --bandwidth, --stall-rate or --stall"
+            "nothing to change: give --rtt, --jitter, --bandwidth, --stall-rate or --stall"
         )
     _change(data_dir, here, there, change, is_one_way=is_one_way)
 
@@ -102,7 +111,7 @@ def set_links(
 @one_way_option
 @directory_option
 def cut(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> None:
-    """Let nothing arrive. Connections stay, and go on when the link is healed."""
+    """Cut links: nothing arrives. Connections stay open and continue once healed."""
     _change(data_dir, here, there, LinkChange(is_cut=True), is_one_way=is_one_way)
 
 
@@ -117,17 +126,17 @@ def cut(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> No
 @one_way_option
 @directory_option
 def heal(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> None:
-    """End cuts: of all links, or of those that FROM and TO mean."""
+    """Heal links that were cut: all of them, or those from FROM to TO."""
     _change(data_dir, here, there, LinkChange(is_cut=False), is_one_way=is_one_way)
 
 
 @command.command(epilog=examples("geolog wan check"))
 @directory_option
 def check(data_dir: Path | None) -> None:
-    """Measure round trips through the emulator, and compare them with what was asked for.
+    """Measure round trips through the emulator and compare them with the configured ones.
 
-    Ends with 10 where a median is off by more than 2 ms and 5 %. Jitter, stalls, and load above
-    half the bandwidth make it so, too.
+    Exits with 10 if a median is off by more than 2 ms and 5%. Jitter, stalls, and a load above
+    half the bandwidth cause that too.
     """
     document = trio.run(ask_show, _directory(data_dir))
     links, probes = document["links"], document["probes"]
@@ -139,7 +148,7 @@ def check(data_dir: Path | None) -> None:
     output = this_invocation().config.output
     show_result(found if output != "table" else rows, output)
     if bad := [f"{each.here}-{each.there}" for each in found if not each.is_good]:
-        raise CheckFailedError(f"round trips are not what was asked for: {', '.join(bad)}")
+        raise CheckFailedError(f"round trips differ from the configured ones: {', '.join(bad)}")
 
 
 def _change(
@@ -186,7 +195,7 @@ def _accuracy_row(accuracy: Accuracy) -> dict[str, object]:
     return {
         "from": accuracy.here,
         "to": accuracy.there,
-        "asked": _ms(accuracy.asked_s),
+        "configured": _ms(accuracy.asked_s),
         "median": "cut" if accuracy.median_s is None else _ms(accuracy.median_s),
         "off": None if accuracy.off_s is None else _ms(accuracy.off_s),
         "to connect": None if accuracy.dial_s is None else _ms(accuracy.dial_s),

@@ -105,9 +105,9 @@ ROLES = (COMMAND, PLACEMENT, DEMO, STORAGE, ZOOKEEPER)
 class ValueKind(enum.Enum):
     """How a setting's text becomes its value."""
 
-    SECONDS = "a time, as 30s"
-    BYTES = "a size, as 64MiB"
-    BYTES_PER_SECOND = "a rate, as 20MB/s"
+    SECONDS = "a time, e.g. 30s"
+    BYTES = "a size, e.g. 64MiB"
+    BYTES_PER_SECOND = "a rate, e.g. 20MB/s"
     INTEGER = "a whole number"
     NUMBER = "a number"
     FLAG = "true or false"

@@ -1,4 +1,4 @@
-"""Every command has examples below its help, and they are calls of it that it takes."""
+"""Every help page describes its options, and shows examples that the command accepts."""
 
 import re
 import shlex
@@ -11,11 +11,11 @@ from geolog.cli.invocation import Invocation
 from geolog.cli.main import root
 
 _SHELL = re.compile(r" (?:[|<]|>>?) |   # ")
-"""Where a call ends, and the shell or a remark has the word."""
+"""End of a call: shell syntax or a comment follows."""
 
 
 def verbs(command: click.Command, context: click.Context) -> Iterator[click.Context]:
-    """A context for each command that is not a noun alone."""
+    """Yield a context for each command, leaving out nouns that do nothing by themselves."""
     if not isinstance(command, click.Group):
         yield context
         return
@@ -32,7 +32,7 @@ def all_verbs() -> list[click.Context]:
 
 
 def example_calls(context: click.Context) -> list[list[str]]:
-    """The words of each example that is a call of geolog."""
+    """Return the words of each example that calls geolog."""
     text = (context.command.epilog or "").replace("\\\n", "")
     lines = [line.strip() for line in text.splitlines()]
     calls = [line[line.index("geolog ") :] for line in lines if "geolog " in line]
@@ -40,7 +40,7 @@ def example_calls(context: click.Context) -> list[list[str]]:
 
 
 def parse(words: list[str]) -> click.Context:
-    """Parse a call as the command does, without doing anything."""
+    """Parse a call as the command does, without running it."""
     command: click.Command = root
     context, rest = click.Context(root, obj=Invocation()), words[1:]
     while (
@@ -55,9 +55,24 @@ def parse(words: list[str]) -> click.Context:
 
 
 @pytest.mark.parametrize("context", all_verbs(), ids=lambda one: one.command_path)
-def test_a_command_shows_examples_that_it_takes(context: click.Context) -> None:
+def test_a_command_shows_examples_that_it_accepts(context: click.Context) -> None:
     calls = example_calls(context)
 
-    assert calls, "it has no examples"
+    assert calls, "no examples"
     for words in calls:
         assert parse(words).command is context.command
+
+
+@pytest.mark.parametrize("context", all_verbs(), ids=lambda one: one.command_path)
+def test_every_option_is_described_in_a_sentence(context: click.Context) -> None:
+    options = [
+        one for one in context.command.get_params(context) if isinstance(one, click.Option)
+    ]
+    records = [record for one in options if (record := one.get_help_record(context))]
+
+    assert [names for names, text in records if not re.search(r"[.\]]$", text)] == []
+
+
+@pytest.mark.parametrize("context", all_verbs(), ids=lambda one: one.command_path)
+def test_bounds_of_numbers_are_given_in_words(context: click.Context) -> None:
+    assert not re.search(r"\bx>|<=x", context.get_help())

@@ -38,10 +38,10 @@ def test_scenarios_are_answered_in_order(
     [
         ('[{"id": 1},\n  {]', "line 2, column 4"),
         ("", "line 1, column 1"),
-        ('{"id": 1}', "holds no array of scenarios"),
-        ("[NaN]", "NaN is no value of JSON"),
+        ('{"id": 1}', "is not a JSON array of scenarios"),
+        ("[NaN]", "NaN is not a JSON value"),
         ("[" * 100_000, "is nested too deeply"),
-        ('[{"id": 1e999}]', "the number 1e999 is too large"),
+        ('[{"id": 1e999}]', "number 1e999 is too large"),
         ('[{"id": ' + "9" * 5000 + "}]", "4300 digits"),
     ],
 )
@@ -65,4 +65,4 @@ def test_a_file_that_is_not_there_is_not_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["placement", "evaluate", str(tmp_path / "none.json")]) == 3
-    assert "there is no file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
