@@ -1,4 +1,4 @@
-"""What opening a writer recovers, on stderr: a long log over slow links takes its time."""
+"""Shows the progress of the recovery when a writer opens: it can take long on slow links."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -20,7 +20,7 @@ async def opened_with_progress(
     *,
     is_forced: bool = False,
 ) -> AsyncIterator[W]:
-    """Open a writer; meanwhile each entry that is recovered is shown, and is progress."""
+    """Open a writer; show each recovered entry, and count it as progress."""
     async with AsyncExitStack() as stack:
         with Progress(
             "entries recovered or read back", stream, is_forced=is_forced

@@ -1,4 +1,4 @@
-"""A command's connection to the cluster, and the bound on how long it waits."""
+"""Connects a command to the cluster, and bounds how long it waits."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,9 +24,9 @@ Answer = TypeVar("Answer")
 
 
 def ask(question: Callable[[Log], Awaitable[Answer]], *, minds_region: bool = False) -> Answer:
-    """Connect, ask one thing, and wait for the answer for as long as `--timeout` says.
+    """Connect, ask one question, and wait up to `--timeout` for the answer.
 
-    minds_region: the answer depends on where the command stands.
+    minds_region: the answer depends on the region that the command runs in.
     """
     invocation = this_invocation()
 
@@ -43,9 +43,9 @@ def ask(question: Callable[[Log], Awaitable[Answer]], *, minds_region: bool = Fa
 
 @asynccontextmanager
 async def open_log(invocation: Invocation, *, minds_region: bool = False) -> AsyncIterator[Log]:
-    """The log that the settings name.
+    """Open the log that the settings name.
 
-    NotFoundError if there is no such cluster, or, for who minds, no such region.
+    NotFoundError if there is no such cluster or, with `minds_region`, no such region.
     """
     config = invocation.config
     placement = configured(PlacementConfig, invocation.decide(PLACEMENT))
@@ -63,28 +63,28 @@ async def open_log(invocation: Invocation, *, minds_region: bool = False) -> Asy
 
 
 def _listed(text: str) -> list[str] | None:
-    """Names between commas; None for no text."""
+    """Split names at commas; None for an empty text."""
     return [name.strip() for name in text.split(",")] if text else None
 
 
 class Patience:
-    """A cancel scope that ends work that makes no progress for `--timeout`."""
+    """Cancel scope that ends work that makes no progress for `--timeout`."""
 
     def __init__(self, invocation: Invocation) -> None:
         self._timeout_s = invocation.config.timeout_s
         self.scope = trio.CancelScope(deadline=trio.current_time() + self._timeout_s)
 
     def progressed(self) -> None:
-        """There was progress now: the wait begins anew."""
+        """Restart the wait: there was progress."""
         self.scope.deadline = trio.current_time() + self._timeout_s
 
     def suspend(self) -> None:
-        """Nothing is waited for that others owe us."""
+        """Stop the clock: no server owes us an answer."""
         self.scope.deadline = float("inf")
 
 
 async def too_slow(invocation: Invocation) -> UnavailableError:
-    """The error of a wait that lasted longer than `--timeout`: it looks who can be reached."""
+    """Build the error for a wait longer than `--timeout`, by probing which servers answer."""
     config = invocation.config
     hosts, _ = parse_servers(config.zookeeper)
     servers = [Address.parse(host) for host in hosts.split(",")]
@@ -94,12 +94,12 @@ async def too_slow(invocation: Invocation) -> UnavailableError:
     why = reach.why_away()
     if why is not None and not reach.idle:
         return UnavailableError(
-            f"{waited}: {why}. Is one running there? `geolog config show --origin` tells who"
-            " named it"
+            f"{waited}: {why}. Is ZooKeeper running there? `geolog config show --origin` shows"
+            " where the address comes from"
         )
     if why is not None:
         return UnavailableError(f"{waited}: {why}")
     return UnavailableError(
-        f"{waited}, though ZooKeeper answers. Are storage nodes missing?"
-        " `geolog node ls` tells which are up"
+        f"{waited}, though ZooKeeper answers. Are storage nodes down? Check with"
+        " `geolog node ls`"
     )

@@ -1,4 +1,4 @@
-"""Ends a long-running command in order at SIGTERM, as Ctrl-C does, and in time."""
+"""Ends a long-running command in an orderly way, and in time, at SIGTERM or Ctrl-C."""
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,10 +14,10 @@ Answer = TypeVar("Answer")
 
 
 def heeded(*numbers: signal.Signals) -> list[signal.Signals]:
-    """Those signals of these that this process was not started to ignore; SIGTERM always is.
+    """Return the signals that this process was not started to ignore; always SIGTERM.
 
-    A script ignores SIGINT for what it runs in the background, so that Ctrl-C ends only what
-    is in the foreground; nohup ignores SIGHUP. To install a handler would undo that.
+    A shell ignores SIGINT for background jobs, so that Ctrl-C ends only the foreground; nohup
+    ignores SIGHUP. Installing a handler would undo that.
     """
     return [
         number
@@ -29,14 +29,14 @@ def heeded(*numbers: signal.Signals) -> list[signal.Signals]:
 async def ending_at_signals(
     run: Callable[[Argument], Awaitable[Answer]], argument: Argument
 ) -> Answer | None:
-    """Run until it returns, or until SIGTERM, SIGHUP or Ctrl-C cancels it (then None)."""
+    """Run until it returns, or until SIGTERM, SIGHUP or Ctrl-C cancels it; then return None."""
     answer: Answer | None = None
     with trio.open_signal_receiver(*heeded(*_ENDING)) as signals:
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
                 async for _ in signals:
-                    nursery.cancel_scope.cancel(reason="asked to end by a signal")
+                    nursery.cancel_scope.cancel(reason="a signal asked to end")
 
             nursery.start_soon(watch)
             answer = await run(argument)
@@ -46,9 +46,9 @@ async def ending_at_signals(
 
 @asynccontextmanager
 async def ends_in_time(patience_s: float, give_up: Callable[[], None]) -> AsyncIterator[None]:
-    """Once the block is cancelled, call `give_up` if it has not ended after so long.
+    """Call `give_up` if the block has not ended `patience_s` after it was cancelled.
 
-    Some waits cannot be cancelled: a write, for one, that the disk does not come back from.
+    Some waits cannot be cancelled, e.g. a write to a disk that never returns.
     """
     ended = trio.Event()
 

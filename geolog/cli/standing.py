@@ -1,4 +1,4 @@
-"""Where a command stands: a region that the cluster does not have is most likely mistyped."""
+"""Checks `--region`: one that the cluster does not have is most likely a typo."""
 
 from functools import partial
 
@@ -10,13 +10,13 @@ from topology.errors import NotFoundError
 
 
 class NoSuchRegionError(NotFoundError):
-    """No server of the cluster ever stood in this region: name one that there is."""
+    """The cluster never had a server in this region: name one of its regions."""
 
 
 async def check_standing(log: Log, invocation: Invocation) -> None:
-    """NoSuchRegionError for a region that is not the cluster's; warn of one that is down.
+    """Raise NoSuchRegionError for an unknown region; warn about one that is down.
 
-    A cluster of which no region is known says nothing about any.
+    Accepts any region while the cluster has none yet.
     """
     here = invocation.config.region
     if here is None:
@@ -35,14 +35,14 @@ async def check_standing(log: Log, invocation: Invocation) -> None:
     names = sorted(known | live | _metadata_regions(invocation))
     if here not in names and names:
         raise NoSuchRegionError(
-            f"cluster {access.cluster!r} has no region {here!r} (--region): it has"
+            f"cluster {access.cluster!r} has no region {here!r} (--region); its regions are"
             f" {', '.join(names)}"
         )
     if names and here not in live:
-        tell(f"warning: no storage node of {here} is up; those of other regions are used")
+        tell(f"warning: no storage node in {here} is up; using nodes in other regions")
 
 
 def _metadata_regions(invocation: Invocation) -> set[str]:
-    """Regions that have a ZooKeeper server, as far as the settings name them."""
+    """Regions of the ZooKeeper servers, if the settings name them."""
     text = invocation.config.zookeeper_regions
     return {name.strip() for name in text.split(",") if name.strip()}

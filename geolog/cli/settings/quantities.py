@@ -1,7 +1,7 @@
-"""Reads quantities as people write them: a number and a unit, `80ms`, `7d`, `64MiB`, `20MB/s`.
+"""Parses and formats quantities with units: `80ms`, `7d`, `64MiB`, `20MB/s`.
 
 Inside geolog there is one unit per dimension, seconds and bytes; other units exist only here. A
-number alone is refused, because what it means is a guess.
+number without a unit is refused: its meaning would be a guess.
 """
 
 import re
@@ -34,7 +34,7 @@ _NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z%/]*)")
 
 
 def parse_seconds(text: str) -> float:
-    """`80ms`, `30s`, `5m`, `1h`, `7d` as seconds."""
+    """Parse a time, e.g. `80ms`, `30s`, `5m`, `1h` or `7d`, into seconds."""
     number, unit = _split(text, example="80ms, 30s, 5m, 1h or 7d")
     if unit not in _SECONDS_PER:
         raise _unknown_unit(text, unit, list(_SECONDS_PER))
@@ -42,7 +42,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """`512B`, `64KiB`, `64MiB`, `1GB` as bytes."""
+    """Parse a size, e.g. `512B`, `64KiB`, `64MiB` or `1GB`, into bytes."""
     number, unit = _split(text, example="512B, 64KiB, 64MiB or 1GB")
     if unit not in _BYTES_PER:
         raise _unknown_unit(text, unit, list(_BYTES_PER))
@@ -53,7 +53,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_bytes_per_second(text: str) -> float:
-    """`20MB/s` as bytes per second."""
+    """Parse a rate, e.g. `20MB/s`, into bytes per second."""
     number, unit = _split(text, example="512KiB/s or 20MB/s")
     if not unit.endswith("/s") or unit.removesuffix("/s") not in _BYTES_PER:
         raise _unknown_unit(text, unit, [f"{name}/s" for name in _BYTES_PER])
@@ -61,7 +61,7 @@ def parse_bytes_per_second(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """`1%` as a share of one."""
+    """Parse a percentage, e.g. `1%`, into a share of one."""
     number, unit = _split(text, example="1% or 0.1%")
     if unit != "%":
         raise _unknown_unit(text, unit, ["%"])
@@ -69,7 +69,7 @@ def parse_share(text: str) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """The shortest text that `parse_seconds` reads back, for files and tables."""
+    """Format as the shortest text that `parse_seconds` accepts."""
     for unit in ("w", "d", "h", "m", "s", "ms"):
         count = seconds / _SECONDS_PER[unit]
         if count >= 1 and count == round(count):
@@ -78,7 +78,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """The shortest text that `parse_bytes` reads back, for files and tables."""
+    """Format as the shortest text that `parse_bytes` accepts."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size_bytes and size_bytes % _BYTES_PER[unit] == 0:
             return f"{size_bytes // _BYTES_PER[unit]}{unit}"
@@ -86,12 +86,12 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun: `1 record`, `2,000 records`."""
+    """Format a count with its noun: `1 record`, `2,000 records`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def short_seconds(seconds: float) -> str:
-    """A time for people: exact where that is short, else three digits: `7d`, `1.23ms`."""
+    """Format a time for people: exact if that is short, else three digits: `7d`, `1.23ms`."""
     if seconds == 0:
         return "0s"
     units = ("d", "h", "m", "s", "ms", "us")
@@ -105,7 +105,7 @@ def short_seconds(seconds: float) -> str:
 
 
 def short_bytes(size_bytes: float) -> str:
-    """A size for people's eyes, of three digits: `64MiB`, `10.7KiB`, `512B`."""
+    """Format a size for people, in three digits: `64MiB`, `10.7KiB`, `512B`."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if abs(size_bytes) >= _BYTES_PER[unit]:
             return f"{_three_digits(size_bytes / _BYTES_PER[unit])}{unit}"
@@ -123,15 +123,17 @@ def _plain(number: float) -> str:
 def _split(text: str, *, example: str) -> tuple[float, str]:
     match = _NUMBER_AND_UNIT.fullmatch(text.strip())
     if match is None and _NUMBER_AND_UNIT.fullmatch(text.strip().removeprefix("-")):
-        raise InvalidArgumentError(f"{text!r} is below zero: write it as {example}")
+        raise InvalidArgumentError(f"{text!r} is negative: write e.g. {example}")
     if match is None:
-        raise InvalidArgumentError(f"{text!r} is not a quantity: write it as {example}")
+        raise InvalidArgumentError(
+            f"{text!r} is not a quantity: give a number and a unit, e.g. {example}"
+        )
     if not match.group(2):
-        raise InvalidArgumentError(f"{text!r} has no unit: write it as {example}")
+        raise InvalidArgumentError(f"{text!r} has no unit: write e.g. {example}")
     return float(match.group(1)), match.group(2)
 
 
 def _unknown_unit(text: str, unit: str, known: list[str]) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{text!r} has the unknown unit {unit!r}: known are {', '.join(known)}"
+        f"unknown unit {unit!r} in {text!r}: use one of {', '.join(known)}"
     )

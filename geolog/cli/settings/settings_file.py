@@ -1,4 +1,4 @@
-"""The TOML file of settings: read whole, its keys flattened, each with its line."""
+"""Reads the TOML file of settings: its keys flattened, each with its line number."""
 
 import re
 import tomllib
@@ -15,33 +15,33 @@ _KEY_LINE = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
 
 @attrs.frozen
 class SettingsFile:
-    """A settings file as read."""
+    """Contents of a settings file."""
 
     path: Path
     values: Mapping[str, object]
-    """Each value under its dotted key, as `profile.test.zookeeper`."""
+    """Values by dotted key, e.g. `profile.test.zookeeper`."""
     lines: Mapping[str, int]
 
     @classmethod
     def read(cls, path: Path) -> "SettingsFile":
-        """Read a file. InvalidConfigError names the line that is no TOML."""
+        """Read a file. InvalidConfigError names the line that is not valid TOML."""
         try:
             text = path.read_text(encoding="utf-8")
             table = tomllib.loads(text)
         except FileNotFoundError as error:
-            raise NotFoundError(f"there is no settings file {path}") from error
+            raise NotFoundError(f"no such settings file: {path}") from error
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfigError(f"{path} cannot be read: {error}") from error
+            raise InvalidConfigError(f"cannot read {path}: {error}") from error
         except tomllib.TOMLDecodeError as error:
             raise InvalidConfigError(f"{path}: {error}") from error
         return cls(path, dict(_flattened(table, "")), dict(_numbered(text)))
 
     def place(self, key: str) -> str:
-        """Where a key stands, as `geolog.toml:3`; without the line where that is not known."""
+        """Place of a key, e.g. `geolog.toml:3`; only the file if the line is unknown."""
         return f"{self.path}:{self.lines[key]}" if key in self.lines else str(self.path)
 
     def text(self, key: str) -> str:
-        """A value as the text that an environment variable would hold."""
+        """Return a value as the text that an environment variable would hold."""
         match self.values[key]:
             case bool() as flag:
                 return "true" if flag else "false"
@@ -49,12 +49,12 @@ class SettingsFile:
                 return str(value)
             case other:
                 raise InvalidConfigError(
-                    f"{self.place(key)}: {key} is {other!r}, where one text or number is due"
+                    f"{self.place(key)}: {key} is {other!r}; give a single string or number"
                 )
 
     @property
     def profiles(self) -> list[str]:
-        """Names of the profiles that the file defines."""
+        """Names of the profiles in the file."""
         parts = (key.split(".") for key in self.values)
         return sorted({part[1] for part in parts if part[0] == "profile" and len(part) > 2})
 
@@ -68,7 +68,7 @@ def _flattened(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, 
 
 
 def _numbered(text: str) -> Iterator[tuple[str, int]]:
-    """Keys with their lines, for messages only: odd spellings of TOML may escape it."""
+    """Yield keys with their line numbers, for messages only: it may miss unusual TOML."""
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if match := _TABLE_LINE.fullmatch(line):

@@ -1,9 +1,9 @@
-"""What can be set, and which of five places decides.
+"""Resolves settings from five sources.
 
-A flag wins over the environment (`GEOLOG_…`), that over the profile chosen, that over the file,
-that over the default. Each role's settings are the fields of one frozen class; a key in the
-file is the field's name without the unit `s`, since its value carries one: `timeout = "30s"`.
-Tables of the file are named like the command they are for: `[serve.storage]`, `[demo]`.
+From strongest to weakest: a flag, the environment (`GEOLOG_…`), the chosen profile, the
+settings file, the default. The settings of a role are the fields of one frozen class. A key in
+the file is the name of the field without the unit `s`, because its value has a unit: `timeout =
+"30s"`. Tables in the file are named after their command: `[serve.storage]`, `[demo]`.
 """
 
 import enum
@@ -33,56 +33,57 @@ Output = Literal["table", "json", "jsonl"]
 
 @attrs.frozen(kw_only=True)
 class CommandConfig:
-    """What every command needs to know."""
+    """Settings of every command."""
 
     zookeeper: str = ""
-    """The cluster's ZooKeeper servers, `HOST:PORT,HOST:PORT`, with an optional `/chroot`."""
+    """ZooKeeper servers of the cluster, `HOST:PORT,HOST:PORT`, with an optional `/chroot`."""
 
     zookeeper_regions: str = ""
-    """The region of each of these servers, `us-east,eu-west,…` in their order: then a stream
-    that is to survive a region is refused where ZooKeeper would not."""
+    """Regions of these servers in the same order, e.g. `us-east,eu-west,ap-northeast`. If set,
+    `stream create` refuses to promise that a stream survives a loss that ZooKeeper would not
+    survive."""
 
     cluster: str = "default"
-    """The cluster's name: several can share one ZooKeeper."""
+    """Name of the cluster; several clusters can share one ZooKeeper."""
 
     region: str | None = None
-    """The region where this process stands: reads prefer it. Without one, all are as far."""
+    """Region this process runs in; reads prefer its nodes. If unset, all regions are equal."""
 
     gateway: Address | None = None
-    """Where a gateway between regions listens, `HOST:PORT`, as an emulated WAN has one: servers
-    are reached through it, as from `region`. Without one they are connected to as they are."""
+    """Address of a gateway between regions, as in an emulated WAN. Connections to servers go
+    through it, as if from `region`. If unset, they are direct."""
 
     output: Output = "table"
-    """`table` for people, `json` for one document, `jsonl` for one document a line."""
+    """Output format: `table` for people, `json` for one document, `jsonl` for one per line."""
 
     timeout_s: float = 30.0
-    """How long a command waits for an answer, or for progress, before it ends with code 5."""
+    """Give up, with exit code 5, after this long without an answer or progress."""
 
     def __attrs_post_init__(self) -> None:
         if self.timeout_s <= 0:
-            raise InvalidConfigError("a timeout of 0s leaves no time at all: give more, as 30s")
+            raise InvalidConfigError("timeout must be more than 0s, e.g. 30s")
 
 
 @attrs.frozen(kw_only=True)
 class DemoConfig:
-    """Where a demo is, for the commands that another terminal gives it."""
+    """Settings of the commands that control a running demo."""
 
     data_dir: Path | None = None
-    """The demo's directory; without it, the demo started last on this machine."""
+    """Directory of the demo. If unset, the demo started last on this machine."""
 
 
 @attrs.frozen
 class Role:
-    """A class of settings, imported when needed, and the table of the file that sets it."""
+    """Class of settings, imported when needed, and the table in the file that sets them."""
 
     table: str
     module: str
     class_name: str
     given: tuple[str, ...] = ()
-    """Fields that the command itself fills; they are no settings."""
+    """Fields that the command itself fills; they are not settings."""
 
     def settings_class(self) -> type[attrs.AttrsInstance]:
-        """The frozen class itself."""
+        """Import and return the frozen class."""
         found = getattr(importlib.import_module(self.module), self.class_name)
         assert isinstance(found, type)
         assert attrs.has(found)
@@ -103,7 +104,7 @@ ROLES = (COMMAND, PLACEMENT, DEMO, STORAGE, ZOOKEEPER)
 
 
 class ValueKind(enum.Enum):
-    """How a setting's text becomes its value."""
+    """Kind of a setting's value: decides how its text is parsed."""
 
     SECONDS = "a time, e.g. 30s"
     BYTES = "a size, e.g. 64MiB"
@@ -119,10 +120,10 @@ class ValueKind(enum.Enum):
 
 @attrs.frozen
 class Setting:
-    """One field of a role's class, as the file, the environment and a flag name it."""
+    """One field of a role's class, with its name in the file and in the environment."""
 
     key: str
-    """As in the file, with its table: `serve.storage.sync_delay`."""
+    """Name in the file, including the table: `serve.storage.mark_idle`."""
     field: str
     kind: ValueKind
     choices: tuple[str, ...]
@@ -130,11 +131,11 @@ class Setting:
 
     @property
     def environment_name(self) -> str:
-        """As in the environment: `GEOLOG_SERVE_STORAGE_SYNC_DELAY`."""
+        """Name in the environment: `GEOLOG_SERVE_STORAGE_MARK_IDLE`."""
         return "GEOLOG_" + self.key.replace(".", "_").upper()
 
     def parse(self, text: str) -> object:
-        """The value that `text` stands for. InvalidArgumentError says what would be one."""
+        """Parse a value. InvalidArgumentError says what a valid one looks like."""
         match self.kind:
             case ValueKind.SECONDS:
                 return parse_seconds(text)
@@ -156,7 +157,7 @@ class Setting:
                 return text
 
     def show(self, value: object) -> str:
-        """A value of this setting as text that `parse` reads back."""
+        """Format a value as text that `parse` accepts."""
         match self.kind, value:
             case _, None:
                 return ""
@@ -173,13 +174,13 @@ class Setting:
 
     def _choice(self, text: str, choices: tuple[str, ...]) -> str:
         if text not in choices:
-            raise InvalidArgumentError(f"{text!r} is none of {', '.join(choices)}")
+            raise InvalidArgumentError(f"{text!r} is not one of {', '.join(choices)}")
         return text
 
 
 @attrs.frozen
 class Decided:
-    """A setting, its value, and the place that decided it."""
+    """A setting, its value, and the source of the value."""
 
     setting: Setting
     value: object
@@ -188,7 +189,7 @@ class Decided:
 
 @attrs.frozen
 class SettingSources:
-    """All that may decide a setting, the strongest first."""
+    """All sources of settings, the strongest first."""
 
     flags: Mapping[str, str]
     environment: Mapping[str, str]
@@ -196,7 +197,7 @@ class SettingSources:
     profile: str | None
 
     def decide(self, role: Role) -> list[Decided]:
-        """Each setting of the role, in the order of its class."""
+        """Resolve each setting of the role, in the order of its class."""
         return [self._decide(setting) for setting in settings_of(role)]
 
     def _decide(self, setting: Setting) -> Decided:
@@ -226,13 +227,13 @@ SettingsClass = typing.TypeVar("SettingsClass", bound=attrs.AttrsInstance)
 def configured(
     settings_class: type[SettingsClass], decided: list[Decided], **given: object
 ) -> SettingsClass:
-    """An object of the role's class, from what was decided and what the caller has `given`."""
+    """Build an object of the role's class from resolved settings and `given` fields."""
     values = {each.setting.field: each.value for each in decided if each.origin != "default"}
     return settings_class(**(values | given))
 
 
 def settings_of(role: Role) -> list[Setting]:
-    """What can be set of a role: the fields of its class whose type has a text form."""
+    """List the settings of a role: the fields of its class that can be parsed from text."""
     settings_class = role.settings_class()
     hints = typing.get_type_hints(settings_class)
     return [
@@ -250,7 +251,7 @@ def settings_of(role: Role) -> list[Setting]:
 
 
 def check_keys(file: SettingsFile) -> list[str]:
-    """A complaint for each key of the file that means nothing, naming the nearest that does."""
+    """Return a complaint for each unknown key in the file, suggesting the nearest known one."""
     roles = {role.table: role for role in ROLES}
     complaints = []
     for key in file.values:
@@ -259,34 +260,34 @@ def check_keys(file: SettingsFile) -> list[str]:
         if table not in roles:
             known = [name for name in roles if name]
             complaints.append(
-                f"{file.place(key)}: unknown table [{table}]; the nearest known one is "
-                f"[{nearest(table, known)}]"
+                f"{file.place(key)}: unknown table [{table}]; did you mean"
+                f" [{nearest(table, known)}]?"
             )
             continue
         names = [setting.key for setting in settings_of(roles[table])]
         if plain not in names:
             best = nearest(plain, names).rpartition(".")[2]
             complaints.append(
-                f"{file.place(key)}: unknown key {plain.rpartition('.')[2]!r}; "
-                f"the nearest known one is {best!r}"
+                f"{file.place(key)}: unknown key {plain.rpartition('.')[2]!r}; did you mean"
+                f" {best!r}?"
             )
     return complaints
 
 
 def check_environment(environment: Mapping[str, str]) -> list[str]:
-    """A complaint for each `GEOLOG_…` variable that means nothing."""
+    """Return a complaint for each unknown `GEOLOG_…` variable."""
     present = [name for name in environment if name.startswith("GEOLOG_")]
     known = {"GEOLOG_CONFIG", "GEOLOG_PROFILE", PARENT_PIPE_VARIABLE}
     known |= {setting.environment_name for role in ROLES for setting in settings_of(role)}
     return [
-        f"environment: {name} means nothing; the nearest known one is {nearest(name, known)}"
+        f"unknown environment variable {name}; did you mean {nearest(name, known)}?"
         for name in sorted(present)
         if name not in known
     ]
 
 
 PARENT_PIPE_VARIABLE = "GEOLOG_PARENT_PIPE"
-"""Set by whoever starts servers of its own: a pipe's number; at its end the server ends."""
+"""Set by a supervisor: the number of a pipe; the server ends when the pipe closes."""
 
 
 _KIND_OF_TYPE: dict[type, ValueKind] = {
@@ -332,7 +333,7 @@ def _choices(hint: object) -> tuple[str, ...]:
 
 
 def parse_address(text: str) -> Address:
-    """Read `HOST:PORT`."""
+    """Parse `HOST:PORT`."""
     return Address.parse(text)
 
 

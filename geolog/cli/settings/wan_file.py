@@ -1,4 +1,4 @@
-"""Reads the links of an emulated WAN from a file, with quantities as people write them.
+"""Reads the links of an emulated WAN from a file, with units on its quantities.
 
     [[link]]
     between = ["us-east", "eu-west"]      # or from = "us-east", to = "eu-west": one direction
@@ -8,8 +8,8 @@
     stall_rate = "1%"
     stall = "200ms"
 
-A region may be "all". Links that the file does not name are as they are without a file; of two
-tables that mean the same link the later one wins.
+A region may be "all". Links that the file does not name keep their defaults. If two tables name
+the same link, the later one wins.
 """
 
 import tomllib
@@ -33,14 +33,14 @@ _ENDS = ("between", "from", "to")
 
 
 def read_wan(path: Path, regions: tuple[str, ...]) -> Wan:
-    """The links between the regions. InvalidConfigError tells what cannot be, and where."""
+    """Read the links between the regions. InvalidConfigError says what is wrong, and where."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InvalidConfigError(f"--wan {path} cannot be read: {error}") from error
+        raise InvalidConfigError(f"cannot read --wan {path}: {error}") from error
     tables = document.pop("link", [])
     if document or not isinstance(tables, list):
-        raise InvalidConfigError(f"{path}: it holds [[link]] tables and nothing else")
+        raise InvalidConfigError(f"{path}: only [[link]] tables are allowed")
     wan = default_wan(regions)
     for number, table in enumerate(tables, start=1):
         try:
@@ -55,7 +55,7 @@ def _with_link(wan: Wan, table: dict[str, object]) -> Wan:
     for key in table:
         if key not in known:
             raise InvalidArgumentError(
-                f"unknown key {key!r}; the nearest known one is {nearest(key, known)!r}"
+                f"unknown key {key!r}; did you mean {nearest(key, known)!r}?"
             )
     given: dict[str, float] = {}
     for key, (field, parse) in _QUANTITIES.items():
@@ -69,7 +69,7 @@ def _with_link(wan: Wan, table: dict[str, object]) -> Wan:
             pass
         case _:
             raise InvalidArgumentError(
-                'it is between = ["A", "B"], or from = "A" and to = "B" for one direction'
+                'name the ends: between = ["A", "B"], or from = "A" and to = "B" for one direction'
             )
     return wan.changed(here, there, LinkChange(**given), is_one_way=is_one_way)  # type: ignore[arg-type]
 
@@ -77,5 +77,7 @@ def _with_link(wan: Wan, table: dict[str, object]) -> Wan:
 def _text(table: dict[str, object], key: str) -> str:
     value = table[key]
     if not isinstance(value, str):
-        raise InvalidArgumentError(f'{key} = {value!r} has no unit: a text, as "80ms" or "1%"')
+        raise InvalidArgumentError(
+            f'{key} = {value!r} has no unit: give a string, e.g. "80ms" or "1%"'
+        )
     return value

@@ -1,1 +1,1 @@
-"""What the command reads from stdin and prints: tables, JSON, progress, record formats."""
+"""Input and output of the command: tables, JSON, progress, record formats."""

@@ -1,4 +1,4 @@
-"""How far an append is: what was answered, and how a person or a program is told."""
+"""Tally of an append: the answers so far, and how to report them."""
 
 from collections.abc import Iterator
 
@@ -14,22 +14,22 @@ from topology.errors import GeologError
 
 @attrs.define
 class AppendTally:
-    """What has been appended so far."""
+    """Counts of an append so far, with the first and the last answer."""
 
     appended: int = 0
     duplicates: int = 0
-    """Records that were in the stream before, and were not appended again."""
+    """Records that were already in the stream and were not appended again."""
     bytes: int = 0
     first: dict[str, Plain] | None = None
     last: dict[str, Plain] | None = None
 
     @property
     def answered_count(self) -> int:
-        """Records that were answered, appended or not."""
+        """Number of records answered, appended or not."""
         return self.appended + self.duplicates
 
     def add(self, answers: AnsweredRun) -> None:
-        """These were answered next."""
+        """Count the next run of answers."""
         is_duplicate = answers.is_duplicate
         first, last = answers.receipt(0), answers.receipt(len(answers) - 1)
         self.first = self.first or answer_document(first, is_duplicate=is_duplicate)
@@ -41,15 +41,14 @@ class AppendTally:
         self.bytes += answers.size_bytes
 
     def summary(self, took_s: float) -> str:
-        """The one line at the end, for people."""
+        """Format the summary line for people."""
         has_place = self.last is not None and self.last["dlsn"] is not None
         last = f", the last at {self.last['dlsn']}" if self.last and has_place else ""
-        before = "was" if self.duplicates == 1 else "were"
-        skipped = f", {self.duplicates:,} {before} there before" if self.duplicates else ""
+        skipped = f", {self.duplicates:,} already there" if self.duplicates else ""
         return f"{counted(self.appended, 'record')} appended in {took_s:.2f} s{last}{skipped}"
 
     def reached(self) -> str:
-        """What is safe, where a run ended early."""
+        """Say how many records are safe, for a run that ended early."""
         has_place = self.last is not None and self.last["sequence"] is not None
         up_to = f", up to sequence {self.last['sequence']}" if self.last and has_place else ""
         were = "was" if self.appended == 1 else "were"
@@ -57,7 +56,7 @@ class AppendTally:
 
 
 def answer_document(receipt: Receipt | None, *, is_duplicate: bool) -> dict[str, Plain]:
-    """The answer to one record, as `append -o jsonl` prints it."""
+    """Build the answer to one record, as `append -o jsonl` prints it."""
     if receipt is None:
         return {
             "partition": None,
@@ -75,7 +74,7 @@ def answer_document(receipt: Receipt | None, *, is_duplicate: bool) -> dict[str,
 
 
 def with_tally(errors: BaseExceptionGroup[GeologError], tally: AppendTally) -> GeologError:
-    """The first error, with what was acknowledged before it: that much is safe."""
+    """Return the most important error, with the number of records that are safe."""
     error = min(_leaves(errors), key=exit_of)
     return type(error)(f"{error} ({tally.reached()})")
 

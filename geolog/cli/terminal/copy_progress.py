@@ -1,4 +1,4 @@
-"""How far a copy is, on stderr: a bar for a person who watches, lines for a log."""
+"""Shows the progress of copying on stderr: a bar on a terminal, lines in a log."""
 
 import trio
 
@@ -9,10 +9,10 @@ _MIB = 1024 * 1024
 
 
 class CopyProgressBar(Progress):
-    """Shows bytes copied, and how many are done of what the noun says."""
+    """Shows the bytes copied, and how many of the noun's things are done."""
 
     def copied(self, copied_bytes: int, done: int, total: int | None) -> None:
-        """So much is done: of `total`, where it is known."""
+        """Update the progress; `total` is None if unknown."""
         now_s = trio.current_time()
         elapsed_s = now_s - self._started_s
         rate = copied_bytes / max(elapsed_s, 1e-9)
@@ -28,6 +28,6 @@ class CopyProgressBar(Progress):
             self.note(told)
 
     def note(self, text: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         self.clear()
         self._write(f"{text}\n")

@@ -1,7 +1,7 @@
-"""Prints a result that is too long to be held: its items one by one, and the rest at the end.
+"""Prints a result too long for memory: its items one by one, and the rest at the end.
 
-With `json` it is one document all the same, whose first key holds the items; with `jsonl` each
-item is a line, and the rest is the last line.
+As `json` it is still one document, whose first key holds the items; as `jsonl` each item is a
+line, and the rest is the last line.
 """
 
 import json
@@ -13,7 +13,7 @@ from geolog.cli.terminal.output import Plain, plain, print_json
 
 
 class LongDocument:
-    """One such result, on stdout; a table prints its lines itself."""
+    """Such a result on stdout; for tables the caller prints the lines itself."""
 
     def __init__(self, items_name: str, output: Output) -> None:
         self._items_name = items_name
@@ -30,10 +30,10 @@ class LongDocument:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None and self._output == "json" and self._count:
-            sys.stdout.write("\n")  # It is cut off, and what comes next is no part of it.
+            sys.stdout.write("\n")  # The document is cut off; later output is not part of it.
 
     def item(self, value: object) -> None:
-        """One more item."""
+        """Print one item."""
         match self._output:
             case "json":
                 separator = ", " if self._count else self._begin()
@@ -45,11 +45,11 @@ class LongDocument:
         self._count += 1
 
     def _begin(self) -> str:
-        """Not before there is something to tell: what fails at once prints no document."""
+        """Begin the document at its first item: a command that fails at once prints none."""
         return f'{{"{self._items_name}": ['
 
     def end(self, rest: dict[str, object]) -> None:
-        """All items were told; `rest` are the other keys."""
+        """End the document after all items; `rest` holds the other keys."""
         document: dict[str, Plain] = {name: plain(value) for name, value in rest.items()}
         match self._output:
             case "json":

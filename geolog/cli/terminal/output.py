@@ -1,4 +1,4 @@
-"""Puts results on stdout: tables for people, JSON with stable keys for programs."""
+"""Prints results on stdout: tables for people, JSON with stable keys for programs."""
 
 import base64
 import enum
@@ -17,7 +17,7 @@ from geolog.cli.settings.sources import Output
 from geolog.cli.terminal.table import Cell, Paint, Tone, document_lines, list_lines, unpainted
 from geolog.protocol.ids import DLSN, Position
 
-# Named as the options that set them.
+# Same names as the options that set them.
 _LABELS = {
     "segment_bytes": "segment size",
     "simulated_s_per_s": "simulated per s",
@@ -39,7 +39,7 @@ Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
 
 def plain(value: object) -> Plain:
-    """A result as JSON can say it. Keys are the names of attributes, in their order."""
+    """Convert a result to JSON types. Keys are the names of attributes, in their order."""
     match value:
         case enum.Enum():
             return plain(value.value)
@@ -62,7 +62,7 @@ def plain(value: object) -> Plain:
 def show(
     result: object, output: Output, columns: Sequence[str] = (), *, empty: str = "none"
 ) -> None:
-    """Print one result. `columns` are the keys that the table for people has; all, if none."""
+    """Print one result. `columns` are the keys shown in the table; empty means all."""
     document = plain(result)
     match output:
         case "json":
@@ -75,11 +75,11 @@ def show(
 
 
 def print_json(document: Plain) -> None:
-    """One JSON document on one line of stdout."""
+    """Print one JSON document on one line of stdout."""
     line = json.dumps(document, ensure_ascii=False)
     try:
         line.encode()
-    except UnicodeEncodeError:  # Half of a character, which only JSON's escapes can say.
+    except UnicodeEncodeError:  # Half a surrogate pair; only JSON's escapes can express it.
         line = json.dumps(document)
     sys.stdout.write(line + "\n")
 
@@ -111,9 +111,9 @@ def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
 
 
 def _medium() -> tuple[int | None, Paint]:
-    """How wide stdout is, if it is a terminal, and how it is painted.
+    """Return the width of the terminal on stdout, if it is one, and the paint to use.
 
-    Redirected, a table keeps its lines whole: they are for grep then.
+    A redirected table keeps its lines whole, for grep.
     """
     width = terminal_width()
     has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -121,7 +121,7 @@ def _medium() -> tuple[int | None, Paint]:
 
 
 def terminal_width() -> int | None:
-    """How wide stdout is, if it is a terminal."""
+    """Width of the terminal on stdout, or None if it is not one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -130,14 +130,14 @@ def _paint(text: str, tone: Tone) -> str:
 
 
 def _label(name: str) -> str:
-    """A name for people: units stand beside the values, so they go."""
+    """Label for people: without the unit, which the value shows."""
     if name in _LABELS:
         return _LABELS[name]
     return name.removesuffix("_us").removesuffix("_s").removesuffix("_per").replace("_", " ")
 
 
 def _cell_of(name: str, value: Plain) -> Cell:
-    """A value under its name: times of day, times, sizes and rates are written out."""
+    """Format a value by its name: dates, times, sizes and rates get their units."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Cell(_quantity(name, value), is_number=True)
     text = _text(value)
@@ -180,7 +180,7 @@ def _text(value: Plain) -> str:
 
 
 def _harmless(text: str) -> str:
-    """A text whose control characters are written out: they do nothing to a terminal."""
+    """Escape control characters, so that they cannot affect a terminal."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,8 +1,8 @@
-"""Where fragments lie, as lines for people: a row for each, with a picture of the regions.
+"""Shows where fragments lie, as a table for people: a row for each, with a picture of regions.
 
-In the picture each region is a group of marks, one for each of its nodes, in one order for the
-whole table: a dot where the node is no member. Where a region has too many nodes for that, its
-members are counted.
+In the picture each region is a group of marks, one for each of its nodes, in the same order
+throughout the table; a dot marks a node that is not a member. In a region with too many nodes
+for that, members are counted instead.
 """
 
 import re
@@ -34,7 +34,7 @@ _WORDS = {
 }
 _NOBODY = "·"
 _NODES_DRAWN_MAX = 12
-"""Nodes of a region that are drawn one by one."""
+"""Draw the nodes of a region one by one up to this number."""
 
 _COLUMNS = (("segment", 7), ("ledger", 6), ("fragment", 8), ("entries", 9))
 _JUDGED = (("adherence", 9), ("now", 6))
@@ -43,13 +43,14 @@ _JUDGED = (("adherence", 9), ("now", 6))
 _GAP = "  "
 
 _PARTS = re.compile(r"(?<=-)| ")
-"""Where the name of a region is broken."""
+"""Where the name of a region may be broken."""
 
 
 class PlacementTable:
-    """Makes the lines of one table. `width`: of the terminal, if it is for one.
+    """Produces the lines of one table. `width` is that of the terminal, if there is one.
 
-    On a narrow one the names of the regions are stacked; what is too wide then is left so.
+    On a narrow terminal the names of the regions are stacked; a table that is still too wide
+    stays so.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class PlacementTable:
 
     @property
     def _width(self) -> int:
-        """Of a line with all regions."""
+        """Width of a line with all regions."""
         widths = [width for _, width in (*_COLUMNS, *_JUDGED)]
         widths += self._region_widths().values()
         return sum(widths) + len(_GAP) * (len(widths) - 1)
@@ -90,7 +91,7 @@ class PlacementTable:
         return count if count <= _NODES_DRAWN_MAX else len(f"{count}, {count} down")
 
     def lines(self, one: FragmentPlacement) -> Iterator[str]:
-        """A fragment's lines, behind a heading where a partition begins."""
+        """Yield a fragment's lines, after a heading where a partition begins."""
         if (one.stream, one.partition) != self._partition:
             if self._partition is not None:
                 yield ""
@@ -102,7 +103,7 @@ class PlacementTable:
             yield f"{'':4}{one.why}{self._next_step(one)}"
 
     def _heading(self) -> Iterator[str]:
-        """One line, or several where the regions' names are stacked; they end with the last."""
+        """Yield one line, or several if names are stacked; short stacks align at the bottom."""
         height = max((len(parts) for parts in self._titles.values()), default=1)
         for line in range(height):
             is_last = line == height - 1
@@ -137,18 +138,18 @@ class PlacementTable:
 
     def _next_step(self, one: FragmentPlacement) -> str:
         if one.is_repairable:
-            return "; `geolog placement repair` mends it"
+            return "; fix it with `geolog placement repair`"
         return f"; {one.obstacle}" if one.obstacle else ""
 
     def legend(self) -> Iterator[str]:
-        """What the marks mean, and which node each place stands for."""
+        """Yield the legend: what the marks mean, and which node each position stands for."""
         if self._partition is None:
             return
         yield ""
         marks = [
             f"{_MARKS[state]} {_WORDS[state]}" for state in _MARKS if state in self._seen_states
         ]
-        yield "  ".join([*marks, f"{_NOBODY} no member"])
+        yield "  ".join([*marks, f"{_NOBODY} not a member"])
         for region, places in self._places.items():
             if len(places) <= _NODES_DRAWN_MAX:
                 names = f"{region}: {' '.join(place.node_id for place in places)}"
@@ -156,7 +157,7 @@ class PlacementTable:
         yield ""
 
     def _broken(self, names: str) -> list[str]:
-        """A list of names in lines that fit the terminal, no name broken."""
+        """Break a list of names into lines that fit the terminal, keeping names whole."""
         if self._terminal_width is None:
             return [names]
         return textwrap.wrap(
@@ -174,27 +175,27 @@ def _counted(members: Sequence[PlacedMember]) -> str:
 
 
 def several(count: int, noun: str) -> str:
-    """`1 segment`, `2,000 segments`."""
+    """Format a count with its noun: `1 segment`, `2,000 segments`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def totals_line(totals: PlacementTotals) -> str:
-    """All that was seen, in one line."""
+    """Format the totals in one line."""
     parts = [
         f"{several(totals.fragments, 'fragment')} in {several(totals.segments, 'segment')}:"
         f" {totals.strict:,} strict, {totals.soft:,} soft, {totals.fail:,} fail"
     ]
     if totals.disks_given_up:
-        parts.append(f"with a disk that was given up: {totals.disks_given_up:,}")
+        parts.append(f"{totals.disks_given_up:,} on a disk that was given up")
     if totals.promises_broken:
-        parts.append(f"that do not survive what was promised: {totals.promises_broken:,}")
+        parts.append(f"{totals.promises_broken:,} breaking the promise")
     if totals.copies_missing:
-        parts.append(f"members that are not there now: {totals.copies_missing:,}")
+        parts.append(f"{several(totals.copies_missing, 'member')} missing")
     return "; ".join(parts)
 
 
 def move_line(move: FragmentMove) -> str:
-    """What moves of one fragment, in one line."""
+    """Format the move of one fragment in one line."""
     slots = ", ".join(
         f"slot {one.slot} from {one.from_node} ({one.from_region}) to {one.to_node}"
         f" ({one.to_region})"

@@ -1,4 +1,4 @@
-"""A progress line on stderr, for work of over two seconds, when a person is watching."""
+"""Shows a progress line on a terminal, for work that takes more than two seconds."""
 
 import shutil
 from types import TracebackType
@@ -12,7 +12,7 @@ _BAR_CELLS = 24
 
 
 class Progress:
-    """One line, drawn over and over; nothing at all where stderr is no terminal."""
+    """One line, redrawn in place; nothing if stderr is not a terminal."""
 
     def __init__(
         self, noun: str, stream: TextIO, *, is_forced: bool = False, is_silent: bool = False
@@ -41,19 +41,19 @@ class Progress:
             self.clear()
 
     def at(self, done: int, total: int | None = None, *, share: float | None = None) -> None:
-        """So much is done: of `total`, or that `share` of all, where one is known."""
+        """Update the progress: `done` of `total`, or a `share` of the whole, if known."""
         if self._is_due():
             share = done / total if total else share
             elapsed_s = self._shown_s - self._started_s
             self._draw(progress_line(done, self._noun, share, elapsed_s))
 
     def clear(self) -> None:
-        """Take the line away until there is more progress, so that others may print."""
+        """Remove the line until there is more progress, so that others can print."""
         if self._is_shown:
             self._write("\r\x1b[K")
 
     def _is_due(self) -> bool:
-        """Whether to draw the line now."""
+        """Decide whether to draw the line now."""
         if not self._is_watched:
             return False
         now_s = trio.current_time()
@@ -66,7 +66,7 @@ class Progress:
 
     def _draw(self, line: str) -> None:
         self._is_shown = True
-        # One that went on below could not be drawn over.
+        # A line that wraps could not be redrawn.
         self._write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
 
     def _write(self, text: str) -> None:
@@ -75,14 +75,14 @@ class Progress:
 
 
 def progress_line(done: int, noun: str, share: float | None, elapsed_s: float) -> str:
-    """What is done, how fast, and of a known whole a bar and the time that is left."""
+    """Format progress: the count, the rate, and for a known whole a bar and the time left."""
     return line_with_bar(
         f"{done:,} {noun}, {done / max(elapsed_s, 1e-9):,.0f}/s", share, elapsed_s
     )
 
 
 def line_with_bar(told: str, share: float | None, elapsed_s: float) -> str:
-    """What is told, and of a known whole a bar and the time that is left."""
+    """Format a text, and for a known whole a bar and the time left."""
     if share is None:
         return told
     filled = min(_BAR_CELLS, int(_BAR_CELLS * share))

@@ -1,7 +1,7 @@
-"""How records stand in a file or pipe: lines, JSON lines, or with their length before them.
+"""Formats of records in a file or pipe: lines, JSON lines, or length-prefixed values.
 
-All three are read piece by piece, as the bytes come. What `read -o jsonl` writes,
-`append --format jsonl` takes back; the positions of the old log are then ignored.
+All three are parsed incrementally, as bytes arrive. `append --format jsonl` accepts what
+`read -o jsonl` writes, and ignores the old positions.
 """
 
 import base64
@@ -24,7 +24,7 @@ Format = Literal["lines", "jsonl", "length-prefixed"]
 FORMATS: tuple[Format, ...] = ("lines", "jsonl", "length-prefixed")
 
 LINE_BYTES_MAX = 16 << 20
-"""A record is at most 1 MiB; as base64 within JSON, and with its headers, it is longer."""
+"""A record is at most 1 MiB; base64 in JSON and headers make its line longer."""
 
 _LENGTH = struct.Struct(">I")
 
@@ -45,7 +45,7 @@ _IGNORED = {
 
 @attrs.frozen
 class Outgoing:
-    """A record as read from the input, before it is appended."""
+    """Record read from the input, to be appended."""
 
     value: bytes
     key: bytes | None = None
@@ -54,19 +54,19 @@ class Outgoing:
 
 
 class Parser(Protocol):
-    """Takes bytes as they come, and gives the records that are whole."""
+    """Turns bytes into records, incrementally."""
 
     def feed(self, data: bytes) -> Iterator[Outgoing]:
-        """The records that `data` completes."""
+        """Yield the records that `data` completes."""
         ...
 
     def end(self) -> Iterator[Outgoing]:
-        """The record that the end completes, if any; InvalidArgumentError if it is cut off."""
+        """Yield the last record, if any; InvalidArgumentError if it is cut off."""
         ...
 
 
 def parser_of(format_: Format, *, key_separator: str | None) -> Parser:
-    """The parser for a format."""
+    """Return the parser for a format."""
     separator = None if key_separator is None else key_separator.encode()
     match format_:
         case "lines":
@@ -78,7 +78,7 @@ def parser_of(format_: Format, *, key_separator: str | None) -> Parser:
 
 
 class LineParser:
-    """A record a line; the newline is not part of it. The last line may lack it."""
+    """One record per line, without its newline; the last line may lack one."""
 
     def __init__(self, parse: "LineFunction") -> None:
         self._parse = parse
@@ -86,18 +86,18 @@ class LineParser:
         self._line_number = 0
 
     def feed(self, data: bytes) -> Iterator[Outgoing]:
-        """The records of all lines that are whole now."""
+        """Yield the records of all complete lines."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest
         if len(rest) > LINE_BYTES_MAX:
             raise TooLargeError(
-                f"line {self._line_number + len(lines) + 1} is over {LINE_BYTES_MAX} bytes"
+                f"line {self._line_number + len(lines) + 1} exceeds {LINE_BYTES_MAX} bytes"
             )
         for line in lines:
             yield from self._one(line)
 
     def end(self) -> Iterator[Outgoing]:
-        """The last line, if it had no newline."""
+        """Yield the record of a last line without a newline."""
         if self._rest:
             yield from self._one(self._rest)
 
@@ -109,26 +109,28 @@ class LineParser:
 
 
 class LineFunction(Protocol):
-    """What becomes of one line; None: nothing."""
+    """Turns one line into a record; None skips it."""
 
     def __call__(self, line: bytes, line_number: int, /) -> Outgoing | None:
-        """Read the line."""
+        """Parse the line."""
         ...
 
 
 class LengthPrefixedParser:
-    """Four bytes, big-endian: the length of the value, which follows."""
+    """The length of each value as four bytes, big-endian, then the value."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Outgoing]:
-        """The records that are whole now."""
+        """Yield all complete records."""
         data, start = self._rest + data, 0
         while len(data) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(data, start)
             if length > LINE_BYTES_MAX:
-                raise TooLargeError(f"a length of {length} bytes is over {LINE_BYTES_MAX}")
+                raise TooLargeError(
+                    f"a length prefix of {length} bytes exceeds the limit of {LINE_BYTES_MAX}"
+                )
             end = start + _LENGTH.size + length
             if end > len(data):
                 break
@@ -137,16 +139,16 @@ class LengthPrefixedParser:
         self._rest = data[start:]
 
     def end(self) -> Iterator[Outgoing]:
-        """Nothing; InvalidArgumentError if a record is cut off."""
+        """Yield nothing; InvalidArgumentError if a record is cut off."""
         if self._rest:
             raise InvalidArgumentError(
-                f"the input ends inside a record: {len(self._rest)} bytes are left over"
+                f"the input ends inside a record: {len(self._rest)} bytes left over"
             )
         yield from ()
 
 
 def value_formatter(format_: Format, *, key_separator: str | None) -> "RecordFunction":
-    """How `read` writes a record in this format."""
+    """Return the function that formats a record for `read`."""
     separator = None if key_separator is None else key_separator.encode()
     match format_:
         case "lines":
@@ -160,15 +162,15 @@ def value_formatter(format_: Format, *, key_separator: str | None) -> "RecordFun
 
 
 class RecordFunction(Protocol):
-    """A record as bytes of output."""
+    """Formats a record as bytes of output."""
 
     def __call__(self, record: Record, /) -> bytes:
-        """The bytes."""
+        """Format the record."""
         ...
 
 
 def record_document(record: Record) -> dict[str, Plain]:
-    """A record with all that is known of it, as `read -o jsonl` prints it."""
+    """Build the JSON document of a record with all its fields, as `read -o jsonl` prints it."""
     time = datetime.fromtimestamp(record.timestamp_us // 1_000_000, UTC)
     time = time.replace(microsecond=record.timestamp_us % 1_000_000)
     head: dict[str, Plain] = {
@@ -189,7 +191,7 @@ def record_document(record: Record) -> dict[str, Plain]:
 
 
 def _content(record: Record) -> dict[str, Plain]:
-    """What the writer gave: key, value and headers."""
+    """Build the fields that the writer gave: key, value and headers."""
     content: dict[str, Plain] = {}
     if record.key is None:
         content["key"] = None
@@ -219,8 +221,8 @@ def _header_text(value: bytes) -> Plain:
 def _line(record: Record, separator: bytes | None) -> bytes:
     if b"\n" in record.value:
         raise InvalidArgumentError(
-            f"the value of sequence {record.sequence} has a newline in it, and is no line: read"
-            " it with --format length-prefixed, --format jsonl or -o jsonl"
+            f"the value of sequence {record.sequence} contains a newline: read it with --format"
+            " length-prefixed, --format jsonl or -o jsonl"
         )
     if separator is None or record.key is None:
         return bytes(record.value) + b"\n"
@@ -232,7 +234,7 @@ def _split_key(line: bytes, line_number: int, separator: bytes | None) -> Outgoi
         line.decode()
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(
-            f"line {line_number} is no text ({error.reason} at byte {error.start}): append"
+            f"line {line_number} is not UTF-8 ({error.reason} at byte {error.start}): append"
             " binary values with --format length-prefixed, or as value_base64 with --format"
             " jsonl"
         ) from error
@@ -248,28 +250,36 @@ def _parse_json(line: bytes, line_number: int) -> Outgoing | None:
         return None
     try:
         document = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{where} is no JSON: {error}") from error
+    except json.JSONDecodeError as error:
+        raise InvalidArgumentError(
+            f"{where} is not valid JSON: {error.msg} at column {error.colno}"
+        ) from error
+    except ValueError as error:  # A number of thousands of digits.
+        raise InvalidArgumentError(f"{where} is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise InvalidArgumentError(f"{where} is nested too deeply") from error
     if not isinstance(document, dict):
-        raise InvalidArgumentError(f"{where} is no JSON object: {line[:60]!r}")
+        raise InvalidArgumentError(f"{where} is not a JSON object: {line[:60]!r}")
     if "gap" in document:
         raise InvalidArgumentError(
-            f"{where} is a gap of the stream it was read from, and no record: take such lines "
-            "out if the copy may lack those records"
+            f"{where} is a gap in the stream it was read from, not a record: remove such lines"
+            " if the copy may lack those records"
         )
     for name in document.keys() - _TAKEN - _IGNORED:
         raise InvalidArgumentError(
-            f"{where}: unknown key {name!r}; the nearest known one is {nearest(name, _TAKEN)!r}"
+            f"{where}: unknown key {name!r}; did you mean {nearest(name, _TAKEN)!r}?"
         )
     value = _bytes_of(document, "value", where)
     if value is None:
         raise InvalidArgumentError(f'{where} has neither "value" nor "value_base64"')
     transaction_id = document.get("transaction_id")
     if transaction_id is not None and type(transaction_id) is not int:
-        raise InvalidArgumentError(f"{where}: transaction_id {transaction_id!r} is no integer")
+        raise InvalidArgumentError(
+            f"{where}: transaction_id {transaction_id!r} is not an integer"
+        )
     if transaction_id is not None and not 0 <= transaction_id <= INT64_MAX:
         raise InvalidArgumentError(
-            f"{where}: transaction_id {transaction_id} is not a number from 0 to {INT64_MAX}"
+            f"{where}: transaction_id {transaction_id} is out of range: 0 to {INT64_MAX}"
         )
     return Outgoing(
         value=value,
@@ -286,7 +296,7 @@ def _bytes_of(document: Mapping[str, object], name: str, where: str) -> bytes | 
     if encoded is not None:
         return _from_base64(encoded, f"{where}: {name}_base64")
     if text is not None and not isinstance(text, str):
-        raise InvalidArgumentError(f"{where}: {name} {text!r} is no text")
+        raise InvalidArgumentError(f"{where}: {name} {text!r} is not a string")
     return None if text is None else _utf8(text, f"{where}: {name}")
 
 
@@ -308,20 +318,22 @@ def _header(value: object, where: str) -> bytes:
         case {"base64": str(encoded)}:
             return _from_base64(encoded, where)
         case _:
-            raise InvalidArgumentError(f'{where}: {value!r} is no text, nor {{"base64": text}}')
+            raise InvalidArgumentError(
+                f'{where}: {value!r} is neither a string nor {{"base64": "…"}}'
+            )
 
 
 def _utf8(text: str, where: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgumentError(f"{where} is no Unicode text: use base64") from error
+        raise InvalidArgumentError(f"{where} is not valid Unicode: use base64") from error
 
 
 def _from_base64(text: object, where: str) -> bytes:
     if not isinstance(text, str):
-        raise InvalidArgumentError(f"{where} {text!r} is no text")
+        raise InvalidArgumentError(f"{where} {text!r} is not a string")
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise InvalidArgumentError(f"{where} is no base64: {error}") from error
+        raise InvalidArgumentError(f"{where} is not valid base64: {error}") from error

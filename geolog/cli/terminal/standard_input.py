@@ -1,4 +1,4 @@
-"""Standard input, piece by piece, and how much of it was taken."""
+"""Reads standard input in pieces, and keeps count of the share read."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ _STDIN = 0
 
 
 class StandardInput:
-    """The bytes of stdin as they come; of a file it is known how many there are."""
+    """Bytes of stdin as they arrive; the total is known if stdin is a file."""
 
     def __init__(self) -> None:
         self._taken_bytes = 0
@@ -23,32 +23,32 @@ class StandardInput:
 
     @property
     def share_taken(self) -> float | None:
-        """How much of the whole was taken, from 0 to 1; None if nobody knows the whole."""
+        """Share of the input read so far, 0 to 1; None if the total is unknown."""
         if not self._size_bytes:
             return None
         return min(1.0, self._taken_bytes / self._size_bytes)
 
     async def read(self) -> bytes:
-        """What is there, or comes next; nothing at the end."""
-        # Not through sys.stdin: a thread left waiting in it would hold its lock at exit.
+        """Read the next bytes; empty at the end."""
+        # Not through sys.stdin: a thread still waiting in it would hold its lock at exit.
         try:
             data = await trio.to_thread.run_sync(
                 os.read, _STDIN, _READ_BYTES_MAX, abandon_on_cancel=True
             )
         except OSError as error:
             raise InvalidArgumentError(
-                f"stdin cannot be read: {error.strerror}; give it a file or a pipe of records"
+                f"cannot read stdin: {error.strerror}; redirect a file or pipe of records to it"
             ) from error
         self._taken_bytes += len(data)
         return data
 
 
 def _size_if_file() -> int | None:
-    """What is left of a file; None of a pipe, a terminal, or nothing at all."""
+    """Return the bytes left if stdin is a file; None if it is not, or is closed."""
     try:
         status = os.fstat(_STDIN)
         if not stat.S_ISREG(status.st_mode):
             return None
         return status.st_size - os.lseek(_STDIN, 0, os.SEEK_CUR)
     except OSError:
-        return None  # Reading it will tell why.
+        return None  # Reading it will raise the error.

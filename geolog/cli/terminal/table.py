@@ -1,8 +1,8 @@
-"""Lays tables out for people: whole words, numbers to the right, no wider than the terminal.
+"""Lays out tables for people: whole words, numbers to the right, no wider than the terminal.
 
-A cell is broken only where it is a sentence or a long list, never within an id. What does not
-fit gets its headings stacked first; if that is not enough, each row becomes a block of lines, a
-value a line. Without a width (redirected output) every row is one line.
+A cell is broken only if it is a sentence or a long list, never within an id. If a table does
+not fit, its headings are stacked first; if that is not enough, each row becomes a block of
+lines, one value per line. Without a width (redirected output) every row is one line.
 """
 
 import re
@@ -16,19 +16,19 @@ import attrs
 Tone = Literal["plain", "head", "good", "bad"]
 
 Paint = Callable[[str, Tone], str]
-"""Gives a text its colour; the text itself where there are none."""
+"""Adds colour to a text, or returns it unchanged."""
 
 _GAP = "  "
 _BREAKABLE_FROM = 40
-"""Cells from this width on may be broken: ids and addresses are shorter."""
+"""Cells wider than this may be broken: ids and addresses are shorter."""
 
 _BROKEN_WIDTH_MIN = 16
-"""Broken cells are never narrower."""
+"""Minimum width of a broken cell."""
 
 
 @attrs.frozen
 class Cell:
-    """One value as text, perhaps of several lines."""
+    """One value as text, possibly of several lines."""
 
     text: str
     is_number: bool = False
@@ -36,7 +36,7 @@ class Cell:
 
 
 def unpainted(text: str, _: Tone) -> str:
-    """The paint of what has no colours."""
+    """Paint without colours."""
     return text
 
 
@@ -46,7 +46,7 @@ def list_lines(
     width: int | None,
     paint: Paint = unpainted,
 ) -> Iterator[str]:
-    """A table with a row for each item; every row has a cell for each heading."""
+    """Yield a table with a row per item; every row has a cell for each heading."""
     columns = [_Column.of([row[i] for row in rows]) for i in range(len(headings))]
     for heads in ([heading] for heading in headings), (one.split() for one in headings):
         stacked = list(heads)
@@ -64,7 +64,7 @@ def list_lines(
 def document_lines(
     pairs: Sequence[tuple[str, Cell]], width: int | None, paint: Paint = unpainted
 ) -> Iterator[str]:
-    """One item, a line for each name and its value; long values go on below themselves."""
+    """Yield one item, a line per name and value; long values continue on the next line."""
     names_width = max((text_width(name) for name, _ in pairs), default=0)
     room = None if width is None else width - names_width - len(_GAP)
     if room is not None and room < _BROKEN_WIDTH_MIN:
@@ -77,7 +77,7 @@ def document_lines(
 
 
 def text_width(text: str) -> int:
-    """The cells of a terminal that a text takes."""
+    """Return the width of a text in terminal cells."""
     if text.isascii():
         return len(text)
     return sum(
@@ -107,13 +107,13 @@ class _Column:
 def _fitting_widths(
     columns: Sequence[_Column], heads: Sequence[Sequence[str]], width: int | None
 ) -> list[int] | None:
-    """A width for each column, so that all fit; None if they cannot."""
+    """Find a width for each column so that all fit; None if they cannot."""
     heads_widths = [max(map(text_width, head), default=0) for head in heads]
     widths = [max(one.width, head) for one, head in zip(columns, heads_widths, strict=True)]
     if width is None:
         return widths
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    # What is broken gives way in turn, the widest first.
+    # Shrink breakable columns in turn, the widest first.
     for i in sorted(range(len(widths)), key=lambda i: -widths[i]):
         if excess > 0 and columns[i].is_breakable:
             least = max(_BROKEN_WIDTH_MIN, heads_widths[i])
@@ -132,7 +132,7 @@ def _table(
 ) -> Iterator[str]:
     height = max(map(len, heads))
     for line in range(height):
-        # Of lower headings the words stand at the bottom.
+        # Shorter stacks of words align at the bottom.
         words = [head[at] if (at := line - height + len(head)) >= 0 else "" for head in heads]
         cells = [
             paint(_pad(word, width, is_number=column.is_number), "head")
@@ -162,7 +162,7 @@ def _row(
 
 
 def _lines_of(text: str, width: int | None) -> list[str]:
-    """The lines of a text, broken between words where they can be."""
+    """Split a text into lines, broken between words where possible."""
     lines = text.split("\n")
     if width is None or all(text_width(line) <= width for line in lines):
         return lines
@@ -171,7 +171,7 @@ def _lines_of(text: str, width: int | None) -> list[str]:
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Breaks a text between words, and a list without spaces behind its commas."""
+    """Breaks a text between words, and a list without spaces after its commas."""
 
     wordsep_simple_re = re.compile(r"([\t\n ]+)|(?<=,)(?!\d{3}\b(?![.:]))(?=\S)")
     # Not within 1,000 records, but within 10.0.0.1:2181,127.0.0.1:2181.

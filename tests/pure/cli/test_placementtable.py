@@ -99,7 +99,7 @@ def test_marks_are_explained_and_their_nodes_named() -> None:
 
     legend = list(table.legend())
 
-    assert "● up  ○ down  · no member" in legend
+    assert "● up  ○ down  · not a member" in legend
     assert "a: a-1 a-2" in legend
 
 
@@ -124,7 +124,9 @@ def test_what_is_wrong_is_said_below_with_the_next_step() -> None:
     mended = fragment("a1", why="it is bad", is_repairable=True)
     stays = fragment("a1", why="it is bad", obstacle="there is no other")
 
-    assert list(table.lines(mended))[-1] == "    it is bad; `geolog placement repair` mends it"
+    assert list(table.lines(mended))[-1] == (
+        "    it is bad; fix it with `geolog placement repair`"
+    )
     assert list(table.lines(stays))[-1] == "    it is bad; there is no other"
 
 
@@ -155,8 +157,8 @@ def test_totals_and_moves_are_a_line_each() -> None:
     )
 
     assert totals_line(totals) == (
-        "1 fragment in 1 segment: 1 strict, 0 soft, 0 fail; with a disk that was given up: 1;"
-        " members that are not there now: 1"
+        "1 fragment in 1 segment: 1 strict, 0 soft, 0 fail; 1 on a disk that was given up;"
+        " 1 member missing"
     )
     assert move_line(move) == (
         "t/s#0 segment 3 ledger 17 fragment 0: slot 1 from a-2 (a) to b-1 (b); soft to strict,"

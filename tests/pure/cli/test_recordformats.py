@@ -82,19 +82,19 @@ def test_a_json_line_may_hold_all_that_a_record_has() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"{", "line 1 is no JSON"),
-        pytest.param(b"[" * 200_000, "line 1 is no JSON", id="nested too deep"),
-        (b"[1]", "line 1 is no JSON object"),
+        (b"{", "line 1 is not valid JSON"),
+        pytest.param(b"[" * 200_000, "line 1 is nested too deeply", id="nested too deep"),
+        (b"[1]", "line 1 is not a JSON object"),
         (b"{}", 'line 1 has neither "value" nor "value_base64"'),
-        (b'{"value":1}', "line 1: value 1 is no text"),
+        (b'{"value":1}', "line 1: value 1 is not a string"),
         (b'{"value":"a","value_base64":"YQ=="}', "line 1 has both"),
-        (b'{"value_base64":"?"}', "line 1: value_base64 is no base64"),
-        (b'{"value":"\\ud800"}', "line 1: value is no Unicode text"),
-        (b'{"value":"a","transaction_id":"9"}', "line 1: transaction_id '9' is no integer"),
-        (b'{"value":"a","headers":[]  ,"kay":"b"}', "unknown key 'kay'; the nearest .* 'key'"),
-        (b'{"value":"a","headers":{"h":1}}', "line 1: header h: 1 is no text"),
+        (b'{"value_base64":"?"}', "line 1: value_base64 is not valid base64"),
+        (b'{"value":"\\ud800"}', "line 1: value is not valid Unicode"),
+        (b'{"value":"a","transaction_id":"9"}', "line 1: transaction_id '9' is not an integer"),
+        (b'{"value":"a","headers":[]  ,"kay":"b"}', "unknown key 'kay'; did you mean 'key'"),
+        (b'{"value":"a","headers":{"h":1}}', "line 1: header h: 1 is neither a string"),
         (b'{"value":"a","headers":[]}', r"line 1: headers \[\] is not a JSON object"),
-        (b'{"value":"a","transaction_id":-1}', "line 1: transaction_id -1 is not a number"),
+        (b'{"value":"a","transaction_id":-1}', "line 1: transaction_id -1 is out of range"),
         (b'{"gap":"trimmed","from":"1-0-0","to":"1-5-0"}', "line 1 is a gap"),
     ],
 )
@@ -106,7 +106,7 @@ def test_what_is_wrong_with_a_json_line_is_said_with_its_number(
 
 
 def test_a_record_cut_off_by_the_end_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="ends inside a record: 5 bytes are left"):
+    with pytest.raises(InvalidArgumentError, match="ends inside a record: 5 bytes left over"):
         parsed("length-prefixed", b"\0\0\0\x02ab\0\0\0\x09c")
 
 
@@ -116,18 +116,18 @@ def test_a_length_is_bounded_before_anything_is_kept_for_it() -> None:
 
 
 def test_binary_values_are_no_lines() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"line 2 is no text .*length-prefixed"):
+    with pytest.raises(InvalidArgumentError, match=r"line 2 is not UTF-8 .*length-prefixed"):
         parsed("lines", b"fine\n\xff\xfe\n")
 
 
 def test_a_value_with_a_newline_is_not_printed_as_a_line() -> None:
     form = value_formatter("lines", key_separator=None)
-    with pytest.raises(InvalidArgumentError, match="has a newline in it"):
+    with pytest.raises(InvalidArgumentError, match="contains a newline"):
         form(record_of(Outgoing(b"two\nlines")))
 
 
 def test_a_line_is_bounded() -> None:
-    with pytest.raises(TooLargeError, match="line 2 is over"):
+    with pytest.raises(TooLargeError, match="line 2 exceeds"):
         parsed("lines", b"a\n" + b"b" * (LINE_BYTES_MAX + 1))
 
 
