@@ -184,8 +184,7 @@ def _explain(error: BaseException) -> int:
             tell(f"geolog: cannot write to stdout: {reason}; the last output is lost")
             return Exit.ERROR
         case OSError(strerror=str(reason), filename=name):
-            where = "" if name is None else f" at {name}"
-            tell(f"geolog: operating system error{where}: {reason}")
+            tell(f"geolog: {'operating system error' if name is None else name}: {reason}")
             return Exit.ERROR
         case other:
             tell(

@@ -62,7 +62,7 @@ from tests.system.demo_process import (
         (["demo", "kill"], 2, "Missing argument 'TARGET'"),
         (["demo", "--base-port", "65530"], 2, "the highest base port is"),
         (["demo", "--regions", "a,b,A_!"], 2, "/A_!/rack-1"),
-        (["demo", "--data-dir", "/proc/none"], 1, "at /proc/none: No such file"),
+        (["demo", "--data-dir", "/proc/none"], 1, "/proc/none: No such file"),
         (["demo", "--wan", "none.toml"], 2, "cannot read --wan none.toml"),
         (["wan", "show", "--data-dir", "."], 3, "no WAN is emulated in"),
         (["wan", "set", "a", "b"], 2, "nothing to change: give --rtt"),

@@ -80,7 +80,7 @@ def list_() -> None:
         "geolog drill run power-loss --loops 500 --report verdict.json",
     )
 )
-@click.argument("name", type=click.Choice(list(DRILLS)))
+@click.argument("name", metavar="DRILL", type=click.Choice(list(DRILLS)))
 @click.option(
     "--times",
     type=click.IntRange(min=1),
@@ -151,8 +151,10 @@ def run(
 ) -> None:
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
-    "geolog drill ls" lists the drills. power-loss starts no servers: its nodes run in this
-    process, on real files. Exits with 10 if anything acknowledged was lost or changed.
+    DRILL is kill-all, kill-random, power-loss or zombie-writer; "geolog drill ls" describes
+    them. power-loss starts no servers: its nodes run in this process, on real files.
+
+    Exits with 10 if anything acknowledged was lost or changed.
     """
     _check_options(context, name)
     drill = DrillRun(

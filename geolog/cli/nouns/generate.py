@@ -20,10 +20,13 @@ def command() -> None:
         "geolog generate completion fish > ~/.config/fish/completions/geolog.fish",
     )
 )
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script for a shell: nouns, verbs, options and their choices."""
+    """Print the completion script for SHELL: bash, zsh or fish.
+
+    It completes nouns, verbs, options and their choices.
+    """
     shell_class = get_completion_class(shell)
     assert shell_class is not None
     script = shell_class(ctx.find_root().command, {}, "geolog", COMPLETE_VARIABLE).source()

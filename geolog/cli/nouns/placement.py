@@ -288,7 +288,9 @@ async def _repair(invocation: Invocation, options: _RepairOptions) -> PlacementR
 
 def _report_lines(report: PlacementRepairReport) -> Iterator[str]:
     moved = f"{several(report.slots, 'slot')} of {several(report.moves, 'fragment')}"
-    if report.is_dry_run:
+    if not report.slots:
+        done = "nothing to move"
+    elif report.is_dry_run:
         done = f"{moved} would move, about {short_bytes(report.bytes_about)}"
     else:
         done = (

@@ -30,10 +30,10 @@ class SettingsFile:
             table = tomllib.loads(text)
         except FileNotFoundError as error:
             raise NotFoundError(f"no such settings file: {path}") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfigError(f"cannot read {path}: {error}") from error
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidConfigError(f"{path}: {error}") from error
+        except OSError as error:
+            raise InvalidConfigError(f"cannot read {path}: {error.strerror}") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidConfigError(f"{path} is not valid TOML: {error}") from error
         return cls(path, dict(_flattened(table, "")), dict(_numbered(text)))
 
     def place(self, key: str) -> str:

@@ -201,24 +201,27 @@ class SettingSources:
         return [self._decide(setting) for setting in settings_of(role)]
 
     def _decide(self, setting: Setting) -> Decided:
-        for text, origin in self._texts(setting):
+        for text, origin, place in self._texts(setting):
             try:
                 return Decided(setting, setting.parse(text), origin)
             except InvalidArgumentError as error:
-                raise InvalidConfigError(f"{origin}: {setting.key}: {error}") from error
+                raise InvalidConfigError(f"{place}: {error}") from error
         return Decided(setting, setting.default, "default")
 
-    def _texts(self, setting: Setting) -> Iterator[tuple[str, str]]:
+    def _texts(self, setting: Setting) -> Iterator[tuple[str, str, str]]:
+        """Yield each text for the setting, its origin, and its place for an error message."""
         if (text := self.flags.get(setting.key)) is not None:
-            yield text, f"flag --{setting.key.rpartition('.')[2].replace('_', '-')}"
+            flag = f"--{setting.key.rpartition('.')[2].replace('_', '-')}"
+            yield text, f"flag {flag}", flag
         if (text := self.environment.get(setting.environment_name)) is not None:
-            yield text, f"environment {setting.environment_name}"
+            yield text, f"environment {setting.environment_name}", setting.environment_name
         if self.file is None:
             return
         for key in (f"profile.{self.profile}.{setting.key}", setting.key):
             if key in self.file.values:
                 of_profile = f" [profile.{self.profile}]" if key != setting.key else ""
-                yield self.file.text(key), f"{self.file.place(key)}{of_profile}"
+                origin = f"{self.file.place(key)}{of_profile}"
+                yield self.file.text(key), origin, f"{origin}: {setting.key}"
 
 
 SettingsClass = typing.TypeVar("SettingsClass", bound=attrs.AttrsInstance)

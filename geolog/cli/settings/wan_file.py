@@ -36,8 +36,10 @@ def read_wan(path: Path, regions: tuple[str, ...]) -> Wan:
     """Read the links between the regions. InvalidConfigError says what is wrong, and where."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidConfigError(f"cannot read --wan {path}: {error}") from error
+    except OSError as error:
+        raise InvalidConfigError(f"cannot read --wan {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidConfigError(f"--wan {path} is not valid TOML: {error}") from error
     tables = document.pop("link", [])
     if document or not isinstance(tables, list):
         raise InvalidConfigError(f"{path}: only [[link]] tables are allowed")
@@ -69,7 +71,7 @@ def _with_link(wan: Wan, table: dict[str, object]) -> Wan:
             pass
         case _:
             raise InvalidArgumentError(
-                'name the ends: between = ["A", "B"], or from = "A" and to = "B" for one direction'
+                'name its ends: between = ["A", "B"], or from = "A" and to = "B" (one way)'
             )
     return wan.changed(here, there, LinkChange(**given), is_one_way=is_one_way)  # type: ignore[arg-type]
 

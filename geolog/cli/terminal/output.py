@@ -166,7 +166,7 @@ def _text(value: Plain) -> str:
             return "no"
         case float():
             return f"{value:g}"
-        case []:
+        case list() | dict() if not value:
             return "-"
         case list() if all(isinstance(item, dict) for item in value):
             return "\n".join(_text(item) for item in value)

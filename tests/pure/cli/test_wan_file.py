@@ -50,8 +50,8 @@ def test_a_link_that_is_not_named_is_as_without_a_file(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ('[[link]]\nbetween = ["us-east", "mars"]', "link 1: there is no link us-east-mars"),
-        ('[[link]]\nbetween = ["us-east"]', "name the ends: between = "),
-        ('[[link]]\nfrom = "us-east"', "name the ends: between = "),
+        ('[[link]]\nbetween = ["us-east"]', "name its ends: between = "),
+        ('[[link]]\nfrom = "us-east"', "name its ends: between = "),
         ('[[link]]\nbetween = ["all", "all"]\nrtt = 80', "rtt = 80 has no unit"),
         ('[[link]]\nbetween = ["all", "all"]\nrtt = "80"', "'80' has no unit"),
         ('[[link]]\nbetween = ["all", "all"]\nrtt = "-80ms"', "'-80ms' is negative"),
@@ -60,7 +60,7 @@ def test_a_link_that_is_not_named_is_as_without_a_file(tmp_path: Path) -> None:
         ('[[link]]\nbetween = ["all", "all"]\njitter = "9s"', "a jitter of 9s cannot be"),
         ("[link]\n", r"only \[\[link\]\] tables"),
         ("rtt = '80ms'", r"only \[\[link\]\] tables"),
-        ("[[link", "cannot read"),
+        ("[[link", "is not valid TOML"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(
