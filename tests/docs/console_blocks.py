@@ -1,19 +1,18 @@
-"""Commands that a page of the documentation shows, and what it says that they print.
+"""Commands on a page of the documentation, with their expected output.
 
-A page is run when an HTML comment, invisible to its readers, says in which place:
+An HTML comment, invisible to readers, names the place in which the blocks below it run:
 
     <!-- run: demo -->
 
-stands above the first block that it means, and counts for every block from there on, up to the
-next such comment; `<!-- run: nothing -->` ends it. The places are the keys of `PLACES` in
-`test_pages.py`.
+It applies up to the next such comment; `<!-- run: nothing -->` ends it. `PLACES` in
+`test_pages.py` lists the places.
 
 In a ```console block, a line that begins with `$ ` is a command for bash (a backslash at its
-end continues it on the next line). The lines below, up to the next command, are what it prints,
-messages included, where `...` stands for any text within a line and a line of `...` alone for
-any lines. A command with no lines below may print what it likes. Each has to end with exit code
-0, unless the comment `# exit CODE` at its end says otherwise. A ```python block is one program,
-run like a command.
+end continues it on the next line). The lines below it, up to the next command, are its expected
+output, messages included. Within a line `...` matches any text; a line of `...` matches any
+lines. A command without such lines may print anything. Each command must exit with 0, unless a
+comment `# exit CODE` at its end says otherwise. A ```python block is one program, run like a
+command.
 """
 
 import re
@@ -34,10 +33,10 @@ class Command:
     text: str
     exit_code: int = 0
     printed: tuple[str, ...] = ()
-    """The lines that the page says it prints; none means that the page does not say."""
+    """The expected output; empty if the page shows none."""
 
     def agrees_with(self, output: str) -> bool:
-        """Whether what was printed is what the page says."""
+        """Whether the output matches the page."""
         if not self.printed:
             return True
         pattern = "".join(_pattern(line.rstrip()) for line in self.printed)
@@ -52,7 +51,7 @@ def _pattern(line: str) -> str:
 
 
 def commands_of(page: str) -> Iterator[Command]:
-    """The commands of a page that are to be run, in the page's order."""
+    """The commands of a page that a test runs, in order."""
     place = "nothing"
     lines = iter(enumerate(page.splitlines(), start=1))
     for _, line in lines:

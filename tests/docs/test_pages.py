@@ -1,4 +1,4 @@
-"""What the documentation tells a reader to type does what it says."""
+"""The commands in the documentation do what the pages say, and its links resolve."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from tests.docs.console_blocks import Command, commands_of
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-# On a busy machine everything takes long, which is no fault of the page.
+# Generous: a busy machine is slow, and the page is not to blame.
 DEMO_READY_S = 100.0
 DEMO_GONE_S = 100.0
 COMMAND_S = 100.0
@@ -26,7 +26,7 @@ COMMAND_S = 100.0
 
 @attrs.frozen
 class Place:
-    """Where a page's commands run: a directory, and what the environment holds besides."""
+    """Where a page's commands run: a directory and extra environment variables."""
 
     directory: Path
     environment: dict[str, str] = attrs.field(factory=dict)
@@ -54,27 +54,27 @@ def scratch(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def checkout() -> Place:
-    """The checkout, where make only says what it would do: no test runs all the tests."""
+    """The checkout; make only prints what it would do, so that no test runs all tests."""
     return Place(ROOT, {"MAKEFLAGS": "n"})
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A demo cluster whose regions are as near as can be: it answers at once."""
+    """A demo cluster without WAN latency."""
     with running_demo(tmp_path_factory.mktemp("demo"), "--wan", "none") as place:
         yield place
 
 
 @pytest.fixture(scope="module")
 def wandemo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A small demo cluster with the round trips that a demo has by itself."""
+    """A small demo cluster with the default WAN latencies."""
     with running_demo(tmp_path_factory.mktemp("wan"), "--nodes-per-region", "1") as place:
         yield place
 
 
 @contextmanager
 def running_demo(home: Path, *options: str) -> Iterator[Place]:
-    """An empty directory, and a demo cluster that every geolog command finds by itself."""
+    """An empty directory, with a demo cluster that every geolog command finds by itself."""
     ready = home / "ready.json"
     log = home / "log"
     with log.open("w") as output:
@@ -162,7 +162,7 @@ HEADING = re.compile(r"^#+ (?P<words>.+)$", re.MULTILINE)
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The places in a page that a link can name: its headings, in lower case and bare."""
+    """The anchors of a page: its headings in lower case, without punctuation."""
     headings = (found["words"] for found in HEADING.finditer(page.read_text(encoding="utf-8")))
     return {re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-") for words in headings}
 

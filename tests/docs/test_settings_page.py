@@ -1,4 +1,4 @@
-"""docs/SETTINGS.md says what the classes say."""
+"""docs/SETTINGS.md agrees with the settings classes."""
 
 from pathlib import Path
 
@@ -9,5 +9,5 @@ PAGE = Path(__file__).parents[2] / "docs" / "SETTINGS.md"
 
 def test_the_settings_page_is_what_the_classes_give() -> None:
     assert PAGE.read_text(encoding="utf-8") == settings_page(), (
-        "make it anew: python -P -m geolog.cli.settings.settings_page > docs/SETTINGS.md"
+        "regenerate it: python -P -m geolog.cli.settings.settings_page > docs/SETTINGS.md"
     )

@@ -1,7 +1,7 @@
-"""Whatever code and pages cite is in the repository: rules, laws, planted bugs and pages.
+"""Every citation resolves within the repository: rules, laws, planted bugs and pages.
 
-docs/PROTOCOL.md numbers the rules and names the files that keep them, docs/LAWS.md the laws
-with their checkers and planted bugs. Both name what exists, and leave nothing out.
+docs/PROTOCOL.md numbers the rules and names the files that keep them; docs/LAWS.md lists the
+laws with their checkers and planted bugs. Both name only things that exist, and all of them.
 """
 
 import ast
@@ -35,7 +35,7 @@ BUG_ROW = re.compile(
     r"^\| (?P<number>\d+) `(?P<name>[\w-]+)` \|.*\| (?P<laws>[^|]+) \|$", re.MULTILINE
 )
 
-# A citation may be broken over two lines of a comment or of a docstring.
+# A citation may span two lines of a comment or docstring.
 _GAP = r"(?:\s|\n\s*#)+"
 _AND = rf"(?:,|{_GAP}and|{_GAP}to|,{_GAP}and){_GAP}"
 _NUMBERS = rf"\d+(?:{_AND}\d+)*\b"
@@ -43,7 +43,7 @@ RULES_CITED = re.compile(rf"\bPROTOCOL{_GAP}(?P<list>[A-Z]\d+(?:{_AND}[A-Z]\d+)*
 LAWS_CITED = re.compile(rf"\b[Ll]aws?{_GAP}(?P<list>{_NUMBERS})")
 BUGS_CITED = re.compile(rf"\b[Pp]lanted{_GAP}bugs?{_GAP}(?P<list>{_NUMBERS})")
 PAGE_CITED = re.compile(r"(?<![\w*{}])(?P<page>[\w./-]*\w\.md)\b")
-# What is cited by the number of a section or an issue cannot be looked up here.
+# Sections and issues cannot be looked up here, so citing them is refused.
 ELSEWHERE = re.compile(rf"\b(?:[Ss]ection|[Ii]ssue){_GAP}#?\d+|\brelay[_ ]rules\b")
 RANGE = re.compile(r"(?P<letter>[A-Z])(?P<first>\d+)\s+to\s+[A-Z](?P<last>\d+)")
 RULES_OF_A_FILE = re.compile(r"^Rules: (?P<cited>PROTOCOL [^.]+)\.$", re.MULTILINE)
@@ -51,7 +51,7 @@ RULES_OF_A_FILE = re.compile(r"^Rules: (?P<cited>PROTOCOL [^.]+)\.$", re.MULTILI
 
 @attrs.frozen
 class Citation:
-    """Something that is cited, and where: `path:line`."""
+    """One citation, with its place as `path:line`."""
 
     place: str
     what: str
@@ -63,13 +63,13 @@ def rules() -> dict[str, str]:
 
 
 def files_of(rule: str) -> list[str]:
-    """The files that keep a rule, as its text says."""
+    """The files that keep a rule, from its text."""
     kept_by = KEPT_BY.search(rule)
     return QUOTED.findall(kept_by["files"]) if kept_by else []
 
 
 def rules_in(text: str) -> list[str]:
-    """The rules of a list as it is cited: `N1 to N3, and L2` are four."""
+    """The rules in a cited list: `N1 to N3, and L2` gives four."""
     spread = RANGE.sub(
         lambda found: ", ".join(
             f"{found['letter']}{number}"
@@ -81,12 +81,12 @@ def rules_in(text: str) -> list[str]:
 
 
 def laws() -> dict[str, str]:
-    """What the page says of each law, by its number; `deletion` has none."""
+    """The text of each law, by its number; `deletion` has no number."""
     return {found["number"]: found["words"] for found in LAW.finditer(LAWS)}
 
 
 def named_in(words: str, kind: str) -> list[str]:
-    """What a law's points of this kind (`Planted`) name, in the order of the page."""
+    """The names in a law's list items of this kind (e.g. `Planted`), in page order."""
     points = re.findall(rf"\*{kind}:\*(?P<point>.+?)(?=\n- |\n\n|\*Wire|\Z)", words, re.DOTALL)
     return [name for point in points for name in QUOTED.findall(point)]
 
@@ -106,7 +106,7 @@ def citations(pattern: re.Pattern[str]) -> Iterator[tuple[Path, Citation]]:
 
 
 def unknown(pattern: re.Pattern[str], known: set[str]) -> list[Citation]:
-    """Citations of a number that is not among the known ones."""
+    """Citations of unknown numbers."""
     return [
         one
         for _, one in citations(pattern)
@@ -191,7 +191,7 @@ def test_every_planted_bug_that_is_cited_by_number_exists() -> None:
     assert unknown(BUGS_CITED, numbers) == []
 
 
-def test_nothing_is_cited_that_the_repository_does_not_hold() -> None:
+def test_no_section_or_issue_is_cited_by_number() -> None:
     assert [one for _, one in citations(ELSEWHERE)] == []
 
 
@@ -255,7 +255,7 @@ def test_every_planted_bug_is_named_under_each_law_that_finds_it() -> None:
         f"law {law}: {name}"
         for name, told in found_by.items()
         for law in re.findall(r"\w+", told)
-        if law != "crash"  # An assertion told before a law could.
+        if law != "crash"  # An assertion failed before a law could.
         and name not in QUOTED.findall(laws()[law])
     ]
 

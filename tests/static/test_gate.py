@@ -1,4 +1,4 @@
-"""The tools that read the code without running it, as tests: pytest is the one gate."""
+"""The static tools, run as tests: pytest is the only gate."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Habits that no tool knows, each held by a test of its own."""
+"""Conventions that no tool knows, one test each."""
 
 import ast
 import importlib
@@ -19,17 +19,17 @@ from tests.static.checkout import (
 )
 from topology.errors import GeologError
 
-# A file of such a name is where everything ends up that nobody found the noun for.
+# Files with these names collect everything that has no better name.
 FILE_NAMES_WITHOUT_A_NOUN = {"base", "common", "helper", "helpers", "manager", "misc", "types"}
 FILE_NAMES_WITHOUT_A_NOUN |= {"util", "utils"}
-# A class of such a name is named after its role in our code instead of after the thing it is.
+# These endings name a role in our code instead of the thing itself.
 CLASS_ENDINGS_WITHOUT_A_NOUN = {"Common", "Data", "Handler", "Helper", "Helpers", "Manager"}
 CLASS_ENDINGS_WITHOUT_A_NOUN |= {"Processor", "Util", "Utils"}
 
-# Packages whose classes are those of `geolog.client` once more, by design.
+# Packages that repeat the classes of `geolog.client`, by design.
 SURFACES = {("geolog", "aio"), ("geolog", "blocking")}
 
-# Written so that this line does not find itself.
+# Written so that this line does not match itself.
 OF_ONE_MACHINE = re.compile(
     r"(^|[^A-Za-z0-9_.])/(wor[k]|far[m]|hom[e])/"
     r"|py[p]i\.org|python[h]osted|registry\.np[m]js|repo1?\.mave[n]|deb\.debia[n]",
@@ -153,7 +153,7 @@ def test_the_inits_of_the_command_are_free_of_imports() -> None:
 
 
 @pytest.mark.parametrize("setting", ["ignore", "per-file-ignores"])
-def test_every_rule_that_is_off_has_its_reason_beside_it(setting: str) -> None:
+def test_every_disabled_lint_rule_has_a_reason_in_a_comment(setting: str) -> None:
     lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
     lint = tomllib.loads("\n".join(lines))["tool"]["ruff"]["lint"]
     names = [str(name) for name in lint[setting]]
@@ -171,5 +171,5 @@ def test_every_rule_that_is_off_has_its_reason_beside_it(setting: str) -> None:
 
 
 def _has_reason(lines: list[str], number: int) -> bool:
-    """A comment at the end of the line, or in the lines right above it."""
+    """Whether a comment ends the line or stands right above it."""
     return "#" in lines[number] or lines[number - 1].startswith("#")
