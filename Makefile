@@ -1,12 +1,12 @@
-# `make demo` and `make test` are all that a fresh clone needs: a Python of 3.11 or newer, and make.
-# The first of them builds .venv in the checkout; later ones find its stamp and start at once.
+# A fresh clone needs only Python 3.11 or newer and make. The first `make demo` or `make test` builds .venv in
+# the checkout; later runs find its stamp and start at once.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 LOCKS  := requirements-build.lock requirements.lock requirements-flights.lock
 
-# The stamp's name holds a hash of all that decides what is installed, and of where it is installed.
+# The stamp's name is a hash of everything that determines what is installed, and where.
 KEY    := $(shell { echo '$(CURDIR)'; cat $(LOCKS) pyproject.toml; } | cksum | tr -dc '0-9')
 STAMP  := $(VENV)/.installed-$(KEY)
 BROKEN := $(VENV)/.being-installed
@@ -17,14 +17,14 @@ LOCKED := --require-hashes --no-build-isolation
 .PHONY: help demo test check lint format lock captures clean
 
 help:
-	@echo 'make demo    a cluster of three regions on this machine; one of them is killed while it works'
-	@echo 'make test    every check there is'
-	@echo 'make check   the quick ones, under a minute: format, lint, types, import contracts, tests of single parts'
-	@echo 'make lint    format, lint, types and import contracts, without pytest'
-	@echo 'make format  formats every file, applies lint fixes, regenerates geolog/blocking from geolog/aio'
-	@echo 'make lock    resolves the dependencies; ARGS=--upgrade takes the newest'
-	@echo 'make captures takes the pictures of the documentation anew, in a minute or two'
-	@echo 'make clean   removes all that was built here'
+	@echo 'make demo    run three regions on this machine and kill one of them under load'
+	@echo 'make test    run every check'
+	@echo 'make check   run the quick checks in under a minute: format, lint, types, import contracts, tests of single parts'
+	@echo 'make lint    check format, lint, types and import contracts, without pytest'
+	@echo 'make format  format every file, apply lint fixes, regenerate geolog/blocking from geolog/aio'
+	@echo 'make lock    resolve the dependencies; ARGS=--upgrade takes the newest'
+	@echo 'make captures retake the pictures of the documentation, in a minute or two'
+	@echo 'make clean   remove everything that was built here'
 
 demo: $(STAMP)
 	@$(BIN)/geolog demo $(ARGS)
@@ -46,11 +46,11 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 	@$(BIN)/python -P -m sim.twins
 
-# A tree that an interrupted installation left behind cannot be trusted, so it is built again whole.
+# An interrupted installation leaves a tree that cannot be trusted, so it is rebuilt from scratch.
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo 'geolog needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3' >&2; exit 1; }
-	@echo 'Setting up $(VENV), once (about 600 MB, most of it Spark): the lock files, then geolog itself.'
+	  echo 'geolog needs Python 3.11 or newer; select one with make PYTHON=/path/to/python3' >&2; exit 1; }
+	@echo 'Setting up $(VENV) (once, about 600 MB, most of it Spark): the lock files, then geolog.'
 	@if [ -e $(BROKEN) ] || ! $(BIN)/python -c '' 2>/dev/null; then rm -rf $(VENV); fi
 	@$(PYTHON) -m venv $(VENV)
 	@touch $(BROKEN)
