@@ -152,6 +152,7 @@ class Journal:
         self._in_flight_bytes = self._held_bytes = 0
         self.appended_bytes = 0
         """Bytes of records taken since the start, written or in flight."""
+        self._done_bytes = 0
         self.postpones_roll = False
         """Whether the open file grows past its size: the disk is too full for another file."""
         self._wants_space = False
@@ -228,8 +229,11 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """Whether data in flight, and what waits for it, has reached its memory bound."""
-        return self._held_bytes >= self._in_flight_bytes_max
+        """Whether data in flight has reached its memory bound, or nearly fills its space."""
+        if self._held_bytes >= self._in_flight_bytes_max:
+            return True
+        unwritten_bytes = self.appended_bytes - self._done_bytes
+        return unwritten_bytes > 0 and self._space.is_short(self._open.end + unwritten_bytes)
 
     def append_nowait(self, record: JournalRecord, body: Body = b"") -> None:
         """Add one record to the next group."""
@@ -331,12 +335,11 @@ class Journal:
             await self._roll()
         await self._write(group)
         self._writing = None
+        self._done_bytes += group.bytes
         self._held_bytes -= group.held_bytes
         for call in group.on_synced:
             call()
-        if not self.is_full:
-            self._room.set()
-            self._room = trio.Event()
+        self._tell_room()
 
     async def _has_room_to_roll(self) -> bool:
         """Whether the table fits behind the open file; otherwise that file keeps growing."""
@@ -351,6 +354,11 @@ class Journal:
             self._work = trio.Event()
         await self._space.reach(self._open.file, self._open.end, is_retry=True)
 
+    def _tell_room(self) -> None:
+        if not self.is_full:
+            self._room.set()
+            self._room = trio.Event()
+
     def _hold(self, group: _Group, count_bytes: int) -> None:
         group.held_bytes += count_bytes
         self._held_bytes += count_bytes
@@ -360,6 +368,7 @@ class Journal:
         records = [(MARK, b""), *group.records]
         buffers, body_offsets, end = opened.codec.pack_all(opened.end, records)
         await self._space.reach(opened.file, end + self._waiting_bytes)
+        self._tell_room()
         start_s = trio.current_time()
         await opened.file.write_synced(opened.end, buffers)
         self._sync_durations.note(trio.current_time() - start_s)

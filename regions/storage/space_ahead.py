@@ -5,7 +5,8 @@ the disk is full. So there is always some of it as long as the disk has any to g
 
 A disk may refuse space although it reports free space: a quota does. It then counts as full,
 until it grants twice as much as was requested. Data accepted from clients before that already
-has its space: each piece includes the space for everything that waits to be written.
+has its space: each piece includes the space for everything that waits to be written, and no
+more is read from clients (`is_short`) when what arrived since nears the end of the piece.
 
 Rules: PROTOCOL J17.
 """
@@ -33,13 +34,23 @@ class SpaceAhead:
         self._piece_bytes = piece_bytes
         self._retry_end = 0
         self._file: DiskFile | None = None
+        self._taken_end = 0
+        """Where the allocated space ends; 0 if that is unknown, and clients must not wait."""
         self.is_refused = False
         """Whether the disk refused space at the last request, though it reported some."""
+
+    def is_short(self, end: int) -> bool:
+        """Whether data that will be written up to `end` nears the end of the allocated space.
+
+        Not after a refusal: then only fences arrive, and the reserve is for them.
+        """
+        margin_bytes = self._piece_bytes // 8
+        return 0 < self._taken_end < end + margin_bytes and not self.is_refused
 
     async def reach(self, file: DiskFile, end: int, *, is_retry: bool = False) -> None:
         """Prepare for writes up to `end`; with `is_retry`, ask again after a refusal."""
         if file is not self._file:
-            self._file, self._retry_end = file, 0
+            self._file, self._retry_end, self._taken_end = file, 0, 0
         if not is_retry:
             has_enough = end + self._piece_bytes // 2 <= file.size_bytes
             if has_enough or end < self._retry_end:
@@ -51,13 +62,16 @@ class SpaceAhead:
         # So that a disk that gives nothing is not asked for each write.
         self._retry_end = end + self._piece_bytes // 4
         if piece_bytes <= 0:
+            self._taken_end = 0
             return
         start = file.size_bytes
+        wanted_end = max(start, end) + piece_bytes
         try:
-            await file.allocate(start, max(0, end - start) + piece_bytes)
+            await file.allocate(start, wanted_end - start)
         except DiskFullError as error:
             if not self.is_refused:
                 _log.warning("%d bytes are free, but refused: %s", free_bytes, error)
             self.is_refused = True
         else:
             self.is_refused = False
+            self._taken_end = wanted_end if file.size_bytes >= wanted_end else 0

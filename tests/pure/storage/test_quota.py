@@ -39,16 +39,16 @@ def disk_of(world: World) -> MemoryDisk:
     return world.disk
 
 
-async def add_until_refused(client: BareClient) -> int:
+async def add_until_refused(client: BareClient, *, at_once: int = AT_ONCE) -> int:
     """Add many entries at once, again and again; how many were stored."""
     await client.send(client.open())
     await client.receive_one(LedgerOpened)
     sent = stored = 0
     refused: Message | None = None
     while refused is None:
-        adds = [client.add(sent + n + 1, sent + n, BODY) for n in range(AT_ONCE)]
+        adds = [client.add(sent + n + 1, sent + n, BODY) for n in range(at_once)]
         await client.send(*adds)
-        sent += AT_ONCE
+        sent += at_once
         while stored < sent and refused is None:
             answer = await client.receive()
             if isinstance(answer, AddRefused):
@@ -89,6 +89,22 @@ async def test_a_node_under_a_quota_is_read_only_and_fences_durably(
         assert (await client.receive_one(Refused)).epoch_highest == 199
         (found,) = (await client.read(stored - 1, 1)).entries
         assert found.answer is Answer.HAVE
+
+
+async def test_a_burst_that_the_quota_does_not_hold_is_refused_and_ends_nothing(
+    autojump_clock: MockClock, world: World
+) -> None:
+    async with world.node(CONFIG) as node:
+        disk_of(world).faults.full_at_bytes = QUOTA_BYTES
+        disk_of(world).faults.sync_s = 0.05  # Meanwhile all of it comes.
+        async with world.client(node) as client:
+            stored = await add_until_refused(client, at_once=2 * QUOTA_BYTES // len(BODY))
+        async with world.client(node) as client:
+            await client.send(client.fence(epoch=2))
+            await client.receive_one(Fenced)
+            (found,) = (await client.read(stored - 1, 1)).entries
+    assert found.answer is Answer.HAVE
+    assert stored > QUOTA_BYTES // 2 // len(BODY)
 
 
 async def test_a_node_takes_entries_again_when_its_quota_is_raised(
