@@ -38,6 +38,10 @@ class JournalFile:
     file: DiskFile
     table: OpenTable | SealedTable
 
+    def reaches(self, place: EntryPlace) -> bool:
+        """Whether the file is long enough to hold an entry there."""
+        return place.offset + place.length <= self.file.size_bytes
+
 
 @attrs.frozen
 class _Found:
@@ -251,7 +255,7 @@ class EntryStore:
         if in_flight is not None:
             return Held(Answer.HAVE, in_flight[0].body_length, in_flight[0].body_crc)
         found = self._find(ledger, entry)
-        if found.place is not None:
+        if found.place is not None and found.answer is Answer.HAVE:
             return Held(Answer.HAVE, found.place.length, found.place.crc)
         return NOTHING_HELD if found is _ABSENT else Held(found.answer)
 
@@ -333,7 +337,9 @@ class EntryStore:
             if self._corrupt and key in self._corrupt.get((ledger, entry), ()):
                 return _CORRUPT
             cached = None if is_from_disk else self._cache.get(key)
-            return _Found(Answer.HAVE, place.length, cached, source, place, ledger, entry)
+            # A table file may name entries of a journal file that was cut since.
+            answer = Answer.HAVE if source.reaches(place) else Answer.CORRUPT
+            return _Found(answer, place.length, cached, source, place, ledger, entry)
         if in_flight is not None:
             return _UNKNOWN  # Added after the wait for earlier adds.
         replica = self._ledgers.replica_of(LedgerId(ledger))

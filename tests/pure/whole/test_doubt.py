@@ -16,7 +16,7 @@ from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.copying import final_extents, with_extent, with_member
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import Member
-from regions.storage.protocol.records import file_id_of
+from regions.storage.protocol.records import DATA_OFFSET, file_id_of
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -36,6 +36,18 @@ async def lose_a_journal_file(world: World, node_id: str) -> None:
     oldest = min(name for name in await disk.list() if file_id_of(name) is not None)
     await disk.remove(oldest)
     await disk.sync_directory()
+    await world.cluster.start(node_id)
+    await trio.sleep(5)  # Clients are connected again.
+
+
+async def cut_a_journal_file(world: World, node_id: str) -> None:
+    """A file that a crash ended is nearly empty, but its table file still names all of it."""
+    await world.cluster.kill(node_id)
+    await world.cluster.start(node_id)  # It begins another file.
+    await world.cluster.kill(node_id)
+    disk = world.cluster.nodes[node_id].disk
+    oldest = min(name for name in await disk.list() if file_id_of(name) is not None)
+    disk.overwrite(oldest, disk.content(oldest)[: DATA_OFFSET + 1000])
     await world.cluster.start(node_id)
     await trio.sleep(5)  # Clients are connected again.
 
@@ -119,6 +131,27 @@ async def test_the_repair_queue_takes_what_a_node_in_doubt_lacks_and_settles_it(
         assert "`geolog ledger repair --queue`" in doubtful.reasons[0]
         assert [one.ledger for one in done.ledgers] == [segment.ledger]
         assert done.ledgers[0].copies_stored > 0
+        assert done.doubts == [DoubtReport(node_id=damaged, is_settled=True)]
+        assert after.is_healthy, after.reasons
+        assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
+
+
+async def test_the_repair_queue_takes_what_lay_behind_the_end_of_a_file_that_was_cut(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(30))
+        (segment,) = await world.log.list_segments(STREAM)
+        damaged = segment.ensemble[0]
+        await cut_a_journal_file(world, damaged)
+
+        doubtful = await world.log.health()
+        done = await repair_queue(world.log.access, CopyConfig())
+        after = await world.log.health()
+
+        assert doubtful.nodes_in_doubt == {damaged: 1}
+        assert [one.copies_stored > 20 for one in done.ledgers] == [True]
         assert done.doubts == [DoubtReport(node_id=damaged, is_settled=True)]
         assert after.is_healthy, after.reasons
         assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
