@@ -1,7 +1,7 @@
-"""geolog for asyncio programs: the surface of `geolog`, awaited in any event loop.
+"""geolog for asyncio programs: the names of `geolog`, to be awaited in any event loop.
 
-Cancellation and `asyncio.timeout` work as they do elsewhere in asyncio: what is waited for is
-cancelled first. Several event loops may use it at once.
+Cancellation and `asyncio.timeout` work as usual: the call is cancelled before the task goes on.
+Several event loops may use geolog at the same time.
 """
 
 from geolog.aio.log import Log, connect

@@ -1,4 +1,4 @@
-"""The log, call by call."""
+"""The log, as calls into the trio thread."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial, wraps
@@ -37,7 +37,7 @@ def _in_trio_thread(
 
 
 class Log:
-    """A cluster, from where its user stands; `geolog.aio.connect` makes it."""
+    """A connected cluster. `geolog.aio.connect` opens it."""
 
     def __init__(self, residence: Residence[TrioLog], log: TrioLog) -> None:
         self.cluster = log.cluster
@@ -66,10 +66,11 @@ class Log:
         full_copies: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> VerifyReport:
-        """Read every replica of every entry up to the stream's end of this moment.
+        """Read every replica of every entry, up to the stream's current end.
 
-        `progress` gets records done and records in all, approximately, in this task.
-        NoSuchStreamError, UnavailableError.
+        full_copies: fail entries with fewer than W good copies, too. progress: called in
+        this task, with records done and records in all, approximately. NoSuchStreamError,
+        UnavailableError.
         """
         verify = partial(self._log.verify_stream, name, full_copies=full_copies)
         if progress is None:
@@ -88,11 +89,14 @@ class Log:
         batch_bytes: int = 256 * 1024,
         in_flight_bytes: int = 32 * 1024 * 1024,
     ) -> Opening[Writer, TrioWriter]:
-        """Own the stream, or one partition of it, and append to it while the block lasts.
+        """Own the stream, or one partition of it, and append to it within the block.
 
-        Opening fences whoever wrote before, and recovers what it left open. A block that ends
-        without an error flushes first. writer_id: numbers the records, so that one that is
-        appended again is found out. ack: what is true when an append is answered.
+        Opening fences the previous writer and recovers its open ledger. A block that ends
+        without an error flushes first.
+        writer_id: number the records, so that a repeated append is recognised and not stored
+        twice. ack: answer appends once an ack set has them on disk ("durable") or in memory
+        ("received"). linger_s, batch_bytes: seal a batch after this time or at this size.
+        in_flight_bytes: let appends wait while this much is unanswered.
         """
         thread = self._residence.thread
         inlet = Inlet[Waiter](thread, in_flight_bytes=in_flight_bytes, wake=wake_all)
@@ -119,10 +123,10 @@ class Log:
         stop: Bound | None = None,
         follow: bool = False,
     ) -> Opening[Reader, TrioReader]:
-        """Read in order from `start` up to, and without, `stop`.
+        """Read in order from `start` up to `stop`, exclusive.
 
-        name: a stream, or one partition of it. Without `stop` it ends at the end of this
-        moment; with `follow` it goes on, and ends only with a stream that is sealed.
+        name: a stream, or one partition of it. Without `stop` the read ends at the current end.
+        follow: go on after that end, and wait for new records until the stream is sealed.
         """
         thread = self._residence.thread
         outlet = Outlet[Waiter](thread, wake=wake_all)

@@ -16,11 +16,10 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Records of one stream in order; `Log.open_reader` makes it. For one task at a time.
+    """Reads one stream in order, for one task at a time. `Log.open_reader` opens it.
 
-    Where records were trimmed that it would have given, it raises ReadTrimmedError, whose `gap`
-    says which, and goes on behind them when it is asked again; `items` and `runs` give a `Gap`
-    in their place.
+    Iterating raises ReadTrimmedError where records were trimmed; its `gap` says which. Iterate
+    again to go on after them. `items` and `runs` give a `Gap` in their place instead.
     """
 
     def __init__(self, name: str, outlet: Outlet[Waiter]) -> None:
@@ -42,15 +41,15 @@ class Reader:
         return item
 
     def items(self) -> "Items[Record | Gap]":
-        """Records, and gaps where some were trimmed."""
+        """Iterate over records, and a Gap wherever records were trimmed."""
         return Items(self._next_item)
 
     def batches(self) -> "Items[RecordBatch]":
-        """The native unit: runs of records with consecutive sequences. TrimmedError."""
+        """Iterate over batches: records with consecutive sequences. ReadTrimmedError."""
         return Items(self._next_batch)
 
     def runs(self) -> "Items[RecordBatch | Gap]":
-        """The native unit, and gaps where records were trimmed."""
+        """Iterate over batches, and a Gap wherever records were trimmed."""
         return Items(self._next_run)
 
     async def _next_item(self) -> Record | Gap:
@@ -95,7 +94,7 @@ class Reader:
 
 @attrs.frozen
 class Items(Generic[T]):
-    """The same reader, in other units."""
+    """Iterates over the same reader in other units."""
 
     _next: Callable[[], Coroutine[None, None, T]]
 

@@ -1,4 +1,4 @@
-"""How a task of an event loop waits for what happens in the trio thread."""
+"""How a task of an event loop waits for the trio thread."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,13 +30,13 @@ def wake_all(waiters: Sequence[Waiter]) -> None:
     for waiter in waiters:
         by_loop.setdefault(waiter.get_loop(), []).append(waiter)
     for loop, woken in by_loop.items():
-        with suppress(RuntimeError):  # The loop was closed, and its tasks with it.
+        with suppress(RuntimeError):  # The loop is closed, and its tasks are gone.
             loop.call_soon_threadsafe(_wake_here, woken)
 
 
 def _wake_here(waiters: Sequence[Waiter]) -> None:
     for waiter in waiters:
-        if not waiter.done():  # Its task was cancelled meanwhile.
+        if not waiter.done():  # Its task may have been cancelled.
             waiter.set_result(None)
 
 
@@ -83,7 +83,7 @@ async def wait_with_progress(
     loop, news = asyncio.get_running_loop(), asyncio.Event()
 
     def on_news() -> None:
-        with suppress(RuntimeError):  # The loop was closed, and this task with it.
+        with suppress(RuntimeError):  # The loop is closed, and this task is gone.
             loop.call_soon_threadsafe(news.set)
 
     latest = LatestProgress(on_news)

@@ -1,7 +1,7 @@
-"""geolog for plain programs: the surface of `geolog`, where each call returns when it is done.
+"""geolog for plain programs: the names of `geolog`, as calls that block until they are done.
 
-Any thread may use it, and several at once. `fail_after` bounds how long calls wait; Ctrl-C
-interrupts any of them.
+Any number of threads may use geolog at the same time. `fail_after` bounds how long calls wait;
+Ctrl-C interrupts a call.
 """
 
 from geolog.blocking.deadline import fail_after

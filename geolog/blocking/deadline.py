@@ -1,4 +1,4 @@
-"""How long the calls of a block may wait, all together."""
+"""`fail_after`: a deadline for all calls of a block."""
 
 import math
 import threading
@@ -10,7 +10,7 @@ from topology.errors import InvalidArgumentError
 
 
 class _Deadline(threading.local):
-    """Each thread's own, by the monotonic clock."""
+    """The deadline of each thread, on the monotonic clock."""
 
     at_s: float = math.inf
 
@@ -24,12 +24,13 @@ def _now_s() -> float:
 
 @contextmanager
 def fail_after(seconds: float) -> Iterator[None]:
-    """Bound how long this thread's calls may wait in the block, in all. TimeoutError.
+    """Bound the total time that this thread's calls may wait in the block. TimeoutError.
 
-    A call that runs out of time is cancelled first. Blocks nest: the earliest deadline counts.
+    A call that runs out of time is cancelled before it raises. Blocks nest: the earliest
+    deadline counts.
     """
-    if not seconds >= 0:  # So that NaN is refused as well.
-        raise InvalidArgumentError(f"fail_after({seconds}): it is a time from 0 on")
+    if not seconds >= 0:  # Refuses NaN, too.
+        raise InvalidArgumentError(f"fail_after({seconds}): seconds must be >= 0")
     before_s = _DEADLINE.at_s
     _DEADLINE.at_s = min(before_s, _now_s() + seconds)
     try:
@@ -39,7 +40,7 @@ def fail_after(seconds: float) -> Iterator[None]:
 
 
 def remaining_s() -> float | None:
-    """How long a call may wait now; None without a deadline."""
+    """How long a call may still wait; None without a deadline."""
     if _DEADLINE.at_s == math.inf:
         return None
     return min(max(0.0, _DEADLINE.at_s - _now_s()), threading.TIMEOUT_MAX)

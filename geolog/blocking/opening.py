@@ -29,7 +29,7 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
 
     def __enter__(self) -> S:
         if self._residence is not None:
-            raise ClosedError("this was entered before: open another one")
+            raise ClosedError("this block was entered before: call the open method again")
         residence, tasks = self._prepare()
         self._residence = residence
         residence.start(tasks)
@@ -50,7 +50,7 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
         residence = self._residence
         assert residence is not None, "the block was entered"
         if residence.thread.is_forked:
-            return  # It is the parent's to close.
+            return  # The parent closes it.
         residence.leave(is_failed=error is not None)
         try:
             settle(residence.ended)

@@ -1,4 +1,4 @@
-"""How a plain thread waits for what happens in the trio thread."""
+"""How a plain thread waits for the trio thread."""
 
 import queue
 import threading
@@ -17,7 +17,7 @@ T = TypeVar("T")
 GIVEN_UP = (TimeoutError, KeyboardInterrupt)
 """Raised in a thread that may not wait any longer."""
 
-_OUT_OF_TIME = "the time of fail_after is over"
+_OUT_OF_TIME = "the deadline of fail_after has passed"
 
 
 class Waiter:
@@ -79,16 +79,15 @@ def settle_at_last(future: Future[T]) -> None:
 def withdraw(inlet: Inlet[Waiter], append: QueuedAppend[Waiter], error: BaseException) -> None:
     """Take back an append whose thread gives up, if it was not sent yet.
 
-    TimeoutError replaces a TimeoutError of an append without an answer, and says whether the
-    record may be in the log.
+    After a timeout it raises TimeoutError with the outcome: not sent, or perhaps in the log.
     """
     is_timeout = isinstance(error, TimeoutError)
     if is_timeout and append.is_done:
         return
     is_out = inlet.withdraw(append)
     if is_timeout:
-        so = "it was not sent" if is_out else "it may or may not be in the log"
-        raise TimeoutError(f"{_OUT_OF_TIME}: {so}") from None
+        outcome = "was not sent" if is_out else "may or may not be in the log"
+        raise TimeoutError(f"{_OUT_OF_TIME}: the record {outcome}") from None
 
 
 def _cancelled_result(call: Call[T]) -> T:

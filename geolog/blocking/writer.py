@@ -17,7 +17,7 @@ from geolog.portal.would_block import WouldBlock
 
 
 class Pending:
-    """An append on its way."""
+    """An append without an answer yet."""
 
     __slots__ = ("_append", "_inlet", "_residence")
 
@@ -32,15 +32,15 @@ class Pending:
         self._append = append
 
     def __repr__(self) -> str:
-        return f"<Pending {'done' if self.is_done else 'on its way'}>"
+        return f"<Pending {'done' if self.is_done else 'in flight'}>"
 
     @property
     def is_done(self) -> bool:
-        """Whether it is answered, one way or the other."""
+        """Whether the append is answered, or has failed."""
         return self._append.is_done
 
     def wait(self) -> Receipt:
-        """Wait for the answer. Raises what became of the append, if it was not acknowledged."""
+        """Wait for the answer. Raises the error of an append that was not acknowledged."""
         if not self.is_done:
             waiter = new_waiter()
             if self._inlet.wait_done(self._append, waiter):
@@ -52,20 +52,20 @@ class Pending:
         return self.receipt_nowait()
 
     def wait_durable(self) -> Receipt:
-        """Wait until the record is on the disks of an ack set, whatever the writer's level."""
+        """Wait until the record is on the disks of an ack set, even at ack level received."""
         receipt = self.wait()
         if not receipt.provisional:
             return receipt
-        assert self._append.pending is not None, "what has a receipt was sent"
+        assert self._append.pending is not None, "an append with a receipt was sent"
         return wait_for(self._residence.call(self._append.pending.wait_durable))
 
     def receipt_nowait(self) -> Receipt:
-        """The answer, if it is there; WouldBlock if not yet."""
+        """The answer. WouldBlock if it has not arrived yet."""
         return self._append.receipt_nowait()
 
 
 class Writer:
-    """Appends to one stream, in order; `Log.open_writer` makes it. Threads may share it."""
+    """Appends to one stream, in order. `Log.open_writer` opens it. Threads may share it."""
 
     def __init__(
         self, residence: Residence[TrioWriter], writer: TrioWriter, inlet: Inlet[Waiter]
@@ -89,14 +89,15 @@ class Writer:
         seq: int | None = None,
         expect_sequence: int | None = None,
     ) -> Receipt:
-        """Append one record; it is what the writer's level says when this returns.
+        """Append one record; wait until the writer's ack level is reached.
 
-        ConflictError: a transaction id or seq goes back, other bytes were appended under this
-        seq, or the record would not get the sequence that is expected. FencedError: another
-        writer owns the stream now. SealedError. OutcomeUnknownError: it may or may not be in
-        the log. TooLargeError, InvalidArgumentError: it was not sent. An append
-        that is cancelled or out of time is taken back if it was not sent yet; otherwise it may
-        or may not be in the log.
+        ConflictError: the transaction id or seq goes back, the seq was used for other bytes, or
+        the record would not get `expect_sequence`. FencedError: another writer owns the stream
+        now. SealedError: the stream takes no more records. OutcomeUnknownError: the record may
+        or may not be in the log. TooLargeError, InvalidArgumentError: it was not sent.
+
+        An append that is cancelled or out of time is withdrawn if it was not sent yet;
+        otherwise the record may or may not be in the log.
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
@@ -117,9 +118,9 @@ class Writer:
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
     ) -> None:
-        """Append one record without an answer: returns once it is taken into the window.
+        """Append one record without an answer; return once it is in the window.
 
-        What becomes of it is told by `flush`, or by a later call, if it fails.
+        If it fails, `flush` or a later call raises the error.
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id
@@ -136,7 +137,7 @@ class Writer:
         seq: int | None = None,
         expect_sequence: int | None = None,
     ) -> Pending:
-        """Append without waiting; WouldBlock while the window is full."""
+        """Append one record without waiting. WouldBlock while the window is full."""
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
             expect_sequence=expect_sequence,
@@ -145,24 +146,23 @@ class Writer:
 
     @property
     def seq_highest(self) -> int:
-        """The highest seq of this named writer in the log or on its way; -1 for none.
+        """The highest seq of this named writer in the log or in flight; -1 for none.
 
-        What was appended just now may still wait to cross to the trio thread: it counts a
-        moment later.
+        A record appended just now counts once it has crossed to the trio thread.
         """
         return self._writer.seq_highest
 
     def is_appended(self, seq: int, *, key: bytes | None = None) -> bool:
-        """Whether this seq of the named writer is at or below what the log has of it.
+        """Whether `seq` is at or below the named writer's highest seq in the log.
 
-        It may have been appended, or left out; whether it is remembered is told by `append`.
+        The seq may have been appended or left out; `append` says whether it is remembered.
         """
         return self._writer.is_appended(seq, key=key)
 
     def wait_writable(self) -> None:
         """Wait until there is room for the record that `append_nowait` refused last.
 
-        It returns as well when the writer is closed.
+        Returns when the writer is closed, too.
         """
         while True:
             waiter = new_waiter()
@@ -175,14 +175,14 @@ class Writer:
                 raise
 
     def flush(self) -> None:
-        """Wait until all that was appended before this call is acknowledged.
+        """Wait until all records appended before this call are acknowledged.
 
-        Raises what stopped the writer, if so.
+        Raises the error that stopped the writer, if any.
         """
         wait_for(self._residence.call(partial(self._inlet.flush, self._writer)))
 
     def statistics(self) -> WriterStatistics:
-        """A snapshot."""
+        """A snapshot of the writer's figures."""
         return attrs.evolve(
             self._writer.statistics(), in_flight_bytes=self._inlet.unanswered_bytes
         )

@@ -1,7 +1,7 @@
-"""What a caller gives is of the type that its parameter has, or the caller is told at once.
+"""Checks the types of a caller's arguments, and says what was meant.
 
-Without this a wrong type is found deep inside, in words about something else. The types are
-those of the annotations, so that they are written once.
+Without this check a wrong type fails deep inside, with an error about something else. The types
+come from the annotations, so they are written once.
 """
 
 import inspect
@@ -28,14 +28,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _BOUNDS = frozenset(get_args(Bound))
-_A_PLACE = "a place in a stream, as geolog.EARLIEST or geolog.AtSequence(5)"
-_STREAM_NAME = "a stream's name, as 'shop/orders'"
+_A_PLACE = "a position in a stream, e.g. geolog.EARLIEST or geolog.AtSequence(5)"
+_STREAM_NAME = "a stream's name, e.g. 'shop/orders'"
 _WORDS = {str: "a str", int: "an int", float: "a number", bool: "True or False", bytes: "bytes"}
 _SHOWN_LENGTH_MAX = 80
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """The same function, which raises InvalidArgumentError for an argument of a wrong type."""
+    """Make a function raise InvalidArgumentError for an argument of a wrong type."""
     signature = inspect.signature(function)
     hints: dict[str, object] = {}
 
@@ -52,7 +52,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def wrong_type(name: str, value: object, wanted: object) -> InvalidArgumentError:
-    """Says which parameter it is, what was given, what is wanted, and the nearest to it."""
+    """The error with the parameter, its value, the expected type, and the nearest fit."""
     shown = repr(value)
     if len(shown) > _SHOWN_LENGTH_MAX:
         shown = f"{shown[:_SHOWN_LENGTH_MAX]}…"
@@ -72,7 +72,7 @@ def _fits(value: object, wanted: object) -> bool:
         return any(value == one and type(value) is type(one) for one in get_args(wanted))
     if wanted is types.NoneType:
         return value is None
-    if wanted in (int, float):  # A bool is an int to Python; here it is a mistake.
+    if wanted in (int, float):  # In Python a bool is an int; here it is a mistake.
         return isinstance(value, int if wanted is int else (int, float)) and not isinstance(
             value, bool
         )
@@ -90,7 +90,7 @@ def _fits(value: object, wanted: object) -> bool:
 
 
 def _choices(wanted: object) -> tuple[object, ...]:
-    """What a union offers; anything else alone."""
+    """The members of a union, or the type itself."""
     if isinstance(wanted, types.UnionType) or get_origin(wanted) is Union:
         return get_args(wanted)
     return (wanted,)
@@ -114,7 +114,7 @@ def _words(name: str, wanted: object) -> str:
 
 
 def _named(wanted: object) -> Iterator[str]:
-    """One type, as a person would name it."""
+    """Names of a type for people."""
     if get_origin(wanted) is Literal:
         yield from (repr(one) for one in get_args(wanted))
     elif get_origin(wanted) is Sequence:
@@ -126,7 +126,7 @@ def _named(wanted: object) -> Iterator[str]:
 
 
 def _nearest(name: str, value: object, wanted: object) -> str | None:
-    """What the caller may have meant, as it would be written."""
+    """The value that the caller may have meant, as Python code."""
     choices = _choices(wanted)
     if set(choices) >= _BOUNDS:
         return _nearest_bound(value)
@@ -167,7 +167,7 @@ def _nearest_bound(value: object) -> str | None:
         case datetime():
             return _bound_words(at_moment(value))
         case str() if value.startswith("time:-"):
-            return None  # It depends on the time of day.
+            return None  # Depends on the current time.
         case str() if value.isdecimal():
             return _bound_words(AtSequence(int(value)))
         case str():

@@ -1,4 +1,4 @@
-"""Getting a log: the seams put together, the real ones or others, and the log over them."""
+"""Opens a log: builds it over its seams, real or in memory."""
 
 import random
 import time
@@ -38,10 +38,10 @@ async def open_log(
     ask_reach: AskReach | None = None,
     metadata_regions: tuple[str, ...] | None = None,
 ) -> AsyncIterator[Log]:
-    """A log over given seams, while the block lasts.
+    """Open a log over given seams, for the length of the block.
 
-    `ask_reach`: asks the servers of the metadata store how they are, `metadata_regions`: where
-    they stand, a region each; if that is known.
+    ask_reach: asks the servers of the metadata store how they are. metadata_regions: the region
+    of each of them. None: not known.
     """
     config = config or LogConfig()
     queue = RepairQueue(metadata, ClusterPaths(cluster), now_us=now_us)
@@ -87,13 +87,13 @@ async def connect(
     gateway: Address | str | None = None,
     zookeeper_regions: Sequence[str] | None = None,
 ) -> AsyncIterator[Log]:
-    """Connect to a cluster, while the block lasts.
+    """Connect to a cluster, for the length of the block.
 
-    zookeeper: `HOST:PORT,…[/chroot]`. region: where the caller stands; reads prefer it. via:
-    `direct` makes this process the owner of the streams that it writes. gateway: `HOST:PORT` of
-    one through which all servers are reached, as from `region`; an emulated WAN has one.
-    zookeeper_regions: the region of each ZooKeeper server, in their order, where known.
-    UnavailableError when ZooKeeper is not there, NotFoundError when the cluster is not.
+    zookeeper: servers and chroot, `HOST:PORT,…[/chroot]`. region: the caller's region; reads
+    prefer its nodes. via: `direct` makes this process the owner of the streams it writes.
+    gateway: `HOST:PORT` of a gateway of an emulated WAN, to reach all servers as from `region`.
+    zookeeper_regions: the region of each ZooKeeper server, in the same order, if known.
+    UnavailableError: no ZooKeeper server answers. NotFoundError: there is no such cluster.
     """
     if via != "direct":
         raise InvalidArgumentError(
@@ -128,7 +128,7 @@ def _checked_regions(
         return None
     if len(regions) != servers_count:
         raise InvalidArgumentError(
-            f"zookeeper_regions names {len(regions)} regions ({', '.join(regions)}), there are"
-            f" {servers_count} ZooKeeper servers: name one region for each, in their order"
+            f"zookeeper_regions has {len(regions)} regions ({', '.join(regions)}) for"
+            f" {servers_count} ZooKeeper servers: give one region per server, in the same order"
         )
     return tuple(regions)

@@ -1,4 +1,4 @@
-"""The log as an application sees it: streams to make, write, read, look into and verify."""
+"""The log as an application sees it: create, write, read, inspect and verify streams."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -85,7 +85,7 @@ class LogConfig:
     """Writing a partition as its owner."""
 
     recovery: RecoveryConfig = attrs.field(factory=RecoveryConfig)
-    """Closing ledgers of writers that are gone."""
+    """Closing ledgers whose writers are gone."""
 
     reader: ReaderConfig = attrs.field(factory=ReaderConfig)
     """Reading streams."""
@@ -97,7 +97,7 @@ class LogConfig:
 def _public(
     method: Callable[Concatenate["Log", P], T],
 ) -> Callable[Concatenate["Log", P], T]:
-    """The same method, which refuses wrong types, and any call outside of the block."""
+    """Make a method refuse wrong types, and calls outside of the block."""
     checked_method = checked(method)
 
     @wraps(method)
@@ -109,7 +109,7 @@ def _public(
 
 
 class Log:
-    """A cluster, from where its user stands; `geolog.connect` makes it."""
+    """A connected cluster. `geolog.connect` opens it."""
 
     def __init__(
         self,
@@ -186,22 +186,22 @@ class Log:
         return f"Log(cluster {self.cluster!r}, region {self.region!r})"
 
     def check_open(self) -> None:
-        """ClosedError outside of the block that it was opened for."""
+        """ClosedError outside of the block."""
         if self._is_closed:
-            raise ClosedError("this log is closed: use it within the block of connect")
+            raise ClosedError("the log is closed: use it within the block of connect")
 
     def close(self) -> None:
-        """The block is over: nothing more can be asked."""
+        """Refuse all further calls: the block is over."""
         self._is_closed = True
 
     @property
     def recovery_progress(self) -> RecoveryProgress:
-        """How far it has come with what others left: opening a writer waits for that."""
+        """Progress of the recoveries that opening a writer waits for."""
         return self._succession.progress
 
     @property
     def access(self) -> ClusterAccess:
-        """What looking after the cluster's nodes and ledgers takes."""
+        """Access for operators: to the cluster's nodes and ledgers."""
         return ClusterAccess(
             cluster=self.cluster,
             region=self.region,
@@ -236,19 +236,23 @@ class Log:
         writer_retention_s: float = WRITER_RETENTION_S,
         if_not_exists: bool = False,
     ) -> StreamDescription:
-        """Make a stream: either what it shall `survive`, or its quorums, are given.
+        """Create a stream. Give either `survive` or quorum sizes.
 
-        Sizes that are left out are chosen so that it survives losing any one region; where none
-        do, the answer's `survives_region` is False, and `survives_region_why_not` says why.
-        policy: default, local_node, rack_aware, region_aware (unless `survive` takes another)
-        or zone_aware. The answer's `explanation` says what was chosen, why, and its cost.
-        partitions: logs of its own that it is made of, each with an order of its own.
-        segment_bytes, segment_age_s: when a segment is closed. retention_s, retention_bytes:
-        what each partition keeps at least; None keeps all. writer_retention_s: how long a named
-        writer that is idle is remembered. With `if_not_exists` a stream that exists is no
-        error if it has the same settings. Refused when no ensemble of
-        the cluster's nodes can hold the quorums. StreamExistsError, InvalidArgumentError,
-        NotEnoughNodesError.
+        survive: the loss that the stream must survive, e.g. "1 region".
+        ensemble_size, write_quorum, ack_quorum, min_regions: sizes left out are chosen so that
+        the stream survives losing any one region. If no sizes do, `survives_region` of the
+        answer is False and `survives_region_why_not` says why.
+        durability: "regions" waits for `min_regions` as well, "count" for `ack_quorum` alone.
+        policy: default, local_node, rack_aware, region_aware (the default without `survive`) or
+        zone_aware. `explanation` of the answer says what was chosen, why, and at what cost.
+        partitions: number of partitions, each a log with its own order.
+        segment_bytes, segment_age_s: roll to a new segment at this size or age.
+        retention_s, retention_bytes: each partition keeps at least this much; None keeps all.
+        writer_retention_s: remember an idle named writer this long.
+        if_not_exists: succeed if the stream already exists with these settings.
+
+        StreamExistsError, InvalidArgumentError; NotEnoughNodesError if no ensemble of the
+        cluster's nodes can hold the quorums.
         """
         stream = StreamName.parse(name)
         settings = StreamSettings(
@@ -300,11 +304,10 @@ class Log:
         retention_bytes: int | Literal["same"] | None = "same",
         writer_retention_s: float | None = None,
     ) -> StreamDescription:
-        """Change settings of a stream; what is not given stays.
+        """Change settings of a stream; leave the others as they are.
 
-        Writers that are opened from now on go by them. More partitions can be had, never less.
-        A retention of None keeps all.
-        NoSuchStreamError, InvalidArgumentError, SealedError.
+        Writers opened from now on use them. The number of partitions can only grow. A retention
+        of None keeps all records. NoSuchStreamError, InvalidArgumentError, SealedError.
         """
         changes = StreamChanges(
             partitions=partitions,
@@ -319,20 +322,21 @@ class Log:
 
     @_public
     async def seal_stream(self, name: str) -> StreamDescription:
-        """Let nothing be appended to the stream any more. SealedError if it is sealed already.
+        """Seal a stream: it takes no more records. SealedError if it is sealed already.
 
-        Its writers are fenced; readers that follow it come to an end.
+        Its writers are fenced; readers that follow it end after its last record.
         """
         await self._upkeep.seal(StreamName.parse(name))
         return await self.describe_stream(name)
 
     @_public
     async def truncate_stream(self, name: str, *, before: Bound) -> dict[int, int]:
-        """Cut off the records before a place, for good.
+        """Delete the records before a position, for good.
 
-        name: NAMESPACE/NAME, or one partition of it as NAMESPACE/NAME#P; a DLSN, sequence or
-        transaction id needs one if there are several. Returns where each partition begins now.
-        NoSuchStreamError; InvalidArgumentError for a place beyond the end.
+        name: NAMESPACE/NAME, or one partition as NAMESPACE/NAME#P. If there are several
+        partitions, a DLSN, sequence or transaction id needs the form with #P. Returns the first
+        sequence left in each partition. NoSuchStreamError; InvalidArgumentError for a position
+        beyond the end.
         """
         record, names = await self._named(name)
         firsts: dict[int, int] = {}
@@ -347,7 +351,7 @@ class Log:
     async def _sequence_at(
         self, record: StreamRecord, name: PartitionName, bound: Bound, *, names_count: int
     ) -> int:
-        """The sequence of the first record at or behind a place, or of the end."""
+        """The sequence of the first record at or after a position, or of the end."""
         check_one_partition(str(name.stream), names_count, bound)
         scan = self._scan(record, name)
         end = await scan.end()
@@ -362,55 +366,55 @@ class Log:
 
     @_public
     async def delete_stream(self, name: str) -> None:
-        """Delete a stream and its records. NoSuchStreamError. Its writers are fenced.
+        """Delete a stream and its records; fence its writers. NoSuchStreamError.
 
-        Where too few nodes answer for a fence, it is deleted all the same.
+        The stream is deleted even if too few nodes answer for a fence.
         """
         await self._upkeep.delete(StreamName.parse(name))
 
     @_public
     async def list_streams(self, namespace: str | None = None) -> list[str]:
-        """Names of all streams, or of those of one namespace, sorted."""
+        """Sorted names of all streams, or of one namespace's."""
         names = await self._catalog.names()
         return [str(name) for name in names if namespace in (None, name.namespace)]
 
     @_public
     async def describe_stream(self, name: str) -> StreamDescription:
-        """A stream's settings, owners and extent. NoSuchStreamError."""
+        """Describe a stream: settings, owners and extent. NoSuchStreamError."""
         return await self._view.describe(StreamName.parse(name))
 
     @_public
     async def list_segments(
         self, name: str, *, limit: int | None = None
     ) -> list[SegmentDescription]:
-        """The log segments of a stream, or of one partition of it; `limit`: the last of each.
+        """List the segments of a stream or of one partition of it. NoSuchStreamError.
 
-        NoSuchStreamError.
+        limit: only the last so many of each partition.
         """
         _, names = await self._named(name)
         return await self._view.segments(names, limit=limit)
 
     async def _named(self, name: str) -> tuple[StreamRecord, list[PartitionName]]:
-        """The stream, and the partitions that NAMESPACE/NAME or NAMESPACE/NAME#P names."""
+        """The stream and the partitions that NAMESPACE/NAME or NAMESPACE/NAME#P names."""
         stream, number = parse_target(name)
         record = await self._catalog.read(stream)
         if number is None:
             return record, record.partition_names()
-        if number >= record.partitions:  # It may be new.
+        if number >= record.partitions:  # The partition may be new.
             record = await self._catalog.read_latest(stream)
         return record, [record.partition(number)]
 
     @_public
     async def list_nodes(self) -> list[NodeDescription]:
-        """All storage nodes that ever joined, and whether they are up.
+        """List all storage nodes that ever joined, and whether they are up.
 
-        Also disks that were given up, as long as their copies are not all with others.
+        Includes disks that were given up until all their copies are on other nodes.
         """
         return await list_nodes(self.access)
 
     @_public
     async def health(self, *, every_ledger: bool = False) -> HealthReport:
-        """Judge the cluster as it is now; of very many ledgers a sample, or every one."""
+        """Judge the health of the cluster, from a sample of its ledgers or from every one."""
         return await judge_cluster(
             self.access,
             ask_reach=self._ask_reach,
@@ -425,10 +429,10 @@ class Log:
         full_copies: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> VerifyReport:
-        """Read every replica of every entry up to the stream's end of this moment.
+        """Read every replica of every entry, up to the stream's current end.
 
-        `progress` is told records done and records in all, about. NoSuchStreamError,
-        UnavailableError.
+        full_copies: fail entries with fewer than W good copies, too. progress: called with
+        records done and records in all, approximately. NoSuchStreamError, UnavailableError.
         """
         record, names = await self._named(name)
         ends = [(one, await self._scan(record, one).end()) for one in names]
@@ -480,11 +484,14 @@ class Log:
         batch_bytes: int = 256 * 1024,
         in_flight_bytes: int = 32 * 1024 * 1024,
     ) -> AsyncIterator[Writer]:
-        """Own the stream, or one partition of it, and append to it while the block lasts.
+        """Own the stream, or one partition of it, and append to it within the block.
 
-        Opening fences whoever wrote before, and recovers what it left open. A block that ends
-        without an error flushes first. writer_id: numbers the records, so that one that is
-        appended again is found out. ack: what is true when an append is answered.
+        Opening fences the previous writer and recovers its open ledger. A block that ends
+        without an error flushes first.
+        writer_id: number the records, so that a repeated append is recognised and not stored
+        twice. ack: answer appends once an ack set has them on disk ("durable") or in memory
+        ("received"). linger_s, batch_bytes: seal a batch after this time or at this size.
+        in_flight_bytes: let appends wait while this much is unanswered.
         """
         config = WriterConfig(
             linger_s=linger_s, batch_bytes=batch_bytes, in_flight_bytes=in_flight_bytes
@@ -514,10 +521,10 @@ class Log:
         stop: Bound | None = None,
         follow: bool = False,
     ) -> AsyncIterator[Reader]:
-        """Read in order from `start` up to, and without, `stop`.
+        """Read in order from `start` up to `stop`, exclusive.
 
-        name: a stream, or one partition of it. Without `stop` it ends at the end of this
-        moment; with `follow` it goes on, and ends only with a stream that is sealed.
+        name: a stream, or one partition of it. Without `stop` the read ends at the current end.
+        follow: go on after that end, and wait for new records until the stream is sealed.
         """
         record, names = await self._named(name)
         _, number = parse_target(name)

@@ -1,1 +1,1 @@
-"""What `geolog.blocking` and `geolog.aio` stand on: one trio thread, and what crosses to it."""
+"""The trio thread under `geolog.blocking` and `geolog.aio`, and the queues to and from it."""

@@ -1,4 +1,4 @@
-"""One call of an async function in the trio thread, for someone who waits elsewhere."""
+"""A call of an async function in the trio thread, made and awaited outside of it."""
 
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -17,7 +17,7 @@ CLOSED = "the log, writer or reader is closed: use it within its block"
 
 
 class Call(Generic[T]):
-    """A call on its way; `future` is settled in the trio thread, once, whatever happens."""
+    """A call in progress; the trio thread sets `future` exactly once, whatever happens."""
 
     def __init__(self, thread: TrioThread, function: Callable[[], Awaitable[T]]) -> None:
         self.future: Future[T] = Future()
@@ -26,10 +26,10 @@ class Call(Generic[T]):
         self._scope = trio.CancelScope()
 
     def __repr__(self) -> str:
-        return f"<Call {'done' if self.future.done() else 'on its way'}>"
+        return f"<Call {'done' if self.future.done() else 'running'}>"
 
     def start(self, tasks: Tasks) -> None:
-        """Hand it to the trio thread. ClosedError when that has ended."""
+        """Hand the call to the trio thread. ClosedError if that thread has ended."""
 
         def start() -> None:
             if not tasks.start(self._run, name="call from outside of trio"):
@@ -38,8 +38,8 @@ class Call(Generic[T]):
         self._thread.post(start)
 
     def cancel(self) -> None:
-        """Cancel it, if it still runs; the future is settled soon after."""
-        with suppress(ClosedError):  # Then everything was cancelled.
+        """Cancel the call if it still runs; the future is set soon after."""
+        with suppress(ClosedError):  # The thread has ended, and cancelled everything.
             self._thread.post(self._scope.cancel)
 
     async def _run(self) -> None:
@@ -47,7 +47,7 @@ class Call(Generic[T]):
         try:
             with self._scope:
                 results.append(await self._function())
-        except Exception as error:  # noqa: BLE001 - raised again where the caller waits.
+        except Exception as error:  # noqa: BLE001 - raised where the caller waits.
             self.future.set_exception(error)
         except BaseException:
             self.future.set_exception(ClosedError(CLOSED))
@@ -56,4 +56,6 @@ class Call(Generic[T]):
             if results:
                 self.future.set_result(results[0])
             else:
-                self.future.set_exception(CancelledCallError("it was given up"))
+                self.future.set_exception(
+                    CancelledCallError("the call was cancelled by its caller")
+                )

@@ -1,15 +1,15 @@
-"""Errors of those who use the log from outside of trio."""
+"""Errors that only callers outside of trio can get."""
 
 from topology.errors import ClosedError, GeologError
 
 
 class ForkedError(ClosedError):
-    """It was opened before this process was forked, and is the parent's: connect again."""
+    """Opened before this process was forked, by its parent: connect again in this process."""
 
 
 class CancelledCallError(ClosedError):
-    """Whoever had asked for it gave up, and so it was not carried out to its end."""
+    """The caller cancelled the call before it finished."""
 
 
 class FailedBlockError(GeologError):
-    """The block of a log, writer or reader was left by an error: nothing is flushed."""
+    """An error ended the block of a log, writer or reader: nothing is flushed."""

@@ -1,14 +1,14 @@
-"""Appends on their way from any thread into a writer of the trio thread, and their answers.
+"""Queue of appends from any thread to a writer in the trio thread, and of their answers.
 
-Theory of operation. A caller puts a record into the queue; only the first one into an empty
-queue wakes the trio thread, which takes all that have gathered by then. Answers come back the
-same way: those who wait are woken together, once per batch. What is queued and in flight
-counts against one bound of bytes, kept where the callers are, so they wait before the memory
-is taken.
+Theory of operation. A caller puts a record into the queue. Only a record put into an empty
+queue wakes the trio thread, which then takes everything queued so far. Answers return the same
+way: all waiting callers are woken together, once per batch. Queued and in-flight records share
+one bound in bytes. It is checked in the caller's thread, so a caller waits before its record
+takes memory.
 
 Invariants:
 1. An append is QUEUED, then SENT or withdrawn; it is sent at most once, in the order of puts.
-2. `unanswered_bytes` counts every append that is neither answered nor withdrawn.
+2. `unanswered_bytes` counts each append until it is answered or withdrawn.
 3. Once closed, nothing is queued, and every append is done.
 """
 
@@ -34,11 +34,11 @@ from topology.errors import ClosedError, GeologError, OutcomeUnknownError, TooLa
 W = TypeVar("W")
 
 _RECORDS_PER_TURN_MAX = 512
-"""So many are handed over before other tasks of the trio thread have their turn."""
+"""Hand over at most this many before other tasks of the trio thread run."""
 
 
 class Stage(enum.Enum):
-    """How far an append has come."""
+    """Stage of an append."""
 
     QUEUED = enum.auto()
     SENT = enum.auto()
@@ -47,13 +47,13 @@ class Stage(enum.Enum):
 
 @attrs.define(eq=False)
 class QueuedAppend(Generic[W]):
-    """One record, and what becomes of it."""
+    """One record to append, and its outcome."""
 
     fields: RecordFields | None
     """None once the writer has them."""
     size_bytes: int
     is_posted: bool = False
-    """Whether nobody waits for its answer."""
+    """Whether it was posted, so nobody waits for its answer."""
     stage: Stage = Stage.QUEUED
     pending: Pending | None = None
     error: GeologError | None = None
@@ -61,16 +61,16 @@ class QueuedAppend(Generic[W]):
 
     @property
     def is_answered(self) -> bool:
-        """Whether the answer is there, told or not."""
+        """Whether the answer has arrived, even if no waiter knows yet."""
         return self.error is not None or (self.pending is not None and self.pending.is_done)
 
     @property
     def is_done(self) -> bool:
-        """Whether it is answered or was taken back, and those who wait are told."""
+        """Whether it is answered or withdrawn, and its waiters are woken."""
         return self.stage is Stage.DONE
 
     def receipt_nowait(self) -> Receipt:
-        """The answer; trio.WouldBlock if it is not there."""
+        """The answer. trio.WouldBlock if it has not arrived."""
         if self.stage is not Stage.DONE:
             raise trio.WouldBlock
         if self.error is not None:
@@ -80,7 +80,7 @@ class QueuedAppend(Generic[W]):
 
 
 class Inlet(Generic[W]):
-    """The queue before one writer. W: what a caller waits by; `wake` wakes some of them."""
+    """The queue in front of one writer. W: type of a waiter; `wake` wakes several waiters."""
 
     def __init__(
         self,
@@ -109,21 +109,21 @@ class Inlet(Generic[W]):
 
     @property
     def unanswered_bytes(self) -> int:
-        """Bytes of what was put in and not answered."""
+        """Bytes of the appends that are neither answered nor withdrawn."""
         return self._unanswered_bytes
 
     # ------------------------------------------------------------ from any thread
 
     def put_nowait(self, fields: RecordFields, *, is_posted: bool = False) -> QueuedAppend[W]:
-        """Put a record in; trio.WouldBlock when there is no room for it.
+        """Queue a record. trio.WouldBlock if there is no room for it.
 
-        TooLargeError, InvalidArgumentError, ClosedError: it was not put in. So it is when this
-        raises why a posted record before it was refused.
+        TooLargeError, InvalidArgumentError, ClosedError: the record was not queued. If an
+        earlier posted record was refused, this raises that error, and queues nothing.
         """
         self._thread.check_usable()
         size_bytes = size_of(fields)
         if fields.headers is not None:
-            fields.headers = dict(fields.headers)  # The caller's may change.
+            fields.headers = dict(fields.headers)  # The caller may change its own.
         append: QueuedAppend[W] = QueuedAppend(fields, size_bytes, is_posted)
         with self._lock:
             if self._is_closed:
@@ -137,32 +137,32 @@ class Inlet(Generic[W]):
             self._queued.append(append)
             self._unanswered_bytes += size_bytes
         if is_first:
-            with suppress(ClosedError):  # Then the inlet is closed, and the append has failed.
+            with suppress(ClosedError):  # The inlet is closed, and has failed the append.
                 self._thread.post(self._on_queued)
         return append
 
     def _check_fits_window(self, size_bytes: int) -> None:
         if size_bytes > self._in_flight_bytes_max:
             raise TooLargeError(
-                f"a record of {size_bytes} bytes is over in_flight_bytes, which is"
-                f" {self._in_flight_bytes_max}: open the writer with a larger one"
+                f"the record takes {size_bytes} bytes; in_flight_bytes is"
+                f" {self._in_flight_bytes_max}: open the writer with a larger window"
             )
 
     def withdraw(self, append: QueuedAppend[W]) -> bool:
-        """Take an append back that was not sent yet. False: it may be in the log."""
+        """Withdraw an append if it was not sent yet. False: it may be in the log."""
         self._thread.check_usable()
         with self._lock:
             if append.stage is not Stage.QUEUED:
                 return False
             append.error = _closed_before_it_was_sent(
-                append.fields, "it was taken back before it was sent"
+                append.fields, "the append was withdrawn before it was sent"
             )
             woken = self._finish([append])
         self._wake(woken)
         return True
 
     def wait_done(self, append: QueuedAppend[W], waiter: W) -> bool:
-        """Have the waiter woken when the append is done. False: it is done."""
+        """Wake the waiter when the append is done. False: it is done already."""
         self._thread.check_usable()
         with self._lock:
             if append.stage is Stage.DONE:
@@ -171,7 +171,7 @@ class Inlet(Generic[W]):
             return True
 
     def wait_room(self, waiter: W) -> bool:
-        """Have the waiter woken when there may be room. False: there is, or it is closed."""
+        """Wake the waiter when there may be room. False: there is, or the queue is closed."""
         self._thread.check_usable()
         with self._lock:
             needed_bytes = self._unanswered_bytes + self._blocked_bytes
@@ -181,17 +181,17 @@ class Inlet(Generic[W]):
             return True
 
     def forget(self, waiter: W, append: QueuedAppend[W] | None = None) -> None:
-        """The waiter waits no more."""
+        """Drop a waiter that no longer waits."""
         self._thread.check_usable()
         waiters = self._room_waiters if append is None else append.waiters
-        with self._lock, suppress(ValueError):  # It was woken just now.
+        with self._lock, suppress(ValueError):  # It has just been woken.
             waiters.remove(waiter)
 
     # ------------------------------------------------------------ in the trio thread
 
     @asynccontextmanager
     async def open(self, opening: AbstractAsyncContextManager[Writer]) -> AsyncIterator[Writer]:
-        """A writer that is fed from here. A block that ends well flushes."""
+        """Open a writer and feed it from this queue. A block without an error flushes."""
         try:
             async with opening as writer, open_background() as nursery:
                 nursery.start_soon(self._hand_over, writer, name="appends to the writer")
@@ -202,7 +202,7 @@ class Inlet(Generic[W]):
             self._close()
 
     async def flush(self, writer: Writer) -> None:
-        """Wait until all that is queued now is acknowledged. Raises what stopped the writer."""
+        """Wait until all queued appends are acknowledged. Raises what stopped the writer."""
         with self._lock:
             last = (self._queued or self._sent or [None])[-1]
         if last is not None:
@@ -232,7 +232,7 @@ class Inlet(Generic[W]):
                 await trio.lowlevel.checkpoint()
 
     async def _hand_over_some(self, writer: Writer) -> bool:
-        """Hand over what is queued, or a turn's worth. False: nothing is left."""
+        """Hand over queued appends, at most one turn's worth. False: none are left."""
         for _ in range(_RECORDS_PER_TURN_MAX):
             append = self._queued[0] if self._queued else None
             if append is None:
@@ -248,11 +248,11 @@ class Inlet(Generic[W]):
         return bool(self._queued)
 
     def _send(self, writer: Writer, append: QueuedAppend[W]) -> bool:
-        """Give one append to the writer. False: its window is full."""
-        with self._lock:  # Nobody withdraws it meanwhile.
+        """Pass one append to the writer. False: its window is full."""
+        with self._lock:  # Nobody can withdraw it meanwhile.
             if append.stage is not Stage.QUEUED:
                 return True
-            assert append.fields is not None, "what is queued has its fields"
+            assert append.fields is not None, "a queued append has its fields"
             try:
                 append.pending = writer.append_fields_nowait(append.fields)
             except trio.WouldBlock:
@@ -276,11 +276,11 @@ class Inlet(Generic[W]):
 
     async def _settle_first(self, append: QueuedAppend[W]) -> None:
         if append.pending is None:
-            return  # The writer has refused it.
+            return  # The writer refused it.
         try:
             await append.pending.wait()
         except GeologError as error:
-            append.error = error  # It is raised where the caller waits.
+            append.error = error  # Raised where the caller waits.
 
     def _tell_answered(self) -> None:
         answered = []
@@ -292,18 +292,18 @@ class Inlet(Generic[W]):
         self._on_progress()
 
     def _close(self) -> None:
-        """Say of all that is not done what is known of it."""
+        """Fail every unfinished append with what is known about it."""
         with self._lock:
             self._is_closed = True
             for append in self._queued:
                 if append.stage is Stage.QUEUED:
                     append.error = _closed_before_it_was_sent(
-                        append.fields, "the writer was closed before it was sent"
+                        append.fields, "the writer was closed before the record was sent"
                     )
             for append in self._sent:
                 if not append.is_answered:
                     append.error = OutcomeUnknownError(
-                        "the writer was closed before it was answered"
+                        "the writer was closed before the append was answered"
                     )
             left = [one for one in self._queued if one.stage is Stage.QUEUED] + [*self._sent]
             self._queued.clear()
@@ -314,13 +314,13 @@ class Inlet(Generic[W]):
     # ------------------------------------------------------------ under the lock
 
     def _raise_refused_post(self) -> None:
-        """A record that nobody waits for was refused: whoever comes next is told."""
+        """Raise the error of a posted record that was refused, once, in the next call."""
         error, self._refused_post = self._refused_post, None
         if error is not None:
             raise error
 
     def _finish(self, appends: Sequence[QueuedAppend[W]]) -> Sequence[W]:
-        """Mark them done; gives all who are to be woken."""
+        """Mark appends as done; return the waiters to wake."""
         woken, self._room_waiters = self._room_waiters, []
         for append in appends:
             append.stage = Stage.DONE
@@ -332,6 +332,6 @@ class Inlet(Generic[W]):
 
 
 def _closed_before_it_was_sent(fields: RecordFields | None, why: str) -> GeologError:
-    """Nothing of the record was sent now. With a number of its own it may be in the log."""
+    """Error for an unsent record; a record with a seq may be in the log from an earlier try."""
     is_numbered = fields is not None and fields.seq is not None
     return told_of_record(ClosedError(why), is_numbered=is_numbered)

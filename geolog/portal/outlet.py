@@ -1,8 +1,8 @@
-"""Runs on their way from a reader of the trio thread to whoever takes them elsewhere.
+"""Queue of runs from a reader in the trio thread to a taker in another thread.
 
-A run is a batch of records, or a gap. A task of the trio thread lays them down as they come,
-up to a bound of bytes; the taker takes all that have gathered. The task is woken once per take,
-and only when it waits for room; the taker once, and only when it waits for a run.
+A run is a batch of records, or a gap. A task in the trio thread (the pump) queues runs as they
+arrive, up to a bound in bytes; the taker takes all queued runs together. A take wakes the pump
+once, if it waits for room; a new run wakes the taker once, if it waits.
 """
 
 import threading
@@ -24,11 +24,11 @@ from topology.errors import ClosedError
 W = TypeVar("W")
 
 AHEAD_BYTES_MAX = 4 << 20
-"""What may lie here; one batch more, when the one before did not fill it."""
+"""Bound of the queue in bytes; the last batch may exceed it."""
 
 
 class Outlet(Generic[W]):
-    """The queue behind one reader. W: what a taker waits by; `wake` wakes some of them."""
+    """The queue behind one reader. W: type of a waiter; `wake` wakes several waiters."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Outlet(Generic[W]):
     # ------------------------------------------------------------ from any thread
 
     def take_nowait(self) -> list[RecordBatch | Gap]:
-        """All runs that are there; [] behind the last; trio.WouldBlock when more may come.
+        """Take all queued runs; [] after the last. trio.WouldBlock if more may come.
 
-        Raises what ended the reader, when all before it was taken, and each time again.
+        Once all runs before an error are taken, this raises that error, each time.
         """
         self._thread.check_usable()
         with self._lock:
@@ -67,17 +67,17 @@ class Outlet(Generic[W]):
             self._ahead_bytes = 0
             is_pump_waiting, self._is_pump_waiting = self._is_pump_waiting, False
             if not taken and self._failure is not None:
-                # Raised as it came: each raise would add to its traceback.
+                # With its first traceback: each raise would add to it.
                 raise self._failure.with_traceback(self._failure_traceback)
             if not taken and not self._is_over:
                 raise trio.WouldBlock
         if is_pump_waiting:
-            with suppress(ClosedError):  # Then nothing more comes; the next take says so.
+            with suppress(ClosedError):  # Nothing more comes; the next take says so.
                 self._thread.post(self._on_room)
         return taken
 
     def wait_some(self, waiter: W) -> bool:
-        """Have the waiter woken when a take would not block. False: it would not now."""
+        """Wake the waiter when a take would not block. False: it would not block now."""
         self._thread.check_usable()
         with self._lock:
             if self._runs or self._is_over or self._failure is not None:
@@ -86,16 +86,16 @@ class Outlet(Generic[W]):
             return True
 
     def forget(self, waiter: W) -> None:
-        """The waiter waits no more."""
+        """Drop a waiter that no longer waits."""
         self._thread.check_usable()
-        with self._lock, suppress(ValueError):  # It was woken just now.
+        with self._lock, suppress(ValueError):  # It has just been woken.
             self._waiters.remove(waiter)
 
     # ------------------------------------------------------------ in the trio thread
 
     @asynccontextmanager
     async def open(self, opening: AbstractAsyncContextManager[Reader]) -> AsyncIterator[Reader]:
-        """A reader whose runs come out here."""
+        """Open a reader and queue its runs here."""
         try:
             async with opening as reader, open_background() as nursery:
                 nursery.start_soon(self._pump, reader, name="runs of the reader")
@@ -106,13 +106,13 @@ class Outlet(Generic[W]):
     async def _pump(self, reader: Reader) -> None:
         try:
             async for run in reader.runs():
-                await self._lay_down(run)
-        except Exception as error:  # noqa: BLE001 - raised again where the batches are taken.
+                await self._queue_run(run)
+        except Exception as error:  # noqa: BLE001 - raised where the batches are taken.
             self._end(error)
         else:
             self._end(None)
 
-    async def _lay_down(self, run: RecordBatch | Gap) -> None:
+    async def _queue_run(self, run: RecordBatch | Gap) -> None:
         with self._lock:
             self._runs.append(run)
             self._ahead_bytes += 0 if isinstance(run, Gap) else run.batch.header.raw_bytes
@@ -128,7 +128,7 @@ class Outlet(Generic[W]):
         self._room.set()
 
     def _end(self, failure: Exception | None) -> None:
-        """Nothing more will come; when it is closed, what is there is not given any more."""
+        """End the queue. ClosedError also drops the runs that nobody took."""
         with self._lock:
             if isinstance(failure, ClosedError):
                 self._runs.clear()

@@ -1,11 +1,11 @@
-"""How far a long call has come, told to someone in another thread: only the latest counts."""
+"""Progress of a long call, passed to another thread: only the latest news counts."""
 
 import threading
 from collections.abc import Callable
 
 
 class LatestProgress:
-    """Holds the latest news; `on_news` is called for it, unless older news was not taken."""
+    """Holds the latest news; calls `on_news` for it unless older news still waits."""
 
     def __init__(self, on_news: Callable[[], None]) -> None:
         self._on_news = on_news
@@ -16,7 +16,7 @@ class LatestProgress:
         return f"<LatestProgress {self._latest}>"
 
     def tell(self, done: int, total: int) -> None:
-        """In the trio thread: so much is done."""
+        """Record progress; called in the trio thread."""
         with self._lock:
             is_first = self._latest is None
             self._latest = done, total
@@ -24,7 +24,7 @@ class LatestProgress:
             self._on_news()
 
     def take(self) -> tuple[int, int] | None:
-        """The latest news, if it was not taken."""
+        """Take the latest news; None if there is none."""
         with self._lock:
             latest, self._latest = self._latest, None
             return latest

@@ -1,4 +1,4 @@
-"""A block of an async context manager, held open in the trio thread for someone elsewhere."""
+"""An async context manager's block, held open in the trio thread for a caller outside of it."""
 
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -20,10 +20,10 @@ U = TypeVar("U")
 
 
 class Residence(Generic[T]):
-    """What was opened lives here, with all calls and further blocks that need it.
+    """Holds a block open, and runs the calls and further blocks that need it.
 
-    `opened` is settled when the block is entered, or cannot be; `ended` when it has been left.
-    Both are settled in the trio thread, once, whatever happens.
+    `opened` is set when the block is entered or cannot be; `ended` when it has been left. The
+    trio thread sets each of them exactly once, whatever happens.
     """
 
     def __init__(self, thread: TrioThread, opening: Callable[[], TrioBlock[T]]) -> None:
@@ -41,12 +41,12 @@ class Residence(Generic[T]):
 
     @property
     def tasks(self) -> Tasks:
-        """Those that end with the block."""
+        """The tasks that end with the block."""
         assert self._tasks is not None, "the block was entered"
         return self._tasks
 
     def start(self, tasks: Tasks) -> None:
-        """Begin to open it, among these tasks."""
+        """Start opening the block, as one of these tasks."""
 
         def start() -> None:
             if not tasks.start(self._run, name="block outside of trio"):
@@ -55,30 +55,30 @@ class Residence(Generic[T]):
         self.thread.post(start)
 
     def call(self, function: Callable[[], Awaitable[U]]) -> Call[U]:
-        """Call an async function that needs what lives here."""
+        """Call an async function inside the block."""
         call = Call(self.thread, function)
         call.start(self.tasks)
         return call
 
     def leave(self, *, is_failed: bool) -> None:
-        """Begin to leave the block: as it is left by an error, or at its end."""
+        """Start leaving the block; `is_failed`: because of an error."""
 
         def leave() -> None:
             self._is_failed = is_failed
             self._leaving.set()
 
-        with suppress(ClosedError):  # Then it has been left.
+        with suppress(ClosedError):  # The block was left already.
             self.thread.post(leave)
 
     def cancel(self) -> None:
-        """Leave the block at once, and without what takes time."""
+        """Cancel the block: leave it without flushing."""
         with suppress(ClosedError):
             self.thread.post(self._scope.cancel)
 
     def raise_end(self, error: BaseException | None) -> None:
-        """Raise what went wrong at its end; `error` is what its block was left by, if any.
+        """Raise the error of the block's end, if any; `error` is the one that ended the block.
 
-        That it was closed before is no news to a block that has failed.
+        A failed block does not raise ClosedError on top of its own error.
         """
         found = self.ended.exception(0)
         if found is None or (error is not None and isinstance(found, ClosedError)):
@@ -89,14 +89,14 @@ class Residence(Generic[T]):
         try:
             with self._scope:
                 await self._live()
-        except Exception as error:  # noqa: BLE001 - raised again where the caller waits.
+        except Exception as error:  # noqa: BLE001 - raised where the caller waits.
             self._settle(_without_failed_block(error))
         except BaseException:
             self._settle(ClosedError(CLOSED))
             raise
         else:
-            given_up = CancelledCallError("it was given up")
-            self._settle(given_up if self._scope.cancelled_caught else None)
+            cancelled = CancelledCallError("the block was cancelled by its caller")
+            self._settle(cancelled if self._scope.cancelled_caught else None)
 
     async def _live(self) -> None:
         async with self._opening() as resident:
@@ -105,11 +105,11 @@ class Residence(Generic[T]):
                     self._tasks = Tasks(nursery)
                     self.opened.set_result(resident)
                     await self._leaving.wait()
-                    nursery.cancel_scope.cancel(reason="the block is left")
+                    nursery.cancel_scope.cancel(reason="the block was left")
             finally:
                 self.tasks.is_over = True
             if self._is_failed:
-                raise FailedBlockError("the block was left by an error")
+                raise FailedBlockError("an error ended the block")
 
     def _settle(self, error: Exception | None) -> None:
         if not self.opened.done():
@@ -122,7 +122,7 @@ class Residence(Generic[T]):
 
 
 def _without_failed_block(error: Exception) -> Exception | None:
-    """What else went wrong, if anything: that the block failed is known to who left it."""
+    """The error without FailedBlockError: the caller who left the block knows of that."""
     if isinstance(error, FailedBlockError):
         return None
     if isinstance(error, ExceptionGroup):

@@ -1,9 +1,9 @@
-"""The one thread in which trio runs for programs that do not.
+"""The one thread that runs trio for programs that do not run trio themselves.
 
-It is started when something is first opened, and shared by all threads and event loops of the
-process. It ends when the interpreter does: what is still open then is closed as by an error,
-and nothing is flushed. A fork leaves the thread with the parent: the child gets one of its own
-when it connects, and a ForkedError from all that it inherited.
+It starts when something is first opened, and all threads and event loops of the process share
+it. It ends with the interpreter: whatever is still open then is closed as after an error, and
+nothing is flushed. After a fork the thread stays with the parent. The child gets its own when
+it connects, and a ForkedError from every object that it inherited.
 """
 
 import atexit
@@ -18,16 +18,16 @@ from geolog.portal.errors import ForkedError
 from topology.errors import ClosedError, UnavailableError
 
 _END_S_MAX = 10.0
-"""How long the end of the process waits for the thread: a server that hangs is left alone."""
+"""How long an exiting process waits for the thread, so a hanging server cannot block it."""
 
-_FORKED = "it was opened before this process was forked: open another one here"
+_FORKED = "opened before this process was forked: connect again in this process"
 
 
 @attrs.define(eq=False)
 class Tasks:
-    """A nursery of the trio thread, as other threads see it.
+    """A nursery of the trio thread.
 
-    All but `is_over` is used in the trio thread only.
+    Other threads may use only `is_over`.
     """
 
     nursery: trio.Nursery
@@ -55,26 +55,26 @@ class TrioThread:
         self._tasks: Tasks | None = None
 
     def __repr__(self) -> str:
-        return f"<TrioThread {'runs' if self.is_running else 'does not run'}>"
+        return f"<TrioThread {'running' if self.is_running else 'not running'}>"
 
     @property
     def is_running(self) -> bool:
-        """Whether it takes calls."""
+        """Whether the thread takes calls."""
         return not self.is_forked and self._token is not None and self._thread.is_alive()
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in it."""
+        """Whether the caller runs in this thread."""
         return threading.get_ident() == self._thread.ident
 
     @property
     def tasks(self) -> Tasks:
-        """Where tasks live that belong to no block."""
+        """The tasks that belong to no block."""
         assert self._tasks is not None, "the thread was started"
         return self._tasks
 
     def start(self) -> None:
-        """Start it, and wait until it takes calls. UnavailableError."""
+        """Start the thread and wait until it takes calls. UnavailableError."""
         self._thread.start()
         self._is_started.wait()
         if self._token is None:
@@ -83,25 +83,27 @@ class TrioThread:
             ) from self._failure
 
     def end(self) -> None:
-        """End everything that runs in it, then the thread."""
+        """Cancel everything that runs in the thread, then end it."""
         if self._ending is not None:
             try:
                 self.post(self._ending.set)
             except ClosedError:
-                return  # It has ended by itself.
+                return  # It has ended already.
             self._thread.join(_END_S_MAX)
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have a function run in the thread, soon. ClosedError."""
+        """Run a function in the thread soon. ClosedError if the thread has ended."""
         self.check_usable()
         assert self._token is not None, "the thread was started"
         try:
             self._token.run_sync_soon(function)
         except trio.RunFinishedError:
-            raise ClosedError("geolog's thread has ended, as the process does") from None
+            raise ClosedError(
+                "geolog's thread has ended because the process is exiting"
+            ) from None
 
     def check_usable(self) -> None:
-        """Raise ForkedError in a child. Asked before a lock is taken: it may be held there."""
+        """Raise ForkedError in a forked child, where an inherited lock may never open."""
         if self.is_forked:
             raise ForkedError(_FORKED)
 
@@ -116,8 +118,8 @@ class TrioThread:
             self._is_started.set()
 
     async def _serve(self) -> None:
-        # Held for the child of a fork: what hangs on the task must not be collected there, as
-        # it would tidy up after itself, on connections that the parent uses.
+        # Keep the task alive in a forked child: collecting it there would run clean-up code on
+        # connections that the parent still uses.
         self._root_task = trio.lowlevel.current_task()
         self._ending = trio.Event()
         async with trio.open_nursery() as nursery:
@@ -131,7 +133,7 @@ class TrioThread:
 
 @attrs.define(eq=False)
 class _Process:
-    """What there is once per process."""
+    """State that exists once per process."""
 
     lock: threading.Lock = attrs.field(factory=threading.Lock)
     thread: TrioThread | None = None
@@ -163,5 +165,5 @@ os.register_at_fork(after_in_child=_PROCESS.after_fork_in_child)
 
 
 def shared_thread() -> TrioThread:
-    """The process's own, started if it does not run yet. UnavailableError."""
+    """The trio thread of this process, started if necessary. UnavailableError."""
     return _PROCESS.shared_thread()

@@ -1,4 +1,4 @@
-"""What `append_nowait` raises while the window is full: trio's own, under either surface."""
+"""The error of `append_nowait` while the window is full: trio's own, on every surface."""
 
 from trio import WouldBlock
 

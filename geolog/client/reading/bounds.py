@@ -1,4 +1,4 @@
-"""Where a read starts and stops, as values and as people write them."""
+"""Bounds of a read: where it starts and stops, as values and as text."""
 
 import re
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from topology.errors import InvalidArgumentError
 
 @attrs.frozen
 class Earliest:
-    """The first record that is there."""
+    """The first record that was not trimmed."""
 
 
 @attrs.frozen
 class Latest:
-    """Behind the last record that is there now."""
+    """The current end: after the last record."""
 
 
 @attrs.frozen
 class LastRecords:
-    """So many records before the end."""
+    """`count` records before the current end."""
 
     count: int
 
@@ -32,14 +32,14 @@ class LastRecords:
 
 @attrs.frozen
 class AtDlsn:
-    """The record with this DLSN, or the next behind it."""
+    """The record with this DLSN, or else the next one."""
 
     dlsn: DLSN
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.dlsn, DLSN):
             raise InvalidArgumentError(
-                f"dlsn of AtDlsn is {self.dlsn!r}; it must be a geolog.DLSN, as"
+                f"dlsn of AtDlsn is {self.dlsn!r}; it must be a geolog.DLSN, e.g."
                 " geolog.DLSN.parse('1-0-0')"
             )
         _check_whole(self, "segment", self.dlsn.segment, least=1)
@@ -49,7 +49,7 @@ class AtDlsn:
 
 @attrs.frozen
 class AtSequence:
-    """The record with this sequence. The home epoch is 1 for a stream that never moved."""
+    """The record with this sequence. The home epoch of a stream that never moved is 1."""
 
     sequence: int
     home_epoch: int = 1
@@ -80,11 +80,11 @@ class AtTransaction:
 
 
 def _check_whole(bound: object, name: str, value: object, *, least: int | None = None) -> None:
-    """InvalidArgumentError unless a bound's number is whole, and not below the least."""
+    """InvalidArgumentError unless a bound's number is an int, and at least `least`."""
     if isinstance(value, int) and not isinstance(value, bool):
         if least is None or value >= least:
             return
-    wanted = "a whole number" if least is None else f"a whole number, {least} or above"
+    wanted = "a whole number" if least is None else f"a whole number >= {least}"
     raise InvalidArgumentError(
         f"{name} of {type(bound).__name__} is {value!r}; it must be {wanted}"
     )
@@ -110,7 +110,7 @@ _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
-    """Read what `--from` and `--to` take. InvalidArgumentError names the forms."""
+    """Parse a value of `--from` or `--to`. InvalidArgumentError names the forms."""
     name, colon, rest = text.partition(":")
     match name, colon:
         case "earliest", "":
@@ -129,20 +129,18 @@ def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
         case _, "" if "-" in text:
             return AtDlsn(DLSN.parse(text))
         case _:
-            raise InvalidArgumentError(
-                f"{text!r} is no place in a stream: it is one of {_FORMS}"
-            )
+            raise InvalidArgumentError(f"{text!r} is not a position in a stream: use {_FORMS}")
 
 
 def at_moment(moment: datetime) -> AtTime:
-    """The bound of a moment; UTC if it does not say where."""
+    """The bound for a moment; one without a time zone is in UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return AtTime((moment - _EPOCH) // _MICROSECOND)
 
 
 def bound_text(bound: Bound) -> str:
-    """A bound as `parse_bound` reads it back."""
+    """A bound as text that `parse_bound` can read."""
     match bound:
         case Earliest():
             return "earliest"
@@ -155,14 +153,14 @@ def bound_text(bound: Bound) -> str:
         case AtSequence(sequence, home_epoch):
             return f"sequence:{sequence}" + ("" if home_epoch == 1 else f"@{home_epoch}")
         case AtTime(time_us):
-            written_us = min(max(time_us, _FIRST_US), _LAST_US)  # Of years 1 to 9999.
+            written_us = min(max(time_us, _FIRST_US), _LAST_US)  # Years 1 to 9999.
             return f"time:{(_EPOCH + written_us * _MICROSECOND).isoformat()}"
         case AtTransaction(transaction_id):
             return f"txid:{transaction_id}"
 
 
 def check_order(start: Bound, stop: Bound | None) -> None:
-    """InvalidArgumentError if `stop` lies before `start`, as far as they say it themselves."""
+    """InvalidArgumentError if `stop` is before `start`, as far as their values show it."""
     match start, stop:
         case LastRecords(ahead), LastRecords(behind) if behind > ahead:
             raise wrong_order(start, stop)
@@ -185,25 +183,27 @@ def check_order(start: Bound, stop: Bound | None) -> None:
 
 
 def wrong_order(start: Bound, stop: Bound) -> InvalidArgumentError:
-    """The error of a read whose end lies before its beginning."""
+    """The error for a read that would end before it starts."""
     return InvalidArgumentError(
-        f"a read from {bound_text(start)} cannot end at {bound_text(stop)}, which lies before"
-        " it: exchange the two"
+        f"a read from {bound_text(start)} cannot end at {bound_text(stop)}, which is before it:"
+        " swap the two"
     )
 
 
 def _number(text: str, digits: str) -> int:
     if _NUMBER.fullmatch(digits) is None:
         raise InvalidArgumentError(
-            f"{text!r}: {digits!r} is not a number from 0 on, of 19 digits at most"
+            f"{text!r}: {digits!r} must be a number >= 0 of at most 19 digits"
         )
     return int(digits)
 
 
 def _signed(text: str, digits: str) -> int:
-    """A transaction id: the application's own number, which may be below zero."""
+    """Parse a transaction id: the application's own number, which may be negative."""
     if _SIGNED.fullmatch(digits) is None:
-        raise InvalidArgumentError(f"{text!r}: {digits!r} is not a number of 19 digits at most")
+        raise InvalidArgumentError(
+            f"{text!r}: {digits!r} must be a number of at most 19 digits"
+        )
     return int(digits)
 
 
@@ -215,6 +215,6 @@ def _time_us(text: str, rest: str, now_us: Callable[[], int]) -> int:
         moment = datetime.fromisoformat(rest)
     except ValueError:
         raise InvalidArgumentError(
-            f"{text!r}: {rest!r} is neither a time as 2026-01-31T12:00:00Z nor an age as -1h"
+            f"{text!r}: {rest!r} must be a time, e.g. 2026-01-31T12:00:00Z, or an age, e.g. -1h"
         ) from None
     return at_moment(moment).time_us

@@ -1,7 +1,7 @@
-"""Where in a partition a bound lies.
+"""Finds the place of a bound in a partition.
 
-A place is found by the records of the segments first, then by the headers of entries, always by
-halves: nothing is scanned.
+It searches the records of the segments first, then the headers of entries, both by bisection;
+it never scans.
 """
 
 from collections.abc import Callable
@@ -39,10 +39,8 @@ class PlaceSearch:
         return f"PlaceSearch({self._scan.name})"
 
     async def locate(self, start: Bound, end: PartitionEnd | None) -> Begin:
-        """Turn a bound into a place to begin at, by the list that the scan read last.
-
-        What is trimmed while it is looked at may be gone: then it is sought in what is there.
-        """
+        """Turn a bound into a place to begin at, by the list that the scan read last."""
+        # A segment that is trimmed during the search may be gone: search those that are left.
         while True:
             first = await self._scan.next_segment(1)
             try:
@@ -86,7 +84,7 @@ class PlaceSearch:
         return attrs.evolve(begin, sequence=max(begin.sequence, await self._scan.trim()))
 
     async def _at_dlsn(self, dlsn: DLSN) -> Begin:
-        """The place itself, or where the partition begins if that lies behind it."""
+        """The place of a DLSN, or the beginning of the partition if that is later."""
         trim = await self._scan.trim()
         first = await self._scan.next_segment(1)
         if first is not None and dlsn.segment < first:
@@ -94,7 +92,7 @@ class PlaceSearch:
         return Begin(dlsn.segment, dlsn.entry, trim, slot=dlsn.slot)
 
     async def until(self, stop: Bound | None, end: PartitionEnd | None) -> Until:
-        """Turn the bound at which to stop into what records are compared with."""
+        """Turn the bound at which to stop into the limits that records are compared with."""
         limit = None if end is None else end.sequence
         match stop:
             case None:
@@ -116,10 +114,10 @@ class PlaceSearch:
                 return Until(limit, transaction_id=transaction_id)
 
     def _check_home_epoch(self, home_epoch: int) -> None:
-        """A position of an epoch that never was is somebody's mistake, not the start."""
+        """InvalidArgumentError for a home epoch that the stream never had."""
         if home_epoch != HOME_EPOCH:
             raise InvalidArgumentError(
-                f"{self._scan.name} has no home epoch {home_epoch}: the one that it has is"
+                f"{self._scan.name} has no home epoch {home_epoch}: its only one is"
                 f" {HOME_EPOCH}"
             )
 
@@ -129,7 +127,7 @@ class PlaceSearch:
         return await self._at_sequence_in(segment, sequence)
 
     async def at_trim(self, sequence: int) -> Begin:
-        """The same of where the partition begins: mostly that is in the first segment."""
+        """The place of the first sequence, which is usually in the first segment."""
         number = await self._scan.next_segment(1)
         first = None if number is None else await self._scan.segment(number)
         if first is not None and first.last_sequence is not None:
@@ -165,7 +163,7 @@ class PlaceSearch:
         return Begin(segment.segment, entry, transaction_id=transaction_id)
 
     async def _search(self, segment: SegmentRecord, holds: Callable[[Entry], bool]) -> EntryId:
-        """The last entry of which `holds` is true, if it is true of a prefix; else 0."""
+        """The last entry for which `holds` is true, 0 if none; it must be true of a prefix."""
         ledger = (await self._scan.ledger_of(segment)).record
         low, high = 0, await self._scan.readable_to(segment, ledger) + 1
         while high - low > 1:
@@ -178,10 +176,8 @@ class PlaceSearch:
         return EntryId(low)
 
     async def _search_transaction(self, segment: SegmentRecord, transaction_id: int) -> EntryId:
-        """The last entry with transaction ids that begin below this one; 0 if there is none.
-
-        Entries without any say nothing: then the next one that has some is looked at.
-        """
+        """The last entry whose first transaction id is below this one; 0 if there is none."""
+        # Skip entries without transaction ids.
         ledger = (await self._scan.ledger_of(segment)).record
         low, high = 0, await self._scan.readable_to(segment, ledger) + 1
         while high - low > 1:
@@ -200,7 +196,7 @@ class PlaceSearch:
 
 
 def lowest_transaction_id(entry: Entry) -> int | None:
-    """The first transaction id in the entry, if it has one: the others are not lower."""
+    """The first transaction id in the entry, which is its lowest; None if it has none."""
     if entry.header.kind is not EntryKind.DATA:
         return None
     for index in range(len(entry.header.lines)):

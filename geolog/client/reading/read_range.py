@@ -1,4 +1,4 @@
-"""What is wanted of one partition: where reading begins, and where it ends."""
+"""The range to read of one partition: where reading begins and ends."""
 
 import attrs
 
@@ -7,12 +7,12 @@ from geolog.protocol.ids import DLSN
 from geolog.wire.entry import EntryHeader
 
 UNKNOWN_SEQUENCE = -1
-"""Of a record that was trimmed, and is known by another name only."""
+"""Stands for the sequence of a trimmed record that is known only by its DLSN."""
 
 
 @attrs.frozen
 class Begin:
-    """Where reading begins, as far as it is known before entries are read."""
+    """Where reading begins, as far as known before entries are read."""
 
     segment: int = 1
     entry: int = 0
@@ -21,12 +21,12 @@ class Begin:
     transaction_id: int | None = None
     slot: int = 0
     trimmed_from: int | None = None
-    """The sequence that was asked for, if what is there begins behind it."""
+    """The sequence requested by the caller, if the partition now begins after it."""
 
 
 @attrs.frozen
 class Until:
-    """Where reading ends: before the first record that reaches any of these."""
+    """Where reading ends: before the first record that reaches any of these limits."""
 
     sequence: int | None = None
     dlsn: DLSN | None = None
@@ -34,11 +34,11 @@ class Until:
     transaction_id: int | None = None
 
     def is_before(self, begin: Begin) -> bool:
-        """Whether nothing at all is wanted."""
+        """Whether the range is empty."""
         return self.sequence is not None and begin.sequence >= self.sequence
 
     def is_past(self, header: EntryHeader) -> bool:
-        """Whether nothing behind this entry is wanted."""
+        """Whether the range ends with this entry."""
         return (
             (self.sequence is not None and header.next_sequence >= self.sequence)
             or (self.time_us is not None and header.append_time_us >= self.time_us)
@@ -50,7 +50,7 @@ class Until:
         return self.dlsn.segment, self.dlsn.entry
 
     def end_row(self, batch: RecordBatch) -> int:
-        """The first row of the batch that is not wanted."""
+        """The first row of the batch after the range."""
         end = batch.end_row
         if self.sequence is not None:
             end = min(end, self.sequence - batch.first_sequence)
@@ -65,7 +65,7 @@ class Until:
 
 
 def row_of_transaction(batch: RecordBatch, transaction_id: int) -> int:
-    """The first row whose transaction id is that or higher; the end if there is none."""
+    """The first row with this transaction id or a higher one; the end if there is none."""
     for row in range(batch.end_row):
         found = batch.batch.transaction_id(row)
         if found is not None and found >= transaction_id:

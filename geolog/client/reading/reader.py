@@ -1,7 +1,7 @@
-"""Reading a stream in order: a task a partition reads ahead into one bounded channel.
+"""Reads a stream in order: one task per partition reads ahead into one bounded channel.
 
-Records of one partition come in order; those of several come as they are there. A bounded read
-ends at the ends that were asked for when it was opened, or fails.
+Records of one partition come in order; records of several partitions come as they arrive. A
+bounded read ends at the ends found when it was opened, or fails.
 
 Rules: PROTOCOL R6, R14.
 """
@@ -42,19 +42,19 @@ T = TypeVar("T")
 
 @attrs.define
 class _Lane:
-    """What is wanted of one partition, and how far its reading came."""
+    """The range to read of one partition, and its progress."""
 
     name: PartitionName
     begin: Begin
     until: Until
     is_begun: bool = False
     is_over: bool = False
-    """Whether nothing behind what was given is wanted."""
+    """Whether the range has been given to its end."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Of the task that reads ahead."""
+    """Cancels the task that reads ahead."""
 
     def gap_of(self, trimmed: TrimmedRun) -> Gap | None:
-        """What was trimmed of what is wanted; what lies before its end is wanted no more."""
+        """The trimmed part of the range, if any. The range then begins after it."""
         if self.is_over:
             return None
         sequence = max(self.begin.sequence, trimmed.to_sequence)
@@ -69,7 +69,7 @@ class _Lane:
         return Gap(str(self.name.stream), self.name.number, GapReason.TRIMMED, start, end)
 
     def batches_of(self, segment: SegmentRecord, fetched: FetchedEntry) -> list[RecordBatch]:
-        """The wanted records of an entry."""
+        """The records of an entry that are in the range."""
         header = fetched.decoded.header
         if header.kind is not EntryKind.DATA:
             return []
@@ -99,7 +99,7 @@ class _Lane:
         return found
 
     def _cut(self, batch: RecordBatch) -> RecordBatch:
-        """Without the rows before the start and behind the end."""
+        """Cut off the rows outside of the range."""
         begin, first = self.begin, max(0, self.begin.sequence - batch.first_sequence)
         if (batch.segment, batch.entry) == (begin.segment, begin.entry):
             first = max(first, begin.slot - batch.first_slot)
@@ -116,11 +116,10 @@ Received = tuple[_Lane, Chunk | TrimmedRun] | GeologError
 
 
 class Reader:
-    """Records of one stream in order; `Log.open_reader` makes it.
+    """Reads one stream in order. `Log.open_reader` opens it.
 
-    Where records were trimmed that it would have given, it raises ReadTrimmedError, whose `gap`
-    says which, and goes on behind them when it is asked again; `items` and `runs` give a `Gap`
-    in their place.
+    Iterating raises ReadTrimmedError where records were trimmed; its `gap` says which. Iterate
+    again to go on after them. `items` and `runs` give a `Gap` in their place instead.
     """
 
     def __init__(self, what: str, received: trio.MemoryReceiveChannel[Received]) -> None:
@@ -129,14 +128,16 @@ class Reader:
         self._failure: GeologError | None = None
         self._is_closed = False
         self._entries: deque[tuple[_Lane, SegmentRecord, FetchedEntry]] = deque()
-        self._batches: deque[RecordBatch] = deque()  # Of one entry: unpacked they are large.
+        self._batches: deque[RecordBatch] = (
+            deque()
+        )  # Of one entry only: unpacked batches are large.
         self._records: Iterator[Record] = iter(())
 
     def __repr__(self) -> str:
         return f"Reader({self._what})"
 
     def close(self) -> None:
-        """The block is over: nothing more is given, also not what was read ahead."""
+        """Drop the records read ahead and refuse further reads: the block is over."""
         self._is_closed = True
         self._entries.clear()
         self._batches.clear()
@@ -152,15 +153,15 @@ class Reader:
         return item
 
     def items(self) -> "Items[Record | Gap]":
-        """Records, and gaps where some were trimmed."""
+        """Iterate over records, and a Gap wherever records were trimmed."""
         return Items(self._next_item)
 
     def batches(self) -> "Items[RecordBatch]":
-        """The native unit: runs of records with consecutive sequences. TrimmedError."""
+        """Iterate over batches: records with consecutive sequences. ReadTrimmedError."""
         return Items(self._next_batch)
 
     def runs(self) -> "Items[RecordBatch | Gap]":
-        """The native unit, and gaps where records were trimmed."""
+        """Iterate over batches, and a Gap wherever records were trimmed."""
         return Items(self._next_run)
 
     async def _next_item(self) -> Record | Gap:
@@ -185,7 +186,7 @@ class Reader:
                 lane, segment, fetched = self._entries.popleft()
                 self._batches.extend(lane.batches_of(segment, fetched))
                 if lane.is_over:
-                    lane.reading.cancel(reason="nothing more is wanted")
+                    lane.reading.cancel(reason="the range was read to its end")
                 continue
             lane, found = await self._receive()
             if isinstance(found, Chunk):
@@ -195,11 +196,11 @@ class Reader:
         return self._batches.popleft()
 
     async def _receive(self) -> tuple[_Lane, Chunk | TrimmedRun]:
-        """What was read ahead. StopAsyncIteration at the end; ClosedError after the block."""
+        """The next item read ahead. StopAsyncIteration at the end; ClosedError when closed."""
         if self._is_closed:
             raise ClosedError(f"the reader of {self._what} is closed: use it within its block")
         if self._failure is not None:
-            raise self._failure  # Also when it is asked again: it never ends short.
+            raise self._failure  # Each time: a failed read never looks like a short one.
         try:
             received = await self._received.receive()
         except trio.EndOfChannel:
@@ -212,7 +213,7 @@ class Reader:
 
 @attrs.frozen
 class Items(Generic[T]):
-    """The same reader, in other units."""
+    """Iterates over the same reader in other units."""
 
     _next: Callable[[], Awaitable[T]]
 
@@ -224,13 +225,13 @@ class Items(Generic[T]):
 
 
 class ReadTrimmedError(TrimmedError):
-    """Records that a reader would have given were trimmed: `gap` says which."""
+    """Records in the range of a read were trimmed; `gap` says which. Read on after them."""
 
     def __init__(self, gap: Gap) -> None:
-        first = "what was asked for" if gap.from_sequence is None else gap.from_sequence
+        first = "the requested one" if gap.from_sequence is None else gap.from_sequence
         super().__init__(
-            f"{gap.stream}#{gap.partition}: records from {first} on were trimmed; the first"
-            f" that is there is {gap.to_sequence}"
+            f"{gap.stream}#{gap.partition}: records from {first} on were trimmed; the first one"
+            f" left is {gap.to_sequence}"
         )
         self.gap = gap
 
@@ -245,15 +246,15 @@ async def open_stream_reader(
     is_following: bool,
     config: ReaderConfig,
 ) -> AsyncIterator[Reader]:
-    """Read from `start` up to, and without, `stop`; by default up to the end of this moment.
+    """Read from `start` up to `stop`, exclusive; without `stop` up to the current end.
 
-    With `is_following` it goes on behind that end, until `stop`, or for ever. A bound that
-    names a place in one partition is refused for several: InvalidArgumentError.
+    With `is_following` the read goes on after that end, until `stop` or for ever.
+    InvalidArgumentError if a bound names a place in one partition and there are several.
 
-    more_scans: the partitions of the stream behind the first so many; None if one partition is
-    read. It is asked once the ends are known: metadata has caught up by then, and reads never
-    go back, so it tells of every partition that was there when the read began.
+    more_scans(N): the partitions of the stream after the first N; None to read one partition.
     """
+    # more_scans is called once the ends are known. Metadata has caught up by then, and its
+    # reads never go back, so it knows every partition that existed when the read began.
     what = str(scans[0].name if len(scans) == 1 else scans[0].name.stream)
     check_one_partition(what, len(scans), start)
     check_one_partition(what, len(scans), stop)
@@ -285,11 +286,11 @@ async def open_stream_reader(
 
 
 def check_one_partition(what: str, count: int, bound: Bound | None) -> None:
-    """InvalidArgumentError if a bound names a place in one partition, and there are several."""
+    """InvalidArgumentError if a bound names a place in one partition and there are several."""
     if count > 1 and isinstance(bound, AtDlsn | AtSequence | AtTransaction):
         raise InvalidArgumentError(
-            f"{what} has {count} partitions, each with places of its own: name one of them, as"
-            f" {what}#0"
+            f"{what} has {count} partitions, each with positions of its own: name one of them,"
+            f" e.g. {what}#0"
         )
 
 
@@ -299,7 +300,7 @@ async def _found_lane(
     stop: Bound | None,
     is_following: bool,  # noqa: FBT001 - Called through a partial.
 ) -> tuple[_Lane, PartitionEnd | None]:
-    """Where reading of one partition begins and ends."""
+    """Find where reading of one partition begins and ends."""
 
     async def find_end() -> PartitionEnd | None:
         return None if is_following else await scan.end()
@@ -316,7 +317,7 @@ async def _found_lane(
 
 
 def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:
-    """InvalidArgumentError if a bound names a place that nothing was appended to yet."""
+    """InvalidArgumentError if a bound is beyond the end."""
     match bound:
         case AtSequence(sequence, _) if sequence > end.sequence:
             raise InvalidArgumentError(
@@ -331,7 +332,7 @@ def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) ->
 
 
 def _check_located(start: Bound, begin: Begin, stop: Bound | None, until: Until) -> None:
-    """InvalidArgumentError if bounds of different forms turn out to be in the wrong order."""
+    """InvalidArgumentError if bounds of different forms prove to be in the wrong order."""
     if not isinstance(start, AtSequence | LastRecords | Latest):
         return
     if not isinstance(stop, AtSequence | LastRecords) or until.sequence is None:
@@ -347,7 +348,7 @@ async def _read_wanted(
     end: PartitionEnd | None,
     send: trio.MemorySendChannel[Received],
 ) -> None:
-    """Read ahead until whoever takes the records finds that they are past the bound."""
+    """Read ahead until the reader that takes the records reaches the end of its range."""
     with lane.reading:
         await _read_ahead(scan, lane, end, send)
 

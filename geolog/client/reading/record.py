@@ -1,4 +1,4 @@
-"""What a reader gives: batches, and records as views of (batch, row)."""
+"""The results of a reader: batches, records as views of (batch, row), and gaps."""
 
 import enum
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class RecordBatch:
     served_region: str
     batch: Batch = attrs.field(repr=False)
     first_row: int = 0
-    """Rows before it lie outside what was asked for."""
+    """Rows before this one are outside the range of the read."""
     end_row: int = -1
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class RecordBatch:
 
     @property
     def end_sequence(self) -> int:
-        """The sequence behind the last record."""
+        """The sequence after the last record."""
         return self.first_sequence + self.end_row
 
     def values(self) -> list[bytes]:
@@ -44,31 +44,31 @@ class RecordBatch:
 
 
 class GapReason(enum.Enum):
-    """Why records that there were cannot be read."""
+    """Why records that once existed cannot be read."""
 
     TRIMMED = "trimmed"
     """They were truncated, or are past their retention."""
     DIVERGED = "diverged"
-    """They were appended by a home that was given up, and are not in the log that goes on."""
+    """They were appended in a former home, and are not in the log of the current one."""
     EVICTED = "evicted"
     """They were dropped before they could be relayed."""
 
 
 @attrs.frozen
 class Gap:
-    """A run of sequences that a reader does not give, where it would have given them."""
+    """A run of sequences in the range of a read that the reader cannot give."""
 
     stream: str
     partition: int
     reason: GapReason
     from_sequence: int | None
-    """The first that is missing; None where it was named by a DLSN that is gone."""
+    """The first missing sequence; None if the read began at a DLSN that is gone."""
     to_sequence: int
-    """The first that is there again, or will be."""
+    """The first sequence after the gap."""
 
 
 class Record:
-    """One record."""
+    """A record of a stream."""
 
     __slots__ = ("_batch", "_row")
 
@@ -86,48 +86,48 @@ class Record:
 
     @property
     def partition(self) -> int:
-        """Number of the partition."""
+        """Number of the partition, from 0."""
         return self._batch.partition
 
     @property
     def epoch(self) -> int:
-        """The home epoch under which it was appended."""
+        """The home epoch under which the record was appended."""
         return self._batch.epoch
 
     @property
     def dlsn(self) -> DLSN:
-        """Segment, entry, slot."""
+        """Where the record lives: segment, entry, slot."""
         batch = self._batch
         return DLSN(batch.segment, batch.entry, batch.first_slot + self._row)
 
     @property
     def sequence(self) -> int:
-        """Dense number in the partition."""
+        """Number of the record in its partition, without holes."""
         return self._batch.first_sequence + self._row
 
     @property
     def position(self) -> Position:
-        """What a checkpoint keeps."""
+        """The position to keep in a checkpoint."""
         return Position(self.epoch, self.sequence)
 
     @property
     def transaction_id(self) -> int | None:
-        """The application's own number."""
+        """The application's own number, if it gave one."""
         return self._batch.batch.transaction_id(self._row)
 
     @property
     def timestamp_us(self) -> int:
-        """When the owner took it in; microseconds since 1970, UTC; never decreasing."""
+        """Append time by the owner's clock: microseconds since 1970, UTC; never decreases."""
         return self._batch.timestamp_us
 
     @property
     def created_us(self) -> int:
-        """When the application appended it, by its own clock."""
+        """Append time by the application's clock: microseconds since 1970, UTC."""
         return self._batch.batch.created_us(self._row)
 
     @property
     def key(self) -> bytes | None:
-        """The key, if it has one."""
+        """The key, or None."""
         return self._batch.batch.key(self._row)
 
     @property
@@ -137,20 +137,20 @@ class Record:
 
     @property
     def headers(self) -> dict[str, bytes]:
-        """The headers; empty if it has none."""
+        """The headers; empty if the record has none."""
         return self._batch.batch.headers(self._row)
 
     @property
     def origin(self) -> str | None:
-        """The region it was relayed from; None where it was written."""
+        """The region that the record was relayed from; None in the region it was written in."""
         return None
 
     @property
     def served_region(self) -> str:
-        """The region of the replica that it was read from."""
+        """The region of the replica that the record was read from."""
         return self._batch.served_region
 
     @property
     def hedged(self) -> bool:
-        """Whether a second replica was asked for it, and answered first."""
+        """Whether a hedged read to a second replica answered first."""
         return False

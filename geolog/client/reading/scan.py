@@ -1,4 +1,4 @@
-"""A partition's segments and ledgers as one reader knows them, looked up with patience.
+"""Looks up a partition's segments and ledgers for one reader, with retries.
 
 Rules: PROTOCOL R9.
 """
@@ -33,7 +33,7 @@ from topology.errors import (
 T = TypeVar("T")
 
 _WHERE_S = 3.0
-"""How long metadata is waited for while entries do not come, which may do so any moment."""
+"""Wait this long for metadata while entries do not come; they may come at any moment."""
 
 
 @attrs.frozen(kw_only=True)
@@ -41,29 +41,29 @@ class ReaderConfig:
     """Bounds of a reader."""
 
     end_timeout_s: float = 30.0
-    """How long finding the end may take; then the read fails rather than end short."""
+    """Fail a read whose end cannot be found within this time, rather than end it early."""
 
     stall_timeout_s: float = 60.0
-    """How long the next entries may stay unavailable; then the read fails."""
+    """Fail a read whose next entries stay unavailable for this long."""
 
     ahead_chunks: int = 2
-    """Chunks of entries that are read ahead of the application."""
+    """Chunks of entries to read ahead of the application."""
 
     follow_poll_s: float = 0.02
-    """Pause of a reader that follows, after a replica at which it cannot wait for more."""
+    """Pause of a following reader after a replica that does not let it wait for more."""
 
     follow_ask_all_s: float = 0.5
-    """How long it waits at the nearest replica before it asks all: that may hear of nothing."""
+    """Wait this long at the nearest replica before asking all; it may not hear of more."""
 
     retry_delay_s: float = 0.2
-    """Pause before metadata that did not answer is asked again."""
+    """Pause before asking metadata again when it did not answer."""
 
     retry_delay_s_max: float = 5.0
-    """A reader that follows doubles that pause up to this; the return of metadata ends it."""
+    """A following reader doubles that pause up to this; it ends when metadata is back."""
 
 
 class PartitionScan:
-    """What a reader knows of one partition; `PartitionWalk` walks over the entries."""
+    """A reader's view of one partition's metadata; `PartitionWalk` walks over the entries."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class PartitionScan:
         self.pace = AskingPace(
             pause_s_first=config.retry_delay_s, pause_s_max=config.retry_delay_s_max, rng=rng
         )
-        """When a follower asks metadata again."""
+        """Decides when a following reader asks metadata again."""
 
     async def end(self) -> PartitionEnd:
-        """The end of the stream now. UnavailableError when it cannot be found in time."""
+        """The current end of the partition. UnavailableError if it cannot be found in time."""
         timeout_s = self.config.end_timeout_s
         return await self._insist(
             lambda: self._tail.end_of(self.name),
@@ -108,7 +108,7 @@ class PartitionScan:
         late: str,
         why: str | Callable[[], str],
     ) -> T:
-        """Ask again what is merely unavailable, until it is too late."""
+        """Retry retriable errors until the timeout. UnavailableError."""
         with trio.move_on_after(timeout_s):
             while True:
                 try:
@@ -121,7 +121,7 @@ class PartitionScan:
         raise UnavailableError(f"{late}: {why if isinstance(why, str) else why()}")
 
     async def segment(self, number: int) -> SegmentRecord | None:
-        """A segment's record, with patience; None if it is not listed, or gone since."""
+        """A segment's record, with retries; None if it is not listed or was trimmed."""
         return await self._insist(
             lambda: self.segments.at(number),
             timeout_s=self.config.stall_timeout_s,
@@ -130,7 +130,7 @@ class PartitionScan:
         )
 
     async def next_segment(self, number: int) -> int | None:
-        """The first segment that is listed from this number on, with patience."""
+        """The first listed segment with this number or a higher one, with retries."""
         return await self._insist(
             lambda: self.segments.next_from(number),
             timeout_s=self.config.stall_timeout_s,
@@ -139,24 +139,22 @@ class PartitionScan:
         )
 
     async def trim(self) -> int:
-        """The sequence at which the partition begins, with patience.
+        """The first sequence of the partition, with retries.
 
-        As new as the list of segments that was read last, or newer: that is all it is held to.
+        It is at least as new as the list of segments read last, and need not be newer.
         """
         found = await self._insist(
             lambda: self._partitions.trim_seen(self.name),
             timeout_s=self.config.end_timeout_s,
-            late=f"where {self.name} begins could not be looked up",
+            late=f"the first sequence of {self.name} could not be looked up",
             why="metadata does not answer",
         )
         return found.first_sequence
 
     async def is_sealed_before(self, number: int) -> bool:
-        """Whether no segment of this number ever comes. NoSuchStreamError if it is deleted.
-
-        The list that was read before may lack the last segment, though the partition is sealed
-        by now: the owner's record says how many there are.
-        """
+        """Whether the partition is sealed without this segment. NoSuchStreamError."""
+        # The list that was read earlier may lack the last segment, although the partition is
+        # sealed by now: the owner's record has the highest number.
         owner = (await self._partitions.owner_latest(self.name)).record
         if owner.is_deleted:
             raise NoSuchStreamError(f"stream {str(self.name.stream)!r} was deleted")
@@ -164,11 +162,11 @@ class PartitionScan:
 
     @property
     def can_ask(self) -> bool:
-        """Whether metadata may answer a follower now, and it is time to ask."""
+        """Whether metadata is reachable and it is time to ask."""
         return self._partitions.is_reachable and trio.current_time() >= self.pace.due_s
 
     async def wait_to_ask(self) -> None:
-        """Wait until it is time to ask metadata again, which comes sooner when it is back."""
+        """Wait until it is time to ask metadata again; sooner if metadata comes back."""
         while not self.can_ask:
             due_s = self.pace.due_s if self._partitions.is_reachable else math.inf
             with trio.move_on_at(due_s):
@@ -176,7 +174,7 @@ class PartitionScan:
                 self.pace.on_back(now_s=trio.current_time())
 
     async def refresh(self) -> None:
-        """Read the list of segments again, with patience."""
+        """Read the list of segments again, with retries."""
         await self._insist(
             self.segments.refresh,
             timeout_s=self.config.end_timeout_s,
@@ -187,7 +185,7 @@ class PartitionScan:
     async def last_segment(
         self, holds: Callable[[SegmentRecord], bool]
     ) -> SegmentRecord | None:
-        """The last segment of which `holds` is true, with patience; true of a prefix."""
+        """The last segment for which `holds`, true of a prefix, is true; with retries."""
         return await self._insist(
             lambda: self.segments.last_where(holds),
             timeout_s=self.config.stall_timeout_s,
@@ -204,16 +202,16 @@ class PartitionScan:
         return NO_ENTRY if lac is None else lac
 
     async def fetch(self, ledger: LedgerRecord, entry: EntryId) -> FetchedEntry:
-        """One entry, wherever the ledger has moved."""
+        """Read one entry, even if the ledger's copies have moved."""
         with trio.move_on_after(self.config.stall_timeout_s):
             return await self.reader.read_one(ledger, entry)
         raise self.unavailable(ledger, entry)
 
     def unavailable(self, ledger: LedgerRecord, entry: EntryId) -> UnavailableError:
-        """That an entry did not come in time, and what is known of why."""
+        """The error for an entry that did not come in time, with the reason as far as known."""
         why = f"no replica gave it within {self.config.stall_timeout_s:g} s"
         if not self._partitions.is_reachable:
-            why += ", and metadata, which says where its replicas are now, does not answer"
+            why += ", and metadata, which has its current replicas, does not answer"
         return UnavailableError(
             f"entry {entry} of ledger {ledger.ledger} ({self.name}) is unavailable: {why}"
         )
@@ -221,7 +219,7 @@ class PartitionScan:
     async def ledger_of(
         self, segment: SegmentRecord, *, changed: trio.Event | None = None
     ) -> VersionedLedger:
-        """The segment's ledger, with patience; `changed` is set once, when it changes."""
+        """The segment's ledger, with retries; `changed` is set when it changes."""
         return await self._insist(
             lambda: self._ledgers.read(segment.ledger, changed=changed),
             timeout_s=self.config.stall_timeout_s,
@@ -232,7 +230,7 @@ class PartitionScan:
     def known_end(
         self, segment: SegmentRecord, ledger: LedgerRecord, end: PartitionEnd | None
     ) -> EntryId:
-        """The last entry of the segment that may be shown, as far as it need not be asked."""
+        """The last entry of the segment that may be shown, as far as known without asking."""
         if end is not None and end.segment == segment.segment:
             return EntryId(end.entry - 1)
         if segment.last_entry is not None:
@@ -243,10 +241,8 @@ class PartitionScan:
         return NO_ENTRY
 
     async def closed_ledger_of(self, segment: SegmentRecord) -> LedgerRecord:
-        """The ledger of a segment that has a successor, with all that was written before.
-
-        It is CLOSED: before that no successor is activated. But who reads may lag behind.
-        """
+        """The ledger of a segment that has a successor. DamagedBytesError if not CLOSED."""
+        # It was CLOSED before its successor was activated, but a nearby read may lag behind.
         ledger = (
             await self._insist(
                 lambda: self._ledgers.read_latest(segment.ledger),
@@ -265,15 +261,15 @@ class PartitionScan:
     async def ledger_now(
         self, segment: SegmentRecord, changed: trio.Event | None = None
     ) -> LedgerRecord:
-        """The segment's ledger; without patience. NoSuchLedgerError, UnavailableError."""
+        """The segment's ledger, without retries. NoSuchLedgerError, UnavailableError."""
         return (await self._ledgers.read(segment.ledger, changed=changed)).record
 
     async def check_stream(self) -> None:
-        """NoSuchStreamError if the stream is gone or is being deleted, or is another now."""
+        """NoSuchStreamError if the stream is gone, is being deleted, or was made again."""
         await self._check_life()
 
     async def where_now(self, ledger: LedgerRecord) -> LedgerRecord | None:
-        """The ledger as it is now; None if metadata does not say soon. NoSuchLedgerError."""
+        """The ledger's current record; None if metadata is too slow. NoSuchLedgerError."""
         with trio.move_on_after(_WHERE_S):
             try:
                 return (await self._ledgers.read_latest(ledger.ledger)).record

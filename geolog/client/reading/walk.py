@@ -1,15 +1,15 @@
-"""Walking over a partition's entries, segment after segment, up to an end or for ever.
+"""Walks over a partition's entries, segment after segment, up to an end or for ever.
 
-Whatever a replica gives is checked against what must come next: the entry's own header says
-segment, entry and first sequence, so a copy that belongs elsewhere is found.
+Each entry from a replica is checked against the entry that must come next. Its header has
+segment, entry and first sequence, so an entry from elsewhere is detected.
 
-A ledger's record may change while it is read: its writer gives a place to another node, a
-copier moves what is closed. A reader that goes by an old record may ask nodes that have
-nothing. So the record is read again before entries count as lost (`LedgerReader`), and now and
-then while they do not come. `LedgerWatch` tells what becomes of an open ledger.
+A ledger's record may change during the read: its writer replaces a member, or a copier moves
+closed entries. A reader with an old record may ask nodes that have nothing. So the record is
+read again before entries count as lost (`LedgerReader`), and from time to time while entries do
+not come. `LedgerWatch` reports changes of an open ledger.
 
-What is trimmed while it is read may be gone at any moment: then the walk goes on where the
-partition begins, and says what it leaves out.
+A segment may be trimmed at any moment. The walk then goes on where the partition begins, and
+reports the gap.
 
 Rules: PROTOCOL R1, R7, R10 and R11.
 """
@@ -40,7 +40,7 @@ from topology.errors import (
 )
 
 _MOVED_LOOK_S = 3.0
-"""How long entries may not come before the ledger's record is read again."""
+"""Read the ledger's record again after waiting this long for entries."""
 
 
 @attrs.frozen
@@ -53,7 +53,7 @@ class Chunk:
 
 @attrs.frozen
 class TrimmedRun:
-    """Sequences that were trimmed, from the one that was due on."""
+    """Trimmed sequences, from the next one due."""
 
     from_sequence: int
     to_sequence: int
@@ -63,7 +63,7 @@ class TrimmedRun:
 async def open_walk(
     scan: PartitionScan, begin: Begin, end: PartitionEnd | None
 ) -> AsyncIterator["PartitionWalk"]:
-    """A walk from `begin` on, up to the end or for ever; nothing is under way after it."""
+    """Open a walk from `begin` up to `end`, or for ever; no task outlives the block."""
     async with open_background() as nursery:
         walk = PartitionWalk(scan, begin, end, nursery)
         try:
@@ -73,10 +73,10 @@ async def open_walk(
 
 
 class PartitionWalk:
-    """Stands before the next entry; `open_walk` makes it.
+    """A walk, positioned before its next entry. `open_walk` opens it.
 
-    Invariants: all entries of the ledger up to `_readable` are acknowledged; `_stream`, if
-    there is one, stands at `_entry` of that ledger, by the record that is in `_ledger`.
+    Invariants: all entries of the ledger up to `_readable` are acknowledged; `_stream`, if set,
+    is positioned at `_entry` of that ledger, according to the record in `_ledger`.
     """
 
     def __init__(
@@ -93,25 +93,25 @@ class PartitionWalk:
         self._segment = max(1, begin.segment)
         self._entry = EntryId(begin.entry)
         self._sequence: int | None = None
-        self._least_sequence = begin.sequence  # What lies before is not wanted.
+        self._least_sequence = begin.sequence  # The range begins here.
         self._ledger: LedgerRecord | None = None
-        self._watch: LedgerWatch | None = None  # Of a ledger that may change.
+        self._watch: LedgerWatch | None = None  # Only for a ledger that may change.
         self._readable = EntryId(begin.entry - 1)
         self._stream: LedgerStream | None = None
-        self._is_sealed = False  # And all of it was given.
+        self._is_sealed = False  # And read to its end.
         self._asked_all_s = -math.inf
 
     def __repr__(self) -> str:
         return f"PartitionWalk({self._scan.name}, at entry {self._entry} of {self._segment})"
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Stop reading."""
         self._close_stream()
 
     async def next_chunk(self) -> Chunk | TrimmedRun | None:
         """The next entries, in order; None at the end.
 
-        Who follows a stream that is not sealed comes to no end.
+        A read that follows ends only when the stream is sealed.
         """
         found: Chunk | TrimmedRun | None = None
         while found is None and not self._is_at_end():
@@ -122,7 +122,7 @@ class PartitionWalk:
         return found
 
     async def _step(self) -> Chunk | TrimmedRun | None:
-        """Entries, if it comes to some; else one step on towards them."""
+        """Take one step; return entries or a gap if it led to some."""
         segment = await self._scan.segment(self._segment)
         if segment is None:
             return await self._find_segment()
@@ -144,16 +144,16 @@ class PartitionWalk:
         return end is not None and (self._segment, self._entry) >= (end.segment, end.entry)
 
     def _is_over(self, segment: SegmentRecord, ledger: LedgerRecord) -> bool:
-        """Whether nothing more comes in this segment."""
+        """Whether the segment has no more entries."""
         is_closed = segment.is_completed or ledger.state is LedgerState.CLOSED
         return self._end is not None or is_closed
 
     async def _ledger_of(self, segment: SegmentRecord) -> LedgerRecord:
-        """The segment's ledger, as it was read."""
+        """The record of the segment's ledger."""
         if self._ledger is None or self._ledger.ledger != segment.ledger:
             self._close_stream()
             is_final = segment.is_completed or self._end is not None
-            # A watch on what never changes would wait for ever, one for each segment.
+            # A watch on a final record would wait for ever, one per segment.
             changed = None if is_final else trio.Event()
             self._ledger = (await self._scan.ledger_of(segment, changed=changed)).record
             self._watch_ledger(segment, changed)
@@ -163,7 +163,7 @@ class PartitionWalk:
             self._ledger = await self._scan.closed_ledger_of(segment)
         return self._ledger
 
-    # Entries that are acknowledged.
+    # Acknowledged entries.
 
     async def _fetch(self) -> list[FetchedEntry]:
         """The next entries up to `_readable`, at least one."""
@@ -194,7 +194,7 @@ class PartitionWalk:
             self._stream = None
 
     async def _look_where_it_is(self) -> None:
-        """Seek the ledger's entries where they are now, if metadata says where that is."""
+        """Switch to the ledger's current members, if metadata answers."""
         assert self._ledger is not None
         latest = await self._scan.where_now(self._ledger)
         if latest is not None and latest.fragments != self._ledger.fragments:
@@ -207,7 +207,7 @@ class PartitionWalk:
         return Chunk(segment, entries)
 
     def _check(self, segment: SegmentRecord, fetched: FetchedEntry) -> None:
-        """What came is what must come next; else some writer or node is broken, and we stop."""
+        """DamagedBytesError unless this is the next entry: a writer or node is broken."""
         header = fetched.decoded.header
         expected = self._sequence
         if expected is None and self._entry == 0:
@@ -216,17 +216,17 @@ class PartitionWalk:
         is_in_turn = expected is None or header.first_sequence == expected
         if found != (segment.segment, self._entry) or not is_in_turn:
             raise DamagedBytesError(
-                f"{self._scan.name}: entry {self._entry} of segment {segment.segment}, sequence"
-                f" {expected}, is asked for; node {fetched.served_by.node_id} gave entry"
+                f"{self._scan.name}: expected entry {self._entry} of segment {segment.segment},"
+                f" sequence {expected}; node {fetched.served_by.node_id} gave entry"
                 f" {header.entry} of segment {header.segment}, sequence {header.first_sequence}"
             )
         self._entry = EntryId(self._entry + 1)
         self._sequence = header.next_sequence
 
-    # Behind the last that is known to be acknowledged.
+    # The tail: after the last entry known to be acknowledged.
 
     async def _follow(self, ledger: LedgerRecord) -> list[FetchedEntry]:
-        """Wait at the tail until there is more, or something else has become of the ledger."""
+        """Wait at the tail for more entries, or for a change of the ledger."""
         followed = await self._wait_at_tail(ledger)
         if followed is not None:
             self._readable = EntryId(max(self._readable, followed.lac))
@@ -241,11 +241,13 @@ class PartitionWalk:
                 lac = await self._scan.reader.lac_anywhere(ledger)
                 self._readable = max(self._readable, lac or self._readable)
             elif followed is None or followed.is_fenced:
-                await trio.sleep(self._config.follow_poll_s)  # It answers at once.
+                await trio.sleep(
+                    self._config.follow_poll_s
+                )  # This replica answers at once: it does not wait for more.
         return []
 
     async def _wait_at_tail(self, ledger: LedgerRecord) -> Followed | None:
-        """What the nearest member says; None if it failed, or the ledger's record changed."""
+        """Follow the nearest member; None if it failed, or the ledger's record changed."""
         assert self._watch is not None
         news = self._watch.news
         if news.is_set():
@@ -265,7 +267,7 @@ class PartitionWalk:
         return followed
 
     def _hear_of_ledger(self) -> bool:
-        """Go by what the ledger has become, if anything is new of it."""
+        """Take the ledger's changed record, if there is one; return whether there was."""
         assert self._watch is not None
         found = self._watch.take_nowait()
         if found is None:
@@ -275,20 +277,20 @@ class PartitionWalk:
         return True
 
     def _watch_ledger(self, segment: SegmentRecord, changed: trio.Event | None) -> None:
-        """Look after the ledger that is read now, if it may change, and no longer the last."""
+        """Watch the current ledger if it may change; stop watching the one before."""
         if self._watch is not None:
-            self._watch.asking.cancel(reason="another ledger is read")
+            self._watch.asking.cancel(reason="the walk has gone on to another ledger")
             self._watch = None
         if changed is not None:
             self._watch = LedgerWatch(self._scan, segment, changed)
             self._nursery.start_soon(self._watch.run, name=f"watch of {segment.ledger}")
 
-    # Segments that are gone, or not there yet.
+    # Segments that are gone, or not listed yet.
 
     async def _check_trimmed(self) -> None:
-        """After the ledger was found to be gone: its segment must be gone from the list too.
+        """Handle a ledger that is gone; the list must have lost its segment, too.
 
-        NoSuchStreamError, or NoSuchLedgerError.
+        NoSuchStreamError, NoSuchLedgerError.
         """
         self._close_stream()
         self._ledger = None
@@ -297,14 +299,14 @@ class PartitionWalk:
         segment = await self._scan.segment(self._segment)
         if segment is not None:
             raise NoSuchLedgerError(
-                f"there is no ledger {segment.ledger}, but {self._scan.name} lists it as"
+                f"ledger {segment.ledger} does not exist, but {self._scan.name} lists it as"
                 f" segment {segment.segment}: metadata is damaged"
             )
 
     async def _find_segment(self) -> TrimmedRun | None:
-        """Go to the segment at which the walk stands, or the next one: wait until it is listed.
+        """Go to the walk's segment, or the next one; wait until it is listed.
 
-        When there is none and will be none, the stream being sealed, that is the end.
+        If the stream is sealed and has no further segment, the walk is at its end.
         NoSuchStreamError.
         """
         is_following = self._end is None
@@ -330,18 +332,18 @@ class PartitionWalk:
             if not is_following:
                 await self._scan.check_stream()
                 raise DataLostError(
-                    f"segment {self._segment} of {self._scan.name} was there when the read"
-                    " began, and is not listed any more"
+                    f"segment {self._segment} of {self._scan.name} existed when the read began,"
+                    " and is no longer listed"
                 )
             await changed.wait()
 
     async def _go_to(self, number: int) -> TrimmedRun | None:
-        """Stand at the first entry of a listed segment; what lies between was trimmed."""
+        """Go to the first entry of a listed segment; the sequences in between were trimmed."""
         if number == self._segment:
             return None
         segment = await self._scan.segment(number)
         if segment is None:
-            return None  # It went as well: the list is read again.
+            return None  # Trimmed meanwhile: read the list again.
         due = self._least_sequence if self._sequence is None else self._sequence
         self._close_stream()
         if segment.first_sequence <= due:
@@ -351,8 +353,8 @@ class PartitionWalk:
         if trim < segment.first_sequence:
             await self._scan.check_stream()
             raise DataLostError(
-                f"{self._scan.name}: sequence {due} is due, and the next that is listed is"
-                f" {segment.first_sequence}, but {trim} is the first that was not trimmed"
+                f"{self._scan.name}: sequences {max(due, trim)} to {segment.first_sequence - 1}"
+                " were not trimmed, but no segment has them"
             )
         begin = await PlaceSearch(self._scan).at_trim(trim)
         self._segment, self._entry = max(number, begin.segment), EntryId(begin.entry)

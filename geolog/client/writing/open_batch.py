@@ -1,4 +1,4 @@
-"""The batch that is being filled, column by column, and then its way through the log."""
+"""A batch of records, column by column, until its place in the log is known."""
 
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class Placed(Protocol):
-    """A sealed batch on its way; once `done` is set it has a place, or `error` says why not.
+    """A sealed batch in flight. Once `done` is set it has a place, or `error` says why not.
 
-    Once `received` is set its place is known, and is final unless `error` comes.
+    Once `received` is set its place is known; it is final unless `error` is set later.
     """
 
     done: trio.Event
@@ -36,17 +36,17 @@ class Placed(Protocol):
 
 @attrs.frozen
 class WriterSession:
-    """A named writer, and the epoch under which it writes now."""
+    """A named writer and its current writer epoch."""
 
     writer_id: bytes
     epoch: int
     partitions: int
-    """How many it divides its records among; 0 if it writes one that it was told to."""
+    """Number of partitions that its records are divided among; 0 if the caller chose one."""
 
 
 @attrs.define(eq=False)
 class OpenBatch:
-    """The batch that is being filled, column by column; then its way through the log."""
+    """Collects records by column, then holds the place or the error of the sealed batch."""
 
     expect_sequence: int | None = None
     seqs: RisingSeqs | None = None
@@ -61,7 +61,7 @@ class OpenBatch:
     error: GeologError | None = None
 
     def goes_on_with(self, fields: RecordFields, size_bytes: int, batch_bytes: int) -> bool:
-        """Whether one more record fits. One that expects a sequence stands alone."""
+        """Whether one more record fits. A record that expects a sequence is alone."""
         return (
             self.size_bytes + size_bytes <= batch_bytes
             and self.expect_sequence is None
@@ -70,7 +70,7 @@ class OpenBatch:
         )
 
     def add(self, fields: RecordFields, *, created_us: int, size_bytes: int) -> int:
-        """One more record; returns its slot."""
+        """Add a record; return its slot."""
         slot = len(self.values)
         self.values.append(fields.value)
         self.created_us.append(created_us)
@@ -91,7 +91,7 @@ class OpenBatch:
         return slot
 
     def terms(self, session: WriterSession | None) -> BatchTerms:
-        """What the batch asks for."""
+        """The terms under which the batch may be appended."""
         numbers = [one for one in self.transaction_ids or () if one is not None]
         writer = None
         if session is not None:
@@ -108,7 +108,7 @@ class OpenBatch:
 
 
 def _extended(column: list[T] | None, value: T, slot: int, blank: T) -> list[T]:
-    """The column with one more value; one that begins late is blank before it."""
+    """Append a value to a column; fill a column that starts late with blanks before it."""
     column = [blank] * slot if column is None else column
     column.append(value)
     return column

@@ -1,12 +1,12 @@
-"""One partition's share of a writer: records gather in a batch, which is sealed and sent.
+"""One partition's lane of a writer: collects records in a batch, then seals and sends it.
 
-A batch is sealed when it is full, when `linger_s` has passed, or at once when nothing is in
-flight: so one append alone waits for nobody, and under load batches fill by themselves while
-others are on their way. While the processor is busy (a hundred streams, say) batches wait
-somewhat longer, for fewer and larger ones cost less.
+A batch is sealed when it is full, when `linger_s` has passed, or at once if nothing is in
+flight. So a single append waits for nothing, and under load batches fill while others are in
+flight. While the processor is busy (a hundred streams, say) batches wait a little longer,
+because fewer, larger batches cost less.
 
-A named writer has no more batches unanswered than the log remembers of it, so that all of them
-can be told from new ones when they come again. One more is held back until one is answered.
+A named writer never has more unanswered batches than the log remembers, so each of them can be
+recognised if it is sent again. The next batch is held back until one is answered.
 
 Rules: PROTOCOL S6.
 """
@@ -30,19 +30,18 @@ from geolog.wire.limits import BATCH_BYTES_MAX
 from topology.errors import ConflictError, GeologError, InvalidArgumentError
 
 _BATCH_SPARE_BYTES = 1024
-"""What the columns of a batch need besides their rows: ends and padding, generously."""
-
+"""Upper bound of a batch's bytes besides its rows: ends of columns, and padding."""
 
 _BUSY_TURN_S = 0.005
-"""A turn of the event loop that takes so long means that the processor is busy."""
+"""A turn of the event loop that takes this long means that the processor is busy."""
 
 _BUSY_LINGER_TURNS = 3
 _BUSY_LINGER_S = 0.05
-"""How long a batch waits at most because the processor is busy."""
+"""Longest time that a batch waits because the processor is busy."""
 
 
 class BatchSink(Protocol):
-    """Where sealed batches go: the owner in this process, or a session with a proxy."""
+    """Destination of sealed batches: the owner in this process, or a session with a proxy."""
 
     @property
     def name(self) -> PartitionName:
@@ -56,12 +55,12 @@ class BatchSink(Protocol):
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes of batches that are not answered."""
+        """Bytes of the unanswered batches."""
         ...
 
     @property
     def in_flight_count(self) -> int:
-        """How many batches are not answered."""
+        """How many batches are unanswered."""
         ...
 
     @property
@@ -71,57 +70,58 @@ class BatchSink(Protocol):
 
     @property
     def failure(self) -> GeologError | None:
-        """Why nothing more can be appended, if so."""
+        """The error that stopped the sink; None while it takes batches."""
         ...
 
     @property
     def unknown_count(self) -> int:
-        """Records that may be in the log, and were not answered when it failed."""
+        """Records that were unanswered when it failed, and may be in the log."""
         ...
 
     @property
     def acknowledged(self) -> PartitionState:
-        """The partition after all that is answered."""
+        """State of the partition after all answered batches."""
         ...
 
     def append_nowait(self, sealed: SealedBatch, terms: BatchTerms) -> Placed:
-        """Take a batch in. ConflictError if it cannot have what its terms ask for."""
+        """Take a batch in. ConflictError if its terms cannot be met."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class WriterConfig:
-    """How records gather into batches, and how many may be in flight."""
+    """How records are batched, and how many may be in flight."""
 
     linger_s: float = 0.001
-    """How long a batch may wait for more records while others are in flight."""
+    """Longest time that a batch waits for more records while others are in flight."""
 
     batch_bytes: int = 256 * 1024
-    """Bytes at which a batch is sealed. Larger ones cost less per record and wait longer."""
+    """Seal a batch at this size. Larger batches cost less per record and wait longer."""
 
     in_flight_bytes: int = 32 * 1024 * 1024
-    """Bytes that may be gathered, sent and not yet answered; beyond it appends wait."""
+    """Bound of the records not yet answered, in bytes; appends beyond it wait."""
 
     def __attrs_post_init__(self) -> None:
         if not 0 <= self.linger_s < math.inf:
-            raise InvalidArgumentError(f"linger_s is {self.linger_s}; it is a time from 0 on")
+            raise InvalidArgumentError(
+                f"linger_s is {self.linger_s}; it must be >= 0 and finite"
+            )
         largest = BATCH_BYTES_MAX - _BATCH_SPARE_BYTES
         if not 0 < self.batch_bytes <= largest:
             raise InvalidArgumentError(
-                f"batch_bytes is {self.batch_bytes}; it lies between 1 and {largest}"
+                f"batch_bytes is {self.batch_bytes}; it must be 1 to {largest}"
             )
         if self.in_flight_bytes < self.batch_bytes:
             raise InvalidArgumentError(
-                f"in_flight_bytes {self.in_flight_bytes} is below batch_bytes"
-                f" {self.batch_bytes}: no batch could ever be sent"
+                f"in_flight_bytes is {self.in_flight_bytes}; it must be at least batch_bytes,"
+                f" {self.batch_bytes}, or no batch could be sent"
             )
 
 
 class PartitionBatcher:
     """Fills, seals and sends batches for one partition.
 
-    `seq_highest` is the highest seq of the session's writer that was taken in; the batch that
-    is filled counts.
+    `seq_highest` is the highest seq taken in from the session's writer, open batch included.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class PartitionBatcher:
         now_us: Callable[[], int],
         on_refused: Callable[[], None],
     ) -> None:
-        """`on_refused`: told when the taker refuses a batch, whose room is free then."""
+        """`on_refused` is called when the sink refuses a batch, which frees its room."""
         self.taker = taker
         self._config = config
         self._session = session
@@ -144,13 +144,13 @@ class PartitionBatcher:
         self.seq_highest = (
             -1 if session is None else state.writer(session.writer_id).seq_highest
         )
-        self._seq_taken = self.seq_highest  # By the owner; what is being filled does not count.
-        self._refused_seq: int | None = None  # It comes again before any that is higher.
+        self._seq_taken = self.seq_highest  # By the owner; without the open batch.
+        self._refused_seq: int | None = None  # Must come again before any higher seq.
         self._filling: OpenBatch | None = None
         self.is_held_back = False
-        """Whether the batch that is filled was to be sealed, and waits for an answer first."""
+        """Whether the open batch is due, and waits for an answer to an earlier one."""
         self._has_filling = trio.Event()
-        self._is_held = False  # The batch that is filled waits for the processor's sake.
+        self._is_held = False  # The open batch waits because the processor is busy.
         self._placed_last: Placed | None = None
         self.records_count = 0
         self.batches_count = 0
@@ -160,17 +160,17 @@ class PartitionBatcher:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it takes nothing in before an answer comes; other lanes say nothing of it."""
+        """Whether the lane takes nothing in until one of its own batches is answered."""
         return self.is_held_back and self.taker.failure is None
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes that are gathered, or sent and not answered."""
+        """Bytes collected, or sent and not answered."""
         filling_bytes = self._filling.size_bytes if self._filling is not None else 0
         return self.taker.in_flight_bytes + filling_bytes
 
     def check(self, fields: RecordFields) -> None:
-        """ConflictError if the record's numbers go back."""
+        """ConflictError if the record's transaction id or seq goes back."""
         number, highest = fields.transaction_id, self._transaction_id
         if number is not None and highest is not None and number < highest:
             raise ConflictError(
@@ -185,7 +185,7 @@ class PartitionBatcher:
             self._check_refused(fields.seq)
 
     def _check_refused(self, seq: int) -> None:
-        """ConflictError if one before it was refused: that one could never be appended."""
+        """ConflictError if a lower seq was refused: that one could never be appended."""
         if self._refused_seq is not None and seq > self._refused_seq:
             raise ConflictError(
                 f"seq {self._refused_seq} was refused: append it again before seq {seq}"
@@ -198,11 +198,11 @@ class PartitionBatcher:
         return self._filling.goes_on_with(fields, size_bytes, self._config.batch_bytes)
 
     def _may_send(self) -> bool:
-        """Whether one more batch would be remembered with all that are unanswered."""
+        """Whether the log would remember one more batch along with all unanswered ones."""
         return self._session is None or self.taker.in_flight_count < BATCHES_REMEMBERED
 
     def gather(self, fields: RecordFields, size_bytes: int) -> tuple[OpenBatch, int]:
-        """Take in a record that was checked, and has room: its batch, and its slot in it."""
+        """Add a record that was checked and has room; return its batch and its slot."""
         filling = self._filling
         if filling is not None and not filling.goes_on_with(
             fields, size_bytes, self._config.batch_bytes
@@ -221,25 +221,25 @@ class PartitionBatcher:
         return filling, slot
 
     def send_soon(self) -> None:
-        """Seal the batch that is filled when nothing is in flight, or after a while."""
+        """Seal the open batch once nothing is in flight, or after its linger time."""
         self._has_filling.set()
 
     def on_answered(self) -> None:
-        """Batches were answered: one that was held back goes, or one that nothing is before."""
+        """Batches were answered: seal the open batch if held back, or nothing is in flight."""
         if self.is_held_back:
             self.seal()
         else:
             self.seal_if_idle()
 
     def seal_if_idle(self) -> bool:
-        """Seal the batch that is filled if nothing is in flight to wait behind."""
+        """Seal the open batch if nothing is in flight."""
         if self._is_held or not self.taker.is_idle:
             return False
         self.seal()
         return True
 
     def seal(self) -> None:
-        """Seal the batch that is filled, and send it, now or once one is answered."""
+        """Seal and send the open batch; hold it back if too many are unanswered."""
         filling = self._filling
         self.is_held_back = filling is not None and not self._may_send()
         if filling is None or self.is_held_back:
@@ -266,7 +266,7 @@ class PartitionBatcher:
             self._tell_refused()
         else:
             self._on_taken(filling)
-        filling.values = []  # The sealed bytes have them.
+        filling.values = []  # The sealed bytes hold them.
         filling.sealed.set()
 
     def _on_taken(self, taken: OpenBatch) -> None:
@@ -275,7 +275,7 @@ class PartitionBatcher:
             self._seq_taken = taken.seqs.last
 
     def _on_refused(self, refused: OpenBatch) -> None:
-        """Nothing of a batch is in the log: its seqs are free, and the first of them is due."""
+        """A batch was refused, so nothing of it is in the log: free its seqs."""
         if refused.seqs is None:
             return
         if self._refused_seq is None or refused.seqs.first < self._refused_seq:
@@ -283,12 +283,12 @@ class PartitionBatcher:
         self.seq_highest = self._seq_taken
 
     async def flush(self) -> None:
-        """Wait until all that was gathered is answered. Raises what stopped the lane, if so."""
+        """Wait until all collected records are answered. Raises what stopped the lane."""
         filling = self._filling
         self.seal()
         placed = self._placed_last
         if filling is not None:
-            if not filling.sealed.is_set():  # It is held back.
+            if not filling.sealed.is_set():  # Held back.
                 await filling.sealed.wait()
             placed = filling.placed or placed
         if placed is not None:
@@ -296,24 +296,24 @@ class PartitionBatcher:
         self._raise_failure()
 
     def _raise_failure(self) -> None:
-        """Raise what stopped the lane, if so, with what is not known of all that was sent."""
+        """Raise the error that stopped the lane, and say how many records are unknown."""
         failure, count = self.taker.failure, self.taker.unknown_count
         if failure is None:
             return
         if not count:
             raise failure
-        records = "1 record that was" if count == 1 else f"{count} records that were"
-        raise told_as_unknown(failure, f"{failure}; {records} not answered may be in the log")
+        records = "1 unanswered record" if count == 1 else f"{count} unanswered records"
+        raise told_as_unknown(failure, f"{failure}; {records} may be in the log")
 
     async def run_linger(self) -> None:
-        """Seal batches that do not fill up by themselves; never returns."""
+        """Seal batches that do not fill up in time; never returns."""
         while True:
             await self._has_filling.wait()
             self._has_filling = trio.Event()
             filling = self._filling
             if filling is None:
                 continue
-            await trio.lowlevel.checkpoint()  # Who appends in this same turn joins the batch.
+            await trio.lowlevel.checkpoint()  # Tasks that append in this turn join the batch.
             linger_s = self._linger_s(turn_s=(self._now_us() - filling.created_us[0]) / 1e6)
             if linger_s > 0:
                 with trio.move_on_after(linger_s):
@@ -323,12 +323,10 @@ class PartitionBatcher:
                 self.seal()
 
     def _linger_s(self, *, turn_s: float) -> float:
-        """How long a batch waits for more records, when a turn of all tasks takes so long.
-
-        A batch costs the processor much the same whatever is in it. A long turn means that all
-        wait for the processor: then a few turns more make larger batches, and so more records a
-        second for everybody.
-        """
+        """How long a batch waits for more records, given how long a turn of all tasks took."""
+        # A batch costs the processor much the same whatever its size. A long turn means that
+        # all tasks wait for the processor: waiting a few turns more makes larger batches, and
+        # so more records a second for everyone.
         linger_s = 0.0 if self.taker.is_idle else self._config.linger_s
         self._is_held = turn_s >= _BUSY_TURN_S
         if not self._is_held:

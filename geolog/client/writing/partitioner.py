@@ -1,9 +1,9 @@
-"""Which partition a record goes to: by its key, else in runs from partition to partition.
+"""Chooses the partition of a record: by its key, or else in runs from partition to partition.
 
-The partition of a key is `crc32c(key) mod partitions`: a fixed function of both, so that every
-writer of a stream, in any language, sends a key to the same partition. What a named writer
-sends without a key goes by its id: its sequence of seqs is then whole in one place. It goes by
-the number of partitions that its seq was first divided among, however many there are now.
+The partition of a key is `crc32c(key) mod partitions`. This is fixed, so every writer of a
+stream, in any language, sends a key to the same partition. A named writer uses its id as the
+key of records without one, which keeps its seqs together in one partition. It divides by the
+number of partitions under which a seq was first sent, however many there are now.
 
 Rules: PROTOCOL S14.
 """
@@ -15,7 +15,7 @@ from crc32c import crc32c
 from geolog.protocol.generations import Generation, WriterDivision
 
 STICK_BYTES = 64 * 1024
-"""Bytes of records without keys that go to one partition before the next one's turn."""
+"""Send this many bytes of records without keys to a partition, then go to the next."""
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
@@ -24,10 +24,9 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 
 class Partitioner:
-    """Spreads the records of one writer that has no name.
+    """Spreads the records of a writer without an id.
 
-    Records without a key stick to a partition until it has got `STICK_BYTES`, so that batches
-    fill.
+    Records without a key stay with one partition for `STICK_BYTES`, so that batches fill.
     """
 
     def __init__(self, partitions: int, *, first: int) -> None:
@@ -50,7 +49,7 @@ class Partitioner:
 
 
 class NamedPartitioner:
-    """Divides the records of one named writer; what comes again goes where it went first."""
+    """Divides the records of a named writer; a repeated record goes to its first partition."""
 
     def __init__(
         self, writer_id: bytes, found: Iterable[tuple[Generation, ...]], partitions: int

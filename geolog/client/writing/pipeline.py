@@ -1,13 +1,13 @@
-"""Appends with many in flight, and takes the answers in order.
+"""Appends with many records in flight, and takes the answers in order.
 
-One task pushes, another takes answers; both wait only when there is nothing to do. The bound on
-what is in flight is the writer's own; what was in the log before is in no window, and has a
-bound here.
-
-Of an append on its way nothing is kept but a number in an array. An object for each, tens of
-thousands of them, would be looked at by Python's garbage collector again and again: with a
-hundred writers in a process that took a quarter of its processor time.
+One task pushes records, another takes answers; each waits only when it has nothing to do. The
+writer's window bounds the appends in flight. Repeats of records in the log are in no window, so
+they have a bound here.
 """
+
+# An append in flight costs one number in an array, not an object. Python's garbage collector
+# would visit tens of thousands of objects again and again: with a hundred writers in a process
+# that took a quarter of its processor time.
 
 from array import array
 from collections import deque
@@ -25,56 +25,56 @@ from geolog.client.writing.writer_repeats import ForgottenSeqError
 from topology.errors import GeologError
 
 REPEATS_MAX = 1024
-"""Records that were in the log before, and whose answers were not taken."""
+"""Bound of repeated records whose answers nobody has taken."""
 
 
 @attrs.frozen
 class AnsweredRun:
-    """Appends that were answered OK together: neighbours in one batch, or one alone.
+    """Appends that succeeded together: neighbours in one batch, or a single one.
 
-    So is one for which no answer was asked.
+    Appends without an answer count as neighbours.
     """
 
     first: Receipt | None
-    """The place of the first; None where it was not asked for, or is not remembered."""
+    """The place of the first append; None if it was not requested or is forgotten."""
     started_s: Sequence[float]
-    """When each was called, by trio's clock."""
+    """When each append was called, on trio's clock."""
     size_bytes: int
-    """Of their values together."""
+    """Total size of the values."""
     is_duplicate: bool = False
-    """Whether they were in the log before."""
+    """Whether the log had them before."""
 
     def __len__(self) -> int:
         return len(self.started_s)
 
     def receipt(self, place: int) -> Receipt | None:
-        """Where one of them is; `place` counts from 0."""
+        """The receipt of append number `place`, from 0."""
         first = self.first
         if first is None or place == 0:
             return first
         return first.behind(place)
 
     def receipts(self) -> Iterator[Receipt | None]:
-        """Where each of them is."""
+        """The receipts of all appends."""
         return map(self.receipt, range(len(self)))
 
 
 @attrs.define(eq=False)
 class _Run:
-    """Appends that are answered together: neighbours in one batch, or one alone."""
+    """Appends that are answered together: neighbours in one batch, or a single one."""
 
     first: Pending | None
-    """None if there is nothing to wait for."""
+    """None if nobody waits for an answer."""
     is_duplicate: bool
     is_repeat: bool
-    """Whether its writer has it in the log, or had it."""
+    """Whether its writer has or had the record in the log."""
     is_forgotten_skipped: bool
-    """Whether it is a duplicate if it turns out to be appended, and gone."""
+    """Whether a forgotten record counts as a duplicate."""
     started_s: MutableSequence[float] = attrs.field(factory=partial(array, "d"))
     size_bytes: int = 0
 
     def goes_on_with(self, pending: Pending | None) -> bool:
-        """Whether the next append is answered with these."""
+        """Whether the next append will be answered with these."""
         first = self.first
         return (
             isinstance(pending, NewRecord)
@@ -84,17 +84,17 @@ class _Run:
         )
 
     def add(self, started_s: float, size_bytes: int) -> None:
-        """One more."""
+        """Add an append."""
         self.started_s.append(started_s)
         self.size_bytes += size_bytes
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether the answers have arrived."""
         return self.first is None or self.first.is_done
 
     def answers_nowait(self) -> AnsweredRun:
-        """The answers, which are there. Raises what became of the appends, if they failed."""
+        """The answers. Raises the error of the appends if they failed."""
         receipt, is_duplicate = None, self.is_duplicate
         try:
             receipt = None if self.first is None else self.first.receipt_nowait()
@@ -107,13 +107,13 @@ class _Run:
 
 
 class Pipeline:
-    """Appends to one writer, with as many in flight as it lets."""
+    """Appends to one writer, with as many records in flight as its window allows."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._runs: deque[_Run] = deque()
         self._unanswered_count = 0
-        self._repeats_count = 0  # Of those.
+        self._repeats_count = 0  # How many of those are repeats.
         self._is_closed = False
         self._changed = trio.Event()
         self._taken = trio.Event()
@@ -123,7 +123,7 @@ class Pipeline:
 
     @property
     def unanswered_count(self) -> int:
-        """How many appends were pushed whose answers were not taken."""
+        """How many pushed appends have answers that nobody has taken."""
         return self._unanswered_count
 
     async def push(
@@ -138,11 +138,11 @@ class Pipeline:
         is_answered: bool = True,
         is_forgotten_skipped: bool = False,
     ) -> Pending | None:
-        """Append without waiting for the answer; waits only while there is no room.
+        """Append without waiting for the answer; wait only while there is no room.
 
-        Without `is_answered` its answer does not say where it is. With `is_forgotten_skipped` a
-        `seq` that was appended, and is not remembered, is answered as a duplicate. Returns what
-        can be waited for beside the answers, if anything can.
+        Without `is_answered` the answer has no place. With `is_forgotten_skipped` a seq that
+        was appended and forgotten counts as a duplicate. Returns the append, to wait for it
+        separately; None if it has no answer.
         """
         while self._repeats_count >= REPEATS_MAX:
             await self._taken.wait()
@@ -173,15 +173,15 @@ class Pipeline:
         return answer
 
     def close(self) -> None:
-        """Nothing more will be pushed: the answers end after those that are due."""
+        """End the pushes; the answers end after those still due."""
         self._is_closed = True
         self._wake()
 
     async def next_answers(self) -> list[AnsweredRun]:
-        """Wait for the next answers; all behind them that are there come too. [] at the end.
+        """Wait for the next answers, and take all that have arrived. [] at the end.
 
-        Raises what the first append that failed raises, once the answers before it were taken;
-        those behind it stay unanswered.
+        Raises the error of the first append that failed, once the answers before it are taken;
+        later appends stay unanswered.
         """
         while not self._runs:
             if self._is_closed:
@@ -189,7 +189,7 @@ class Pipeline:
             await self._changed.wait()
         first = self._runs[0].first
         if first is not None:
-            with suppress(ForgottenSeqError):  # It is judged below.
+            with suppress(ForgottenSeqError):  # Handled below.
                 await first.wait()
         answers: list[AnsweredRun] = []
         while self._runs and self._runs[0].is_done:
@@ -203,7 +203,7 @@ class Pipeline:
         return answers
 
     def _forget(self, run: _Run) -> None:
-        """Its answers were taken."""
+        """Drop a run whose answers were taken."""
         self._unanswered_count -= len(run.started_s)
         self._repeats_count -= run.is_repeat
         self._taken.set()

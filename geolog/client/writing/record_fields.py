@@ -1,4 +1,4 @@
-"""One record that is to be appended; all of it is checked before it joins a batch."""
+"""A record to append, and the checks it must pass before it joins a batch."""
 
 from collections.abc import Mapping
 
@@ -8,27 +8,27 @@ from geolog.wire.limits import INT64_MAX, RECORD_BYTES_MAX
 from topology.errors import InvalidArgumentError, TooLargeError
 
 _RECORD_OVERHEAD_BYTES = 32
-"""What a record adds to a batch besides its bytes: three offsets, times and ids, generously."""
+"""Upper bound of a record's bytes besides its values: three offsets, times and ids."""
 
 _HEADER_OVERHEAD_BYTES = 16
 
 
 @attrs.define(kw_only=True)
 class RecordFields:
-    """One record that is to be appended, and what is asked for it."""
+    """A record to append, and the conditions on it."""
 
     value: bytes
     key: bytes | None = None
     headers: Mapping[str, bytes] | None = None
     transaction_id: int | None = None
     seq: int | None = None
-    """The number that its named writer gives it."""
+    """The number that its named writer gives the record."""
     expect_sequence: int | None = None
-    """The sequence that it must get."""
+    """The sequence that the record must get."""
 
 
 def size_of(fields: RecordFields) -> int:
-    """What the record counts for. All is checked here: a batch has no bad record among good."""
+    """Check the record and return its size in a batch. TooLargeError, InvalidArgumentError."""
     if fields.seq is not None:
         _check_number("seq", fields.seq)
     if fields.expect_sequence is not None:
@@ -42,7 +42,7 @@ def record_size_bytes(
     headers: Mapping[str, bytes] | None,
     transaction_id: int | None,
 ) -> int:
-    """What the record counts for. All is checked here: a batch has no bad record among good."""
+    """Check the record and return its size in a batch. TooLargeError, InvalidArgumentError."""
     if not isinstance(value, bytes):
         raise _not_bytes("value", value)
     size_bytes = len(value)
@@ -52,7 +52,7 @@ def record_size_bytes(
         size_bytes += len(key)
     if headers is not None and not isinstance(headers, Mapping):
         raise InvalidArgumentError(
-            f"a record's headers are a dict of str to bytes, as {{'source': b'till-7'}}, not"
+            "headers must be a dict of str to bytes, e.g. {'source': b'till-7'}, not"
             f" {type(headers).__name__}"
         )
     if headers:
@@ -61,15 +61,17 @@ def record_size_bytes(
         _check_transaction_id(transaction_id)
     if size_bytes > RECORD_BYTES_MAX:
         raise TooLargeError(
-            f"a record of {size_bytes} bytes is over the limit of {RECORD_BYTES_MAX}:"
-            " split it, or store it elsewhere and append its address"
+            f"the record has {size_bytes} bytes; the limit is {RECORD_BYTES_MAX}: split it, or"
+            " store it elsewhere and append its address"
         )
     return size_bytes + _RECORD_OVERHEAD_BYTES
 
 
 def _not_bytes(name: str, given: object) -> InvalidArgumentError:
     hint = f". Did you mean {name}.encode()?" if isinstance(given, str) else ""
-    return InvalidArgumentError(f"a record's {name} is bytes, not {type(given).__name__}{hint}")
+    return InvalidArgumentError(
+        f"a record's {name} must be bytes, not {type(given).__name__}{hint}"
+    )
 
 
 def _check_number(name: str, number: object) -> None:
@@ -89,10 +91,10 @@ def _check_transaction_id(number: object) -> None:
 def _header_size(name: object, content: object) -> int:
     if not isinstance(name, str) or not isinstance(content, bytes):
         raise InvalidArgumentError(
-            f"a header is a text with bytes, not {type(name).__name__} with"
-            f" {type(content).__name__}"
+            "a header must have a str as name and bytes as value, not"
+            f" {type(name).__name__} and {type(content).__name__}"
         )
     try:
         return len(name.encode()) + len(content) + _HEADER_OVERHEAD_BYTES
     except UnicodeEncodeError:
-        raise InvalidArgumentError(f"header name {name!r} is not text") from None
+        raise InvalidArgumentError(f"header name {name!r} cannot be encoded as UTF-8") from None

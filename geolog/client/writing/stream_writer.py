@@ -1,4 +1,4 @@
-"""Writing a stream, or one partition of it: the owners, the writer, and the retention."""
+"""Opens a writer of a stream or partition, with its owners and its retention."""
 
 import random
 from collections.abc import AsyncIterator
@@ -32,13 +32,13 @@ async def open_stream_writer(
     owning: PartitionConfig,
     rng: random.Random,
 ) -> AsyncIterator[Writer]:
-    """Own the stream, or the partition of that number, and append while the block lasts.
+    """Own the stream, or partition `number` of it, and append while the block lasts.
 
-    Meanwhile what its retention lets go is cut off. SealedError, NoSuchStreamError,
+    Records past the stream's retention are trimmed meanwhile. SealedError, NoSuchStreamError,
     NotEnoughNodesError.
     """
     if stream.is_sealed:
-        raise SealedError(f"{stream.name} is sealed: nothing is appended to it any more")
+        raise SealedError(f"{stream.name} is sealed: it takes no more records")
     told: list[Writer] = []
     places: dict[PartitionName, int] = {}
 

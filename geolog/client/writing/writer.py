@@ -1,10 +1,10 @@
-"""The application's side of appending: records become sealed batches, batches become receipts.
+"""The application's side of appending: records become batches, batches become receipts.
 
-A writer has a lane for each partition that it writes; all lanes share one window of bytes.
+A writer has one lane per partition that it writes; all lanes share one window, in bytes.
 
-A writer with an id numbers its records: a record whose number is in the log already is not
-appended again but answered with its first position, after its bytes were compared with those
-that are there.
+A writer with an id numbers its records. If the log has a record's number already, the record is
+not appended again: its bytes are compared with those in the log, and it is answered with the
+position it has there.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -35,12 +35,12 @@ from geolog.protocol.append_failure import told_of_record
 from geolog.wire.limits import WRITER_ID_BYTES_MAX
 from topology.errors import ClosedError, GeologError, InvalidArgumentError, TooLargeError
 
-CLOSED_WRITER = "this writer is closed: use it within its block"
+CLOSED_WRITER = "the writer is closed: use it within its block"
 
 
 @attrs.frozen
 class WriterStatistics:
-    """How a writer is doing."""
+    """Figures of a writer."""
 
     records_count: int
     batches_count: int
@@ -50,14 +50,14 @@ class WriterStatistics:
 
 @attrs.frozen
 class _Named:
-    """What a writer with an id has beside its lanes."""
+    """The parts that only a writer with an id has."""
 
     partitioner: NamedPartitioner
     repeats: WriterRepeats
 
 
 class Writer:
-    """Appends to one stream, in order in each partition; `Log.open_writer` makes it."""
+    """Appends to one stream, in order within each partition. `Log.open_writer` opens it."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Writer:
         read_back: ReadBack | None = None,
         first_partition: int = 0,
     ) -> None:
-        """`is_whole`: whether the takers are all partitions that the stream has."""
+        """`is_whole`: whether the sinks are all partitions of the stream."""
         self.ack = ack
         self.home_epoch = home_epoch
         self._config = config
@@ -95,10 +95,10 @@ class Writer:
             )
         self._seq_highest = max(lane.seq_highest for lane in self.lanes)
         self._progress = trio.Event()
-        self._blocked_bytes = 0  # Of the record that last found no room.
+        self._blocked_bytes = 0  # Size of the last record that found no room.
         self._blocked_lane: PartitionBatcher | None = None
         self._in_flight_bytes = 0
-        self._counted = [0] * len(takers)  # What each lane counts for in that.
+        self._counted = [0] * len(takers)  # Share of each lane in those bytes.
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ class Writer:
 
     @property
     def seq_highest(self) -> int:
-        """The highest seq of this named writer in the log or on its way; -1 for none."""
+        """The highest seq of this named writer in the log or in flight; -1 for none."""
         return self._seq_highest
 
     async def append(
@@ -119,13 +119,13 @@ class Writer:
         seq: int | None = None,
         expect_sequence: int | None = None,
     ) -> Receipt:
-        """Append one record; it is what the writer's level says when this returns.
+        """Append one record; wait until the writer's ack level is reached.
 
-        A named writer's record that has no `seq` gets the next. ConflictError: a transaction
-        id or seq goes back, other bytes were appended under this seq, or the record would not
-        get the sequence that is expected. FencedError: another writer owns the stream now.
-        SealedError. OutcomeUnknownError: it may or may not be in the log. TooLargeError,
-        InvalidArgumentError: it was not sent.
+        A named writer gives a record without `seq` the next seq. ConflictError: the transaction
+        id or seq goes back, the seq was used for other bytes, or the record would not get
+        `expect_sequence`. FencedError: another writer owns the stream now. SealedError: the
+        stream takes no more records. OutcomeUnknownError: the record may or may not be in the
+        log. TooLargeError, InvalidArgumentError: it was not sent.
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
@@ -141,9 +141,9 @@ class Writer:
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
     ) -> None:
-        """Append one record without an answer: returns once it is taken into the window.
+        """Append one record without an answer; return once it is in the window.
 
-        What becomes of it is told by `flush`, or by a later call, if the writer fails.
+        If the writer fails, `flush` or a later call raises the error.
         """
         await self._gather_when_writable(
             RecordFields(value=value, key=key, headers=headers, transaction_id=transaction_id)
@@ -171,9 +171,9 @@ class Writer:
         seq: int | None = None,
         expect_sequence: int | None = None,
     ) -> Pending:
-        """Append without waiting; trio.WouldBlock while the window is full.
+        """Append one record without waiting. trio.WouldBlock while the window is full.
 
-        So it is too while 64 batches of a named writer are unanswered in one partition.
+        A named writer's window is also full while a partition has 64 unanswered batches of it.
         """
         return self.append_fields_nowait(
             RecordFields(
@@ -183,14 +183,14 @@ class Writer:
         )  # fmt: skip
 
     def append_fields_nowait(self, fields: RecordFields) -> Pending:
-        """The same, for a record that was put together elsewhere."""
+        """Append a record like `append_nowait`."""
         place, pending = self._gather(fields, size_of(fields))
         if place is not None:
             self.lanes[place].send_soon()
         return pending
 
     def _gather(self, fields: RecordFields, size_bytes: int) -> tuple[int | None, Pending]:
-        """Take a record in: the lane that it is in, if it is in one, and its append."""
+        """Take a record in; return the index of its lane (None for a repeat) and its append."""
         if self._is_closed:
             raise self._closed(fields.seq)
         is_numbered_here = False
@@ -206,7 +206,7 @@ class Writer:
             fields.seq = seq
         lane = self.lanes[place]
         if lane.taker.failure is not None:
-            # A number that this writer gives now is of no record that was appended before.
+            # A number that this writer assigns just now belongs to no earlier record.
             is_numbered = fields.seq is not None and not is_numbered_here
             raise told_of_record(lane.taker.failure, is_numbered=is_numbered)
         lane.check(fields)
@@ -214,7 +214,7 @@ class Writer:
             self._blocked_bytes, self._blocked_lane = size_bytes, lane
             lane.seal()
             if is_numbered_here:
-                fields.seq = None  # Another may take the number before there is room.
+                fields.seq = None  # Another record may get the number before there is room.
             raise trio.WouldBlock
         batch, slot = lane.gather(fields, size_bytes)
         if lane.seq_highest > self._seq_highest:
@@ -231,18 +231,18 @@ class Writer:
     def _place_of_nameless(self, fields: RecordFields, size_bytes: int) -> int:
         if fields.seq is not None:
             raise InvalidArgumentError(
-                f"seq {fields.seq}: only a writer with an id numbers its records"
+                f"seq {fields.seq} needs a writer with an id: pass writer_id to open_writer"
             )
         if len(self.lanes) == 1:
             return 0
         return self._partitioner.partition_of(fields.key, size_bytes)
 
     def _place_of(self, named: _Named, seq: int, key: bytes | None) -> int:
-        """The lane of a record of a named writer: that to which it went first, if it did."""
+        """The lane of a named writer's record; a repeated record goes to its first lane."""
         return 0 if len(self.lanes) == 1 else named.partitioner.partition_of(key, seq)
 
     def _lane_having(self, named: _Named, seq: int, place: int) -> PartitionBatcher | None:
-        """The lane that has this seq already, or one above it; None if it is new."""
+        """The lane that has this seq or a higher one; None if the seq is new."""
         if seq <= self.lanes[place].seq_highest:
             return self.lanes[place]
         if seq > self._seq_highest:
@@ -250,20 +250,20 @@ class Writer:
         return named.repeats.lane_that_has(seq)
 
     def _check_can_wait(self, fields: RecordFields, size_bytes: int) -> None:
-        """Raise why there will never be room, if so."""
+        """Raise an error if there will never be room."""
         failure = self._failure()
-        if failure is not None:  # Of another lane, which may hold the window for ever.
+        if failure is not None:  # A failed lane may hold its share of the window for ever.
             raise told_of_record(failure, is_numbered=fields.seq is not None)
         if size_bytes > self._config.in_flight_bytes:
             raise TooLargeError(
-                f"a record of {size_bytes} bytes is over in_flight_bytes, which is"
-                f" {self._config.in_flight_bytes}: open the writer with a larger one"
+                f"the record takes {size_bytes} bytes; in_flight_bytes is"
+                f" {self._config.in_flight_bytes}: open the writer with a larger window"
             )
 
     def is_appended(self, seq: int, *, key: bytes | None = None) -> bool:
-        """Whether this seq of the named writer is at or below what the log has of it.
+        """Whether `seq` is at or below the named writer's highest seq in the log.
 
-        It may have been appended, or left out; whether it is remembered is told by `append`.
+        The seq may have been appended or left out; `append` says whether it is remembered.
         """
         if self._named is None:
             return False
@@ -272,7 +272,7 @@ class Writer:
     # The window.
 
     def _count(self, place: int) -> None:
-        """See how much of the window a lane takes."""
+        """Update a lane's share of the window."""
         now_bytes = self.lanes[place].in_flight_bytes
         self._in_flight_bytes += now_bytes - self._counted[place]
         self._counted[place] = now_bytes
@@ -280,16 +280,17 @@ class Writer:
     async def wait_writable(self) -> None:
         """Wait until there is room for the record that `append_nowait` refused last.
 
-        It waits until there is room for a batch. Were each small batch that is answered
-        followed by as few records as it held, batches that were small once would stay so for
-        ever (the silly window of RFC 813). It returns as well when the writer has failed.
+        Returns when the writer has failed, too.
         """
+        # Wait until there is room for a whole batch. If each small batch were followed by as
+        # few records as it held, batches would stay small for ever (the silly window of
+        # RFC 813).
         lane = self._blocked_lane
         while self._is_window_full() or (lane is not None and lane.is_waiting):
             await self._progress.wait()
 
     def _is_window_full(self) -> bool:
-        """Whether there is no room, but will be: a lane that failed may hold it for ever."""
+        """Whether to wait for room. No lane has failed: that one may never free its share."""
         window_bytes = self._config.in_flight_bytes
         room_bytes = max(self._blocked_bytes, min(self._config.batch_bytes, window_bytes // 2))
         return self._in_flight_bytes + room_bytes > window_bytes and self._failure() is None
@@ -300,25 +301,25 @@ class Writer:
         )
 
     def on_progress(self, place: int) -> None:
-        """Batches of a lane were answered: those who wait for room look again."""
+        """Batches of a lane were answered: wake the appends that wait for room."""
         self.lanes[place].on_answered()
         self._look_for_room(place)
 
     def _on_refused(self, place: int) -> None:
-        """A batch of a lane was refused: its seqs are free."""
+        """A batch of a lane was refused: its seqs are free again."""
         self._seq_highest = max(lane.seq_highest for lane in self.lanes)
         self._look_for_room(place)
 
     def _look_for_room(self, place: int) -> None:
-        """A lane takes less of the window: those who wait for room look again."""
+        """A lane's share of the window shrank: wake the appends that wait for room."""
         self._count(place)
         progress, self._progress = self._progress, trio.Event()
         progress.set()
 
     async def flush(self) -> None:
-        """Wait until all that was appended before this call is durable.
+        """Wait until all records appended before this call are durable.
 
-        Raises what stopped the writer, if so.
+        Raises the error that stopped the writer, if any.
         """
         if self._is_closed:
             raise self._closed(None)
@@ -328,14 +329,14 @@ class Writer:
             await lane.flush()
 
     def close(self) -> None:
-        """The block is over: nothing more is taken in."""
+        """Refuse all further records: the block is over."""
         self._is_closed = True
 
     def _closed(self, seq: int | None) -> GeologError:
         return told_of_record(ClosedError(CLOSED_WRITER), is_numbered=seq is not None)
 
     def statistics(self) -> WriterStatistics:
-        """A snapshot."""
+        """A snapshot of the writer's figures."""
         return WriterStatistics(
             records_count=sum(lane.records_count for lane in self.lanes),
             batches_count=sum(lane.batches_count for lane in self.lanes),
@@ -345,11 +346,11 @@ class Writer:
 
 
 def _session_of(writer_id: str, takers: Sequence[BatchSink], partitions: int) -> WriterSession:
-    """The next session of a named writer: it fences the one before."""
+    """Make the next session of a named writer; it fences the session before."""
     data = writer_id.encode()
     if not 0 < len(data) <= WRITER_ID_BYTES_MAX:
         raise InvalidArgumentError(
-            f"writer id {writer_id!r} is empty, or over {WRITER_ID_BYTES_MAX} bytes"
+            f"writer_id {writer_id!r} must have 1 to {WRITER_ID_BYTES_MAX} bytes"
         )
     epoch = max(taker.acknowledged.writer(data).epoch for taker in takers)
     return WriterSession(data, epoch + 1, partitions)
@@ -362,7 +363,7 @@ def _named_partitioner(session: WriterSession, takers: Sequence[BatchSink]) -> N
 
 @asynccontextmanager
 async def open_linger(writer: Writer) -> AsyncIterator[Writer]:
-    """Run what a writer needs in the background; a block that ends well flushes."""
+    """Run a writer's background tasks. A block that ends without an error flushes."""
     async with open_background() as nursery:
         for lane in writer.lanes:
             nursery.start_soon(lane.run_linger, name=f"linger of {lane.taker.name}")

@@ -1,4 +1,4 @@
-"""Appends on their way to their receipts: of records in a batch, and of repeated ones."""
+"""Appends that wait for their receipts: of records in a batch, and of repeated records."""
 
 import enum
 from abc import ABC, abstractmethod
@@ -13,10 +13,11 @@ from topology.errors import GeologError
 
 
 class AckLevel(enum.Enum):
-    """What is true when an append is answered.
+    """The guarantee that an answered append has.
 
-    RECEIVED: the record is in the memory of an ack set. Its position is provisional: power lost
-    everywhere at once, or a takeover, can lose it. DURABLE: it is on the disks of an ack set.
+    RECEIVED: the record is in the memory of an ack set. Its position is provisional: a
+    takeover, or losing power everywhere at once, can lose it. DURABLE: it is on the disks of an
+    ack set.
     """
 
     RECEIVED = "received"
@@ -25,24 +26,24 @@ class AckLevel(enum.Enum):
 
 @attrs.frozen
 class Receipt:
-    """An appended record: its place, for good unless it is provisional."""
+    """The place of an appended record; final unless `provisional`."""
 
     partition: int
     dlsn: DLSN
     sequence: int
     epoch: int
     duplicate: bool = False
-    """Whether it was in the log before."""
+    """Whether the log had the record before."""
     provisional: bool = False
-    """Whether it is not yet on disk, and may still be lost."""
+    """Whether the record is not on disk yet and may still be lost."""
 
     @property
     def position(self) -> Position:
-        """What a checkpoint keeps."""
+        """The position to keep in a checkpoint."""
         return Position(self.epoch, self.sequence)
 
     def behind(self, place: int) -> "Receipt":
-        """That of the record which stands so many slots behind this one in its batch."""
+        """The receipt of the record `place` slots later in the same batch."""
         dlsn = self.dlsn
         return Receipt(
             self.partition,
@@ -55,31 +56,31 @@ class Receipt:
 
 
 class Pending(ABC):
-    """An append on its way."""
+    """An append without an answer yet."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def is_done(self) -> bool:
-        """Whether it is answered, one way or the other."""
+        """Whether the append is answered, or has failed."""
 
     @abstractmethod
     async def wait(self) -> Receipt:
-        """Wait for the answer. Raises what became of the append, if it was not acknowledged."""
+        """Wait for the answer. Raises the error of an append that was not acknowledged."""
 
     @abstractmethod
     async def wait_durable(self) -> Receipt:
-        """Wait until the record is on the disks of an ack set, whatever the writer's level."""
+        """Wait until the record is on the disks of an ack set, even at ack level received."""
 
     @abstractmethod
     def receipt_nowait(self) -> Receipt:
-        """The answer, if it is there; trio.WouldBlock if not yet."""
+        """The answer. trio.WouldBlock if it has not arrived yet."""
 
 
 @attrs.frozen
 class ReceiptTerms:
-    """What the receipts of one partition's records have in common."""
+    """The part that all receipts of one partition share."""
 
     partition: int
     home_epoch: int
@@ -87,7 +88,7 @@ class ReceiptTerms:
 
 
 class NewRecord(Pending):
-    """A record that is in a batch."""
+    """A record in a batch."""
 
     __slots__ = ("_terms", "batch", "slot")
 
@@ -97,11 +98,11 @@ class NewRecord(Pending):
         self.slot = slot
 
     def __repr__(self) -> str:
-        return f"<Pending {'done' if self.is_done else 'on its way'}>"
+        return f"<Pending {'done' if self.is_done else 'in flight'}>"
 
     @property
     def is_done(self) -> bool:
-        """Whether it is answered, one way or the other."""
+        """Whether the append is answered, or has failed."""
         batch = self.batch
         if batch.error is not None or batch.placed is None:
             return batch.error is not None
@@ -114,7 +115,7 @@ class NewRecord(Pending):
         return batch.placed.done
 
     async def wait(self) -> Receipt:
-        """Wait for the answer. Raises what became of the append."""
+        """Wait for the answer. Raises the error of the append if it failed."""
         batch = self.batch
         if batch.placed is None and batch.error is None:
             await batch.sealed.wait()
@@ -132,7 +133,7 @@ class NewRecord(Pending):
         return self.receipt_nowait()
 
     def receipt_nowait(self) -> Receipt:
-        """The answer; trio.WouldBlock if it is not there yet."""
+        """The answer. trio.WouldBlock if it has not arrived yet."""
         batch = self.batch
         if batch.error is not None:
             raise batch.error
@@ -153,7 +154,7 @@ class NewRecord(Pending):
 
 
 class RepeatedRecord(Pending):
-    """A record that was in the log before: its bytes are compared when it is waited for."""
+    """A record that the log has already; waiting for it compares its bytes."""
 
     __slots__ = ("_ask", "_receipt")
 
@@ -166,11 +167,11 @@ class RepeatedRecord(Pending):
 
     @property
     def is_done(self) -> bool:
-        """Whether it is answered, one way or the other."""
+        """Whether the append is answered, or has failed."""
         return self._receipt is not None
 
     async def wait(self) -> Receipt:
-        """Wait for the answer. Raises what became of the append."""
+        """Wait for the answer. Raises the error of the append if it failed."""
         if self._receipt is None:
             try:
                 self._receipt = await self._ask()
@@ -185,7 +186,7 @@ class RepeatedRecord(Pending):
         return await self.wait()
 
     def receipt_nowait(self) -> Receipt:
-        """The answer; trio.WouldBlock if it is not there yet."""
+        """The answer. trio.WouldBlock if it has not arrived yet."""
         if self._receipt is None:
             raise trio.WouldBlock
         if isinstance(self._receipt, GeologError):

@@ -1,4 +1,4 @@
-"""Records of a named writer that come again: found in the log, and compared with it.
+"""Repeated records of a named writer: found in the log, and compared with it.
 
 Rules: PROTOCOL S5 and S19.
 """
@@ -23,30 +23,30 @@ from topology.errors import (
 )
 
 ReadBack = Callable[[PartitionName, WrittenBatch], Awaitable[Batch]]
-"""Reads a batch that was appended before. DataLostError, UnavailableError."""
+"""Reads a batch back from the log. DataLostError, UnavailableError."""
 
 
 class ForgottenSeqError(ConflictError):
-    """A seq is below the highest of its writer, and its record is forgotten or trimmed.
+    """The seq is below its writer's highest, and its record is forgotten or trimmed.
 
-    `outcome` tells: `duplicate` where it was appended and trimmed since, `refused` where it was
-    left out and is surely not in the log, `unknown` where it is too old to be remembered.
+    `outcome` is `duplicate` if the record was appended and trimmed since, `refused` if it was
+    left out and is certainly not in the log, `unknown` if it is too old to be remembered.
     """
 
     outcome: Outcome = "unknown"
 
 
 class RepeatUnreadError(UnavailableError):
-    """The log has a record of this writer and seq, which cannot be read now to compare it.
+    """The log has a record of this writer and seq, but it cannot be read and compared now.
 
-    Nothing was appended. Trying again compares the bytes, once the record can be read.
+    Nothing was appended. Try again: the bytes are compared once the record can be read.
     """
 
     outcome: Outcome = "duplicate"
 
 
 class WriterRepeats:
-    """Answers what a named writer has in the log already."""
+    """Answers records that a named writer has in the log already."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class WriterRepeats:
         self._read_back = read_back
 
     def lane_that_has(self, seq: int) -> PartitionBatcher | None:
-        """The lane that remembers this seq: it may have been addressed to that partition."""
+        """The lane that remembers this seq, if a caller addressed its partition; else None."""
         if len(self._lanes) == 1:
             return None
         writer_id = self._session.writer_id
@@ -76,37 +76,37 @@ class WriterRepeats:
         )
 
     def answer(self, lane: PartitionBatcher, seq: int, fields: RecordFields) -> RepeatedRecord:
-        """The append of a record whose seq is at or below the highest of its lane.
+        """The append of a record whose seq is at or below its lane's highest.
 
-        ForgottenSeqError; ConflictError while the first one is on its way. It is `refused` only
-        where the log surely has no record of this seq.
+        ForgottenSeqError; ConflictError while the first append is in flight. The outcome is
+        `refused` only if the log certainly has no record of this seq.
         """
         writer = lane.taker.acknowledged.writer(self._session.writer_id)
         batch = writer.batch_of(seq)
         if batch is None and seq > writer.seq_highest:
-            on_its_way = ConflictError(
-                f"{self._who(seq)} is on its way, or was left out before others that are: wait"
+            in_flight = ConflictError(
+                f"{self._who(seq)} is in flight, or was left out before seqs in flight: wait"
                 " for their answers"
             )
-            on_its_way.outcome = "unknown"
-            raise on_its_way
+            in_flight.outcome = "unknown"
+            raise in_flight
         if batch is None:
             raise self._forgotten(lane, seq)
         return RepeatedRecord(lambda: self._compared(lane.taker.name, batch, seq, fields))
 
     def _forgotten(self, lane: PartitionBatcher, seq: int) -> ForgottenSeqError:
-        """What there is to say of a seq below the highest whose place is not known."""
+        """The error for a seq below the highest whose place is not known."""
         if all(self._is_surely_absent(one, seq) for one in self._lanes):
             left_out = ForgottenSeqError(
-                f"{self._who(seq)} was left out, and is not in the log: {lane.seq_highest} was"
-                " appended already; append this record under a seq above that"
+                f"{self._who(seq)} was left out and is not in the log; the highest seq is"
+                f" {lane.seq_highest}: append this record under a higher one"
             )
             left_out.outcome = "refused"
             return left_out
         return ForgottenSeqError(
-            f"{self._who(seq)} is not remembered: {lane.seq_highest} was appended already, and"
-            f" the places of the last {BATCHES_REMEMBERED} batches are known. Read the stream"
-            " to see whether it is there"
+            f"{self._who(seq)} is not remembered: the highest seq is {lane.seq_highest}, and"
+            f" only the last {BATCHES_REMEMBERED} batches are remembered. Read the stream to"
+            " see whether it is there"
         )
 
     def _is_surely_absent(self, lane: PartitionBatcher, seq: int) -> bool:
@@ -117,7 +117,7 @@ class WriterRepeats:
         return f"seq {seq} of writer {self._session.writer_id.decode()}"
 
     async def _read(self, name: PartitionName, batch: WrittenBatch, seq: int) -> Batch:
-        """What stands there under this seq; whatever this raises says that it was appended."""
+        """Read the batch in the log that has this seq. Each error says that it was appended."""
         assert self._read_back is not None
         try:
             return await self._read_back(name, batch)
@@ -133,8 +133,8 @@ class WriterRepeats:
             raise lost from error
         except GeologError as error:
             raise RepeatUnreadError(
-                f"{self._who(seq)} is in the log already, and cannot be read to compare its"
-                f" bytes: {error}. Append it again later"
+                f"{self._who(seq)} is in the log already, but its bytes cannot be read and"
+                f" compared: {error}. Append it again later"
             ) from error
 
     async def _compared(
