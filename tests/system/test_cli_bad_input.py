@@ -49,7 +49,11 @@ from tests.system.demo_process import (
         ),
         (["append", "a/b", "--ack", "some"], 2, "'some'"),
         (["stream", "create", "a/b", "--retention", "7"], 2, "has no unit"),
-        (["stream", "truncate", "a/b", "--before", "middle"], 2, "is no place in a stream"),
+        (
+            ["stream", "truncate", "a/b", "--before", "middle"],
+            2,
+            "is not a position in a stream",
+        ),
         (["stream", "truncate", "a/b", "--before", "latest"], 2, "Pass --yes to confirm"),
         (["stream", "seal", "a/b"], 2, "Pass --yes to confirm"),
         (["append", "a/b", "--key-separator", ""], 2, "--key-separator must not be empty"),
@@ -103,7 +107,7 @@ def hundred(demo: DemoProcess) -> str:
     [
         (["--from", "sequence:50", "--to", "sequence:40"], "cannot end at sequence:40"),
         (["--from", "last:5", "--to", "sequence:40"], "cannot end at sequence:40"),
-        (["--from", "time:-1m", "--to", "time:-1h"], "which lies before it"),
+        (["--from", "time:-1m", "--to", "time:-1h"], "which is before it"),
         (["--from", "sequence:500"], "beyond the end: the next of bad/hundred#0 is 100"),
         (["--to", "sequence:500"], "beyond the end: the next of bad/hundred#0 is 100"),
         (["--from", "99-0-0"], "99-0-0 is beyond the end"),
@@ -205,7 +209,7 @@ def test_a_record_over_the_limit_is_refused_and_those_before_it_are_safe(
     done = demo.run("append", "bad/large", given=b"small\n" + b"x" * (2 << 20) + b"\n")
 
     assert done.returncode == 1
-    assert b"over the limit" in done.stderr
+    assert b"the limit is 1048576" in done.stderr
     assert b"1 record was acknowledged" in done.stderr
     assert demo.run("read", "bad/large").stdout == b"small\n"
 

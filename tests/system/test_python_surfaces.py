@@ -1,4 +1,4 @@
-"""Plain scripts and asyncio programs, run as their users run them, on a real cluster."""
+"""Plain scripts and asyncio programs, run like their users run them, on a real cluster."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from tests.system.demo_process import WAIT_S_MAX, DemoProcess, plain_environment
 CONNECT = """
 import asyncio, atexit, os, signal, sys, threading, tomllib
 from pathlib import Path
-joined_at_exit = []  # Once geolog has ended, which was imported later.
+joined_at_exit = []  # After geolog has ended, which is imported later.
 atexit.register(lambda: [thread.join() for thread in joined_at_exit])
 import geolog
 
@@ -35,7 +35,7 @@ def started(demo: DemoProcess, program: str) -> subprocess.Popen[bytes]:
 
 
 def run(demo: DemoProcess, program: str) -> str:
-    """What a program prints; it has to end well, without a word on stderr."""
+    """Run a program; return what it prints. It must exit with 0 and an empty stderr."""
     with started(demo, program) as process:
         try:
             out, err = process.communicate(timeout=WAIT_S_MAX)
@@ -97,7 +97,7 @@ asyncio.run(main())
     assert printed.splitlines() == ["True", "nothing more"]
 
 
-def test_the_child_of_a_fork_is_told_so_and_leaves_its_parent_alone(
+def test_a_forked_child_gets_an_error_and_leaves_its_parent_alone(
     demo: DemoProcess,
 ) -> None:
     printed = run(
@@ -133,7 +133,7 @@ with geolog.blocking.connect(**where) as log:
     assert values_of(demo, "python/fork") == ["before"] + ["after"] * 20
 
 
-def test_a_script_that_closes_nothing_ends_all_the_same(demo: DemoProcess) -> None:
+def test_a_script_that_closes_nothing_still_ends(demo: DemoProcess) -> None:
     printed = run(
         demo,
         """
@@ -180,7 +180,7 @@ asyncio.run(main())
     ids=["blocking", "aio"],
 )
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_a_program_that_waits(demo: DemoProcess, program: str) -> None:
+def test_an_interrupt_ends_a_waiting_program(demo: DemoProcess, program: str) -> None:
     with started(demo, program) as process:
         try:
             read_some(process.stdout, b"waits")

@@ -91,8 +91,8 @@ def _check_transaction_id(number: object) -> None:
 def _header_size(name: object, content: object) -> int:
     if not isinstance(name, str) or not isinstance(content, bytes):
         raise InvalidArgumentError(
-            "a header must have a str as name and bytes as value, not"
-            f" {type(name).__name__} and {type(content).__name__}"
+            f"a header's name must be str and its value bytes, not {type(name).__name__} and"
+            f" {type(content).__name__}"
         )
     try:
         return len(name.encode()) + len(content) + _HEADER_OVERHEAD_BYTES

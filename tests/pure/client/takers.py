@@ -1,4 +1,4 @@
-"""A taker of batches that answers when a test says so, and a writer over it."""
+"""A sink of batches that answers when a test tells it to, and a writer over it."""
 
 import attrs
 import trio
@@ -15,7 +15,7 @@ from topology.errors import ConflictError, GeologError, OutcomeUnknownError
 
 @attrs.define(eq=False)
 class Taken:
-    """A batch that the taker holds, until the test answers it."""
+    """A batch that the sink holds until the test answers it."""
 
     sealed: SealedBatch
     terms: BatchTerms
@@ -33,7 +33,7 @@ class Taken:
 
 
 class Taker:
-    """Takes batches as an owner does; the test says when they are answered, and how."""
+    """Takes batches like an owner; the test says when and how they are answered."""
 
     def __init__(self) -> None:
         self.name = PartitionName(StreamName("a", "b"))
@@ -67,7 +67,7 @@ class Taker:
         return self.taken[-1]
 
     def answer(self, count: int = 1, error: GeologError | None = None) -> None:
-        """The next batches are acknowledged, or have failed."""
+        """Acknowledge or fail the next batches."""
         for one in self.taken[self._answered_count : self._answered_count + count]:
             one.error = error
             one.done.set()
@@ -77,12 +77,12 @@ class Taker:
         self.writer.on_progress(0)
 
     def fail(self, failure: GeologError) -> None:
-        """As an owner that is fenced: what is in flight is unknown, the rest is refused."""
+        """Fail like a fenced owner: batches in flight are unknown, later ones refused."""
         self.failure = failure
         self.answer(len(self.taken) - self._answered_count, OutcomeUnknownError("unknown"))
 
     def values(self) -> list[list[bytes]]:
-        """The values of all batches that were taken."""
+        """The values of all batches taken."""
         return [one.batch.values() for one in self.taken]
 
 

@@ -1,4 +1,4 @@
-"""Arguments of wrong types are named with their parameter, and with what was meant."""
+"""An argument of a wrong type is reported with its parameter and the likely intent."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ def ask(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"name": None}, "name is None; it must be a stream's name, as 'shop/orders'"),
+        ({"name": None}, "name is None; it must be a stream's name, e.g. 'shop/orders'"),
         ({"name": b"a/b"}, r"name is b'a/b', of type bytes.*mean name='a/b'\?"),
         ({"start": "earliest"}, r"start is 'earliest', of type str; .*start=geolog.EARLIEST\?"),
         ({"start": "LATEST"}, r"start=geolog.LATEST\?"),
@@ -41,7 +41,7 @@ def ask(
         ({"start": geolog.DLSN(1, 2, 3)}, r"AtDlsn\(geolog.DLSN\(segment=1, entry=2, slot=3"),
         ({"start": datetime(1970, 1, 1, tzinfo=UTC)}, r"start=geolog.AtTime\(time_us=0\)\?"),
         ({"start": "time:-1h"}, r"geolog.EARLIEST or geolog.AtSequence\(5\)$"),
-        ({"start": None}, "start is None; it must be a place in a stream"),
+        ({"start": None}, "start is None; it must be a position in a stream"),
         ({"writer_id": 5}, r"a str or None. Did you mean writer_id='5'\?"),
         ({"ack": "durabel"}, r"'received' or 'durable'. Did you mean ack='durable'\?"),
         ({"partitions": "3"}, r"an int. Did you mean partitions=3\?"),
@@ -57,7 +57,7 @@ def ask(
         ({"writer_id": ["x" * 999]}, "…, of type list"),
     ],
 )
-def test_a_wrong_type_is_told_with_what_is_wanted_and_what_is_nearest(
+def test_a_wrong_type_is_reported_with_the_expected_type_and_the_nearest_value(
     given: dict[str, object], said: str | None
 ) -> None:
     if said is None:
@@ -76,11 +76,11 @@ def test_a_wrong_type_is_told_with_what_is_wanted_and_what_is_nearest(
         {"regions": ("a", "b"), "progress": print},
     ],
 )
-def test_what_fits_is_passed_on(given: dict[str, object]) -> None:
+def test_valid_arguments_are_passed_on(given: dict[str, object]) -> None:
     assert ask(**given) == "asked"  # type: ignore[arg-type]
 
 
-def test_a_parameter_that_is_unknown_is_a_type_error_as_ever() -> None:
+def test_an_unknown_parameter_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="unknown"):
         ask(unknown=1)  # type: ignore[call-arg]
 
@@ -88,7 +88,7 @@ def test_a_parameter_that_is_unknown_is_a_type_error_as_ever() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: geolog.AtSequence(-1), "sequence of AtSequence is -1; .* 0 or above"),
+        (lambda: geolog.AtSequence(-1), "sequence of AtSequence is -1; .* >= 0"),
         (lambda: geolog.AtSequence("5"), "sequence of AtSequence is '5'"),  # type: ignore[arg-type]
         (lambda: geolog.LastRecords(-1), "count of LastRecords is -1"),
         (lambda: geolog.AtTime(1.5), "time_us of AtTime is 1.5; it must be a whole number$"),  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ def test_a_parameter_that_is_unknown_is_a_type_error_as_ever() -> None:
         (lambda: geolog.AtDlsn(geolog.DLSN(0, 0, 0)), "segment of AtDlsn is 0"),
     ],
 )
-def test_a_place_that_cannot_be_is_refused_where_it_is_made(
+def test_an_invalid_bound_is_refused_when_it_is_made(
     make: Callable[[], object], said: str
 ) -> None:
     with pytest.raises(geolog.InvalidArgumentError, match=said):

@@ -1,4 +1,4 @@
-"""The places in a stream as people write them."""
+"""Bounds of a read as text."""
 
 import pytest
 from hypothesis import given
@@ -62,7 +62,7 @@ def parsed(text: str) -> Bound:
         ("time:-2d", AtTime(NOW_US - 2 * 86_400_000_000)),
     ],
 )
-def test_each_form_is_read(text: str, bound: Bound) -> None:
+def test_each_form_is_parsed(text: str, bound: Bound) -> None:
     assert parsed(text) == bound
 
 
@@ -94,24 +94,24 @@ def test_each_form_is_read(text: str, bound: Bound) -> None:
         "dlsn:1-2-3",
     ],
 )
-def test_anything_else_is_refused_with_the_forms_or_the_part_that_is_wrong(text: str) -> None:
+def test_invalid_text_is_refused_with_the_forms_or_the_wrong_part(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         parsed(text)
 
 
 @pytest.mark.parametrize("bound", [AtTransaction(-5), AtSequence(7, 3), AtTime(NOW_US + 1)])
-def test_a_place_is_written_as_it_is_read(bound: Bound) -> None:
+def test_a_bound_is_written_as_it_is_parsed(bound: Bound) -> None:
     assert parsed(bound_text(bound)) == bound
 
 
-def test_ages_beyond_the_calendar_are_put_in_order_like_others() -> None:
-    """No date can be written for so long ago; it is told by the first that can."""
+def test_ages_beyond_the_calendar_are_ordered_like_others() -> None:
+    """No date can express an age that old; the earliest date stands for it."""
     with pytest.raises(InvalidArgumentError, match="cannot end at time:0001-01-01"):
         check_order(parsed("time:-1h"), parsed("time:-999999999999d"))
 
 
 @given(BOUNDS)
-def test_a_place_as_text_reads_back_equal(place: Bound) -> None:
+def test_a_bound_survives_a_round_trip_through_text(place: Bound) -> None:
     assert parsed(bound_text(place)) == place
 
 
@@ -128,7 +128,7 @@ def test_a_place_as_text_reads_back_equal(place: Bound) -> None:
     ],
 )
 def test_a_stop_before_the_start_is_refused_and_both_are_named(start: str, stop: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="exchange the two"):
+    with pytest.raises(InvalidArgumentError, match="swap the two"):
         check_order(parsed(start), parsed(stop))
 
 
@@ -136,5 +136,5 @@ def test_a_stop_before_the_start_is_refused_and_both_are_named(start: str, stop:
     ("start", "stop"),
     [("sequence:4", "sequence:4"), ("earliest", "earliest"), ("last:9", "last:5")],
 )
-def test_a_stop_at_or_behind_the_start_is_none_of_that(start: str, stop: str) -> None:
+def test_a_stop_at_or_after_the_start_is_accepted(start: str, stop: str) -> None:
     check_order(parsed(start), parsed(stop))

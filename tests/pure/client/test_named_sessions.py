@@ -1,4 +1,4 @@
-"""Sessions of a named writer over a stream that gets more and more partitions (law 16)."""
+"""Sessions of a named writer over a stream with a growing number of partitions (law 16)."""
 
 import attrs
 import pytest
@@ -22,7 +22,7 @@ TILL = "till-7"
 
 @attrs.define(eq=False)
 class Sent:
-    """A batch that nobody answers: what of it was kept shows in the next session."""
+    """A batch that gets no answer; the next session shows which of its records were kept."""
 
     sealed: SealedBatch
     terms: BatchTerms
@@ -35,7 +35,7 @@ class Sent:
 
 
 class Partition:
-    """What a partition's log has of batches, and those that a session has sent."""
+    """The batches in a partition's log, and those that a session has sent."""
 
     def __init__(self, number: int) -> None:
         self.name = PartitionName(StreamName("a", "b"), number)
@@ -53,7 +53,7 @@ class Partition:
         return self.sent[-1]
 
     def end_session(self, kept_count: int) -> None:
-        """The first batches are in the log; the others are lost."""
+        """Keep the first batches, lose the others."""
         for one in self.sent[:kept_count]:
             self._keep(one)
         self.sent = []
@@ -83,12 +83,12 @@ def seal_all(writer: Writer) -> None:
 
 
 def key_of(seq: int) -> bytes | None:
-    """A program gives a record the same key each time it sends it."""
+    """The key of a record; the same each time the program sends it."""
     return None if seq % 5 == 0 else b"key %d" % (seq % 11)
 
 
 def numbers_of(first: int, end: int) -> list[int]:
-    """The seqs that a program gives its records: it leaves some out, the same each time."""
+    """The seqs that a program gives its records; it always leaves out the same ones."""
     return [seq for seq in range(first, end) if seq % 9 != 4]
 
 
@@ -99,16 +99,16 @@ def in_the_log(partitions: list[Partition]) -> list[int]:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 3),  # Partitions that are new.
+            st.integers(0, 3),  # New partitions.
             st.integers(0, 100),  # Records.
-            st.integers(1, 7),  # Records of a batch, about.
-            st.lists(st.integers(0, 100), min_size=1, max_size=5),  # Percent that are kept.
-            st.booleans(),  # Whether the program was told.
+            st.integers(1, 7),  # Approximate records per batch.
+            st.lists(st.integers(0, 100), min_size=1, max_size=5),  # Percentage kept.
+            st.booleans(),  # Whether the program got the answers.
         ),
         max_size=7,
     )
 )
-def test_a_program_that_sends_again_what_it_was_not_answered_appends_each_record_once(
+def test_a_program_that_repeats_unanswered_records_appends_each_of_them_once(
     story: list[tuple[int, int, int, list[int], bool]],
 ) -> None:
     partitions = [Partition(0)]
@@ -136,8 +136,8 @@ def test_a_program_that_sends_again_what_it_was_not_answered_appends_each_record
     assert in_the_log(partitions) == numbers_of(0, end)
 
 
-def test_the_records_of_several_partitions_fill_one_batch_of_each() -> None:
-    """Their seqs have gaps: a batch for each run of them would hold a record or two."""
+def test_records_divided_among_partitions_fill_one_batch_in_each() -> None:
+    """Their seqs have gaps: one batch per run of seqs would hold only a record or two."""
     partitions = [Partition(number) for number in range(4)]
     writer = a_session(partitions)
     for seq in range(1000):
@@ -147,8 +147,8 @@ def test_the_records_of_several_partitions_fill_one_batch_of_each() -> None:
     assert [len(one.sent) for one in partitions] == [1] * 4
 
 
-def test_a_seq_that_fell_into_a_gap_is_appended_where_it_belongs() -> None:
-    """What one partition lost is no repeat of what another has round it."""
+def test_a_seq_lost_from_a_gap_is_appended_to_its_own_partition() -> None:
+    """A seq that one partition lost is not a repeat of its neighbours in another."""
     partitions = [Partition(0), Partition(1)]
     writer = a_session(partitions)
     keys = [
@@ -169,8 +169,8 @@ def test_a_seq_that_fell_into_a_gap_is_appended_where_it_belongs() -> None:
     assert in_the_log(partitions) == list(range(10))
 
 
-def test_a_number_that_is_forgotten_is_refused_whatever_partitions_there_are() -> None:
-    """Only its last 64 batches are remembered: no lane knows the first ones by sight."""
+def test_a_forgotten_seq_is_refused_whatever_the_number_of_partitions() -> None:
+    """Only the last 64 batches are remembered, so no lane recognises the first ones."""
     partitions = [Partition(0)]
     writer = a_session(partitions)
     for seq in range(200):

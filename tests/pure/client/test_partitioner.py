@@ -1,4 +1,4 @@
-"""Which partition a record goes to."""
+"""The partition of a record."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ from geolog.protocol.generations import Generation
 def test_a_key_has_the_same_partition_for_ever(
     key: bytes, partitions: int, expected: int
 ) -> None:
-    """It is written down (docs/FORMATS.md): other languages compute it as well."""
+    """Clients in other languages compute it, too (docs/FORMATS.md)."""
     assert partition_of_key(key, partitions) == expected
 
 
@@ -34,14 +34,14 @@ def test_keys_spread_evenly(partitions: int) -> None:
     assert min(counts.values()) > 0.7 * mean
 
 
-def test_records_without_keys_stick_and_then_move_on() -> None:
+def test_records_without_keys_stay_with_a_partition_then_move_on() -> None:
     spread = Partitioner(3, first=1)
     found = [spread.partition_of(None, STICK_BYTES // 4) for _ in range(12)]
 
     assert found == [1] * 4 + [2] * 4 + [0] * 4
 
 
-def test_keys_do_not_move_the_others_on() -> None:
+def test_records_with_keys_do_not_move_the_others_on() -> None:
     spread = Partitioner(3, first=0)
     for _ in range(100):
         spread.partition_of(b"key", STICK_BYTES)
@@ -49,7 +49,7 @@ def test_keys_do_not_move_the_others_on() -> None:
     assert spread.partition_of(None, 1) == 0
 
 
-def test_a_named_writer_stays_where_its_name_puts_it() -> None:
+def test_a_named_writer_stays_in_the_partition_of_its_id() -> None:
     spread = NamedPartitioner(b"till-7", [], 5)
 
     assert {spread.partition_of(None, seq) for seq in range(20)} == {
@@ -58,7 +58,9 @@ def test_a_named_writer_stays_where_its_name_puts_it() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"a", b"b", b"c"])
-def test_what_comes_again_goes_by_the_partitions_that_there_were(key: bytes | None) -> None:
+def test_a_repeated_record_goes_by_the_partitions_of_its_first_append(
+    key: bytes | None,
+) -> None:
     spread = NamedPartitioner(b"till-7", [(Generation(2, 9),), ()], 5)
 
     assert spread.partition_of(key, 9) == partition_of_key(key or b"till-7", 2)

@@ -1,4 +1,4 @@
-"""Many appends in flight: their answers come in order, those of one batch together."""
+"""Many appends in flight: answers come in order, those of one batch together."""
 
 import pytest
 import trio
@@ -17,7 +17,7 @@ def places(answers: list[AnsweredRun]) -> list[tuple[int, int, int]]:
     return [(one.dlsn.entry, one.dlsn.slot, one.sequence) for one in receipts if one]
 
 
-async def test_records_of_a_batch_are_answered_together_and_each_has_its_place(
+async def test_records_of_a_batch_are_answered_together_with_a_place_each(
     autojump_clock: MockClock,
 ) -> None:
     taker = Taker()
@@ -43,7 +43,7 @@ async def test_records_of_a_batch_are_answered_together_and_each_has_its_place(
     assert pipeline.unanswered_count == 0
 
 
-async def test_what_others_append_to_the_same_batch_is_not_answered_here(
+async def test_records_of_others_in_the_same_batch_are_not_answered_here(
     autojump_clock: MockClock,
 ) -> None:
     taker = Taker()
@@ -58,7 +58,7 @@ async def test_what_others_append_to_the_same_batch_is_not_answered_here(
     assert places(await pipeline.next_answers()) == [(0, 0, 0), (0, 2, 2)]
 
 
-async def test_answers_that_came_before_a_failure_are_told_before_it(
+async def test_answers_before_a_failure_are_returned_before_it(
     autojump_clock: MockClock,
 ) -> None:
     taker = Taker()

@@ -1,4 +1,4 @@
-"""Two sessions of one named writer open a stream at once, while it gets more partitions."""
+"""Two sessions of a named writer open a stream at once, while its partitions grow."""
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class HeldMetadata(ForwardedMetadata[MemoryMetadata]):
-    """A session whose requests of one partition wait."""
+    """A session whose requests to one partition wait."""
 
     held: str
     go_on: trio.Event = attrs.field(factory=trio.Event)
@@ -40,7 +40,7 @@ class HeldMetadata(ForwardedMetadata[MemoryMetadata]):
 async def open_held_client(
     world: World, name: PartitionName
 ) -> AsyncIterator[tuple[geolog.Log, trio.Event]]:
-    """A client that comes to this partition late, and what lets it go on."""
+    """A client that reaches this partition late, and the event that lets it go on."""
     cluster = world.cluster
     async with cluster.store.open_session() as session:
         metadata = HeldMetadata(session, world.log.access.paths.owner(name))
@@ -57,7 +57,7 @@ async def open_held_client(
 
 
 def a_key(*, of_two: int, of_three: int) -> bytes:
-    """One that belongs to these partitions, of two and of three."""
+    """A key that belongs to these partitions, of two and of three."""
     return next(
         key
         for key in (b"key %d" % number for number in range(1000))
@@ -65,10 +65,10 @@ def a_key(*, of_two: int, of_three: int) -> bytes:
     )
 
 
-async def test_a_session_that_was_overtaken_while_it_opened_divides_nothing_otherwise(
+async def test_a_session_overtaken_while_opening_keeps_the_division_of_records(
     autojump_clock: MockClock,
 ) -> None:
-    """The other knows of two partitions, and it of three: one record would go to two places."""
+    """One knows two partitions, the other three: a record could go to two of them."""
     key = a_key(of_two=0, of_three=2)
     async with open_world() as world, trio.open_nursery() as nursery:
         await world.log.create_stream(MANY, survive="1 region", partitions=2)
@@ -83,7 +83,7 @@ async def test_a_session_that_was_overtaken_while_it_opened_divides_nothing_othe
 
         async with open_held_client(world, second) as (late, go_on):
             nursery.start_soon(append_late, late)
-            await trio.sleep(1.0)  # It owns the first partition, and waits for the second.
+            await trio.sleep(1.0)  # It owns the first partition and waits for the second.
             with suppress(geolog.FencedError):
                 async with world.log.open_writer(MANY, writer_id=TILL) as writer:
                     assert len(writer.lanes) == 2
@@ -98,14 +98,14 @@ async def test_a_session_that_was_overtaken_while_it_opened_divides_nothing_othe
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_sessions_that_take_partitions_from_each_other_append_each_record_once(
+async def test_competing_sessions_append_each_record_once(
     seed: int, autojump_clock: MockClock
 ) -> None:
     rng = random.Random(seed)
     keys = {seq: b"key %d" % rng.randrange(9) for seq in range(12)}
 
     async def append_all(log: geolog.Log) -> None:
-        """Until all is answered; whoever loses the stream opens it again."""
+        """Append until all records are answered; reopen the stream after losing it."""
         while True:
             await trio.sleep(rng.uniform(0, 2))
             with suppress(geolog.FencedError, geolog.OutcomeUnknownError):
@@ -133,10 +133,10 @@ async def test_sessions_that_take_partitions_from_each_other_append_each_record_
     assert found == list(keys)
 
 
-async def test_of_sessions_that_open_again_at_once_each_comes_through(
+async def test_sessions_that_reopen_at_once_all_succeed(
     autojump_clock: MockClock,
 ) -> None:
-    """To take eight partitions over takes longer than to notice that others did."""
+    """Taking over eight partitions takes longer than noticing that others did."""
     async with open_world() as world, AsyncExitStack() as clients:
         await world.log.create_stream(MANY, survive="1 region", partitions=8)
         logs = [

@@ -1,4 +1,4 @@
-"""How records become batches, and how much may be in flight, against a taker that is told."""
+"""How records become batches, and how many may be in flight, over a fake sink."""
 
 import random
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ def taker() -> Taker:
 
 @pytest.fixture
 async def writer(taker: Taker) -> AsyncIterator[Writer]:
-    """A writer with a linger of 10 ms; what is left in flight at the end is acknowledged."""
+    """A writer with a linger of 10 ms; batches in flight at the end are acknowledged."""
     async with open_linger(a_writer(taker)) as writer:
         yield writer
         await trio.sleep(1)
@@ -39,7 +39,7 @@ async def writer(taker: Taker) -> AsyncIterator[Writer]:
         taker.answer(0)
 
 
-async def test_an_append_alone_goes_at_once(
+async def test_a_single_append_is_sent_at_once(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     started_s = trio.current_time()
@@ -51,7 +51,7 @@ async def test_an_append_alone_goes_at_once(
         taker.answer()
 
 
-async def test_what_is_appended_in_one_turn_goes_as_one_batch(
+async def test_records_appended_in_one_turn_are_sent_as_one_batch(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     for value in (b"one", b"two", b"three"):
@@ -61,7 +61,7 @@ async def test_what_is_appended_in_one_turn_goes_as_one_batch(
     assert taker.values() == [[b"one", b"two", b"three"]]
 
 
-async def test_behind_others_a_batch_lingers_for_more(
+async def test_a_batch_lingers_while_others_are_in_flight(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     writer.append_nowait(b"first")
@@ -76,7 +76,7 @@ async def test_behind_others_a_batch_lingers_for_more(
     assert taker.taken[1].at_s - started_s == pytest.approx(0.01)
 
 
-async def test_a_batch_that_lingers_goes_when_nothing_is_in_flight_any_more(
+async def test_a_lingering_batch_is_sent_once_nothing_is_in_flight(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
     async with open_linger(a_writer(taker, linger_s=1000)) as writer:
@@ -89,7 +89,7 @@ async def test_a_batch_that_lingers_goes_when_nothing_is_in_flight_any_more(
         taker.answer()
 
 
-async def test_while_the_processor_is_busy_a_batch_waits_some_turns_for_more(
+async def test_a_batch_waits_a_few_turns_while_the_processor_is_busy(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     await trio.testing.wait_all_tasks_blocked()
@@ -104,7 +104,7 @@ async def test_while_the_processor_is_busy_a_batch_waits_some_turns_for_more(
     assert taker.values() == [[b"one", b"two"]]
 
 
-async def test_who_waits_for_room_gets_room_for_a_batch(
+async def test_waiting_appends_get_room_for_a_whole_batch(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
     window = {"batch_bytes": 4096, "in_flight_bytes": 16384}
@@ -112,7 +112,7 @@ async def test_who_waits_for_room_gets_room_for_a_batch(
         with suppress(trio.WouldBlock):
             while True:
                 writer.append_nowait(b"x" * 96)
-                await trio.sleep(0.002)  # Each is a batch of its own.
+                await trio.sleep(0.002)  # Each one is sent as a batch of its own.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.wait_writable)
             while nursery.child_tasks:
@@ -122,7 +122,7 @@ async def test_who_waits_for_room_gets_room_for_a_batch(
         taker.answer(len(taker.taken))
 
 
-async def test_a_batch_goes_when_the_next_record_would_pass_its_size(
+async def test_a_batch_is_sent_when_the_next_record_would_exceed_its_size(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
     writer = a_writer(taker, batch_bytes=1000, linger_s=1000)
@@ -132,7 +132,7 @@ async def test_a_batch_goes_when_the_next_record_would_pass_its_size(
     assert taker.values() == [[b"a" * 400, b"b" * 400]]
 
 
-async def test_a_record_as_large_as_a_batch_is_one(
+async def test_a_record_as_large_as_a_batch_fills_one(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
     writer = a_writer(taker, batch_bytes=1000, linger_s=1000)
@@ -142,7 +142,7 @@ async def test_a_record_as_large_as_a_batch_is_one(
     assert taker.values() == [[b"small"], [b"x" * 5000]]
 
 
-async def test_columns_that_begin_late_are_blank_before(
+async def test_columns_that_start_late_are_blank_before(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     writer.append_nowait(b"plain")
@@ -158,7 +158,7 @@ async def test_columns_that_begin_late_are_blank_before(
     assert [batch.headers(row) for row in range(5)] == [{}, {}, {}, {"h": b"1"}, {}]
 
 
-async def test_headers_are_those_of_the_call_whatever_becomes_of_them_later(
+async def test_headers_are_copied_when_the_record_is_appended(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     headers = {"trace": b"1"}
@@ -169,7 +169,7 @@ async def test_headers_are_those_of_the_call_whatever_becomes_of_them_later(
     assert taker.taken[0].batch.headers(0) == {"trace": b"1"}
 
 
-async def test_a_receipt_tells_the_place_of_each_record_of_a_batch(
+async def test_each_record_of_a_batch_has_its_place_in_its_receipt(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     pending = [writer.append_nowait(b"%d" % number) for number in range(3)]
@@ -198,18 +198,18 @@ async def test_a_pending_append_is_not_done_before_its_answer(
     assert (await pending.wait()).sequence == 0
 
 
-# What is refused before it is sent.
+# Records refused before they are sent.
 
 
 @pytest.mark.parametrize(
     ("record", "says"),
     [
-        ({"value": "text"}, "value is bytes, not str"),
-        ({"value": bytearray(b"x")}, "value is bytes, not bytearray"),
-        ({"value": b"x", "key": "k"}, "key is bytes, not str"),
-        ({"value": b"x", "headers": {"h": "text"}}, "str with str"),
-        ({"value": b"x", "headers": {b"h": b"1"}}, "bytes with bytes"),
-        ({"value": b"x", "headers": {"\ud800": b"1"}}, "is not text"),
+        ({"value": "text"}, "value must be bytes, not str"),
+        ({"value": bytearray(b"x")}, "value must be bytes, not bytearray"),
+        ({"value": b"x", "key": "k"}, "key must be bytes, not str"),
+        ({"value": b"x", "headers": {"h": "text"}}, "not str and str"),
+        ({"value": b"x", "headers": {b"h": b"1"}}, "not bytes and bytes"),
+        ({"value": b"x", "headers": {"\ud800": b"1"}}, "cannot be encoded"),
         ({"value": b"x", "transaction_id": 1 << 63}, "9223372036854775808"),
         ({"value": b"x", "transaction_id": -1}, "transaction_id is -1; .* from 0 to"),
         ({"value": b"x", "transaction_id": "7"}, "'7'"),
@@ -240,7 +240,7 @@ async def test_a_record_over_the_limit_is_refused_with_its_size(
     taker: Taker, value_bytes: int, key_bytes: int, header_bytes: int, autojump_clock: MockClock
 ) -> None:
     writer = a_writer(taker)
-    with pytest.raises(TooLargeError, match=rf"\b10[0-9]+ bytes .* {RECORD_BYTES_MAX}\b"):
+    with pytest.raises(TooLargeError, match=rf"\b10[0-9]+ bytes; .* {RECORD_BYTES_MAX}\b"):
         writer.append_nowait(
             bytes(value_bytes),
             key=bytes(key_bytes) if key_bytes else None,
@@ -280,7 +280,7 @@ async def test_the_largest_batches_are_within_their_limit(
     assert done == list(range(len(done)))
 
 
-def test_settings_that_cannot_be_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     for settings in (
         {"linger_s": -1},
         {"linger_s": float("inf")},
@@ -321,7 +321,7 @@ async def test_a_full_window_blocks_until_there_is_room_for_that_record(
 
 
 async def test_a_small_window_never_spins(taker: Taker, autojump_clock: MockClock) -> None:
-    """Half of it is free, and the record needs more: to wait is all that can be done."""
+    """Half of the window is free and the record needs more, so it can only wait."""
     writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
     rng = random.Random(1)
     writer.append_nowait(rng.randbytes(300))
@@ -332,7 +332,7 @@ async def test_a_small_window_never_spins(taker: Taker, autojump_clock: MockCloc
     assert len(taker.taken) == 1
 
 
-async def test_an_append_waits_for_room_and_then_goes(
+async def test_an_append_waits_for_room_and_is_then_sent(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
     writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
@@ -352,13 +352,11 @@ async def test_a_record_larger_than_the_window_is_refused(
 ) -> None:
     writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=2000)
 
-    with pytest.raises(TooLargeError, match="in_flight_bytes, which is 2000"):
+    with pytest.raises(TooLargeError, match="in_flight_bytes is 2000"):
         await writer.append(bytes(3000))
 
 
-async def test_many_who_wait_for_room_all_get_it(
-    taker: Taker, autojump_clock: MockClock
-) -> None:
+async def test_all_waiting_appends_get_room(taker: Taker, autojump_clock: MockClock) -> None:
     writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=3000, linger_s=0)
     rng = random.Random(1)
     async with open_linger(writer), trio.open_nursery() as nursery:
@@ -376,10 +374,10 @@ async def test_many_who_wait_for_room_all_get_it(
 # Flushing.
 
 
-async def test_those_who_wait_for_room_get_numbers_of_their_own(
+async def test_appends_that_wait_for_room_get_different_seqs(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
-    """A number is given with the room, not before: two who wait would have the same."""
+    """A record gets its seq with its room; earlier, two waiting records would get the same."""
     taker.writer = Writer(
         [taker],
         WriterConfig(batch_bytes=1000, in_flight_bytes=1000),
@@ -401,7 +399,7 @@ async def test_those_who_wait_for_room_get_numbers_of_their_own(
 
 @pytest.fixture
 async def till(taker: Taker) -> AsyncIterator[Writer]:
-    """A named writer, each of whose records is a batch of its own."""
+    """A named writer with one record per batch."""
     taker.writer = Writer(
         [taker],
         WriterConfig(linger_s=0.01, batch_bytes=100, in_flight_bytes=1 << 20),
@@ -417,7 +415,7 @@ async def till(taker: Taker) -> AsyncIterator[Writer]:
 
 
 def fill(writer: Writer) -> int:
-    """Append until there is no room; how many were taken in."""
+    """Append until there is no room; return the count."""
     count = 0
     with suppress(trio.WouldBlock):
         while True:
@@ -426,7 +424,7 @@ def fill(writer: Writer) -> int:
     return count
 
 
-async def test_a_named_writer_has_no_more_unanswered_than_is_remembered(
+async def test_a_named_writer_has_at_most_as_many_unanswered_batches_as_the_log_remembers(
     taker: Taker, till: Writer, autojump_clock: MockClock
 ) -> None:
     assert fill(till) == 65  # The last one is held back.
@@ -442,7 +440,7 @@ async def test_a_named_writer_has_no_more_unanswered_than_is_remembered(
     assert fill(till) == 10
 
 
-async def test_what_is_held_back_fills_its_batch_meanwhile(
+async def test_a_held_back_batch_keeps_filling(
     taker: Taker, till: Writer, autojump_clock: MockClock
 ) -> None:
     for _ in range(64):
@@ -458,7 +456,7 @@ async def test_what_is_held_back_fills_its_batch_meanwhile(
     assert taker.values()[64:] == [[b"1", b"2", b"3"]]
 
 
-async def test_each_answer_lets_one_go_on_who_waits_for_it(
+async def test_each_answer_lets_one_waiting_append_go_on(
     taker: Taker, till: Writer, autojump_clock: MockClock
 ) -> None:
     fill(till)
@@ -477,7 +475,7 @@ async def test_each_answer_lets_one_go_on_who_waits_for_it(
     assert len(taker.taken) == 68
 
 
-async def test_flush_waits_for_what_is_held_back(
+async def test_flush_waits_for_a_held_back_batch(
     taker: Taker, till: Writer, autojump_clock: MockClock
 ) -> None:
     fill(till)
@@ -491,10 +489,10 @@ async def test_flush_waits_for_what_is_held_back(
         taker.answer()
 
 
-async def test_the_highest_seq_is_that_of_what_was_not_refused(
+async def test_refused_records_do_not_raise_the_highest_seq(
     autojump_clock: MockClock,
 ) -> None:
-    """It is kept, not asked of each lane: what a lane refuses is no longer in it."""
+    """The writer keeps the highest seq itself, so a refusal must lower it again."""
     takers = [Taker(), Taker()]
     takers[1].name = PartitionName(StreamName("a", "b"), 1)
     writer = Writer(takers, WriterConfig(), writer_id="till-7", home_epoch=1, now_us=lambda: 0)
@@ -519,7 +517,7 @@ async def test_the_highest_seq_is_that_of_what_was_not_refused(
     assert writer.seq_highest == 78
 
 
-async def test_what_is_held_back_is_refused_when_the_writer_fails(
+async def test_a_held_back_batch_is_refused_when_the_writer_fails(
     taker: Taker, till: Writer, autojump_clock: MockClock
 ) -> None:
     fill(till)
@@ -538,7 +536,7 @@ async def test_what_is_held_back_is_refused_when_the_writer_fails(
     taker.failure = None
 
 
-async def test_flush_waits_for_all_that_was_appended(
+async def test_flush_waits_for_all_appended_records(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     writer.append_nowait(b"one")
@@ -554,7 +552,7 @@ async def test_flush_waits_for_all_that_was_appended(
         taker.answer()
 
 
-async def test_flush_does_not_wait_for_what_others_append_behind_it(
+async def test_flush_does_not_wait_for_later_appends(
     taker: Taker, writer: Writer, autojump_clock: MockClock
 ) -> None:
     writer.append_nowait(b"one")
@@ -578,7 +576,7 @@ async def test_flush_with_nothing_appended_returns(
 # Failure.
 
 
-async def test_after_a_failure_what_was_sent_is_unknown_and_what_was_not_is_refused(
+async def test_after_a_failure_sent_records_are_unknown_and_unsent_ones_refused(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
     writer = a_writer(taker, batch_bytes=100)
@@ -596,7 +594,7 @@ async def test_after_a_failure_what_was_sent_is_unknown_and_what_was_not_is_refu
         await writer.flush()
 
 
-async def test_who_waits_for_room_is_told_of_a_failure(
+async def test_waiting_appends_fail_when_the_writer_fails(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
     writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
@@ -613,10 +611,10 @@ async def test_who_waits_for_room_is_told_of_a_failure(
         taker.fail(FencedError("another writes"))
 
 
-async def test_who_waits_for_room_is_told_of_a_failure_in_another_lane(
+async def test_waiting_appends_fail_when_another_lane_fails(
     autojump_clock: MockClock,
 ) -> None:
-    """What fills the window may be of a lane that fails: nothing would ever make room."""
+    """A failed lane may fill the window, and would never make room."""
     takers = [Taker(), Taker()]
     writer = Writer(
         takers,
@@ -632,10 +630,10 @@ async def test_who_waits_for_room_is_told_of_a_failure_in_another_lane(
         await writer.append(bytes(900), key=key_of[1])
 
 
-async def test_who_waits_for_an_answer_does_so_while_another_lane_fails(
+async def test_an_append_waits_for_its_answer_while_another_lane_fails(
     autojump_clock: MockClock,
 ) -> None:
-    """Told of room where there is none, it would ask for ever, and nobody else would run."""
+    """If it were woken without room, it would ask for ever, and no other task would run."""
     takers = [Taker(), Taker()]
     writer = Writer(
         takers,
@@ -658,8 +656,8 @@ async def test_who_waits_for_an_answer_does_so_while_another_lane_fails(
         await writer.append(bytes(99), key=key)
 
 
-async def test_what_was_refused_takes_no_room(taker: Taker, autojump_clock: MockClock) -> None:
-    """Nothing else is in flight whose answer would have the room looked at again."""
+async def test_a_refused_batch_takes_no_room(taker: Taker, autojump_clock: MockClock) -> None:
+    """No other batch is in flight whose answer would wake the waiting append."""
     config = {"batch_bytes": 1000, "in_flight_bytes": 1000}
     async with open_linger(a_writer(taker, **config)) as writer:
         refused = writer.append_nowait(b"a" * 800, expect_sequence=5)
@@ -671,7 +669,7 @@ async def test_what_was_refused_takes_no_room(taker: Taker, autojump_clock: Mock
     assert taker.values() == [[b"b" * 800]]
 
 
-async def test_who_waits_for_room_is_told_when_a_batch_is_refused(
+async def test_waiting_appends_get_the_room_of_a_refused_batch(
     taker: Taker, autojump_clock: MockClock
 ) -> None:
     config = {"batch_bytes": 1000, "in_flight_bytes": 1000}
@@ -681,6 +679,6 @@ async def test_who_waits_for_room_is_told_when_a_batch_is_refused(
         with trio.fail_after(1):
             nursery.start_soon(writer.wait_writable)
             await trio.testing.wait_all_tasks_blocked()
-            writer.lanes[0].seal()  # As its linger does.
+            writer.lanes[0].seal()  # Like its linger.
             await trio.testing.wait_all_tasks_blocked()
         assert not nursery.child_tasks

@@ -1,6 +1,6 @@
-"""A cluster in the trio thread of this process, for programs that stand outside of it.
+"""A cluster in the trio thread of this process, for programs outside of that thread.
 
-It runs on real time: those who wait are threads and event loops, which no mock clock sees.
+It runs on real time, because a mock clock cannot see waiting threads and event loops.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ REGIONS = {"us-east": 2, "eu-west": 2, "ap-northeast": 2}
 def in_trio_thread(
     opening: Callable[[], AbstractAsyncContextManager[T]],
 ) -> Opening[T, T]:
-    """Hold something open in the trio thread."""
+    """Hold a block open in the trio thread."""
 
     def prepare() -> tuple[Residence[T], Tasks]:
         thread = shared_thread()
@@ -39,16 +39,16 @@ def running_cluster() -> Opening[InProcessCluster, InProcessCluster]:
 def client_of(
     cluster: InProcessCluster, host: str = "client"
 ) -> Callable[[], AbstractAsyncContextManager[TrioLog]]:
-    """How a client connects to it."""
+    """Make a function that opens a client of the cluster."""
     return lambda: cluster.open_client("us-east", host=host)
 
 
 TRIES = 10_000
-"""So often no thread is put off while another gets done with what the first one did."""
+"""Bound of a loop that races with another thread, which may undo each of its steps."""
 
 
 def filled(append: Callable[[], object], *, until: type[Exception]) -> int:
-    """Append until there is no room, as there may be for long: another thread makes it."""
+    """Append until there is no room; another thread makes room meanwhile. Return the count."""
     for count in range(TRIES):
         try:
             append()
@@ -58,10 +58,10 @@ def filled(append: Callable[[], object], *, until: type[Exception]) -> int:
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
-    """So many values that differ."""
+    """`count` different values."""
     return [b"record %d" % number for number in range(start, start + count)]
 
 
 def sequences_of(receipts: list[geolog.Receipt]) -> list[int]:
-    """Where records came to lie."""
+    """The sequences of the receipts."""
     return [receipt.sequence for receipt in receipts]

@@ -1,4 +1,4 @@
-"""One cluster for all tests here, and a stream for each."""
+"""One cluster for all tests in this folder, and one stream per test."""
 
 from collections.abc import Iterator
 from itertools import count

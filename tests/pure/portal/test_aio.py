@@ -1,4 +1,4 @@
-"""The log from event loops."""
+"""The log, used from event loops."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ async def values_of(log: aio.Log, stream: str) -> list[bytes]:
         return [record.value async for record in reader]
 
 
-def test_what_tasks_append_is_read_back_record_by_record_and_batch_by_batch(
+def test_records_appended_by_tasks_are_read_back_one_by_one_and_in_batches(
     cluster: InProcessCluster, stream: str
 ) -> None:
     async def program() -> None:
@@ -83,7 +83,7 @@ def test_a_cancelled_wait_for_the_next_record_loses_nothing(
     asyncio.run(program())
 
 
-def test_a_cancelled_append_is_in_the_log_once_or_not_at_all(
+def test_a_cancelled_append_is_stored_once_or_not_at_all(
     cluster: InProcessCluster, stream: str
 ) -> None:
     async def program() -> None:
@@ -109,7 +109,7 @@ def test_a_cancelled_append_is_in_the_log_once_or_not_at_all(
     asyncio.run(program())
 
 
-def test_a_call_that_is_cancelled_has_ended_when_the_task_goes_on(
+def test_a_cancelled_call_has_ended_before_the_task_goes_on(
     cluster: InProcessCluster, stream: str
 ) -> None:
     async def program() -> None:
@@ -150,7 +150,7 @@ def test_a_task_cancelled_in_its_block_closes_what_it_opened(
     asyncio.run(program())
 
 
-def test_errors_are_those_of_the_log_itself(cluster: InProcessCluster) -> None:
+def test_errors_of_the_log_are_raised_unchanged(cluster: InProcessCluster) -> None:
     async def program() -> None:
         async with connected(cluster) as log:
             with pytest.raises(geolog.NoSuchStreamError) as refused:
@@ -165,7 +165,7 @@ def test_errors_are_those_of_the_log_itself(cluster: InProcessCluster) -> None:
     asyncio.run(program())
 
 
-def test_progress_is_told_in_the_loop(cluster: InProcessCluster, stream: str) -> None:
+def test_progress_is_reported_in_the_event_loop(cluster: InProcessCluster, stream: str) -> None:
     async def program() -> None:
         told: list[tuple[int, int, int]] = []
         async with connected(cluster) as log:
@@ -183,7 +183,7 @@ def test_progress_is_told_in_the_loop(cluster: InProcessCluster, stream: str) ->
     asyncio.run(program())
 
 
-def test_event_loops_and_plain_threads_use_one_log_service_at_once(
+def test_event_loops_and_plain_threads_share_the_trio_thread(
     cluster: InProcessCluster, log: blocking.Log, stream: str
 ) -> None:
     names = [f"{stream}-{number}" for number in range(6)]
@@ -211,7 +211,7 @@ def test_event_loops_and_plain_threads_use_one_log_service_at_once(
         assert [one.result() for one in threads] == [50] * 3
 
 
-def test_a_loop_that_closed_with_appends_on_their_way_disturbs_nobody(
+def test_a_loop_that_closed_with_appends_in_flight_disturbs_nobody(
     cluster: InProcessCluster, log: blocking.Log, stream: str
 ) -> None:
     async def abandon() -> None:
@@ -227,7 +227,7 @@ def test_a_loop_that_closed_with_appends_on_their_way_disturbs_nobody(
         assert writer.append(b"after").sequence <= 100
 
 
-def test_a_wrong_type_is_told_by_its_parameter_as_under_trio(
+def test_a_wrong_type_is_reported_with_its_parameter_as_under_trio(
     cluster: InProcessCluster, stream: str
 ) -> None:
     async def ask() -> None:

@@ -1,4 +1,4 @@
-"""The log from plain threads."""
+"""The log, used from plain threads."""
 
 import signal
 import threading
@@ -32,7 +32,7 @@ def values_of(log: blocking.Log, stream: str) -> list[bytes]:
         return [record.value for record in reader]
 
 
-def test_what_is_appended_is_read_back_record_by_record_and_batch_by_batch(
+def test_appended_records_are_read_back_one_by_one_and_in_batches(
     log: blocking.Log, stream: str
 ) -> None:
     with log.open_writer(stream) as writer:
@@ -48,9 +48,7 @@ def test_what_is_appended_is_read_back_record_by_record_and_batch_by_batch(
     assert sequences_of(receipts) == list(range(1001))
 
 
-def test_a_block_that_ends_well_flushes_what_nobody_waited_for(
-    log: blocking.Log, stream: str
-) -> None:
+def test_a_block_without_an_error_flushes_at_its_end(log: blocking.Log, stream: str) -> None:
     with log.open_writer(stream) as writer:
         for value in numbered(5000):
             writer.append_nowait(value)
@@ -58,7 +56,7 @@ def test_a_block_that_ends_well_flushes_what_nobody_waited_for(
     assert values_of(log, stream) == numbered(5000)
 
 
-def test_flush_returns_when_all_before_it_is_acknowledged(
+def test_flush_returns_once_all_earlier_appends_are_acknowledged(
     log: blocking.Log, stream: str
 ) -> None:
     with log.open_writer(stream) as writer:
@@ -68,7 +66,7 @@ def test_flush_returns_when_all_before_it_is_acknowledged(
         assert sequences_of([one.wait() for one in pending]) == list(range(3000))
 
 
-def test_a_full_window_refuses_an_append_that_may_not_wait_and_holds_back_one_that_may(
+def test_a_full_window_refuses_append_nowait_and_holds_back_append(
     log: blocking.Log, stream: str
 ) -> None:
     with log.open_writer(stream, batch_bytes=4096, in_flight_bytes=8192) as writer:
@@ -81,7 +79,7 @@ def test_a_full_window_refuses_an_append_that_may_not_wait_and_holds_back_one_th
     assert sequences_of(receipts) == list(range(filled_count, filled_count + 20))
 
 
-def test_a_record_that_fits_no_window_is_refused_at_once(
+def test_a_record_larger_than_the_window_is_refused_at_once(
     log: blocking.Log, stream: str
 ) -> None:
     with (
@@ -106,7 +104,7 @@ def test_threads_share_a_writer_and_each_gets_its_own_receipts(
     assert sorted(value for _, value in placed) == sorted(numbered(400))
 
 
-def test_errors_are_those_of_the_log_itself(log: blocking.Log) -> None:
+def test_errors_of_the_log_are_raised_unchanged(log: blocking.Log) -> None:
     with pytest.raises(geolog.NoSuchStreamError) as refused:
         log.describe_stream("test/nowhere")
     assert (refused.value.code, refused.value.outcome) == (404, "refused")
@@ -116,7 +114,7 @@ def test_errors_are_those_of_the_log_itself(log: blocking.Log) -> None:
         pass
 
 
-def test_a_fenced_writer_learns_it_from_its_next_append(
+def test_the_next_append_of_a_fenced_writer_fails(
     cluster: InProcessCluster, log: blocking.Log, stream: str
 ) -> None:
     with (
@@ -135,7 +133,7 @@ def test_a_fenced_writer_learns_it_from_its_next_append(
     assert values_of(log, stream) == [b"of the first", b"of the second"]
 
 
-def test_a_wait_for_the_next_record_ends_in_time_and_loses_nothing(
+def test_a_timeout_while_waiting_for_the_next_record_loses_nothing(
     log: blocking.Log, stream: str
 ) -> None:
     with log.open_reader(stream, follow=True) as reader, log.open_writer(stream) as writer:
@@ -147,7 +145,7 @@ def test_a_wait_for_the_next_record_ends_in_time_and_loses_nothing(
                 assert next(reader).value == value
 
 
-def test_a_call_that_runs_out_of_time_has_ended_when_it_raises() -> None:
+def test_a_call_that_times_out_has_ended_when_it_raises() -> None:
     told: list[str] = []
 
     async def wait() -> None:
@@ -165,7 +163,7 @@ def test_a_call_that_runs_out_of_time_has_ended_when_it_raises() -> None:
     assert told == ["ended"]
 
 
-def test_what_is_not_open_in_time_is_closed_again_when_it_raises() -> None:
+def test_a_block_that_does_not_open_in_time_is_closed_when_it_raises() -> None:
     told: list[str] = []
 
     @asynccontextmanager
@@ -182,7 +180,7 @@ def test_what_is_not_open_in_time_is_closed_again_when_it_raises() -> None:
     assert told == ["closed"]
 
 
-def test_a_call_that_was_done_just_in_time_gives_its_result() -> None:
+def test_a_call_that_finished_just_in_time_returns_its_result() -> None:
     async def seven() -> int:
         await trio.lowlevel.checkpoint()
         return 7
@@ -195,7 +193,7 @@ def test_a_call_that_was_done_just_in_time_gives_its_result() -> None:
         assert wait_for(call) == 7
 
 
-def test_an_append_out_of_time_says_whether_it_may_be_in_the_log(
+def test_an_append_that_times_out_says_whether_it_may_be_in_the_log(
     log: blocking.Log, stream: str
 ) -> None:
     with log.open_writer(stream) as writer:
@@ -241,7 +239,7 @@ def fail() -> None:
     raise ZeroDivisionError
 
 
-def test_a_block_left_by_an_error_raises_that_error_alone(
+def test_a_block_ended_by_an_error_raises_only_that_error(
     log: blocking.Log, stream: str
 ) -> None:
     with ended_by(ZeroDivisionError) as ended, log.open_writer(stream) as writer:
@@ -253,7 +251,7 @@ def test_a_block_left_by_an_error_raises_that_error_alone(
     assert values_of(log, stream) == [b"kept"]
 
 
-def test_outside_of_its_block_everything_is_closed(
+def test_everything_is_closed_outside_of_its_block(
     cluster: InProcessCluster, log: blocking.Log, stream: str
 ) -> None:
     with (
@@ -274,7 +272,7 @@ def test_outside_of_its_block_everything_is_closed(
             use()
 
 
-def test_a_block_is_entered_once(log: blocking.Log, stream: str) -> None:
+def test_a_block_can_be_entered_only_once(log: blocking.Log, stream: str) -> None:
     opening = log.open_reader(stream)
     with opening:
         pass
@@ -283,11 +281,13 @@ def test_a_block_is_entered_once(log: blocking.Log, stream: str) -> None:
         opening.__enter__()
 
 
-def test_statistics_count_what_has_not_crossed_yet(log: blocking.Log, stream: str) -> None:
+def test_statistics_count_records_that_have_not_crossed_yet(
+    log: blocking.Log, stream: str
+) -> None:
     with log.open_writer(stream) as writer:
         appended_count = 1
         writer.append_nowait(bytes(1000))
-        # Another thread may have it answered before this one has asked.
+        # The other thread may get the answer first.
         while writer.statistics().in_flight_bytes < 1000 and appended_count < TRIES:
             writer.append_nowait(bytes(1000))
             appended_count += 1
@@ -296,7 +296,7 @@ def test_statistics_count_what_has_not_crossed_yet(log: blocking.Log, stream: st
         assert writer.statistics().records_count == appended_count
 
 
-def test_what_was_truncated_is_told_as_a_gap(log: blocking.Log, stream: str) -> None:
+def test_truncated_records_are_reported_as_a_gap(log: blocking.Log, stream: str) -> None:
     with log.open_writer(stream) as writer:
         for value in numbered(10):
             writer.append(value)
@@ -314,7 +314,7 @@ def test_what_was_truncated_is_told_as_a_gap(log: blocking.Log, stream: str) -> 
     )
 
 
-def test_a_named_writer_that_appends_again_is_answered_with_the_first_places(
+def test_repeated_appends_of_a_named_writer_get_their_first_positions(
     log: blocking.Log, stream: str
 ) -> None:
     with log.open_writer(stream, writer_id="till-7", ack="received") as writer:
@@ -333,7 +333,7 @@ def test_a_named_writer_that_appends_again_is_answered_with_the_first_places(
     assert values_of(log, stream) == [*numbered(50), b"the last"]
 
 
-def test_a_posted_record_that_is_refused_is_told_at_the_end_of_the_block(
+def test_a_refused_post_is_raised_at_the_end_of_the_block(
     log: blocking.Log, stream: str
 ) -> None:
     with ended_by(geolog.ConflictError), log.open_writer(stream) as writer:
@@ -341,7 +341,7 @@ def test_a_posted_record_that_is_refused_is_told_at_the_end_of_the_block(
         writer.post(b"four", transaction_id=4)
 
 
-def test_a_log_that_closes_in_one_thread_wakes_those_who_wait_in_others(
+def test_closing_a_log_in_one_thread_wakes_waiting_threads(
     cluster: InProcessCluster, stream: str
 ) -> None:
     waits = threading.Event()
@@ -364,7 +364,7 @@ def test_a_log_that_closes_in_one_thread_wakes_those_who_wait_in_others(
     assert [type(error) for error in seen] == [blocking.ClosedError]
 
 
-def test_progress_is_told_in_the_thread_that_waits(log: blocking.Log, stream: str) -> None:
+def test_progress_is_reported_in_the_waiting_thread(log: blocking.Log, stream: str) -> None:
     told: list[tuple[int, int, int]] = []
     with log.open_writer(stream) as writer:
         for value in numbered(20):
@@ -382,7 +382,7 @@ def test_progress_is_told_in_the_thread_that_waits(log: blocking.Log, stream: st
     assert {ident for _, _, ident in told} == {threading.get_ident()}
 
 
-def test_a_numbered_record_that_is_not_sent_may_be_in_the_log_from_before(
+def test_an_unsent_record_with_a_seq_may_be_in_the_log_from_an_earlier_try(
     log: blocking.Log, stream: str
 ) -> None:
     with log.open_writer(stream, writer_id="till-8") as writer:
@@ -395,7 +395,7 @@ def test_a_numbered_record_that_is_not_sent_may_be_in_the_log_from_before(
     assert (again.value.outcome, new.value.outcome) == ("unknown", "refused")
 
 
-def test_a_wrong_type_is_told_by_its_parameter_as_under_trio(
+def test_a_wrong_type_is_reported_with_its_parameter_as_under_trio(
     log: blocking.Log, stream: str
 ) -> None:
     with pytest.raises(geolog.InvalidArgumentError, match=r"start=geolog\.EARLIEST"):
@@ -407,5 +407,5 @@ def test_a_wrong_type_is_told_by_its_parameter_as_under_trio(
     with log.open_writer(stream) as writer:
         with pytest.raises(geolog.InvalidArgumentError, match=r"mean value.encode\(\)\?"):
             writer.append("text")  # type: ignore[arg-type]
-        with pytest.raises(geolog.InvalidArgumentError, match="headers are a dict"):
+        with pytest.raises(geolog.InvalidArgumentError, match="headers must be a dict"):
             writer.append(b"x", headers=[("a", b"b")])  # type: ignore[arg-type]

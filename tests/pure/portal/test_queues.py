@@ -1,4 +1,4 @@
-"""The two queues between a program and the trio thread: bounds, order, and what is told."""
+"""The two queues between a program and the trio thread: bounds, order and outcomes."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from topology.errors import ClosedError
 
 
 class TrioHere(TrioThread):
-    """The trio that the test itself runs under, in place of a thread."""
+    """Runs posted functions in the test's own trio instead of a thread."""
 
     def start(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -63,7 +63,7 @@ async def values_of(log: Log) -> list[bytes]:
         return [record.value async for record in reader]
 
 
-async def test_appends_are_answered_in_the_order_in_which_they_were_put(
+async def test_appends_are_answered_in_the_order_they_were_queued(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world, open_inlet(world.log) as (inlet, _):
@@ -76,7 +76,7 @@ async def test_appends_are_answered_in_the_order_in_which_they_were_put(
         assert inlet.unanswered_bytes == 0
 
 
-async def test_what_was_taken_back_before_it_crossed_is_not_in_the_log(
+async def test_a_record_withdrawn_before_it_crossed_is_not_in_the_log(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -85,14 +85,14 @@ async def test_what_was_taken_back_before_it_crossed_is_not_in_the_log(
             assert [inlet.withdraw(append) for append in appends[1:3]] == [True, True]
             await done(inlet, appends[3])
             assert not inlet.withdraw(appends[0])
-            with pytest.raises(ClosedError, match="taken back"):
+            with pytest.raises(ClosedError, match="withdrawn"):
                 appends[1].receipt_nowait()
 
         assert inlet.unanswered_bytes == 0
         assert await values_of(world.log) == [b"record 0", b"record 3"]
 
 
-async def test_a_full_window_gives_room_again_as_answers_come(
+async def test_answers_make_room_in_a_full_window(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -114,7 +114,7 @@ async def test_a_full_window_gives_room_again_as_answers_come(
         assert not forgotten.is_set()
 
 
-async def test_a_posted_record_that_is_refused_is_told_to_whoever_comes_next(
+async def test_a_refused_post_is_raised_in_the_next_call(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world, open_inlet(world.log) as (inlet, writer):
@@ -149,7 +149,7 @@ async def test_a_duplicate_that_cannot_be_compared_now_is_an_error_not_a_loop(
                 await done(inlet, put(inlet, b"never read back", seq=1))
 
 
-async def test_a_writer_closed_by_an_error_says_of_each_append_what_is_known(
+async def test_a_writer_closed_by_an_error_gives_each_append_its_outcome(
     autojump_clock: MockClock,
 ) -> None:
     appends: list[QueuedAppend[trio.Event]] = []
@@ -184,7 +184,7 @@ def outcome_of(append: QueuedAppend[trio.Event]) -> str:
     return "acknowledged"
 
 
-async def test_a_reader_whose_runs_nobody_takes_stops_at_the_bound(
+async def test_a_reader_whose_runs_are_not_taken_stops_at_the_bound(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:

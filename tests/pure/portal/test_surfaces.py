@@ -1,4 +1,4 @@
-"""Both surfaces have what the log itself has, by the same names, with the same parameters."""
+"""Both surfaces have the names of the log, with the same parameters."""
 
 import inspect
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ import geolog
 from geolog import aio, blocking
 
 OF_TRIO_ALONE = {
-    # What looks after a cluster lives in trio, and what ends with its block is told there.
+    # For operators, who use trio, and for the block that opened the object.
     "Log": {"access", "recovery_progress", "check_open", "close"},
-    "Writer": {"append_fields_nowait", "on_progress", "close"},  # What others in trio call.
+    "Writer": {"append_fields_nowait", "on_progress", "close"},  # Called by other code in trio.
     "Reader": {"close"},
     "Pending": set(),
 }
@@ -44,7 +44,7 @@ def test_each_public_method_is_there_with_its_parameters(
 
 
 @pytest.mark.parametrize("surface", [aio, blocking], ids=lambda one: str(one.__name__))
-def test_connect_takes_the_same(surface: ModuleType) -> None:
+def test_connect_has_the_same_parameters(surface: ModuleType) -> None:
     assert parameters_of(surface.connect) == parameters_of(geolog.connect)
 
 

@@ -1,4 +1,4 @@
-"""The thread itself: what runs there, how it ends, what a fork leaves."""
+"""The trio thread: what runs there, how it ends, and what a fork leaves."""
 
 import threading
 
@@ -30,7 +30,7 @@ def call_in(thread: TrioThread) -> Call[int]:
     return call
 
 
-def test_all_threads_share_one() -> None:
+def test_all_threads_share_one_trio_thread() -> None:
     found: list[TrioThread] = []
     threads = [threading.Thread(target=lambda: found.append(shared_thread())) for _ in range(8)]
     for thread in threads:
@@ -42,7 +42,7 @@ def test_all_threads_share_one() -> None:
     assert wait_for(call_in(shared_thread())) == wait_for(call_in(found[0]))
 
 
-def test_its_end_closes_what_is_open_and_refuses_what_comes_after() -> None:
+def test_ending_the_thread_closes_open_blocks_and_refuses_new_calls() -> None:
     thread = a_thread()
 
     async def wait() -> None:
@@ -57,10 +57,10 @@ def test_its_end_closes_what_is_open_and_refuses_what_comes_after() -> None:
     with pytest.raises(blocking.ClosedError, match="ended"):
         call_in(thread)
     assert not thread.is_running
-    thread.end()  # Once more does no harm.
+    thread.end()  # Ending it twice is harmless.
 
 
-def test_a_thread_of_the_parent_takes_nothing_in_a_child() -> None:
+def test_the_parents_thread_takes_no_calls_in_a_forked_child() -> None:
     thread = a_thread()
     try:
         thread.is_forked = True
@@ -73,7 +73,7 @@ def test_a_thread_of_the_parent_takes_nothing_in_a_child() -> None:
         thread.end()
 
 
-def test_a_block_in_the_child_of_a_fork_ends_without_touching_what_is_the_parents() -> None:
+def test_an_inherited_block_ends_in_a_forked_child_and_leaves_the_parent_alone() -> None:
     thread = a_thread()
     entered = []
 
@@ -96,7 +96,7 @@ def test_a_block_in_the_child_of_a_fork_ends_without_touching_what_is_the_parent
         thread.end()
 
 
-def test_what_fails_to_close_says_so_when_the_block_ends() -> None:
+def test_an_error_on_closing_is_raised_when_the_block_ends() -> None:
     class Stuck:
         async def __aenter__(self) -> None:
             pass
@@ -108,7 +108,7 @@ def test_what_fails_to_close_says_so_when_the_block_ends() -> None:
         pass
 
 
-def test_a_call_that_is_cancelled_before_it_begins_does_not_run() -> None:
+def test_a_call_cancelled_before_it_starts_does_not_run() -> None:
     ran = []
 
     async def run() -> None:

@@ -165,7 +165,7 @@ async def test_any_start_and_stop_together_give_what_a_naive_list_gives(
         for _ in range(150):
             start, stop = rng.choice(bounds), rng.choice(bounds)
             if is_refused(shelf, start, stop):
-                with pytest.raises(geolog.InvalidArgumentError, match="exchange the two"):
+                with pytest.raises(geolog.InvalidArgumentError, match="swap the two"):
                     await values_of(shelf.world.log, start=start, stop=stop)
                 continue
             found = await values_of(shelf.world.log, start=start, stop=stop)

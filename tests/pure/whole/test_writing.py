@@ -488,7 +488,7 @@ async def test_leaving_a_writer_with_all_servers_gone_ends_and_says_what_is_not_
 
     assert left_s <= 10.0 + 5.0 + 2.0
     assert ended.error is not None
-    assert "3 records that were not answered may be in the log" in str(ended.error)
+    assert "3 unanswered records may be in the log" in str(ended.error)
     assert ended.error.outcome == "unknown"
     for one in pending:
         with pytest.raises(geolog.OutcomeUnknownError):
