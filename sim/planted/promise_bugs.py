@@ -58,7 +58,7 @@ def fence_nothing_when_full(
 def store_though_in_doubt(
     _replica: LedgerReplica, limits: NodeLimits, *, is_recovery: bool = False
 ) -> bool:
-    """Check only the room on the disk, whoever asks."""
+    """Check only the room on the disk, not the doubt."""
     del is_recovery
     return limits.is_read_only
 

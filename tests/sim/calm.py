@@ -1,4 +1,4 @@
-"""A small world in which nothing happens but what a test does to it."""
+"""A small world in which nothing happens unless a test does it."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -41,7 +41,7 @@ async def _found(_process: Process, log: geolog.Log) -> None:
 async def do(
     world: World, main: Callable[[Process, geolog.Log], Awaitable[None]], host: str = "client"
 ) -> Process:
-    """Have a client process do something, and wait until it has ended."""
+    """Run a client process with this `main`, and wait until it has ended."""
     process = world.start_client(host, REGIONS[0], main, is_restarted=False)
     await process.ended.wait()
     assert process.error is None, process.error

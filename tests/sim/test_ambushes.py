@@ -1,4 +1,4 @@
-"""Faults that lie in wait strike at their moment, and leave nothing behind."""
+"""Ambushes strike at their moment, and leave nothing behind."""
 
 from random import Random
 
@@ -61,7 +61,7 @@ def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
     assert lives == [Life.RUNNING] * len(BASE.shape.nodes_by_region)
 
 
-def test_what_is_waited_for_in_the_trace_is_told_with_its_place() -> None:
+def test_waiting_for_a_trace_event_returns_its_process_and_details() -> None:
     async def story(world: World) -> tuple[str, str]:
         waited: list[tuple[str, str]] = []
 
@@ -78,9 +78,7 @@ def test_what_is_waited_for_in_the_trace_is_told_with_its_place() -> None:
     assert in_a_calm_world(story) == ("here", "first")
 
 
-async def test_a_killed_process_leaves_what_it_wrote_and_not_what_it_would_have_synced() -> (
-    None
-):
+async def test_a_killed_process_leaves_its_writes_but_no_later_syncs() -> None:
     disk = MemoryDisk()
     file = await disk.create("a")
     await disk.sync_directory()
@@ -115,7 +113,7 @@ async def test_a_sync_of_a_directory_takes_time_and_covers_what_came_before_it()
     assert disk.names == ("before", "meanwhile")
 
 
-async def test_of_two_syncs_of_a_directory_the_later_one_counts() -> None:
+async def test_the_later_of_two_directory_syncs_counts() -> None:
     disk = MemoryDisk()
     async with trio.open_nursery() as nursery:
         for name, sync_s in (("first", 1.0), ("second", 0.1)):

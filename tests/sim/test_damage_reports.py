@@ -1,4 +1,4 @@
-"""That damage is reported is waited for, and for that reason alone."""
+"""The wait for reports of damage ends only for ledgers reported for that reason."""
 
 import geolog
 from geolog.metadata.repair_queue import RepairReason
@@ -11,7 +11,7 @@ from tests.sim.calm import do, in_a_calm_world
 DAMAGED, RECOVERED, FORGOTTEN = LedgerId(7), LedgerId(8), LedgerId(9)
 
 
-def test_a_ledger_found_damaged_that_stays_out_of_the_repair_queue_is_told() -> None:
+def test_a_damaged_ledger_missing_from_the_repair_queue_is_reported() -> None:
     async def report(_process: Process, log: geolog.Log) -> None:
         await log.access.repair_queue.enqueue(DAMAGED, RepairReason.DAMAGED)
         await log.access.repair_queue.enqueue(RECOVERED, RepairReason.RECOVERED)

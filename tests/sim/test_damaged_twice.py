@@ -1,4 +1,4 @@
-"""Worlds in which sectors cannot be read, or a file is damaged again after it was settled."""
+"""Worlds with unreadable sectors, or with a file that is damaged again after it was settled."""
 
 from sim.histories.run import run_seed
 from sim.planted.hunt import options_of_hunt
@@ -7,7 +7,7 @@ from sim.world.draws.drawing import options_of_seed
 from sim.world.faults.all_faults import FAULTS
 
 
-def test_some_worlds_are_damaged_twice_and_in_some_sectors_cannot_be_read() -> None:
+def test_some_worlds_are_damaged_twice_and_some_have_unreadable_sectors() -> None:
     drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(400)]
     twice = [one for one in drawn if one.knobs.is_damaged_twice]
     unreadable = [
@@ -19,7 +19,7 @@ def test_some_worlds_are_damaged_twice_and_in_some_sectors_cannot_be_read() -> N
     assert not any(one.knobs.is_upkeep_hasty for one in twice)
 
 
-def test_a_file_that_is_damaged_again_after_it_was_settled_breaks_no_law() -> None:
+def test_damaging_a_settled_file_again_breaks_no_law() -> None:
     happened = 0
     for seed in range(30):
         report = run_seed(seed, options=with_damage_twice(options_of_hunt(seed)))

@@ -1,4 +1,4 @@
-"""A history in which a stream is deleted and made again all the time: every law is kept."""
+"""A history in which a stream is constantly deleted and created again: every law holds."""
 
 import attrs
 
@@ -20,7 +20,7 @@ SHORT_LIVES = attrs.evolve(
 )
 
 
-def test_from_one_life_of_a_stream_nothing_passes_to_the_next() -> None:
+def test_nothing_passes_from_one_life_of_a_stream_to_the_next() -> None:
     report = run_seed(1, options=SHORT_LIVES)
 
     assert report.violations == []

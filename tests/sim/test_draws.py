@@ -1,4 +1,4 @@
-"""Each option of a world is drawn from a source of its own: a new draw moves no old one."""
+"""Each option of a world is drawn from a source of its own: a new draw moves no other."""
 
 from sim.world.chance import Draws
 from sim.world.draws.drawing import options_of_seed

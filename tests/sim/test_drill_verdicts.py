@@ -1,4 +1,4 @@
-"""Drills do not pass over what they are there to find."""
+"""Drills report the problems that they look for."""
 
 import trio
 from trio.testing import MockClock

@@ -1,4 +1,4 @@
-"""Disks that are harmed or lost for good: the copies come back from the others."""
+"""Disks that are harmed or lost for good: the other copies restore them."""
 
 from random import Random
 
@@ -46,7 +46,7 @@ async def repair_and_verify(world: World) -> tuple[list[RepairReport], VerifyRep
 
     async def look(_process: Process, log: geolog.Log) -> None:
         async with log.open_writer(STREAM):
-            pass  # Who takes the stream over closes what was open.
+            pass  # A takeover closes the open ledger.
         reports, _ = await repair_all(log)
         found.append((reports, await log.verify_stream(STREAM, full_copies=True)))
 
@@ -54,7 +54,7 @@ async def repair_and_verify(world: World) -> tuple[list[RepairReport], VerifyRep
     return found[0]
 
 
-def test_of_the_newest_file_only_what_lies_below_its_last_mark_is_harmed() -> None:
+def test_only_bytes_below_the_last_mark_of_the_newest_file_are_harmed() -> None:
     async def story(world: World) -> tuple[bool, bool]:
         await do(world, append_some)
         await trio.sleep(1.0)
@@ -88,7 +88,7 @@ def test_the_end_of_a_ledger_is_harmed_where_a_node_has_it() -> None:
     assert words.endswith(f"of {ledger}")
 
 
-def test_what_rots_at_one_node_is_repaired_from_the_others() -> None:
+def test_rot_at_one_node_is_repaired_from_the_others() -> None:
     async def story(world: World) -> tuple[int, bool]:
         await do(world, append_some)
         world.kill(NODE)
@@ -107,7 +107,7 @@ def test_what_rots_at_one_node_is_repaired_from_the_others() -> None:
     assert is_good
 
 
-def test_a_lost_disk_is_refused_until_an_operator_gives_it_up_and_then_filled_again() -> None:
+def test_a_lost_disk_is_refused_until_an_operator_gives_it_up_then_refilled() -> None:
     async def story(world: World) -> tuple[int, bool]:
         await do(world, append_some)
         node = world.nodes[NODE]

@@ -1,7 +1,7 @@
-"""Whole clusters under faults, held to the laws: a swarm, and histories that are run twice.
+"""Whole clusters under faults, checked by the laws: a swarm, and histories that are run twice.
 
-The swarm runs for 150 s on two cores; `SWARM_S` gives it another time. Both run in processes of
-their own, so these tests are a part of the stage that is run alone.
+The swarm runs for 150 s on two cores; `SWARM_S` sets another time. Both tests start processes
+of their own, so they are part of the stage that runs alone.
 """
 
 import os
@@ -28,12 +28,12 @@ _DONE_TO_STREAMS = {
     "sealed",
     "truncated",
 }
-"""What is so frequent that a swarm in which it never happened has not looked."""
+"""These are so frequent that a swarm without one of them has not looked."""
 
 
 @pytest.mark.timeout(_SWARM_S + 150)
 def test_a_swarm_breaks_no_law(capsys: pytest.CaptureFixture[str]) -> None:
-    now_s = time.perf_counter  # noqa: TID251 - it ends by the clock on the wall.
+    now_s = time.perf_counter  # noqa: TID251 - the swarm ends by real time.
     begun_s = now_s()
 
     total = run_swarm(

@@ -1,4 +1,4 @@
-"""Each law of histories, shown a history that breaks it and one that does not."""
+"""Each history law, with a history that breaks it and one that does not."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from sim.world.history import Append, Ending, Found, History, Missing, ReaderWal
 
 @attrs.define
 class Story:
-    """A small history, and what is found when it is over."""
+    """A small history and its final state."""
 
     history: History = attrs.field(factory=History)
     found: list[Found] = attrs.field(factory=list)
@@ -182,7 +182,10 @@ def _lose_a_key(story: Story) -> None:
 
 def _mislay_a_key(story: Story) -> None:
     append = story.history.appends[b"lost its answer"]
-    append.key, append.partitions_known = b"e", (2, 2)  # Of two it has the second.
+    append.key, append.partitions_known = (
+        b"e",
+        (2, 2),
+    )  # The second of the two.
     story.found[2] = attrs.evolve(story.found[2], key=b"e")
 
 
@@ -254,7 +257,7 @@ def _fail_a_read(story: Story) -> None:
         (_put_what_was_received_elsewhere, "17"),
     ],
 )
-def test_a_history_that_breaks_a_law_is_told_so(
+def test_each_law_reports_a_history_that_breaks_it(
     spoil: Callable[[Story], None], law: str
 ) -> None:
     story = a_good_story()
@@ -263,7 +266,7 @@ def test_a_history_that_breaks_a_law_is_told_so(
     assert story.broken == {law}
 
 
-def test_what_was_in_doubt_and_is_in_the_log_is_not_refused_when_it_is_sent_again() -> None:
+def test_the_repeat_of_a_logged_record_in_doubt_must_not_be_refused() -> None:
     story = a_good_story()
     append = story.history.appends[b"lost its answer"]
 
@@ -273,7 +276,7 @@ def test_what_was_in_doubt_and_is_in_the_log_is_not_refused_when_it_is_sent_agai
     assert story.broken == {"17"}
 
 
-def test_what_is_there_already_when_it_is_sent_again_is_in_the_log() -> None:
+def test_a_duplicate_must_be_in_the_log() -> None:
     story = a_good_story()
     append = story.history.appends[b"lost its answer"]
 
@@ -285,21 +288,21 @@ def test_what_is_there_already_when_it_is_sent_again_is_in_the_log() -> None:
     assert story.broken == {"1"}
 
 
-def test_what_was_answered_is_not_refused_when_it_is_sent_again() -> None:
+def test_the_repeat_of_an_acknowledged_record_must_not_be_refused() -> None:
     story = a_good_story()
     story.history.refused_repeats.append("0 of writer-1: UnavailableError()")
 
     assert story.broken == {"17"}
 
 
-def test_what_is_trimmed_need_not_be_there() -> None:
+def test_trimmed_records_need_not_be_in_the_log() -> None:
     story = a_good_story()
     story.trim(2)
 
     assert story.broken == set()
 
 
-def test_a_front_that_goes_without_a_trim_is_told() -> None:
+def test_a_front_that_vanishes_without_a_trim_is_reported() -> None:
     story = a_good_story()
     story.trim(1)
     story.trims.clear()
@@ -307,7 +310,7 @@ def test_a_front_that_goes_without_a_trim_is_told() -> None:
     assert story.broken == {"1", "11", "14"}
 
 
-def test_a_reader_that_is_overtaken_is_told_a_gap() -> None:
+def test_a_reader_overtaken_by_a_trim_gets_a_gap() -> None:
     story = a_good_story()
     walk = read(story, 10, b"a")
     walk.items.append(Missing(partition=0, from_sequence=1, to_sequence=2, trim=2))
@@ -318,7 +321,7 @@ def test_a_reader_that_is_overtaken_is_told_a_gap() -> None:
     assert story.broken == set()
 
 
-def test_what_was_flushed_may_be_among_what_was_trimmed_unseen() -> None:
+def test_flushed_records_may_have_been_trimmed_unseen() -> None:
     story = a_good_story()
     story.history.on_answered(sent(story, b"nowhere", 12), "flushed", 13)
     story.trim(3)
@@ -331,7 +334,7 @@ def test_what_was_flushed_may_be_among_what_was_trimmed_unseen() -> None:
     ("may_forget", "trim_then", "is_broken"),
     [(True, 1, False), (True, 0, True), (True, None, False), (False, 1, True)],
 )
-def test_a_record_is_there_twice_only_if_its_writer_may_have_been_forgotten(
+def test_a_record_is_in_the_log_twice_only_if_its_writer_may_be_forgotten(
     may_forget: bool,  # noqa: FBT001 - pytest passes it.
     trim_then: int | None,
     is_broken: bool,  # noqa: FBT001
@@ -367,7 +370,7 @@ def test_nobody_can_tell_which_of_two_partitions_had_a_forgotten_record_first(
     assert ("16" in story.broken) is is_broken
 
 
-def test_what_many_walks_are_given_is_kept_once() -> None:
+def test_records_that_many_walks_get_are_kept_once() -> None:
     story = Story()
     append = sent(story, b"as it was sent", 1)
     walks = [read(story, at, bytes(bytearray(append.value))) for at in (2, 3)]

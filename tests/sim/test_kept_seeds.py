@@ -1,4 +1,4 @@
-"""Seeds that broke a law once, with the options that they drew then: each defect was mended."""
+"""Seeds that once broke a law, with the options they drew then; each defect is fixed."""
 
 import attrs
 import pytest
@@ -12,7 +12,7 @@ from topology.quorum import QuorumConfig
 from topology.stream_policy import PolicyKind
 
 KEPT = {
-    "an owner that was deposed while it took over took what others trimmed for damage": (
+    "an owner deposed during its takeover mistook a trim by others for damage": (
         100218,
         attrs.evolve(
             BASE,
@@ -49,7 +49,7 @@ KEPT = {
             ),
         ),
     ),
-    "a stream's end was sought in a segment that was completed and trimmed meanwhile": (
+    "the end of a stream was read from a segment that was trimmed meanwhile": (
         100412,
         attrs.evolve(
             BASE,
@@ -93,7 +93,7 @@ KEPT = {
             ),
         ),
     ),
-    "a partition that was added while its stream was sealed was born unsealed": (
+    "a partition added during the seal of its stream was born unsealed": (
         100063,
         attrs.evolve(
             BASE,
@@ -130,7 +130,7 @@ KEPT = {
             ),
         ),
     ),
-    "the end of a stream that was deleted was sought in a segment of the one made after it": (
+    "the end of a deleted stream was read from a segment of its successor": (
         33,
         attrs.evolve(
             BASE,
@@ -164,10 +164,10 @@ KEPT = {
         ),
     ),
 }
-"""By what was wrong."""
+"""By the defect."""
 
 
 @pytest.mark.parametrize("what", KEPT)
-def test_a_seed_that_broke_a_law_keeps_them_all(what: str) -> None:
+def test_a_seed_that_once_broke_a_law_keeps_all_laws(what: str) -> None:
     seed, options = KEPT[what]
     assert run_seed(seed, options=options).violations == []

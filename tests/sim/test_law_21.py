@@ -1,4 +1,4 @@
-"""Law 21: whoever chose an ensemble is held to what was to be had, and to no more."""
+"""Law 21: a choice of an ensemble is held to the nodes that were surely available."""
 
 import attrs
 import pytest
@@ -35,7 +35,7 @@ def ledger(*ensembles: str) -> LedgerRecord:
 
 
 def steady(names: str, forbidden: str = "") -> Steady:
-    """Nodes that were to be had; `x` in `forbidden` is a region."""
+    """The available nodes; `x` in `forbidden` is a region."""
     return Steady(
         {InstanceId(name): Location(name[0], f"rack-{name}") for name in names.split()},
         frozenset(forbidden),
@@ -49,18 +49,18 @@ def told(before: LedgerRecord | None, after: LedgerRecord, nodes: Steady) -> lis
 @pytest.mark.parametrize(
     ("before", "after", "nodes", "broken_count"),
     [
-        # A new ledger: STRICT where it can be, SOFT where it cannot.
+        # A new ledger: STRICT if possible, SOFT otherwise.
         ([], ["a1 b1 c1"], "a1 a2 b1 b2 c1", 0),
         ([], ["a1 a2 b1"], "a1 a2 b1 b2 c1", 1),
         ([], ["a1 a2 b1"], "a1 a2 b1 b2", 0),
-        # A member is replaced: those that stay are kept, and who was there is not to be had.
+        # A member is replaced: the others stay, and the replaced one is not available.
         (["a1 b1 c1"], ["a1 b1 c1", "a1 b1 b2"], "a1 b1 b2 c2", 1),
         (["a1 b1 c1"], ["a1 b1 c1", "a1 b1 b2"], "a1 b1 b2 c1", 0),
-        # A fragment without entries gives way to one from the same entry on.
+        # A fragment without entries is replaced by one from the same entry on.
         (["a1 b1 c1"], ["a1 b1 b2"], "a1 b1 b2 c2", 1),
-        # What was there before is nobody's choice now.
+        # Members that were there before are not part of the choice.
         (["a1 a2 b1"], ["a1 a2 b1"], "a1 b1 c1", 0),
-        # What is changed before the last fragment is a repair's.
+        # A change before the last fragment is a repair's.
         (["a1 b1 c1", "a1 b1 c2"], ["a1 b1 b2", "a1 b1 c2"], "a1 b1 b2 c2", 0),
     ],
 )
@@ -76,7 +76,7 @@ def test_an_ensemble_is_as_good_as_the_nodes_allowed(
     [
         (["a1 b1 c1", "a1 b1 c2"], "a1 b1 b2 c2", 1),
         (["a1 b1 c1", "a1 b1 b2"], "a1 b1 b2 c2", 1),
-        # No STRICT one was to be had for certain; nobody was replaced.
+        # No STRICT ensemble was surely available; nobody was replaced.
         (["a1 b1 c1", "a1 b1 b2"], "a1 b1 b2 c1", 0),
         (["a1 b1 c1", "a1 b1 c1"], "a1 b1 b2 c2", 0),
     ],
@@ -92,13 +92,13 @@ def test_a_change_counts_as_judged_only_if_it_could_have_been_a_breach(
     )
 
 
-def test_what_is_closed_is_changed_by_repairs_alone() -> None:
+def test_only_repairs_change_final_fragments() -> None:
     known = attrs.evolve(ledger("a1 b1 c1"), state=LedgerState.CLOSED, last_entry=EntryId(4))
     after = attrs.evolve(known, fragments=ledger("a1 b1 b2").fragments)
     assert told(known, after, steady("a1 b1 b2 c2")) == []
 
 
-def test_nothing_new_lies_in_a_region_that_is_forbidden() -> None:
+def test_nothing_new_is_placed_in_a_forbidden_region() -> None:
     nodes = steady("a1 a2 b1 b2", forbidden="c")
     known = ledger("a1 b1 c1")
     assert told(known, ledger("a1 b1 c1", "a1 b2 c1"), nodes) == []

@@ -1,4 +1,4 @@
-"""The law of deletion, shown histories of a stream with two lives: good ones, and bad ones."""
+"""The law of deletion, with good and bad histories of a stream with two lives."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ EITHER = LifeRange(1, 2)
 
 @attrs.define
 class Story:
-    """Life 1 is deleted at moment 50; what is read of life 2 is read at 90."""
+    """Life 1 is deleted at moment 50; life 2 is read at moment 90."""
 
     history: History = attrs.field(factory=History)
 
@@ -59,7 +59,7 @@ class Story:
         return [number for number, _ in breaches(self.history, Ending([]))]
 
 
-def test_a_stream_that_is_deleted_and_made_again_breaks_no_law() -> None:
+def test_deleting_and_recreating_a_stream_breaks_no_law() -> None:
     assert Story().broken == []
 
 
@@ -118,13 +118,13 @@ def nobody_sent_what_is_read(story: Story) -> None:
         nobody_sent_what_is_read,
     ],
 )
-def test_what_breaks_the_law_of_deletion_is_told(spoil: Callable[[Story], None]) -> None:
+def test_breaches_of_the_law_of_deletion_are_reported(spoil: Callable[[Story], None]) -> None:
     story = Story()
     spoil(story)
     assert set(story.broken) == {"deletion"}
 
 
-def test_a_deletion_that_came_without_a_fence_may_be_outlived_by_its_writer() -> None:
+def test_a_writer_may_outlive_a_deletion_without_a_fence() -> None:
     story = Story()
     story.append(b"late", FIRST, sent_at=60, answered_at=61, sequence=1)
     story.lives.deaths[0].answered_s = 20.0

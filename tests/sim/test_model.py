@@ -1,4 +1,4 @@
-"""The exhaustive model: its real cores keep the laws in all orders, and planted bugs do not."""
+"""The exhaustive model: the real cores keep the laws in all orders, and planted bugs do not."""
 
 from random import Random
 
@@ -36,11 +36,11 @@ def test_the_same_search_counts_the_same_states_twice() -> None:
     assert search_all(_SMALLEST, depth_max=8) == search_all(_SMALLEST, depth_max=8)
 
 
-def test_nodes_that_are_equal_may_take_each_others_names() -> None:
+def test_equal_nodes_may_swap_names() -> None:
     assert sorted(ModelShape().symmetries()) == [(0, 1, 2), (1, 0, 2)]
 
 
-def test_nodes_of_a_striped_ensemble_may_not() -> None:
+def test_nodes_of_a_striped_ensemble_may_not_swap_names() -> None:
     quorum = QuorumConfig(ensemble_size=3, write_quorum=2, ack_quorum=2)
     assert len(ModelShape(quorum=quorum).symmetries()) == 1
 

@@ -1,4 +1,4 @@
-"""What seeds draw of placement: all that streams can be asked for, where the world holds it."""
+"""The draws of placement: all settings of a new stream, if the world allows them."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_seeds_draw_operators_who_switch_regions_and_repair_placement(
     assert any(one.repair_rest_s_max for one in placement)
 
 
-def test_seeds_draw_worlds_with_nodes_over_where_nothing_but_processes_ends(
+def test_seeds_draw_worlds_with_spare_nodes_whose_faults_only_end_processes(
     drawn: list[Options],
 ) -> None:
     steady = [

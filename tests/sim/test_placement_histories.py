@@ -1,4 +1,4 @@
-"""Histories in which operators touch placement: every law is kept, and is awake."""
+"""Histories in which operators work on placement: every law holds, and law 21 is awake."""
 
 import attrs
 
@@ -14,7 +14,7 @@ from topology.quorum import QuorumConfig
 TWO_NODES_EACH = attrs.evolve(
     BASE.shape, nodes_by_region=tuple((region, 2) for region in BASE.shape.regions)
 )
-"""Three copies have three nodes over."""
+"""With three copies, three nodes are spare."""
 
 MEMBERS_END = attrs.evolve(
     BASE,
@@ -25,11 +25,11 @@ MEMBERS_END = attrs.evolve(
     knobs=attrs.evolve(BASE.knobs, session_timeout_s=2.0, appends_per_tenure=400),
     hazards=Hazards(chaos_s=40.0, duration_s_max=30.0, strikes_per_s=(("kill-node", 1.0),)),
 )
-"""Members end for long enough that others take their places."""
+"""Members stay down long enough to be replaced."""
 
 
 def repaired(seed: int) -> Options:
-    """The harsh options of a seed, with nodes that end, nodes over, and repairs."""
+    """The harsh options of a seed, with kills of nodes, spare nodes, and repairs."""
     drawn = options_of_hunt(seed)
     strikes = {**dict(drawn.hazards.strikes_per_s), "kill-node": 0.4}
     return attrs.evolve(
@@ -46,14 +46,14 @@ def repaired(seed: int) -> Options:
     )
 
 
-def test_repairs_of_placement_beside_all_else_that_happens_break_no_law() -> None:
+def test_placement_repairs_under_all_other_faults_break_no_law() -> None:
     reports = [run_seed(seed, options=repaired(seed)) for seed in (19, 28)]
 
     assert [one.violations for one in reports] == [[], []]
     assert {"placement-repaired"} <= {name for one in reports for name in one.sometimes}
 
 
-def test_members_that_replace_others_are_held_to_the_best_choice() -> None:
+def test_replacements_are_held_to_the_best_choice() -> None:
     seeds = range(20)  # An ensemble change that can be judged is rare.
 
     judged = (seed for seed in seeds if is_change_judged(seed))

@@ -1,4 +1,4 @@
-"""Planted bugs: harsh histories find them, and no bug stays behind when its hunt is over."""
+"""Planted bugs: harsh histories find them, and no bug outlives its hunt."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_planted_bug_is_gone_when_its_block_ends() -> None:
     assert Recovery.on_silence is good
 
 
-def test_each_planted_bug_can_be_put_in_and_taken_out() -> None:
+def test_each_planted_bug_can_be_planted_and_removed() -> None:
     for name, bug in PLANTED_BUGS.items():
         before = [vars(owner)[attribute] for owner, attribute, _ in bug.patches]
         with planted(name):
@@ -67,7 +67,7 @@ def test_histories_of_a_hunt_are_short_and_small() -> None:
     assert 3 <= sum(count for _, count in options.shape.nodes_by_region) <= 5
 
 
-def test_the_table_tells_the_median_the_worst_and_the_law() -> None:
+def test_the_table_shows_the_median_the_worst_and_the_law() -> None:
     founds = [Catch(7, count, [Violation("2", "no ack set", "")]) for count in (1, 4, 9)]
     [_, _, row] = table([Hunted(name="ack-before-sync", founds=founds, tries_count=3)])
     assert row.startswith("| 13 `ack-before-sync` |")

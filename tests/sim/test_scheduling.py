@@ -1,7 +1,7 @@
-"""trio's private scheduler, as far as `sim.scheduling` leans on it.
+"""trio's private scheduler, as far as `sim.scheduling` depends on it.
 
-If one of these fails after a change of trio's version, the simulator no longer replays: look at
-the loop in `trio._core._run.unrolled_run` and mend `sim/scheduling.py`.
+If one of these tests fails with a new version of trio, the simulator no longer replays: read
+the loop in `trio._core._run.unrolled_run` and fix `sim/scheduling.py`.
 """
 
 import gc
@@ -38,14 +38,14 @@ async def _order_of_waking(count: int) -> list[int]:
     return order
 
 
-def test_equal_seeds_give_equal_orders_and_others_another() -> None:
+def test_equal_seeds_give_equal_orders_and_other_seeds_other_orders() -> None:
     orders = [run_seeded(_order_of_waking, 40, seed=seed) for seed in (7, 7, 8)]
 
     assert orders[0] == orders[1]
     assert orders[0] != orders[2]
 
 
-def test_many_orders_are_tried_not_only_two() -> None:
+def test_many_different_orders_are_tried() -> None:
     orders = {tuple(run_seeded(_order_of_waking, 3, seed=seed)[:3]) for seed in range(25)}
 
     assert len(orders) == 6
@@ -60,7 +60,7 @@ def test_time_jumps_over_waits() -> None:
     assert run_seeded(sleep_long, seed=1) == pytest.approx(3600.0)
 
 
-def test_what_is_seeded_is_given_back() -> None:
+def test_trio_is_restored_after_a_seeded_run() -> None:
     state, switch = _run._r.getstate(), _run._ALLOW_DETERMINISTIC_SCHEDULING  # noqa: SLF001 - the seam.
 
     run_seeded(trio.sleep, 1.0, seed=1)
@@ -79,7 +79,7 @@ def test_a_trio_without_the_seam_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 async def _count_up(seen: list[float]) -> None:
     enter_process("p")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_tick, seen)  # What a process starts belongs to it.
+        nursery.start_soon(_tick, seen)  # A task started by a process belongs to it.
 
 
 async def _tick(seen: list[float]) -> None:
@@ -152,7 +152,7 @@ def test_an_endless_moment_is_an_error() -> None:
     assert caught.group_contains(EndlessMomentError, match="^1000 task steps")
 
 
-def test_the_collector_of_garbage_rests_while_a_seeded_run_lasts() -> None:
+def test_the_garbage_collector_is_off_during_a_seeded_run() -> None:
     async def is_on() -> bool:
         return gc.isenabled()
 

@@ -1,4 +1,4 @@
-"""docs/SIMULATION.md names each event of the trace, fault and law that the code has."""
+"""docs/SIMULATION.md lists each trace event, fault and law of the code."""
 
 from pathlib import Path
 
@@ -31,17 +31,17 @@ def test_the_page_names_each_fault_as_the_code_does() -> None:
     assert [row for row in rows if row not in PAGE] == []
 
 
-def test_the_page_tells_each_law_that_looks_at_states_and_at_what_is_said() -> None:
+def test_the_page_lists_each_state_law_and_wire_law() -> None:
     assert _laws_of("| law | what is looked at |") == {
         law for law, _ in (*all_state_laws(), *all_wire_laws())
     }
 
 
-def test_the_page_tells_each_law_that_a_history_shows() -> None:
+def test_the_page_lists_each_history_law() -> None:
     assert _laws_of("| law | what a history shows |") == set(HISTORY_LAWS)
 
 
 def _laws_of(head: str) -> set[str]:
-    """The first cells of the table that begins so."""
+    """The first cells of the table with this head."""
     rows = PAGE.partition(head)[2].partition("\n\n")[0].splitlines()[2:]
     return {row.split("|")[1].strip(" `") for row in rows}

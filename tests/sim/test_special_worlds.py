@@ -1,4 +1,4 @@
-"""Worlds that are made for one thing have what it takes, and are drawn often enough."""
+"""Worlds made for one purpose have what they need, and are drawn often enough."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def struck_by(kind: str, worlds: list[Options]) -> list[Options]:
     return [one for one in worlds if kind in dict(one.hazards.strikes_per_s)]
 
 
-def test_slow_clients_ask_much_of_nodes_that_have_little_room(hunted: list[Options]) -> None:
+def test_slow_clients_load_nodes_with_little_room(hunted: list[Options]) -> None:
     worlds = struck_by("ambush-answers", hunted)
 
     assert len(worlds) > len(hunted) / 12
@@ -32,7 +32,7 @@ def test_slow_clients_ask_much_of_nodes_that_have_little_room(hunted: list[Optio
     )
 
 
-def test_where_members_lack_what_is_answered_it_is_mostly_answered_before_all_have_it(
+def test_entries_that_members_lack_are_mostly_acknowledged_before_all_have_them(
     hunted: list[Options],
 ) -> None:
     worlds = struck_by("ambush-lack", hunted)
@@ -44,7 +44,7 @@ def test_where_members_lack_what_is_answered_it_is_mostly_answered_before_all_ha
     assert len(early) > len(worlds) / 2
 
 
-def test_in_steady_worlds_processes_end_and_a_member_that_goes_can_be_replaced() -> None:
+def test_in_steady_worlds_processes_end_and_lost_members_can_be_replaced() -> None:
     for seed in range(20):
         world = steady(BASE, Draws(seed))
         nodes_count = sum(count for _, count in world.shape.nodes_by_region)
@@ -54,7 +54,7 @@ def test_in_steady_worlds_processes_end_and_a_member_that_goes_can_be_replaced()
         assert world.knobs.member_away_s < world.hazards.chaos_s
 
 
-def test_clocks_are_far_off_in_worlds_of_their_own_where_retention_looks_often() -> None:
+def test_some_worlds_are_made_for_far_clocks_and_frequent_retention() -> None:
     drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(300)]
     far = struck_by(FAR, drawn)
     first = [draw_options(Draws(seed), tuple(FAULTS)) for seed in range(300)]
@@ -64,7 +64,7 @@ def test_clocks_are_far_off_in_worlds_of_their_own_where_retention_looks_often()
     assert not struck_by(FAR, first)
 
 
-def test_the_clock_of_the_store_is_far_off_in_worlds_where_those_of_hosts_are_right() -> None:
+def test_the_stores_clock_is_far_off_only_where_host_clocks_are_right() -> None:
     drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(300)]
     far = struck_by(STORE_CLOCK, drawn)
     first = [draw_options(Draws(seed), tuple(FAULTS)) for seed in range(300)]
@@ -75,7 +75,7 @@ def test_the_clock_of_the_store_is_far_off_in_worlds_where_those_of_hosts_are_ri
     assert not struck_by(STORE_CLOCK, first)
 
 
-def test_a_region_is_exchanged_in_worlds_of_their_own_where_nothing_strikes() -> None:
+def test_some_worlds_without_faults_are_made_for_the_exchange_of_a_region() -> None:
     drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(300)]
     exchanged = [one for one in drawn if one.knobs.is_region_exchanged]
 
@@ -86,5 +86,5 @@ def test_a_region_is_exchanged_in_worlds_of_their_own_where_nothing_strikes() ->
         assert sum(count for _, count in one.shape.nodes_by_region) == 3
 
 
-def test_faults_that_are_met_seldom_are_faults() -> None:
+def test_rare_faults_are_faults() -> None:
     assert set(FAULTS) >= RARE

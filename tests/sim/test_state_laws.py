@@ -1,4 +1,4 @@
-"""Each law of states, shown a world that breaks it and one that does not."""
+"""Each state law, with a world that breaks it and one that does not."""
 
 from collections.abc import Awaitable, Callable
 
@@ -25,7 +25,7 @@ from tests.sim.calm import STREAM, do, in_a_calm_world
 
 @attrs.define
 class Stage:
-    """A calm world with a few records, and the laws that look at it."""
+    """A calm world with a few records, and the laws that check it."""
 
     world: World
     history: History
@@ -50,7 +50,7 @@ class Stage:
 
     @property
     def replicas(self) -> list[LedgerReplica]:
-        """What each node knows of the ledger."""
+        """Each node's replica of the ledger."""
         return [
             replica
             for stores in self.now.stores.values()
@@ -60,7 +60,7 @@ class Stage:
         ]
 
     def write_record(self, **changes: object) -> None:
-        """Change the ledger's record in metadata, whatever anybody says."""
+        """Overwrite the ledger's record in metadata."""
         tree = self.world.store.tree
         path = ClusterPaths(CLUSTER).ledger(self.record.ledger)
         changed = attrs.evolve(self.record, **changes)  # type: ignore[arg-type]
@@ -240,7 +240,7 @@ async def _recover_from_an_owner_that_is_back_for_a_moment(stage: Stage) -> None
 
 
 async def _hold(stage: Stage) -> MemoryMetadata:
-    """Have a process own the stream, as long as the world lasts."""
+    """Let a process own the stream for the rest of the world."""
 
     async def main(_process: Process, log: geolog.Log) -> None:
         async with log.open_writer(STREAM):
@@ -301,7 +301,7 @@ async def _take_over(world: World) -> None:
         (_recover_from_an_owner_that_is_back_for_a_moment, []),
     ],
 )
-def test_a_world_that_breaks_a_law_is_told_so(
+def test_each_law_reports_a_world_that_breaks_it(
     spoil: Callable[[Stage], Awaitable[None]], laws: list[str]
 ) -> None:
     history = History()

@@ -1,4 +1,4 @@
-"""Many seeds together: what is counted, how it ends, what the command says."""
+"""Swarms: the coverage they count, how they end, and the output of the command."""
 
 import json
 import multiprocessing
@@ -15,7 +15,7 @@ from sim.world.history import Ending, History
 from sim.world.trace import EVENTS
 
 SHORT = (201, 204)
-"""Seeds whose histories are soon over, and see several kinds of faults."""
+"""Seeds with short histories and several kinds of faults."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_a_report_counts_the_lines_of_the_trace(alone: list[SimReport]) -> None:
     assert {line.split(" ", 3)[2] for line in lines} <= set(EVENTS)
 
 
-def test_a_swarm_whose_time_is_over_begins_no_further_seed(alone: list[SimReport]) -> None:
+def test_a_swarm_whose_time_is_over_starts_no_more_seeds(alone: list[SimReport]) -> None:
     begun: list[None] = []
 
     def is_time_over() -> bool:
@@ -58,7 +58,7 @@ def test_a_swarm_whose_time_is_over_begins_no_further_seed(alone: list[SimReport
     assert total.events == alone[0].events
 
 
-def test_who_interrupts_a_swarm_does_not_wait_for_its_histories() -> None:
+def test_an_interrupted_swarm_does_not_wait_for_its_histories() -> None:
     def interrupt(_total: SwarmReport) -> None:
         raise KeyboardInterrupt
 
@@ -68,7 +68,7 @@ def test_who_interrupts_a_swarm_does_not_wait_for_its_histories() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_a_time_in_which_no_seed_is_begun_is_refused(
+def test_a_time_too_short_for_any_seed_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(["sim", "swarm", "--seeds", "0:3", "--for", "0s"]) == 2
@@ -76,7 +76,7 @@ def test_a_time_in_which_no_seed_is_begun_is_refused(
     assert "30m" in capsys.readouterr().err
 
 
-def test_the_command_ends_well_with_what_was_covered(
+def test_the_command_exits_with_0_and_shows_the_coverage(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(["-o", "json", "sim", "swarm", "--seeds", "204:205"]) == 0
@@ -86,7 +86,7 @@ def test_the_command_ends_well_with_what_was_covered(
     assert document["violations"] == []
 
 
-def test_the_command_ends_with_10_and_names_what_shows_the_violation_again(
+def test_the_command_exits_with_10_and_names_the_replay_of_a_violation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_one(_history: History, _ending: Ending) -> Iterator[tuple[str, str]]:
@@ -104,7 +104,7 @@ def test_the_command_ends_with_10_and_names_what_shows_the_violation_again(
 
 
 @pytest.mark.parametrize("seeds", ["5", "5:5", "7:3", "a:b", ":3"])
-def test_what_is_no_range_of_seeds_is_refused(
+def test_an_invalid_range_of_seeds_is_refused(
     seeds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["sim", "swarm", "--seeds", seeds]) == 2

@@ -1,4 +1,4 @@
-"""Two sessions of one named writer: an application hangs while another has its place."""
+"""Two sessions of one named writer: an application hangs while another takes its place."""
 
 import pytest
 import trio
@@ -40,7 +40,7 @@ def test_an_application_that_hangs_appends_nothing_once_another_has_its_place(
 
     async def story(world: World) -> list[tuple[str, int]]:
         old = world.start_client("old", REGIONS[1], append_until_it_ends)
-        while len(answered) < _APPENDS_COUNT // 2:  # noqa: ASYNC110 - no event tells it.
+        while len(answered) < _APPENDS_COUNT // 2:  # noqa: ASYNC110 - no event for it.
             await trio.sleep(0.01)
         world.pause("old")
         await do(world, append_some, "new")
@@ -64,6 +64,6 @@ def test_an_application_that_hangs_appends_nothing_once_another_has_its_place(
     assert isinstance(end, geolog.FencedError | geolog.OutcomeUnknownError)
     assert found[-_APPENDS_COUNT:] == [one for one in answered if one[0] == "new"]
     assert set(answered) <= set(found)
-    # What an owner is asked is never of an older session than its log: it is fenced before.
+    # An owner never sees an older session than its log has: that one is fenced before.
     assert {epoch for epoch, _ in epochs} == {1, 2}
     assert all(epoch >= known for epoch, known in epochs)

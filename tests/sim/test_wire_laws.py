@@ -1,4 +1,4 @@
-"""Each law of what is said: facts that break it, facts that do not; and how they are heard."""
+"""Each wire law, with facts that break it and facts that do not; and how facts are heard."""
 
 import attrs
 import pytest
@@ -53,7 +53,7 @@ def absent(asked_at: int, *, to_recovery: bool = False) -> Fact:
 
 
 def had(asked_at: int, *, body_crc: int | None = None) -> Fact:
-    """As a probe says it; as a read does, with a checksum."""
+    """An answer HAVE: of a probe, or of a read if there is a checksum."""
     return Said(NODE, LEDGER, ENTRY, Answer.HAVE, asked_at, asked_at + 1, body_crc=body_crc)
 
 
@@ -66,11 +66,11 @@ def given(crc: int) -> Fact:
     [
         (AbsenceIsTrue(), [stored(1), absent(5)], 1),
         (AbsenceIsTrue(), [absent(1), stored(5)], 0),
-        # The question was there before the add was answered: the answer was late.
+        # The question came before the add was answered: its answer was late.
         (AbsenceIsTrue(), [stored(4), absent(3)], 0),
         (AbsenceIsTrue(), [stored(1), DoubtEnded(NODE), absent(5)], 0),
         (AbsenceIsTrue(), [stored(1), DoubtEnded(NODE), had(3), absent(5)], 1),
-        # What is read may still be on its way to the disk.
+        # An entry that was read may still be on its way to the disk.
         (AbsenceIsTrue(), [had(3, body_crc=1), absent(5)], 0),
         (AbsentStays(), [absent(1, to_recovery=True), stored(5)], 1),
         (AbsentStays(), [absent(1, to_recovery=True), stored(5, is_recovery=True)], 0),
@@ -85,13 +85,13 @@ def given(crc: int) -> Fact:
         (BytesServed(), [given(6)], 0),
     ],
 )
-def test_a_law_of_what_is_said_is_broken_by_what_breaks_it(
+def test_each_wire_law_reports_facts_that_break_it(
     law: WireLaw, facts: list[Fact], breaches_count: int
 ) -> None:
     assert len(list(law.breaches(facts))) == breaches_count
 
 
-def test_what_nodes_store_and_say_is_heard() -> None:
+def test_the_wire_hears_requests_and_answers() -> None:
     async def append_and_read(_process: Process, log: geolog.Log) -> None:
         async with log.open_writer(STREAM) as writer:
             for number in range(3):
@@ -116,7 +116,7 @@ def test_what_nodes_store_and_say_is_heard() -> None:
     assert {ledger for ledger, _ in stored} <= opened
 
 
-def test_a_fence_that_a_node_has_answered_and_does_not_know_is_told() -> None:
+def test_a_node_that_forgot_a_fence_it_answered_is_reported() -> None:
     async def story(world: World) -> list[str]:
         law, looking = FenceOutlives(), Looking(world, History())
         await do(world, _append)
@@ -133,7 +133,7 @@ def test_a_fence_that_a_node_has_answered_and_does_not_know_is_told() -> None:
 
 
 _AT, _GONE = LedgerId(1), LedgerId(99)
-"""A ledger that is in metadata, and one that is not (any more)."""
+"""A ledger in metadata, and one that is gone from it."""
 
 
 def received(lac: int, *, is_recovery: bool = False) -> Fact:
@@ -153,19 +153,19 @@ _HELD_AGAINST_THE_WORLD: list[tuple[StateLaw, list[Fact], int]] = [
     # It was there before, and nobody knows which of the adds was journaled.
     (LacOnDisk(), [received(-1), received(1), kept()], 0),
     (LacOnDisk(), [received(1), received(1, is_recovery=True), kept()], 0),
-    # Not answered: it may not have come to the disk.
+    # Not answered: it may not have reached the disk.
     (LacOnDisk(), [received(1)], 0),
     (FencedTakesNoAdds(), [fenced(), kept()], 1),
     (FencedTakesNoAdds(), [fenced(), DoubtEnded(NODE), kept()], 1),
     (FencedTakesNoAdds(), [fenced(), kept(is_recovery=True)], 0),
     (FencedTakesNoAdds(), [fenced(at=6), kept(taken_at=5)], 0),
-    # Nobody could fence it once more before doubt ended: it had been deleted.
+    # Nobody could fence it again before doubt ended: it had been deleted.
     (FencedTakesNoAdds(), [fenced(_GONE), DoubtEnded(NODE), kept(_GONE)], 0),
     (FencedTakesNoAdds(), [fenced(_GONE), kept(_GONE)], 1),
 ]
 
 
-def test_what_was_said_is_held_against_what_a_node_knows_and_metadata_has() -> None:
+def test_answers_are_compared_with_nodes_and_metadata() -> None:
     async def story(world: World) -> list[int]:
         await do(world, _append)
         now = Looking(world, History()).look()

@@ -1,4 +1,4 @@
-"""What the world does to processes: killed ones run no more, paused ones miss what happens."""
+"""Processes of the world: killed ones never run again, paused ones miss events."""
 
 import pytest
 import trio
@@ -17,7 +17,7 @@ async def live(_process: Process, _log: geolog.Log) -> None:
 
 
 class Ticking:
-    """A client that counts the seconds in which it ran, also while it is cleaned up."""
+    """A client that counts the seconds in which it ran, including its cleanup."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -62,7 +62,7 @@ def test_a_killed_process_leaves_its_session_to_expire() -> None:
     assert in_a_calm_world(story) == (0, -1)
 
 
-def test_what_was_acknowledged_outlives_a_power_loss_of_all_nodes() -> None:
+def test_acknowledged_records_outlive_a_power_loss_of_all_nodes() -> None:
     values: list[bytes] = []
 
     async def read_all(_process: Process, log: geolog.Log) -> None:
@@ -121,7 +121,7 @@ def test_a_paused_process_can_be_killed() -> None:
     assert in_a_calm_world(story) == (1, Life.KILLED)
 
 
-def test_a_node_whose_disk_fails_ends_and_is_started_again() -> None:
+def test_a_node_whose_disk_fails_ends_and_is_restarted() -> None:
     async def story(world: World) -> int:
         host = "us-east-1"
         [bay] = world.nodes[host].bays
@@ -134,7 +134,7 @@ def test_a_node_whose_disk_fails_ends_and_is_started_again() -> None:
     assert in_a_calm_world(story) == 2
 
 
-def test_an_error_that_nobody_foresaw_is_kept() -> None:
+def test_an_unexpected_error_is_kept() -> None:
     async def stumble(_process: Process, _log: geolog.Log) -> None:
         raise AssertionError("a defect")
 
@@ -146,7 +146,7 @@ def test_an_error_that_nobody_foresaw_is_kept() -> None:
     assert in_a_calm_world(story) == ["stumbler.1"]
 
 
-def test_a_story_leaves_the_same_trace_each_time() -> None:
+def test_a_story_leaves_the_same_trace_every_time() -> None:
     async def story(world: World) -> None:
         await do(world, append_one)
 

@@ -1,4 +1,4 @@
-"""The traced metadata answers what the store in memory answers, and traces every question."""
+"""The traced metadata answers like the memory store, and traces every request."""
 
 from collections.abc import Awaitable
 from random import Random
@@ -44,7 +44,7 @@ async def outcome_of(asked: Awaitable[object]) -> object:
 
 
 async def ask(metadata: Metadata, rng: Random) -> object:
-    """One operation drawn from the source; equal sources ask equally."""
+    """Make one operation, drawn from the source; equal sources make equal operations."""
     path, number, freshness = rng.choice(_PATHS), rng.randrange(7), rng.choice([*Freshness])
     operations = [an_operation(rng) for _ in range(rng.choice((1, 1, 3)))]
     match number:
@@ -63,9 +63,7 @@ async def ask(metadata: Metadata, rng: Random) -> object:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_it_answers_as_the_store_in_memory_does(
-    seed: int, autojump_clock: MockClock
-) -> None:
+async def test_it_answers_like_the_memory_store(seed: int, autojump_clock: MockClock) -> None:
     events: list[str] = []
     async with (
         open_memory_store() as plain_store,
@@ -83,7 +81,7 @@ async def test_it_answers_as_the_store_in_memory_does(
     assert events.count("meta-ask") == answered >= 60
 
 
-async def test_watches_and_the_session_are_those_of_the_store(
+async def test_watches_and_the_session_come_from_the_store(
     autojump_clock: MockClock,
 ) -> None:
     async with open_memory_store() as store, store.open_session() as session:
