@@ -1,9 +1,8 @@
-"""A whole cluster in one process: real nodes and clients over the seams' versions in memory.
+"""A whole cluster in one process: real nodes and clients over in-memory seams.
 
-Nodes and clients run the code that servers run. What stands below them is in memory: the
-network, the disks, the metadata store; time is trio's clock, which a test may replace by
-a mock, and chance comes from one seed. A node can be killed and started again on the disks that
-are left.
+Nodes and clients run the code that servers run. Below them, everything is in memory: the
+network, the disks, the metadata store. Time is trio's clock, which a test may replace by a
+mock, and chance comes from one seed. A node can be killed and restarted on the disks it left.
 """
 
 import random
@@ -46,7 +45,7 @@ class InProcessNode:
 
     @property
     def region(self) -> str:
-        """The region it stands in."""
+        """The node's region."""
         return self.location.split("/")[1]
 
     @property
@@ -61,7 +60,7 @@ class InProcessNode:
 
 
 class InProcessCluster:
-    """Nodes, network, metadata; `open_in_process_cluster` makes it."""
+    """Nodes, network, metadata; made by `open_in_process_cluster`."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class InProcessCluster:
         self._directories_per_node = directories_per_node
 
     def now_us(self) -> int:
-        """Wall-clock time, as far as there is any."""
+        """The wall-clock time."""
         return START_OF_TIME_US + int(trio.current_time() * 1_000_000)
 
     async def start(self, node_id: str) -> None:
@@ -96,7 +95,7 @@ class InProcessCluster:
         await node.ready.wait()
 
     async def add_node(self, node_id: str, location: str) -> None:
-        """A new node with empty disks."""
+        """Add a node with empty disks."""
         disks = [
             _slow(MemoryDisk(name=f"/{node_id}/disk-{number}"))
             for number in range(1, 1 + self._directories_per_node)
@@ -105,11 +104,11 @@ class InProcessCluster:
         await self.start(node_id)
 
     async def kill(self, node_id: str, *, power_loss: bool = False) -> None:
-        """End a node as SIGKILL does; with `power_loss`, unsynced bytes are gone as well."""
+        """End a node as SIGKILL does; with `power_loss`, unsynced bytes are lost as well."""
         node = self.nodes[node_id]
-        assert node.scope is not None, f"{node_id} does not run"
+        assert node.scope is not None, f"{node_id} is not running"
         assert node.metadata is not None
-        # The disks are taken, and nothing more is heard of the node, before it can tidy up.
+        # Take the disks, and cut the node off, before it can clean up.
         left = [_slow(disk.crash(keep_unsynced=not power_loss)) for disk in node.disks]
         node.metadata.cut_off()
         self.network.vanish(node_id)
@@ -119,13 +118,13 @@ class InProcessCluster:
         node.disk, *node.further_disks = left
 
     async def kill_region(self, region: str) -> None:
-        """Kill every node of a region that runs."""
+        """Kill every running node of a region."""
         for node in self.nodes_of(region):
             if node.is_running:
                 await self.kill(node.node_id)
 
     async def restart_region(self, region: str) -> None:
-        """Start every node of a region that does not run."""
+        """Start every node of a region that is not running."""
         for node in self.nodes_of(region):
             if not node.is_running:
                 await self.start(node.node_id)
@@ -167,7 +166,7 @@ class InProcessCluster:
         on_session: Callable[[MemoryMetadata], None] | None = None,
         off_us: Callable[[], int] = lambda: 0,
     ) -> AsyncIterator[Log]:
-        """A client on a host of its own, standing in a region.
+        """Open a client on a host of its own in a region.
 
         `off_us`: how far that host's wall clock is ahead.
         """
@@ -206,7 +205,7 @@ async def open_in_process_cluster(
     journal_file_bytes: int = 8 << 20,
     directories_per_node: int = 1,
 ) -> AsyncIterator[InProcessCluster]:
-    """A cluster with so many nodes per region, each on a rack of its own, all up."""
+    """A cluster with this many nodes per region, each on a rack of its own, all up."""
     async with open_memory_store() as store, trio.open_nursery() as nursery:
         cluster = InProcessCluster(
             store,

@@ -1,16 +1,16 @@
-"""Task order drawn from a seed: the one file that touches trio's private scheduler.
+"""Task order drawn from a seed: the only file that touches trio's private scheduler.
 
 Theory of operation. Tasks that are ready run in batches. trio's own order within a batch comes
-from iterating over sets and from a coin, so it differs from run to run. With trio's switch for
-deterministic scheduling on, a batch is sorted by the age of its tasks and shuffled by a random
-source of trio's, which is seeded here. Time is trio's mock clock, which jumps to the next
-deadline when all tasks wait. Nothing else may wake a task: no thread, no socket, no signal. The
-garbage collector is off while a seeded run lasts, because what it finds wakes tasks too: the
-finalizers of asynchronous generators.
+from iterating over sets and from a random bit, so it differs from run to run. With trio's
+switch for deterministic scheduling on, a batch is sorted by the age of its tasks and shuffled
+by a random source of trio's, which is seeded here. Time is trio's mock clock, which jumps to
+the next deadline when all tasks wait. Nothing else may wake a task: no thread, no socket, no
+signal. The garbage collector is off during a seeded run, because collecting wakes tasks too:
+the finalizers of asynchronous generators.
 
-`RunQueue` stands in for trio's queue of ready tasks. It holds back the tasks of a process that
-is paused or killed: they do not run, while their timers expire and bytes arrive for them, as
-SIGSTOP and SIGKILL do. A task belongs to the process that it, or the task that started it,
+`RunQueue` replaces trio's queue of ready tasks. It holds back the tasks of a process that is
+paused or killed: they do not run, while their timers expire and bytes arrive for them, as with
+SIGSTOP and SIGKILL. A task belongs to the process that it, or the task that started it,
 entered.
 """
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 _STEPS_IN_A_MOMENT_MAX = 500_000
-"""So many task steps without time passing are a loop that will never end."""
+"""This many task steps without time passing are an endless loop."""
 
 _NO_PROCESS = ""
 
@@ -41,11 +41,11 @@ _process_of_task: ContextVar[str] = ContextVar("process", default=_NO_PROCESS)
 
 
 class SchedulerSeamError(GeologError):
-    """trio's scheduler is not the one this file was written for: look at it anew."""
+    """This version of trio has another scheduler: adapt `sim/scheduling.py`."""
 
 
 class EndlessMomentError(GeologError):
-    """Tasks wake each other for ever and no time passes: a defect of what is simulated."""
+    """Tasks wake each other endlessly while no time passes: a defect of the simulated code."""
 
     retriable: ClassVar[bool] = False
 
@@ -53,23 +53,23 @@ class EndlessMomentError(GeologError):
 def run_seeded(
     async_function: Callable[[*Arguments], Awaitable[T]], *arguments: *Arguments, seed: int
 ) -> T:
-    """`trio.run` with time that jumps and with task order drawn from the seed."""
+    """`trio.run` with time that jumps, and with task order drawn from the seed."""
     with _seeded_order(seed), _collector_off():
         return trio.run(async_function, *arguments, clock=MockClock(autojump_threshold=0))
 
 
 def enter_process(process: str) -> None:
-    """The current task, and all that it will start, belongs to that process from now on."""
+    """Make the current task, and every task that it starts, belong to that process."""
     _process_of_task.set(process)
 
 
 def current_process() -> str:
-    """The process that this code runs in; empty outside of all."""
+    """The process that this code runs in; empty outside of all processes."""
     return _process_of_task.get()
 
 
 class RunQueue(deque[Task]):
-    """trio's queue of tasks that are ready, without those that are held. `install` makes it."""
+    """trio's queue of ready tasks, without those that are held. `install` creates it."""
 
     def __init__(self, ready: deque[Task], steps_in_a_moment_max: int) -> None:
         super().__init__(ready)
@@ -82,7 +82,7 @@ class RunQueue(deque[Task]):
 
     @classmethod
     def install(cls, *, steps_in_a_moment_max: int = _STEPS_IN_A_MOMENT_MAX) -> "RunQueue":
-        """Replace the queue of the trio run that this task belongs to."""
+        """Replace the queue of the current trio run."""
         runner = _run.GLOBAL_RUN_CONTEXT.runner
         if not isinstance(getattr(runner, "runq", None), deque):
             raise SchedulerSeamError(f"trio {trio.__version__} has no queue of ready tasks")
@@ -91,7 +91,7 @@ class RunQueue(deque[Task]):
         return queue
 
     def append(self, task: Task) -> None:
-        """A task is ready: it runs in the next batch, or when its process is released."""
+        """Add a ready task: it runs in the next batch, or when its process is released."""
         if self._held:
             held = self._held.get(_process_of(task))
             if held is not None:
@@ -100,14 +100,14 @@ class RunQueue(deque[Task]):
         super().append(task)
 
     def clear(self) -> None:
-        """The scheduler takes all that is ready, to run it now."""
+        """Empty the queue: the scheduler has taken all ready tasks, to run them now."""
         self.steps_count += len(self)
         super().clear()
         if self.steps_count > self._steps_limit:
             self._check_time_passes()
 
     async def watch_time(self) -> None:
-        """Wait for ever, as long as time passes. EndlessMomentError when it does not."""
+        """Wait as long as time passes; raise EndlessMomentError when it does not."""
         await self._endless.wait()
         raise EndlessMomentError(
             f"{self._steps_in_a_moment_max} task steps at {self._moment_s:.6f} s:"
@@ -115,15 +115,15 @@ class RunQueue(deque[Task]):
         )
 
     def hold(self, process: str) -> None:
-        """Let no task of the process run from its next step on."""
-        assert process not in self._held, f"{process} is held already"
+        """Stop the tasks of the process from their next step on."""
+        assert process not in self._held, f"{process} is already held"
         held = [task for task in self if _process_of(task) == process]
         for task in held:
             self.remove(task)
         self._held[process] = held
 
     def release(self, process: str) -> None:
-        """Let the tasks of the process run again, with all that has come for them meanwhile."""
+        """Let the tasks of the process run again, with everything that arrived meanwhile."""
         for task in self._held.pop(process):
             super().append(task)
 
@@ -146,7 +146,7 @@ def _seeded_order(seed: int) -> Iterator[None]:
     is_deterministic = getattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", None)
     if not isinstance(chance, random.Random) or not isinstance(is_deterministic, bool):
         raise SchedulerSeamError(
-            f"trio {trio.__version__} has no seeded task order in trio._core._run, as 0.35 has"
+            f"trio {trio.__version__} lacks the seeded task order of 0.35 in trio._core._run"
         )
     state = chance.getstate()
     chance.seed(seed)
