@@ -42,7 +42,7 @@ class Draws:
         return None
 
     def sample(self, purpose: str, names: Iterable[str], count: int) -> list[str]:
-        """So many of the names, in random order.
+        """This many of the names, in random order.
 
         Each name draws its own rank. A new name changes only the samples that it enters.
         """

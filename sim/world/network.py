@@ -18,7 +18,7 @@ _NARROW_PIPE_BYTES = 8 << 10
 
 @attrs.define(eq=False)
 class WorldLinks:
-    """Decides for the memory network what it asks, all from one random source."""
+    """Answers the questions of the memory network, all from one random source."""
 
     _links: Links
     _rng: Random

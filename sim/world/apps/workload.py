@@ -17,7 +17,7 @@ from sim.world.world import ClientMain, World
 
 @attrs.define(eq=False)
 class Workload:
-    """The client processes, which run until the calls are to become quiet."""
+    """The client processes, which run until the calls become quiet."""
 
     calls: Calls
     options: Options

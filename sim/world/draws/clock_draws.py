@@ -1,7 +1,7 @@
 """Worlds whose clocks are far off, and which enforce retention by age all the time.
 
-Either the wall clocks of hosts are off or the clock of the metadata store is. Retention relies
-on both, and promises nothing when both are wrong at once.
+Either the wall clocks of hosts are off, or the clock of the metadata store is. Retention may
+rely on one of them being right, so no world has both wrong at once.
 """
 
 import attrs

@@ -156,7 +156,7 @@ def with_placement_tended(drawn: Options, draws: Draws) -> Options:
 
 
 def with_fences_at_risk(drawn: Options) -> Options:
-    """The same, but nodes are full when they are to fence, or lose the record of a fence."""
+    """The same, but nodes that must fence are full, or lose the record of a fence."""
     strikes = {**dict(drawn.hazards.strikes_per_s), _FENCE_RECORD: 1.0, _FULL: 1.0}
     hazards = attrs.evolve(drawn.hazards, strikes_per_s=tuple(strikes.items()))
     return attrs.evolve(drawn, hazards=hazards)

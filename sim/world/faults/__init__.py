@@ -1,1 +1,1 @@
-"""Faults: what strikes a simulated world, and whom."""
+"""The faults of a simulated world, and their targets."""
