@@ -23,7 +23,7 @@ from topology.stream_policy import PolicyKind
 SEGMENT_BYTES = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN = 64 * 1024
 
-_MAY_DIFFER = {"created_us", "life", "is_sealed", "is_incomplete", "survive"}
+_MAY_DIFFER = {"created_us", "life", "is_sealed", "is_incomplete", "home_epoch", "survive"}
 _NAMES = {"placement": "policy"}
 
 

@@ -463,6 +463,7 @@ class Log:
     def _scan(self, record: StreamRecord, name: PartitionName) -> PartitionScan:
         return PartitionScan(
             name,
+            home_epoch=record.home_epoch,
             check_life=partial(self._catalog.check_same, record),
             partitions=self._partitions,
             ledgers=self._ledgers,

@@ -45,7 +45,7 @@ from geolog.protocol.ids import EntryId, Epoch
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.sequencer import Sequencer
 from geolog.protocol.snapshot_pace import SnapshotPace
-from geolog.protocol.stream_state import HOME_EPOCH, OwnerRecord, PartitionName, StreamRecord
+from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecord
 from geolog.wire.batch import SealedBatch
 from geolog.wire.entry import EntryKind, encode_entry
 from geolog.wire.snapshot import seal_snapshot
@@ -189,7 +189,7 @@ class PartitionWriter:
         batch.entry = segment.writer.entry_next
         encoded = encode_entry(
             [batch.sealed],
-            home_epoch=HOME_EPOCH,
+            home_epoch=self._stream.home_epoch,
             segment=batch.segment,
             entry=batch.entry,
             first_sequence=batch.first_sequence,
@@ -219,7 +219,7 @@ class PartitionWriter:
             encoded = encode_entry(
                 [sealed],
                 kind=EntryKind.CONTROL,
-                home_epoch=HOME_EPOCH,
+                home_epoch=self._stream.home_epoch,
                 segment=segment.number,
                 entry=segment.writer.entry_next,
                 first_sequence=state.sequence_next,

@@ -35,12 +35,7 @@ from geolog.partition.prepared_ledger import PreparedLedger
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.roll import RollPolicy
-from geolog.protocol.stream_state import (
-    HOME_EPOCH,
-    PartitionName,
-    SegmentRecord,
-    StreamRecord,
-)
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
 from topology.errors import FencedError, GeologError, NotEnoughNodesError
 from topology.ring.window_rule import Adherence
 
@@ -107,6 +102,7 @@ class SegmentRoller:
         config: PartitionConfig,
     ) -> None:
         self._name = name
+        self._home_epoch = stream.home_epoch
         self._user = user
         self._partitions = partitions
         self._source = source
@@ -411,7 +407,7 @@ class SegmentRoller:
         return SegmentRecord(
             segment=self.owner.record.segment_highest + 1,
             ledger=prepared.ledger.record.ledger,
-            home_epoch=HOME_EPOCH,
+            home_epoch=self._home_epoch,
             first_sequence=acknowledged.sequence_next,
             owner_epoch=self.owner.record.epoch,
             activated_us=self._user.now_us(),

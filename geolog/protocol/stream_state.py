@@ -24,8 +24,8 @@ WRITER_RETENTION_S = 7 * 86400.0
 
 FIRST_SEQUENCE = Sequence(0)
 
-HOME_EPOCH = 1
-"""The only home epoch of a `global` stream, since it has no home to move."""
+FIRST_HOME_EPOCH = 1
+"""Home epoch of every new stream. A `global` stream keeps it: it has no home to move."""
 
 PARTITIONS_MAX = 1024
 """Maximum partitions of one stream: each costs its writer a ledger, and each node a fence."""
@@ -122,6 +122,8 @@ class StreamRecord:
     """Whether the stream takes no more appends."""
     is_incomplete: bool = False
     """Whether the stream is being made or deleted; until that is done it cannot be used."""
+    home_epoch: int = FIRST_HOME_EPOCH
+    """Number of its current home. Records written before this field existed lack it."""
     placement: PlacementTerms = REGION_AWARE_TERMS
     survive: str = ""
     """The losses that it was asked to survive; empty if its quorums were given instead."""

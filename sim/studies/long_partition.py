@@ -26,12 +26,7 @@ from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.partition_state import PartitionState, WrittenBatch
-from geolog.protocol.stream_state import (
-    HOME_EPOCH,
-    PartitionName,
-    SegmentRecord,
-    StreamRecord,
-)
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
 from geolog.wire.batch import Batch
 
 SEGMENT_S = 20
@@ -182,7 +177,7 @@ class LongPartition:
         record = SegmentRecord(
             segment=self.segments_count,
             ledger=ledger,
-            home_epoch=HOME_EPOCH,
+            home_epoch=self._stream.home_epoch,
             first_sequence=before.sequence_next,
             owner_epoch=Epoch(1),
             activated_us=before.append_time_us,

@@ -23,7 +23,7 @@ from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.tail import PartitionEnd
 from geolog.protocol.ids import DLSN, EntryId
-from geolog.protocol.stream_state import HOME_EPOCH, SegmentRecord
+from geolog.protocol.stream_state import SegmentRecord
 from geolog.wire.batch import Columns
 from geolog.wire.entry import Entry, EntryKind
 from topology.errors import InvalidArgumentError
@@ -115,10 +115,10 @@ class PlaceSearch:
 
     def _check_home_epoch(self, home_epoch: int) -> None:
         """InvalidArgumentError for a home epoch that the stream never had."""
-        if home_epoch != HOME_EPOCH:
+        if home_epoch != self._scan.home_epoch:
             raise InvalidArgumentError(
                 f"{self._scan.name} has no home epoch {home_epoch}: its only one is"
-                f" {HOME_EPOCH}"
+                f" {self._scan.home_epoch}"
             )
 
     async def at_sequence(self, sequence: int) -> Begin:

@@ -69,6 +69,7 @@ class PartitionScan:
         self,
         name: PartitionName,
         *,
+        home_epoch: int,
         partitions: PartitionMetadata,
         ledgers: LedgerMetadata,
         reader: LedgerReader,
@@ -78,6 +79,7 @@ class PartitionScan:
         rng: random.Random,
     ) -> None:
         self.name = name
+        self.home_epoch = home_epoch
         self.reader = reader
         self.config = config
         self.segments = SegmentList(name, partitions)

@@ -14,7 +14,7 @@ from geolog.client.writing.writer_repeats import ReadBack
 from geolog.partition.owner import open_partition_writers
 from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
-from geolog.protocol.stream_state import HOME_EPOCH, PartitionName, StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import SealedError
 
 
@@ -68,7 +68,7 @@ async def open_stream_writer(
             is_whole=number is None,
             writer_id=writer_id,
             ack=ack,
-            home_epoch=HOME_EPOCH,
+            home_epoch=stream.home_epoch,
             now_us=upkeep.now_us,
             read_back=read_back,
             first_partition=rng.randrange(len(names)),

@@ -13,6 +13,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId, Sequence
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
 from geolog.protocol.stream_state import (
+    FIRST_HOME_EPOCH,
     OwnerRecord,
     SegmentRecord,
     StreamMode,
@@ -77,6 +78,19 @@ def test_every_flipped_bit_is_found_or_changes_nothing(value: object) -> None:
             continue
 
         assert read == value, f"bit {bit}: {bytes(flipped)!r}"
+
+
+def test_a_stream_record_without_a_home_epoch_has_the_first_one() -> None:
+    body = json.loads(seal_document(STREAM))["body"]
+    assert body.pop("home_epoch") == FIRST_HOME_EPOCH == 1
+
+    assert open_document(sealed(body), StreamRecord, path="/x") == STREAM
+
+
+def test_a_home_epoch_that_was_raised_reads_back() -> None:
+    moved = attrs.evolve(STREAM, home_epoch=3)
+
+    assert open_document(seal_document(moved), StreamRecord, path="/x") == moved
 
 
 def test_every_shortened_document_is_found() -> None:
