@@ -118,7 +118,7 @@ async def _stream_states(access: ClusterAccess) -> list[StreamState]:
 async def _state_of(
     access: ClusterAccess, stream: StreamRecord, partition: PartitionName
 ) -> StreamState | None:
-    listed = await access.partitions.last_segment(partition)
+    listed = await access.partitions.segments.last(partition)
     ledger = None
     if listed is not None:
         try:

@@ -33,7 +33,7 @@ async def extents_of(
 ) -> AsyncGenerator[Extent, None]:
     """All that are listed, and were not trimmed. UnavailableError."""
     before: SegmentRecord | None = None
-    async with aclosing(access.partitions.segments_from_first(name)) as listed:
+    async with aclosing(access.partitions.segments.from_first(name)) as listed:
         async for some in listed:
             segments = [one for one in some if one.segment <= end.segment]
             ledgers = await access.catalog.records_of([one.ledger for one in segments])
@@ -59,7 +59,7 @@ async def _sequence_due(
         assert before.last_sequence is not None, f"{before} has a successor and no end"
         sequence_next = before.last_sequence + 1
     if segment.first_sequence != sequence_next:
-        trim = await access.partitions.trim(name)
+        trim = await access.partitions.trims.read_latest(name)
         if trim.first_sequence >= segment.first_sequence:
             return segment.first_sequence
     return FIRST_SEQUENCE if before is None else None

@@ -119,7 +119,7 @@ class PartitionOwners:
         self._paths = paths
         self._takes = itertools.count(1)
 
-    async def owner(
+    async def read(
         self,
         name: PartitionName,
         *,
@@ -139,23 +139,23 @@ class PartitionOwners:
             open_document(stored.data, OwnerRecord, path=path), stored.version
         )
 
-    async def owner_latest(self, name: PartitionName) -> VersionedOwner:
+    async def read_latest(self, name: PartitionName) -> VersionedOwner:
         """The same, with all that was written before this call."""
-        return await self.owner(name, freshness=Freshness.LATEST)
+        return await self.read(name, freshness=Freshness.LATEST)
 
     async def segment_highest_certain(self, name: PartitionName) -> int:
         """The number of the last segment that was ever listed, for certain; 0 if there is none.
 
         NoSuchStreamError, also while the stream is being deleted.
         """
-        found = (await self.owner(name, freshness=Freshness.CERTAIN)).record
+        found = (await self.read(name, freshness=Freshness.CERTAIN)).record
         if found.is_deleted:
             raise no_owner(name, found)
         return found.segment_highest
 
     async def check_exists(self, name: PartitionName) -> None:
         """NoSuchStreamError if its stream is gone, or is being deleted."""
-        found = (await self.owner_latest(name)).record
+        found = (await self.read_latest(name)).record
         if found.is_deleted:
             raise no_owner(name, found)
 
@@ -165,7 +165,7 @@ class PartitionOwners:
         FencedError, SealedError, NoSuchStreamError.
         """
         try:
-            found = (await self.owner_latest(name)).record
+            found = (await self.read_latest(name)).record
         except NoSuchStreamError as error:
             return error
         return None if found.epoch == owner.epoch else no_owner(name, found)
@@ -181,7 +181,7 @@ class PartitionOwners:
         self, name: PartitionName, *, freshness: Freshness = Freshness.LATEST
     ) -> OwnerLook:
         """The epoch of the current owner, and whether it is there. NoSuchStreamError."""
-        owner = (await self.owner(name, freshness=freshness)).record
+        owner = (await self.read(name, freshness=freshness)).record
         if not owner.session:
             return OwnerLook(owner.epoch, OwnerSeen.LEFT)
         # What follows is as new as the owner's record.
@@ -201,7 +201,7 @@ class PartitionOwners:
         """
         claims = NoClaimListener() if claims is None else claims
         while True:
-            read = await self.owner_latest(name)
+            read = await self.read_latest(name)
             if read.record.is_sealed or read.record.is_deleted:
                 raise no_owner(name, read.record)
             epoch = Epoch(read.record.epoch + 1)
@@ -247,7 +247,7 @@ class PartitionOwners:
         node = claim.record.session
         found = await self._metadata.find(node, freshness=Freshness.CERTAIN)
         if found is not None and found.data == claim.mark:
-            await self.release_ownership(claim.name, await self.owner_latest(claim.name), node)
+            await self.release_ownership(claim.name, await self.read_latest(claim.name), node)
 
     async def revive_sessions(self, owners: Sequence[OwnerRecord]) -> list[Revival]:
         """Show in this session that these owners live; what came of it, for each.
@@ -318,7 +318,7 @@ class PartitionOwners:
             try:
                 await self._metadata.multi([*says, *hides])
             except BadVersionError:
-                found = await self.owner_latest(name)
+                found = await self.read_latest(name)
             except NoNodeError:
                 if not is_shown:
                     return  # The stream is gone.
@@ -334,7 +334,7 @@ class PartitionOwners:
         It has none ever after: what a new one wrote would go unseen, or stay without a stream.
         Whoever deposes it a second time gets what the first left. NoSuchStreamError.
         """
-        found = await self.owner_latest(name)
+        found = await self.read_latest(name)
         if found.record.is_deleted:
             return found
         return await self._dismiss(name, "deleted", is_deleted=True)
@@ -344,7 +344,7 @@ class PartitionOwners:
 
         Whoever seals it a second time gets what the first left. NoSuchStreamError.
         """
-        found = await self.owner_latest(name)
+        found = await self.read_latest(name)
         if found.record.is_sealed:
             return found
         return await self._dismiss(name, "sealed", is_sealed=True)
@@ -358,7 +358,7 @@ class PartitionOwners:
         is_deleted: bool = False,
     ) -> VersionedOwner:
         while True:
-            read = await self.owner_latest(name)
+            read = await self.read_latest(name)
             if read.record.is_deleted and not is_deleted:
                 raise no_owner(name, read.record)
             dismissed = attrs.evolve(

@@ -48,12 +48,12 @@ class SegmentList:
         NoSuchStreamError when the stream is gone, if `changed` is given or nothing is listed.
         """
         if changed is not None:
-            await self._partitions.owner(self._name, changed=changed)
-        self._buckets = await self._partitions.segment_buckets(self._name)
+            await self._partitions.owners.read(self._name, changed=changed)
+        self._buckets = await self._partitions.segments.buckets(self._name)
         self._numbers.clear()
         self._records.clear()
         if changed is None and await self.next_from(1) is None:
-            await self._partitions.check_exists(self._name)
+            await self._partitions.owners.check_exists(self._name)
 
     async def next_from(self, number: int) -> int | None:
         """The first listed number from this one on."""
@@ -126,7 +126,7 @@ class SegmentList:
 
     async def _firsts_of(self, buckets: Sequence[int]) -> list[VersionedSegment | None]:
         """The first record in each of these buckets."""
-        listed = await self._partitions.segment_numbers_in(self._name, buckets)
+        listed = await self._partitions.segments.numbers_in(self._name, buckets)
         for bucket, numbers in zip(buckets, listed, strict=True):
             _keep(self._numbers, bucket, numbers, _BUCKETS_MAX)
         records = iter(await self._at([numbers[0] for numbers in listed if numbers]))
@@ -135,7 +135,7 @@ class SegmentList:
     async def _numbers_in(self, bucket: int) -> list[int]:
         numbers = self._numbers.get(bucket)
         if numbers is None:
-            (numbers,) = await self._partitions.segment_numbers_in(self._name, [bucket])
+            (numbers,) = await self._partitions.segments.numbers_in(self._name, [bucket])
             _keep(self._numbers, bucket, numbers, _BUCKETS_MAX)
         return numbers
 
@@ -143,7 +143,7 @@ class SegmentList:
         """The records of these segments; None for one that is gone."""
         found = {one: self._records[one] for one in numbers if one in self._records}
         missing = [one for one in numbers if one not in found]
-        for listed in await self._partitions.segments_at(self._name, missing):
+        for listed in await self._partitions.segments.at(self._name, missing):
             found[listed.record.segment] = listed
         for number, one in found.items():
             _keep(self._records, number, one, _RECORDS_MAX)

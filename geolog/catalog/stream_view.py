@@ -59,13 +59,13 @@ class StreamView:
         return _description(record, found)
 
     async def _describe_partition(self, name: PartitionName) -> PartitionDescription:
-        owner = (await self.partitions.owner_latest(name)).record
+        owner = (await self.partitions.owners.read_latest(name)).record
         (numbers, last_sequence), (is_alive, trim) = await both(
             partial(self._extent, name),
             partial(
                 both,
-                partial(self.partitions.is_owner_alive, owner),
-                partial(self.partitions.trim_seen, name),
+                partial(self.partitions.owners.is_owner_alive, owner),
+                partial(self.partitions.trims.read, name),
             ),
         )
         return PartitionDescription(
@@ -81,8 +81,8 @@ class StreamView:
 
     async def _extent(self, name: PartitionName) -> tuple[list[int], int | None]:
         """Numbers of the segments, and the last sequence of those that are completed."""
-        numbers = await self.partitions.segment_numbers(name)
-        ends = await self.partitions.segments_at(name, numbers[-2:])
+        numbers = await self.partitions.segments.numbers(name)
+        ends = await self.partitions.segments.at(name, numbers[-2:])
         completed = [one.record for one in ends if one.record.last_sequence is not None]
         return numbers, completed[-1].last_sequence if completed else None
 
@@ -95,7 +95,7 @@ class StreamView:
             numbers = await self._last_numbers(name, limit)
             for start in range(0, len(numbers), _AT_ONCE):
                 asked = numbers[start : start + _AT_ONCE]
-                some = [one.record for one in await self.partitions.segments_at(name, asked)]
+                some = [one.record for one in await self.partitions.segments.at(name, asked)]
                 described = await all_of(
                     [partial(self._describe_segment, name.number, one) for one in some]
                 )
@@ -104,9 +104,9 @@ class StreamView:
 
     async def _last_numbers(self, name: PartitionName, limit: int | None) -> list[int]:
         if limit is None:
-            return await self.partitions.segment_numbers(name)
+            return await self.partitions.segments.numbers(name)
         last: list[int] = []
-        async with aclosing(self.partitions.segment_numbers_back(name)) as numbers:
+        async with aclosing(self.partitions.segments.numbers_back(name)) as numbers:
             async for number in numbers:
                 if len(last) == limit:
                     break

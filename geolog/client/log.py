@@ -436,7 +436,7 @@ class Log:
         """
         record, names = await self._named(name)
         ends = [(one, await self._scan(record, one).end()) for one in names]
-        begins = [await self._partitions.trim_seen(one) for one in names]
+        begins = [await self._partitions.trims.read(one) for one in names]
         total = sum(end.sequence for _, end in ends) - sum(one.first_sequence for one in begins)
         verifier = StreamVerifier(
             name,
@@ -506,7 +506,9 @@ class Log:
             ack=AckLevel(ack),
             who=self._who,
             upkeep=self._upkeep,
-            read_back=BatchReadBack(self._partitions, self._ledgers, self._reader).read,
+            read_back=BatchReadBack(
+                self._partitions.segments, self._ledgers, self._reader
+            ).read,
             owning=self._config.partition,
             rng=self._rng,
         ) as writer:

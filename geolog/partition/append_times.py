@@ -11,7 +11,8 @@ from typing import assert_never
 
 import trio
 
-from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.metadata_session import MetadataSession
+from geolog.catalog.partition_owners import PartitionOwners
 from geolog.protocol.append_clock import (
     AHEAD_US_MAX,
     AppendClock,
@@ -34,13 +35,15 @@ class AppendTimes:
         name: PartitionName,
         owner: OwnerRecord,
         *,
-        partitions: PartitionMetadata,
+        owners: PartitionOwners,
+        session: MetadataSession,
         now_us: Callable[[], int],
         nursery: trio.Nursery,
     ) -> None:
         self._name = name
         self._owner = owner
-        self._partitions = partitions
+        self._owners = owners
+        self._session = session
         self.local_us = now_us
         """What the clock of this host says, held to no other."""
         self._nursery = nursery
@@ -51,7 +54,7 @@ class AppendTimes:
 
     def now_us(self) -> int:
         """What time it is, at most `AHEAD_US_MAX` ahead of the metadata store's clock."""
-        heard, local_us = self._partitions.time_heard, self.local_us()
+        heard, local_us = self._session.time_heard, self.local_us()
         if heard is None:
             return local_us
         now_s = trio.current_time()
@@ -64,7 +67,7 @@ class AppendTimes:
 
     def warn_if_ahead(self, last_us: int) -> None:
         """Warn if the last record, of an owner before, bears a time that has not come."""
-        heard = self._partitions.time_heard
+        heard = self._session.time_heard
         if heard is None:
             return
         ahead_us = last_us - heard.now_us(trio.current_time())
@@ -104,7 +107,7 @@ class AppendTimes:
         """Have the store say its time."""
         is_answered = False
         try:
-            is_answered = await self._partitions.ask_time(self._owner)
+            is_answered = await self._owners.ask_time(self._owner)
         except GeologError as error:
             _log.debug("%s: the metadata store does not say its time: %s", self._name, error)
         self._clock.on_asked(is_answered=is_answered, now_s=trio.current_time())

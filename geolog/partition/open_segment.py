@@ -2,7 +2,7 @@
 
 import trio
 
-from geolog.catalog.partition_metadata import ClosingSegment
+from geolog.catalog.segment_changes import ClosingSegment
 from geolog.catalog.segment_records import VersionedSegment
 from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.writing.ledger_writer import LedgerWriter

@@ -95,7 +95,12 @@ class PartitionWriter:
         self._source = source
         self._config = config
         self._times = AppendTimes(
-            name, taken.owner.record, partitions=partitions, now_us=now_us, nursery=nursery
+            name,
+            taken.owner.record,
+            owners=partitions.owners,
+            session=partitions.session,
+            now_us=now_us,
+            nursery=nursery,
         )
         self._times.warn_if_ahead(taken.state.append_time_us)
         self._on_progress = on_progress
@@ -116,7 +121,14 @@ class PartitionWriter:
         self._is_leaving = False
         self._progress = trio.Event()
         self._segments = SegmentRoller(
-            name, stream, taken.owner, self, partitions=partitions, source=source, config=config
+            name,
+            stream,
+            taken.owner,
+            self,
+            changes=partitions.changes,
+            session=partitions.session,
+            source=source,
+            config=config,
         )
         owners.tell_deposed(taken.owner.record, self._fail)
 
@@ -286,7 +298,7 @@ class PartitionWriter:
         self._is_fenced = True
         failure: GeologError = fenced
         with trio.move_on_after(_REASON_S), suppress(GeologError):
-            found = await self._partitions.why_deposed(self.name, self.owner)
+            found = await self._partitions.owners.why_deposed(self.name, self.owner)
             if found is not None and not isinstance(found, FencedError):
                 failure = found
         self._fail(failure)
@@ -406,7 +418,8 @@ class PartitionWriter:
         self._fail(ClosedError("this writer is closed: use it within its block"))
         owner = self._segments.owner
         if closing is not None:
-            await self._insist(partial(self._partitions.finish, self.name, owner, closing))
+            finish = partial(self._partitions.changes.finish, self.name, owner, closing)
+            await self._insist(finish)
         await self._owners.release(owner)
         await self._segments.discard_unused()
         if closing is not None and closing.change.last_entry is not None:

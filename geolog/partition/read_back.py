@@ -9,7 +9,7 @@ from collections import OrderedDict
 import attrs
 import trio
 
-from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_records import SegmentRecords
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.protocol.ids import EntryId
@@ -39,9 +39,9 @@ class BatchReadBack:
     """Reads batches of named writers, to compare them with what comes again."""
 
     def __init__(
-        self, partitions: PartitionMetadata, ledgers: LedgerMetadata, reader: LedgerReader
+        self, segments: SegmentRecords, ledgers: LedgerMetadata, reader: LedgerReader
     ) -> None:
-        self._partitions = partitions
+        self._segments = segments
         self._ledgers = ledgers
         self._reader = reader
         self._kept: OrderedDict[_Place, Batch] = OrderedDict()  # The last used at the end.
@@ -83,7 +83,7 @@ class BatchReadBack:
 
     async def _read(self, name: PartitionName, batch: WrittenBatch) -> Batch:
         entry = EntryId(batch.entry)
-        for listed in await self._partitions.segments_at(name, [batch.segment]):
+        for listed in await self._segments.at(name, [batch.segment]):
             with trio.move_on_after(_TIMEOUT_S):
                 try:
                     ledger = (await self._ledgers.read_latest(listed.record.ledger)).record

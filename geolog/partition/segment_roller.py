@@ -22,9 +22,10 @@ from typing import Protocol
 
 import trio
 
+from geolog.catalog.metadata_session import MetadataSession
 from geolog.catalog.partition_config import PartitionConfig
-from geolog.catalog.partition_metadata import ClosingSegment, PartitionMetadata
 from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.segment_changes import ClosingSegment, SegmentChanges
 from geolog.catalog.segment_records import VersionedSegment
 from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
 from geolog.ledger.writing.ledger_writer import LedgerListener
@@ -97,14 +98,16 @@ class SegmentRoller:
         owner: VersionedOwner,
         user: SegmentUser,
         *,
-        partitions: PartitionMetadata,
+        changes: SegmentChanges,
+        session: MetadataSession,
         source: LedgerAllocator,
         config: PartitionConfig,
     ) -> None:
         self._name = name
         self._home_epoch = stream.home_epoch
         self._user = user
-        self._partitions = partitions
+        self._changes = changes
+        self._session = session
         self._source = source
         self._config = config
         self._roll = RollPolicy(
@@ -156,7 +159,7 @@ class SegmentRoller:
         return (
             self._next is not None
             and segment.is_full(self._roll)
-            and self._partitions.is_reachable
+            and self._session.is_reachable
         )
 
     # The one task.
@@ -382,7 +385,7 @@ class SegmentRoller:
         segment = self._segment_of(prepared)
         while True:
             try:
-                self.owner, ledger, opened = await self._partitions.activate(
+                self.owner, ledger, opened = await self._changes.activate(
                     self._name,
                     self.owner,
                     closing=closing,

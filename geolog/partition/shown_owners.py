@@ -56,11 +56,9 @@ class _Shown:
 class ShownOwners:
     """The owners of one process; `open_shown_owners` makes it."""
 
-    def __init__(
-        self, metadata: Metadata, partitions: PartitionOwners, rng: random.Random
-    ) -> None:
+    def __init__(self, metadata: Metadata, owners: PartitionOwners, rng: random.Random) -> None:
         self._metadata = metadata
-        self._partitions = partitions
+        self._owners = owners
         self._core = OwnerPresence(rng)
         self._shown: dict[str, _Shown] = {}
         """By the mark of the claim."""
@@ -76,7 +74,7 @@ class ShownOwners:
 
         However this ends, no owner of it is left behind. SealedError, NoSuchStreamError.
         """
-        return await self._partitions.take_ownership(name, who, self)
+        return await self._owners.take_ownership(name, who, self)
 
     # What the claims of this process come to.
 
@@ -174,7 +172,7 @@ class ShownOwners:
     async def _show(self, asked: Sequence[str], session: int) -> None:
         revivals = [Revival.FAILED] * len(asked)
         with suppress(GeologError):  # It is tried again after a pause.
-            revivals = await self._partitions.revive_sessions(
+            revivals = await self._owners.revive_sessions(
                 [self._owner(key).record for key in asked]
             )
         for key, revival in zip(asked, revivals, strict=True):
@@ -194,7 +192,7 @@ class ShownOwners:
         """An owner that is one no more has left, and is told why."""
         shown = self._shown[key]
         try:
-            why = await self._partitions.why_deposed(shown.claim.name, self._owner(key).record)
+            why = await self._owners.why_deposed(shown.claim.name, self._owner(key).record)
         except GeologError:
             return  # It is not known: it is asked again.
         if why is None or shown.why_deposed is not None:
@@ -208,9 +206,9 @@ class ShownOwners:
         shown = self._shown[key]
         try:
             if shown.owner is None:
-                await self._partitions.release_claim(shown.claim)
+                await self._owners.release_claim(shown.claim)
             else:
-                await self._partitions.release_ownership(shown.claim.name, shown.owner)
+                await self._owners.release_ownership(shown.claim.name, shown.owner)
         except NoSuchStreamError:
             pass  # All of it is gone.
         except GeologError as error:
@@ -257,10 +255,10 @@ def _key(claim: OwnerClaim) -> str:
 
 @asynccontextmanager
 async def open_shown_owners(
-    metadata: Metadata, partitions: PartitionOwners, rng: random.Random
+    metadata: Metadata, owners: PartitionOwners, rng: random.Random
 ) -> AsyncIterator[ShownOwners]:
     """The owners of a process, while the block lasts: the session ends soon after, and all."""
     async with open_background() as nursery:
-        owners = ShownOwners(metadata, partitions, rng)
-        nursery.start_soon(owners.run, name="owners shown")
-        yield owners
+        shown = ShownOwners(metadata, owners, rng)
+        nursery.start_soon(shown.run, name="owners shown")
+        yield shown

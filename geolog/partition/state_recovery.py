@@ -14,7 +14,7 @@ from itertools import takewhile
 
 import attrs
 
-from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_records import SegmentRecords
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
 from geolog.ledger.reading.ledger_stream import LedgerStream
@@ -68,7 +68,7 @@ async def recovered_state(
     name: PartitionName,
     *,
     last: SegmentRecord,
-    partitions: PartitionMetadata,
+    segments: SegmentRecords,
     ledgers: LedgerMetadata,
     reader: LedgerReader,
     progress: RecoveryProgress,
@@ -79,8 +79,8 @@ async def recovered_state(
     DamagedBytesError when the log is not what an owner writes.
     """
     behind = _Behind()
-    async with aclosing(_backwards(name, last, partitions)) as segments:
-        async for segment in segments:
+    async with aclosing(_backwards(name, last, segments)) as backwards:
+        async for segment in backwards:
             ledger = (await ledgers.read(segment.ledger)).record
             state = await _read_back(segment, ledger, behind, reader, progress)
             if state is not None:
@@ -95,14 +95,14 @@ async def recovered_state(
 
 
 async def _backwards(
-    name: PartitionName, last: SegmentRecord, partitions: PartitionMetadata
+    name: PartitionName, last: SegmentRecord, segments: SegmentRecords
 ) -> AsyncGenerator[SegmentRecord, None]:
     """This segment, and those listed before it; mostly the first is all that is needed."""
     yield last
     before = last.segment - 1
-    async with aclosing(partitions.segment_numbers_back(name, highest=before)) as numbers:
+    async with aclosing(segments.numbers_back(name, highest=before)) as numbers:
         async for number in numbers:
-            for listed in await partitions.segments_at(name, [number]):
+            for listed in await segments.at(name, [number]):
                 yield listed.record
 
 

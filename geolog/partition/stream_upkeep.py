@@ -60,22 +60,22 @@ class StreamUpkeep:
                 return record
 
     async def _seal(self, name: PartitionName) -> None:
-        await self.succession.end_open_segment(name, await self.partitions.seal(name))
+        await self.succession.end_open_segment(name, await self.partitions.owners.seal(name))
 
     async def truncate(self, name: PartitionName, first_sequence: int) -> int:
         """Let a partition begin at this sequence, or further on where it does already.
 
         Segments that lie before it whole go with their ledgers. Returns where it begins.
         """
-        trim = await self.partitions.move_trim(
+        trim = await self.partitions.trims.move(
             name, LogSequence(first_sequence), now_us=self.now_us()
         )
-        await self.partitions.drop_trimmed(name)
+        await self.partitions.trims.drop_trimmed(name)
         return trim.first_sequence
 
     async def retain(self, retention: PartitionRetention) -> None:
         """Cut off what is to go of a partition."""
-        heard = self.partitions.time_heard
+        heard = self.partitions.session.time_heard
         metadata_us = None if heard is None else heard.now_us(trio.current_time())
         now = Clocks(local_us=self.now_us(), metadata_us=metadata_us)
         first = await retention.first_kept(now)
@@ -97,12 +97,12 @@ class StreamUpkeep:
 
     async def _delete(self, name: PartitionName) -> None:
         try:
-            await self.partitions.depose(name)
+            await self.partitions.owners.depose(name)
         except NoSuchStreamError:
             return  # It went before; what may be left of it goes with the stream.
         with trio.move_on_after(_FENCE_S), suppress(NoSuchLedgerError):
             await self.succession.close_open_ledger(name)
-        await self.partitions.drop_all(name)
+        await self.partitions.trims.drop_all(name)
         await self.catalog.delete_partition(name)
 
 

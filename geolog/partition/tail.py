@@ -79,7 +79,7 @@ class TailFinder:
         pause_s = _LAC_POLL_S
         self._contradictions.pop(name, None)
         while True:
-            listed = await self._partitions.last_segment(name)
+            listed = await self._partitions.segments.last(name)
             last = None if listed is None else listed.record
             try:
                 found = await self._end_after(name, last)
@@ -119,7 +119,7 @@ class TailFinder:
     async def _is_last(self, name: PartitionName, segment: SegmentRecord | None) -> bool:
         """Whether no segment was ever listed behind this one; NoSuchStreamError."""
         number = 0 if segment is None else segment.segment
-        return await self._partitions.segment_highest_certain(name) == number
+        return await self._partitions.owners.segment_highest_certain(name) == number
 
     async def _end_at(
         self, segment: SegmentRecord, ledger: LedgerRecord, end: EntryId
@@ -221,12 +221,12 @@ class TailFinder:
         is fenced for good, and a leader that was deposed may not have heard of the owner.
         """
         for freshness in (Freshness.LATEST, Freshness.CERTAIN):
-            look = await self._partitions.look_for_owner(name, freshness=freshness)
+            look = await self._partitions.owners.look_for_owner(name, freshness=freshness)
             is_gone = self._absences.on_look(
                 name,
                 look,
                 now_s=trio.current_time(),
-                session_timeout_s=self._partitions.session_timeout_s,
+                session_timeout_s=self._partitions.session.timeout_s,
             )
             if not is_gone:
                 return True

@@ -72,7 +72,7 @@ class Takeover:
         try:
             state, trim = await both(
                 partial(self.end_open_segment, name, owner),
-                partial(self.partitions.trim_seen, name),  # As of when it was taken, or later.
+                partial(self.partitions.trims.read, name),  # As of when it was taken, or later.
             )
             return TakenOver(owner, state, trim.first_sequence)
         except BaseException:
@@ -93,7 +93,7 @@ class Takeover:
         try:
             return await self._end_listed(name, owner)
         except (DamagedBytesError, DataLostError, NoSuchLedgerError):
-            why = await self.partitions.why_deposed(name, owner.record)
+            why = await self.partitions.owners.why_deposed(name, owner.record)
             if why is not None:
                 raise why from None
             raise
@@ -114,7 +114,7 @@ class Takeover:
         state = await recovered_state(
             name,
             last=last,  # A later one is of whoever has fenced us meanwhile.
-            partitions=self.partitions,
+            segments=self.partitions.segments,
             ledgers=self.ledgers,
             reader=reader,
             progress=self.progress,
@@ -137,7 +137,7 @@ class Takeover:
             last_transaction_id=state.transaction_id,
             size_bytes_through=state.size_bytes,
         )
-        await self.partitions.complete_segment(
+        await self.partitions.changes.complete(
             name, owner, VersionedSegment(completed, listed.version)
         )
         return state
@@ -153,12 +153,12 @@ class Takeover:
         highest = owner.record.segment_highest
         if highest == 0:
             return None
-        found = await self.partitions.segments_at(name, [highest])
-        return found[0] if found else await self.partitions.last_segment(name)
+        found = await self.partitions.segments.at(name, [highest])
+        return found[0] if found else await self.partitions.segments.last(name)
 
     async def close_open_ledger(self, name: PartitionName) -> None:
         """Close the ledger that may be open: its writer is fenced."""
-        listed = await self.partitions.last_segment(name)
+        listed = await self.partitions.segments.last(name)
         if listed is not None and not listed.record.is_completed:
             await self._close(listed.record)
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 import attrs
 import trio
 
-from geolog.catalog.partition_metadata import ClosingSegment, PartitionMetadata
 from geolog.catalog.partition_owners import VersionedOwner
-from geolog.catalog.segment_records import VersionedSegment
+from geolog.catalog.segment_changes import ClosingSegment
+from geolog.catalog.segment_records import SegmentRecords, VersionedSegment
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
 from geolog.ledger.nodes.connection import AddSink, NodeConnection
@@ -112,7 +112,7 @@ async def recovered_without_writers(
     name: PartitionName,
     *,
     last: SegmentRecord,
-    partitions: PartitionMetadata,
+    segments: SegmentRecords,
     ledgers: LedgerMetadata,
     reader: LedgerReader,
     progress: RecoveryProgress,
@@ -121,7 +121,7 @@ async def recovered_without_writers(
     state = await _recovered_state(
         name,
         last=last,
-        partitions=partitions,
+        segments=segments,
         ledgers=ledgers,
         reader=reader,
         progress=progress,
@@ -254,7 +254,7 @@ async def _activate_later(
     """Repeat the request until metadata answers; nobody sees the answer."""
     while True:
         try:
-            await succession._partitions.activate(
+            await succession._changes.activate(
                 succession._name, owner, closing=closing, opening=opening, segment=segment
             )
         except GeologError as error:

@@ -42,7 +42,7 @@ async def record_after_sync(ledgers: LedgerMetadata, ledger: LedgerId) -> Ledger
 
 async def highest_after_sync(owners: PartitionOwners, name: PartitionName) -> int:
     """Trust a leader that may be deposed."""
-    return (await owners.owner_latest(name)).record.segment_highest
+    return (await owners.read_latest(name)).record.segment_highest
 
 
 async def silence_is_unmoved(

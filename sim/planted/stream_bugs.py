@@ -2,7 +2,7 @@
 
 import trio
 
-from geolog.catalog.segment_records import SegmentRecords
+from geolog.catalog.partition_trims import PartitionTrims
 from geolog.client.reading.walk import PartitionWalk, TrimmedRun
 from geolog.client.writing import partitioner
 from geolog.client.writing.partition_batcher import PartitionBatcher
@@ -24,7 +24,7 @@ from sim.world.draws.clock_draws import with_store_clock_off
 
 _check = PartitionBatcher.check
 _admit = BatchAdmission.admit
-_drop = SegmentRecords._drop
+_drop = PartitionTrims._drop
 _go_to = PartitionWalk._go_to
 _truncate = StreamUpkeep.truncate
 _goes = RetentionPolicy.goes
@@ -40,13 +40,13 @@ said_to_be_final = property(lambda _receipt: False, _forget)
 
 
 async def drop_one_more(
-    partitions: SegmentRecords, name: PartitionName, segments: list[SegmentRecord]
+    trims: PartitionTrims, name: PartitionName, segments: list[SegmentRecord]
 ) -> None:
     """Remove one segment more from the list than lies before the trim."""
-    listed = [one.record for one in await partitions.segments(name)]
+    listed = [one.record for one in await trims._segments.all(name)]
     going = {one.segment for one in segments}
     behind = [one for one in listed if one.is_completed and one.segment not in going]
-    await _drop(partitions, name, segments + behind[:1] if segments else [])
+    await _drop(trims, name, segments + behind[:1] if segments else [])
 
 
 async def go_on_silently(walk: PartitionWalk, number: int) -> TrimmedRun | None:
@@ -61,7 +61,7 @@ async def truncate_whole_segment(
     """Also cut off the segment that holds the truncation point."""
     ends = [
         one.record.last_sequence + 1
-        for one in await upkeep.partitions.segments(name)
+        for one in await upkeep.partitions.segments.all(name)
         if one.record.last_sequence is not None
     ]
     beyond = [end for end in ends if end >= first_sequence]
@@ -70,7 +70,7 @@ async def truncate_whole_segment(
 
 async def seal_and_close_nothing(upkeep: StreamUpkeep, name: PartitionName) -> None:
     """Depose the owner, but leave its ledger open: its appends continue."""
-    await upkeep.partitions.seal(name)
+    await upkeep.partitions.owners.seal(name)
 
 
 def count_open_segment(
@@ -148,7 +148,7 @@ STREAM_BUGS: dict[str, PlantedBug] = {
     "one-segment-too-many": PlantedBug(
         41,
         "truncation removes one segment that still has records",
-        [(SegmentRecords, "_drop", drop_one_more)],
+        [(PartitionTrims, "_drop", drop_one_more)],
         is_of_streams=True,
     ),
     "silent-gap": PlantedBug(

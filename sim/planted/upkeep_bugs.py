@@ -26,7 +26,7 @@ def needed_by_last_fragment(record: LedgerRecord | None, instance: InstanceId) -
 
 async def delete_and_fence_nobody(upkeep: StreamUpkeep, name: PartitionName) -> None:
     """Remove a partition from metadata, but leave its owner and its ledger alone."""
-    await upkeep.partitions.drop_all(name)
+    await upkeep.partitions.trims.drop_all(name)
     await upkeep.catalog.delete_partition(name)
 
 

@@ -81,7 +81,7 @@ class LongPartition:
         first = self._state.sequence_next
         now_us = self._state.append_time_us + SEGMENT_S * 1_000_000
         async with (
-            open_shown_owners(access.metadata, access.partitions, access.rng) as owners,
+            open_shown_owners(access.metadata, access.partitions.owners, access.rng) as owners,
             open_stream_writer(
                 self._stream,
                 0,
@@ -122,7 +122,7 @@ class LongPartition:
 
     async def _set_segment_highest(self) -> None:
         """Let the next segment get the number behind those that were made."""
-        owner = await self._access.partitions.owner_latest(self._name)
+        owner = await self._access.partitions.owners.read_latest(self._name)
         await self._access.metadata.put(
             self._access.paths.owner(self._name),
             seal_document(attrs.evolve(owner.record, segment_highest=self.segments_count)),
@@ -131,7 +131,7 @@ class LongPartition:
 
     async def _note_last(self) -> None:
         """Go on behind the last segment, and make others like its ledger."""
-        last = await self._access.partitions.last_segment(self._name)
+        last = await self._access.partitions.segments.last(self._name)
         assert last is not None
         record = last.record
         assert record.last_sequence is not None

@@ -147,8 +147,8 @@ class SegmentsBench:
         now = Clocks(local_us=access.now_us(), metadata_us=access.now_us() + _LONG_US)
         first = await watched.first_kept(now)
         if first is not None:
-            await access.partitions.move_trim(watched.name, first, now_us=access.now_us())
-            await access.partitions.drop_trimmed(watched.name)
+            await access.partitions.trims.move(watched.name, first, now_us=access.now_us())
+            await access.partitions.trims.drop_trimmed(watched.name)
 
 
 @asynccontextmanager

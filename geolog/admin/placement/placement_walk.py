@@ -55,7 +55,7 @@ class PlacementWalk:
     async def begin(cls, access: ClusterAccess, target: str | None) -> "PlacementWalk":
         """Of a stream, or of one partition (`NAME#P`), or of all streams. NoSuchStreamError."""
         listed = [
-            _Listed(partition, survive, await access.partitions.segment_numbers(partition))
+            _Listed(partition, survive, await access.partitions.segments.numbers(partition))
             for partition, survive in await _partitions(access, target)
         ]
         return cls(access, listed)
@@ -72,7 +72,7 @@ class PlacementWalk:
             return None
         access, partition = self._access, chunk.partition
         segments = [
-            one.record for one in await access.partitions.segments_at(partition, chunk.numbers)
+            one.record for one in await access.partitions.segments.at(partition, chunk.numbers)
         ]
         ledgers = await access.catalog.records_of([one.ledger for one in segments])
         return [

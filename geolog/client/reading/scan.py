@@ -146,7 +146,7 @@ class PartitionScan:
         It is at least as new as the list of segments read last, and need not be newer.
         """
         found = await self._insist(
-            lambda: self._partitions.trim_seen(self.name),
+            lambda: self._partitions.trims.read(self.name),
             timeout_s=self.config.end_timeout_s,
             late=f"the first sequence of {self.name} could not be looked up",
             why="metadata does not answer",
@@ -157,7 +157,7 @@ class PartitionScan:
         """Whether the partition is sealed without this segment. NoSuchStreamError."""
         # The list that was read earlier may lack the last segment, although the partition is
         # sealed by now: the owner's record has the highest number.
-        owner = (await self._partitions.owner_latest(self.name)).record
+        owner = (await self._partitions.owners.read_latest(self.name)).record
         if owner.is_deleted:
             raise NoSuchStreamError(f"stream {str(self.name.stream)!r} was deleted")
         return owner.is_sealed and owner.segment_highest < number
@@ -165,14 +165,14 @@ class PartitionScan:
     @property
     def can_ask(self) -> bool:
         """Whether metadata is reachable and it is time to ask."""
-        return self._partitions.is_reachable and trio.current_time() >= self.pace.due_s
+        return self._partitions.session.is_reachable and trio.current_time() >= self.pace.due_s
 
     async def wait_to_ask(self) -> None:
         """Wait until it is time to ask metadata again; sooner if metadata comes back."""
         while not self.can_ask:
-            due_s = self.pace.due_s if self._partitions.is_reachable else math.inf
+            due_s = self.pace.due_s if self._partitions.session.is_reachable else math.inf
             with trio.move_on_at(due_s):
-                await self._partitions.wait_back()
+                await self._partitions.session.wait_back()
                 self.pace.on_back(now_s=trio.current_time())
 
     async def refresh(self) -> None:
@@ -212,7 +212,7 @@ class PartitionScan:
     def unavailable(self, ledger: LedgerRecord, entry: EntryId) -> UnavailableError:
         """The error for an entry that did not come in time, with the reason as far as known."""
         why = f"no replica gave it within {self.config.stall_timeout_s:g} s"
-        if not self._partitions.is_reachable:
+        if not self._partitions.session.is_reachable:
             why += ", and metadata, which has its current replicas, does not answer"
         return UnavailableError(
             f"entry {entry} of ledger {ledger.ledger} ({self.name}) is unavailable: {why}"

@@ -46,11 +46,9 @@ async def test_verifying_reads_some_segments_at_a_time_and_misses_none(
     async with open_world() as world:
         await fill(world)
         report = await world.log.verify_stream(STREAM)
-        records = SegmentRecords(
-            world.session, world.log.access.paths, world.log.access.ledgers
-        )
+        records = SegmentRecords(world.session, world.log.access.paths)
         name = await partition_of(world.log)
-        counts = [len(some) async for some in records.segments_from_first(name)]
+        counts = [len(some) async for some in records.from_first(name)]
 
     assert report.is_good
     assert (report.segments, report.records) == (SEGMENTS, SEGMENTS)

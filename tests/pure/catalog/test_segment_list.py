@@ -82,7 +82,7 @@ class Listed:
 
     async def buckets(self) -> list[int]:
         """The names of the buckets that there are."""
-        return await self.partitions.segment_buckets(NAME)
+        return await self.partitions.segments.buckets(NAME)
 
 
 @asynccontextmanager
@@ -146,27 +146,27 @@ async def test_the_end_of_a_long_list_is_found_without_its_beginning(
     async with open_listed(list(range(1, 5001))) as listed:
         listed.store.round_trip_s = lambda: 1.0
         since_s = trio.current_time()
-        last = await listed.partitions.last_segment(NAME)
+        last = await listed.partitions.segments.last(NAME)
 
         assert last is not None
         assert last.record == segment(5000)
         assert trio.current_time() - since_s <= 4
         back = [
             number
-            async for number in listed.partitions.segment_numbers_back(NAME, highest=3001)
+            async for number in listed.partitions.segments.numbers_back(NAME, highest=3001)
         ]
         assert back == list(range(3001, 0, -1))
 
 
 async def test_buckets_go_with_the_segments_in_them(autojump_clock: MockClock) -> None:
     async with open_listed(list(range(1, 3501))) as listed:
-        await listed.partitions.move_trim(NAME, Sequence(10 * 2100), now_us=0)
+        await listed.partitions.trims.move(NAME, Sequence(10 * 2100), now_us=0)
 
-        assert await listed.partitions.drop_trimmed(NAME) == 2099
+        assert await listed.partitions.trims.drop_trimmed(NAME) == 2099
         assert await listed.buckets() == [2, 3]
         ledgers = await listed.metadata.children(PATHS.ledgers)
         assert list(map(int, ledgers)) == [2, 3]
-        assert await listed.partitions.segment_numbers(NAME) == list(range(2100, 3501))
+        assert await listed.partitions.segments.numbers(NAME) == list(range(2100, 3501))
 
 
 async def test_a_bucket_that_was_made_for_the_next_segment_stays(
@@ -174,7 +174,7 @@ async def test_a_bucket_that_was_made_for_the_next_segment_stays(
 ) -> None:
     async with open_listed(list(range(1, 1000))) as listed:
         await listed.metadata.ensure_path(PATHS.segment_bucket(NAME, 1000))
-        await listed.partitions.move_trim(NAME, Sequence(10**6), now_us=0)
+        await listed.partitions.trims.move(NAME, Sequence(10**6), now_us=0)
 
-        assert await listed.partitions.drop_trimmed(NAME) == 997
+        assert await listed.partitions.trims.drop_trimmed(NAME) == 997
         assert await listed.buckets() == [0, 1]

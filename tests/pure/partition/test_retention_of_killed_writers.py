@@ -19,10 +19,9 @@ VALUE_BYTES = 20_000
 
 async def segments_of(world: World) -> list[SegmentRecord]:
     access = world.log.access
-    records = SegmentRecords(access.metadata, ClusterPaths(access.cluster), access.ledgers)
+    records = SegmentRecords(access.metadata, ClusterPaths(access.cluster))
     return [
-        one.record
-        for one in await records.segments(await partition_of(world.log, stream=SHORT))
+        one.record for one in await records.all(await partition_of(world.log, stream=SHORT))
     ]
 
 

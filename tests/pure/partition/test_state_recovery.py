@@ -6,7 +6,7 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_records import SegmentRecords
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
@@ -99,7 +99,6 @@ async def read_back(nodes: FakeNodes, log: Log, progress: RecoveryProgress) -> P
     await nodes.metadata.ensure_path(PATHS.ledger_bucket(ledger.ledger))
     await nodes.metadata.create(PATHS.ledger(ledger.ledger), seal_document(ledger))
     ledgers = LedgerMetadata(nodes.metadata, PATHS)
-    partitions = PartitionMetadata(nodes.metadata, PATHS, ledgers)
     last = SegmentRecord(
         segment=log.segment,
         ledger=ledger.ledger,
@@ -118,7 +117,7 @@ async def read_back(nodes: FakeNodes, log: Log, progress: RecoveryProgress) -> P
     return await recovered_state(
         NAME,
         last=last,
-        partitions=partitions,
+        segments=SegmentRecords(nodes.metadata, PATHS),
         ledgers=ledgers,
         reader=reader,
         progress=progress,

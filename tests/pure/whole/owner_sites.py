@@ -7,10 +7,8 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from geolog.catalog.partition_metadata import PartitionMetadata
-from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.partition_owners import PartitionOwners, VersionedOwner
 from geolog.catalog.stream_catalog import StreamCatalog
-from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Operation
 from geolog.partition.shown_owners import ShownOwners, open_shown_owners
@@ -71,7 +69,7 @@ class Site:
     session: MemoryMetadata
     counted: CountedMetadata
     late: Late
-    partitions: PartitionMetadata
+    owners: PartitionOwners
     shown: ShownOwners
     record: StreamRecord
 
@@ -95,7 +93,7 @@ async def open_site(
     ):
         late = Late(session)
         counted = CountedMetadata(late)  # type: ignore[arg-type]
-        metadata = PartitionMetadata(counted, PATHS, LedgerMetadata(counted, PATHS))
+        owners = PartitionOwners(counted, PATHS)
         record = StreamRecord(
             name=NAME.stream,
             mode=StreamMode.GLOBAL,
@@ -107,5 +105,5 @@ async def open_site(
         )
         await session.ensure_path(PATHS.root)
         await StreamCatalog(session, PATHS).create(record)
-        async with open_shown_owners(counted, metadata, random.Random(0)) as shown:
-            yield Site(store, session, counted, late, metadata, shown, record)
+        async with open_shown_owners(counted, owners, random.Random(0)) as shown:
+            yield Site(store, session, counted, late, owners, shown, record)

@@ -88,7 +88,7 @@ class Site:
         await self.world.log.delete_stream(NAME)
         await self.world.log.create_stream(NAME, survive="1 region")
         name = await partition_of(self.world.log, stream=NAME)
-        other = await self.world.log.access.partitions.take_ownership(name, "other")
+        other = await self.world.log.access.partitions.owners.take_ownership(name, "other")
         assert (other.version, other.record.epoch) == (
             self.owner.version,
             self.owner.record.epoch,
@@ -106,7 +106,7 @@ async def open_site() -> AsyncIterator[Site]:
         await world.log.create_stream(NAME, survive="1 region")
         name = await partition_of(world.log, stream=NAME)
         access = world.log.access
-        owner = await access.partitions.take_ownership(name, "sleeper")
+        owner = await access.partitions.owners.take_ownership(name, "sleeper")
         ledger = await allocated(access.ledgers)
         yield Site(world, Sleeper(world.session), name, owner, ledger)
 
@@ -118,25 +118,25 @@ async def allocated(ledgers: LedgerMetadata) -> VersionedLedger:
 
 
 async def activate(site: Site) -> None:
-    await site.partitions.activate(
+    await site.partitions.changes.activate(
         site.name, site.owner, closing=None, opening=site.ledger, segment=site.segment
     )
 
 
 async def take(site: Site) -> None:
-    await site.partitions.take_ownership(site.name, "sleeper")
+    await site.partitions.owners.take_ownership(site.name, "sleeper")
 
 
 async def seal(site: Site) -> None:
-    await site.partitions.seal(site.name)
+    await site.partitions.owners.seal(site.name)
 
 
 async def depose(site: Site) -> None:
-    await site.partitions.depose(site.name)
+    await site.partitions.owners.depose(site.name)
 
 
 async def move_trim(site: Site) -> None:
-    await site.partitions.move_trim(site.name, Sequence(5), now_us=0)
+    await site.partitions.trims.move(site.name, Sequence(5), now_us=0)
 
 
 @pytest.mark.parametrize("write", [activate, take, seal, depose, move_trim])
@@ -204,6 +204,6 @@ async def test_a_session_that_is_given_back_late_is_not_that_of_the_owner_of_now
     async with open_site() as site:
         await site.make_again()
         before = site.stored()
-        await site.world.log.access.partitions.release_ownership(site.name, site.owner)
+        await site.world.log.access.partitions.owners.release_ownership(site.name, site.owner)
 
         assert site.stored() == before

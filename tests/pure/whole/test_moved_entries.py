@@ -191,7 +191,7 @@ async def test_the_last_entry_is_read_where_it_has_moved_since_the_end_was_found
             rng=access.rng,
             recovery=access.recovery,
         )
-        (listed,) = await access.partitions.segments(await partition_of(place.log))
+        (listed,) = await access.partitions.segments.all(await partition_of(place.log))
 
         found = await finder._end_at(listed.record, old, EntryId(20))  # noqa: SLF001
 

@@ -38,7 +38,7 @@ async def test_a_take_given_up_in_doubt_is_given_back_once_metadata_answers(
         await trio.sleep(2.0)
 
         assert site.store.tree.find(taken) is None
-        assert (await site.partitions.look_for_owner(NAME)).seen is OwnerSeen.LEFT
+        assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.LEFT
 
 
 async def test_a_take_that_succeeds_after_one_in_doubt_leaves_one_owner(
@@ -51,7 +51,7 @@ async def test_a_take_that_succeeds_after_one_in_doubt_leaves_one_owner(
 
         (shown,) = await site.session.children(PATHS.sessions(NAME))
         assert PATHS.session(NAME, owner.record.epoch).endswith(shown)
-        assert (await site.partitions.look_for_owner(NAME)).seen is OwnerSeen.ALIVE
+        assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.ALIVE
 
 
 async def test_a_release_that_metadata_refuses_is_warned_of_and_tried_again(
@@ -66,7 +66,7 @@ async def test_a_release_that_metadata_refuses_is_warned_of_and_tried_again(
         await trio.sleep(60.0)
 
         assert site.session_of(owner) is None
-        assert (await site.partitions.look_for_owner(NAME)).seen is OwnerSeen.LEFT
+        assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.LEFT
         assert [record.message.count("cannot say") for record in caplog.records] == [1]
 
 
@@ -95,7 +95,7 @@ async def test_an_idle_owner_of_a_deleted_stream_learns_of_it_and_asks_no_more(
         owner, other = await site.take(0), await site.take(1)
         told: list[geolog.GeologError] = []
         site.shown.tell_deposed(owner.record, told.append)
-        await site.partitions.depose(NAME)
+        await site.owners.depose(NAME)
         await site.session.delete(owner.record.session)
         await site.session.delete(PATHS.sessions(NAME))
         site.session.expire()

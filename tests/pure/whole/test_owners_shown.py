@@ -9,11 +9,9 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.catalog.partition_config import PartitionConfig
-from geolog.catalog.partition_metadata import PartitionMetadata
-from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.partition_owners import PartitionOwners, VersionedOwner
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import LogConfig
-from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.protocol.owner_absence import OwnerSeen
 from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import (
@@ -90,12 +88,12 @@ async def test_what_an_older_session_has_left_gives_way_and_is_never_missing(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site(partitions=3) as site, site.store.open_session() as older:
-        left = PartitionMetadata(older, PATHS, LedgerMetadata(older, PATHS))
+        left = PartitionOwners(older, PATHS)
         owner = await left.take_ownership(NAME, "process")
         others = [await site.take(number) for number in (1, 2)]
         gone = trio.Event()
         await site.session.get(owner.record.session, changed=gone)
-        await site.partitions.revive_sessions([one.record for one in (owner, *others)])
+        await site.owners.revive_sessions([one.record for one in (owner, *others)])
         site.store.end_session(older.session_id)
 
         assert site.session_of(owner) == site.session.session_id
@@ -129,7 +127,7 @@ async def test_an_owner_that_leaves_while_metadata_is_away_says_so_later(
         await trio.sleep(15)
 
         assert site.session_of(owner) is None
-        assert (await site.partitions.look_for_owner(NAME)).seen is OwnerSeen.LEFT
+        assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.LEFT
 
 
 @pytest.mark.parametrize("is_answer_lost", [False, True])
@@ -139,7 +137,7 @@ async def test_a_release_leaves_what_the_next_owner_has(
 ) -> None:
     async with open_site() as site, site.store.open_session() as session:
         owner = await site.take()
-        others = PartitionMetadata(session, PATHS, LedgerMetadata(session, PATHS))
+        others = PartitionOwners(session, PATHS)
         theirs = await others.take_ownership(NAME, "another")
         if is_answer_lost:
             site.session.lose_next_answer()
@@ -147,7 +145,7 @@ async def test_a_release_leaves_what_the_next_owner_has(
 
         assert site.session_of(owner) is None
         assert site.session_of(theirs) == session.session_id
-        assert (await others.owner_latest(NAME)).record == theirs.record
+        assert (await others.read_latest(NAME)).record == theirs.record
 
 
 async def test_a_take_that_is_given_up_leaves_another_of_the_same_process_its_own(
@@ -156,23 +154,19 @@ async def test_a_take_that_is_given_up_leaves_another_of_the_same_process_its_ow
     """The two records are equal, as epoch and process are."""
     async with open_site() as site:
         late = Late(site.session)
-        partitions = PartitionMetadata(
-            late,  # type: ignore[arg-type]
-            PATHS,
-            LedgerMetadata(site.session, PATHS),
-        )
+        owners = PartitionOwners(late, PATHS)  # type: ignore[arg-type]
         taken: list[VersionedOwner] = []
 
         async def take_first() -> None:
-            taken.append(await partitions.take_ownership(NAME, "process"))
+            taken.append(await owners.take_ownership(NAME, "process"))
 
         late.comes_first.append(take_first)
         with trio.move_on_after(5):
-            await partitions.take_ownership(NAME, "process")
+            await owners.take_ownership(NAME, "process")
 
         [owner] = taken
         assert site.session_of(owner) == site.session.session_id
-        assert (await partitions.look_for_owner(NAME)).seen is OwnerSeen.ALIVE
+        assert (await owners.look_for_owner(NAME)).seen is OwnerSeen.ALIVE
 
 
 # Whole clusters.

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.partition_owners import PartitionOwners
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.paths import ClusterPaths
@@ -93,15 +94,14 @@ async def test_two_of_one_name_do_not_both_take_one_epoch(autojump_clock: MockCl
     """Two writers of one process: the other's success is not one's own lost answer."""
     async with open_memory_store() as store, store.open_session() as session:
         paths = ClusterPaths("default")
-        ledgers = LedgerMetadata(session, paths)
-        one = PartitionMetadata(session, paths, ledgers)
+        one = PartitionOwners(session, paths)
         owners = []
 
         async def take_first() -> None:
             owners.append(await one.take_ownership(NAME, "process"))
 
         rival = Rival(session, take_first)
-        other = PartitionMetadata(rival, paths, ledgers)  # type: ignore[arg-type]
+        other = PartitionOwners(rival, paths)  # type: ignore[arg-type]
         await session.ensure_path(paths.root)
         await StreamCatalog(session, paths).create(stream_record())
         owners.append(await other.take_ownership(NAME, "process"))
@@ -119,14 +119,14 @@ async def test_the_activation_of_another_is_not_taken_for_one_s_own(
         partitions = PartitionMetadata(session, paths, ledgers)
         await session.ensure_path(paths.root)
         await StreamCatalog(session, paths).create(stream_record())
-        owner = await partitions.take_ownership(NAME, "process")
+        owner = await partitions.owners.take_ownership(NAME, "process")
         mine, theirs = await allocated(ledgers), await allocated(ledgers)
-        await partitions.activate(
+        await partitions.changes.activate(
             NAME, owner, closing=None, opening=theirs, segment=segment_of(theirs)
         )
 
         with pytest.raises(FencedError):
-            await partitions.activate(
+            await partitions.changes.activate(
                 NAME, owner, closing=None, opening=mine, segment=segment_of(mine)
             )
 
@@ -220,13 +220,10 @@ async def test_many_that_recover_at_once_over_slow_links_come_to_an_end(
 async def test_nobody_takes_over_what_is_being_deleted(autojump_clock: MockClock) -> None:
     """What was appended meanwhile would be acknowledged, and gone with the stream."""
     async with open_world() as world:
-        paths = ClusterPaths("default")
-        partitions = PartitionMetadata(
-            world.session, paths, LedgerMetadata(world.session, paths)
-        )
+        owners = PartitionOwners(world.session, ClusterPaths("default"))
         async with world.log.open_writer(STREAM) as writer:
             await writer.append(b"one")
-        await partitions.depose(await partition_of(world.log))
+        await owners.depose(await partition_of(world.log))
 
         with pytest.raises(geolog.NoSuchStreamError):
             async with world.log.open_writer(STREAM):

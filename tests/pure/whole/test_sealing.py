@@ -174,7 +174,7 @@ async def test_partitions_that_come_while_a_stream_is_sealed_are_sealed_or_refus
         for number in range(described.partitions):
             name = await partition_of(world.log, number)
             with pytest.raises(geolog.SealedError):
-                await world.log.access.partitions.take_ownership(name, "anybody")
+                await world.log.access.partitions.owners.take_ownership(name, "anybody")
 
 
 async def test_a_sealed_stream_can_be_truncated_and_deleted(autojump_clock: MockClock) -> None:

@@ -1,0 +1,145 @@
+"""Where partitions begin in metadata, and dropping the segments before that.
+
+Anybody may move a trim, and anybody may drop segments from the front of a list: owners only
+append to it.
+
+Rules: PROTOCOL S12.
+"""
+
+from contextlib import aclosing, suppress
+
+from geolog.catalog.partition_owners import no_partition
+from geolog.catalog.segment_records import SegmentRecords
+from geolog.ledger.ledger_metadata import LedgerMetadata
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
+from geolog.metadata.seam import (
+    BadVersionError,
+    Delete,
+    Freshness,
+    Metadata,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+)
+from geolog.protocol.ids import Sequence
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
+
+
+class PartitionTrims:
+    """The trims of one cluster's partitions."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        paths: ClusterPaths,
+        ledgers: LedgerMetadata,
+        segments: SegmentRecords,
+    ) -> None:
+        self._metadata = metadata
+        self._paths = paths
+        self._ledgers = ledgers
+        self._segments = segments
+
+    async def read_latest(self, name: PartitionName) -> TrimRecord:
+        """Where the partition begins, including all that was written before this call."""
+        return (await self._read(name, Freshness.LATEST))[0]
+
+    async def read(self, name: PartitionName) -> TrimRecord:
+        """Where the partition begins, as one server of the metadata store has it."""
+        return (await self._read(name, Freshness.NEARBY))[0]
+
+    async def _read(self, name: PartitionName, freshness: Freshness) -> tuple[TrimRecord, int]:
+        path = self._paths.trim(name)
+        stored = await self._metadata.find(path, freshness=freshness)
+        if stored is None:
+            raise no_partition(name)
+        return open_document(stored.data, TrimRecord, path=path), stored.version
+
+    async def move(
+        self, name: PartitionName, first_sequence: Sequence, *, now_us: int
+    ) -> TrimRecord:
+        """Raise the trim to `first_sequence`; a trim that is higher already stays."""
+        while True:
+            found, version = await self._read(name, Freshness.LATEST)
+            if found.first_sequence >= first_sequence:
+                return found
+            moved = TrimRecord(first_sequence=first_sequence, trimmed_us=now_us)
+            try:
+                await self._metadata.put(self._paths.trim(name), seal_document(moved), version)
+            except (BadVersionError, NoNodeError):
+                continue  # Another process moved it, or the partition is gone.
+            return moved
+
+    async def drop_trimmed(self, name: PartitionName) -> int:
+        """Delete the segments that lie whole before the trim, with their ledgers.
+
+        The last segment with records stays, and so do those behind it: they say where the
+        partition goes on. Returns how many segments were deleted.
+        """
+        first_sequence = (await self.read_latest(name)).first_sequence
+        last = await self._segments.last(name)
+        if last is None:
+            return 0
+        first_sequence = Sequence(min(first_sequence, last.record.first_sequence - 1))
+        dropped_count = 0
+        async with aclosing(self._segments.from_first(name)) as listed:
+            async for some in listed:
+                going = [
+                    one
+                    for one in some
+                    if one.last_sequence is not None and one.last_sequence < first_sequence
+                ]
+                await self._drop(name, going)
+                dropped_count += len(going)
+                if len(going) < len(some):
+                    break
+        await self._drop_empty_buckets(name, last.record.segment)
+        return dropped_count
+
+    async def _drop_empty_buckets(self, name: PartitionName, last: int) -> None:
+        """Delete the empty buckets before that of segment `last`.
+
+        Segment numbers only rise, so no current owner adds to these buckets.
+        """
+        buckets = await self._segments.buckets(name)
+        before = [one for one in buckets if one < last // BUCKET_COUNT_MAX]
+        for bucket in before:
+            try:
+                await self._metadata.delete(
+                    self._paths.segment_bucket(name, bucket * BUCKET_COUNT_MAX)
+                )
+            except NoNodeError:
+                continue  # Another process deletes them as well.
+            except NotEmptyError:
+                return  # From here on there are segments.
+
+    async def drop_all(self, name: PartitionName) -> None:
+        """Delete all segments, with their ledgers, of a partition whose owner was deposed."""
+        async with aclosing(self._segments.from_first(name)) as listed:
+            async for some in listed:
+                await self._drop(name, some)
+
+    async def _drop(self, name: PartitionName, segments: list[SegmentRecord]) -> None:
+        """Delete segments with their ledgers, in one step."""
+        if not segments:
+            return
+        try:
+            await self._metadata.multi(
+                [one for each in segments for one in self._drops(name, each)]
+            )
+        except NoNodeError:  # Another process deletes them as well.
+            for each in segments:
+                await self._drop_quietly(name, each)
+        await self._ledgers.drop_empty_buckets([one.ledger for one in segments])
+
+    def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
+        return [
+            Delete(self._paths.segment(name, segment.segment)),
+            self._ledgers.delete(segment.ledger),
+        ]
+
+    async def _drop_quietly(self, name: PartitionName, segment: SegmentRecord) -> None:
+        for operation in self._drops(name, segment):
+            with suppress(NoNodeError):
+                await self._metadata.multi([operation])
