@@ -187,7 +187,8 @@ class RealFile:
                     end = -(-(offset + length) // _PAGE_BYTES) * _PAGE_BYTES
                     os.posix_fadvise(descriptor, first, end - first, os.POSIX_FADV_DONTNEED)
 
-        await trio.to_thread.run_sync(work, limiter=self._disk.readers)
+        with suppress(UnreadableError):  # The read that follows meets it, and knows the bytes.
+            await trio.to_thread.run_sync(work, limiter=self._disk.readers)
 
     async def allocate(self, offset: int, length: int) -> None:
         """Take disk space for these bytes; those past the end read as zeros, and the end moves.

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.messages import Answer, ReadAnswer, Reason, Refused
 from regions.storage.descriptor_limit import (
     DescriptorPlan,
@@ -20,6 +21,7 @@ from regions.storage.descriptor_limit import (
 from regions.storage.descriptors import Descriptors
 from regions.storage.disk import TooManyOpenFilesError, UnreadableError
 from regions.storage.file_disk import FileDisk, open_file_disk
+from regions.storage.protocol.records import file_name
 from tests.pure.storage.journals import running
 from tests.pure.storage.nodes import a_world
 from tests.system.demo_process import COMMAND_S_MAX, GEOLOG, plain_environment
@@ -77,6 +79,22 @@ async def test_however_many_journal_files_there_are_few_are_open_and_all_are_rea
             for entry in range(100):
                 assert await node.read(7, entry) == BODY
                 assert opened_in(tmp_path) <= FILES_OPEN_MAX + 1
+
+
+async def test_entries_of_a_file_that_cannot_be_opened_again_are_damaged(
+    tmp_path: Path,
+) -> None:
+    async with open_file_disk(tmp_path, files_open_max=FILES_OPEN_MAX) as disk:
+        await store(tmp_path, disk, 100)
+        async with running(disk) as node:
+            assert await node.read(7, 99) == BODY
+            (tmp_path / file_name(1)).unlink()
+
+            for entry, is_from_disk in ((0, True), (0, False), (1, False)):
+                (found,) = await node.entries.read(
+                    LedgerId(7), EntryId(entry), 1, len(BODY), is_from_disk=is_from_disk
+                )
+                assert found.answer is Answer.CORRUPT
 
 
 async def test_many_who_read_at_once_get_what_they_ask_for(tmp_path: Path) -> None:
@@ -278,7 +296,7 @@ def test_connections_get_what_the_node_itself_leaves_of_the_limit(
 def test_a_limit_that_holds_less_than_the_least_is_refused(
     limit: int, directories: int
 ) -> None:
-    with pytest.raises(TooFewDescriptorsError, match=f"may have {limit} open files"):
+    with pytest.raises(TooFewDescriptorsError, match=f"open-file limit: {limit};"):
         plan_descriptors(
             limit, connections_max=1024, journal_files_open_max=256, directories=directories
         )
@@ -330,7 +348,7 @@ def test_a_node_does_not_start_under_a_limit_that_is_too_low(tmp_path: Path) -> 
 
     message = done.stderr.decode()
     assert done.returncode == 1
-    assert "50 open files" in message
+    assert "open-file limit: 50;" in message
     assert "needs at least 57. Raise the limit" in message
     assert "Traceback" not in message
     assert not (tmp_path / "d").exists()
