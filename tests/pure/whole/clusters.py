@@ -1,4 +1,4 @@
-"""Small clusters and a few verbs, for tests that tell what happens to a stream."""
+"""Small clusters and helpers for tests of whole streams."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -22,14 +22,14 @@ E = TypeVar("E", bound=Exception)
 
 @attrs.define
 class Ended(Generic[E]):
-    """What a block was ended by."""
+    """The error that ended a block."""
 
     error: E | None = None
 
 
 @contextmanager
 def ended_by(kind: type[E]) -> Iterator[Ended[E]]:
-    """A story of several steps, one of which raises such an error, bare, not in a group."""
+    """Run a block in which some step raises this error, bare rather than in a group."""
     ended: Ended[E] = Ended()
     try:
         yield ended
@@ -41,7 +41,7 @@ def ended_by(kind: type[E]) -> Iterator[Ended[E]]:
 
 @attrs.frozen
 class World:
-    """A cluster with one stream, a client in it, and that client's metadata session."""
+    """A cluster with one stream, a client, and the client's metadata session."""
 
     cluster: InProcessCluster
     log: geolog.Log
@@ -56,7 +56,7 @@ async def open_world(
     config: LogConfig | None = None,
     seed: int = 0,
 ) -> AsyncIterator[World]:
-    """Regions of two nodes, and a stream that survives the loss of one of them."""
+    """Open regions of two nodes each, and a stream that survives the loss of one region."""
     sessions: list[MemoryMetadata] = []
     async with (
         open_in_process_cluster(regions, seed=seed) as cluster,
@@ -71,40 +71,40 @@ async def open_world(
 async def partition_of(
     log: geolog.Log, number: int = 0, *, stream: str = STREAM
 ) -> PartitionName:
-    """A partition of the stream of that name that there is now."""
+    """A partition of the current stream of this name."""
     catalog = StreamCatalog(log.access.metadata, log.access.paths)
     return (await catalog.read(StreamName.parse(stream))).partition(number)
 
 
 async def append_each(writer: geolog.Writer, values: Iterable[bytes]) -> list[geolog.Receipt]:
-    """Append one after the other, so that each is an entry of its own."""
+    """Append records one by one, so that each is an entry."""
     return [await writer.append(value) for value in values]
 
 
 async def records_of(log: geolog.Log, **bounds: geolog.Bound) -> list[geolog.Record]:
-    """All records between the bounds, `start` and `stop`."""
+    """Read all records from `start` to `stop`."""
     async with log.open_reader(STREAM, **bounds) as reader:  # type: ignore[arg-type]
         return [record async for record in reader]
 
 
 async def values_of(log: geolog.Log, **bounds: geolog.Bound) -> list[bytes]:
-    """The same, values alone."""
+    """Read the values of all records from `start` to `stop`."""
     return [record.value for record in await records_of(log, **bounds)]
 
 
 async def is_owned(log: geolog.Log) -> bool:
-    """Whether the stream has an owner that is alive."""
+    """Whether the stream has a living owner."""
     (partition,) = (await log.describe_stream(STREAM)).partition_list
     return partition.owner_is_alive
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
-    """So many values that differ."""
+    """`count` different values."""
     return [b"record %d" % number for number in range(start, start + count)]
 
 
 async def die_before_the_lac_is_told(world: World) -> None:
-    """Append three records as a process that is gone before the others know them durable."""
+    """Append three records, and kill the process before others learn that they are durable."""
     sessions: list[MemoryMetadata] = []
     async with (
         world.cluster.open_client("eu-west", host="dies", on_session=sessions.append) as log,

@@ -1,4 +1,4 @@
-"""A client far from the metadata store: what is asked takes its time, and is written down."""
+"""A client far from the metadata store: requests take a while, and are recorded."""
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,16 +17,16 @@ from sim.in_process import InProcessCluster
 T = TypeVar("T")
 
 TRIP_S = 0.1
-"""Much longer than what storage nodes take here: the clock counts the trips in a row."""
+"""Much longer than requests to storage nodes take, so the clock counts round trips."""
 
 
 @attrs.define(eq=False)
 class DistantMetadata(ForwardedMetadata[MemoryMetadata]):
-    """A session with the time that reads, and all else, take on the way."""
+    """A metadata session that adds a delay to reads and to all other requests."""
 
     read_s: float
     asked: list[str] = attrs.field(factory=list)
-    """What was asked, and when."""
+    """The requests and their times."""
 
     async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         return await self._after(TRIP_S, request, send)
@@ -42,14 +42,14 @@ class DistantMetadata(ForwardedMetadata[MemoryMetadata]):
 
 @attrs.define(repr=False)
 class Counted:
-    """How many trips in a row a block took to come to its first yield."""
+    """Sequential round trips that a block needed to open."""
 
     metadata: DistantMetadata
     began_s: float = attrs.field(factory=trio.current_time)
 
     @property
     def trips(self) -> int:
-        """Until now; a test that fails tells all that was asked, by its `repr`."""
+        """Round trips until now; the `repr` shows all requests when a test fails."""
         return round((trio.current_time() - self.began_s) / TRIP_S)
 
     def __repr__(self) -> str:
@@ -58,13 +58,13 @@ class Counted:
 
 @attrs.frozen
 class DistantClient:
-    """A client, and how far it is from metadata."""
+    """A client, and its distance from metadata."""
 
     log: Log
     metadata: DistantMetadata
 
     def count(self) -> Counted:
-        """Begin to count."""
+        """Start counting."""
         self.metadata.asked.clear()
         return Counted(self.metadata)
 
@@ -73,7 +73,7 @@ class DistantClient:
 async def open_distant_client(
     cluster: InProcessCluster, *, is_read_nearby: bool
 ) -> AsyncIterator[DistantClient]:
-    """A client to which a metadata server is near, or none."""
+    """Open a client with or without a metadata server nearby."""
     async with cluster.store.open_session() as near:
         metadata = DistantMetadata(near, 0.0 if is_read_nearby else TRIP_S)
         async with open_log(

@@ -1,8 +1,8 @@
-"""Histories in which members are needed, killed and replaced all the time.
+"""Histories in which needed members are killed and replaced all the time.
 
-As `histories`, but every copy or all but one is needed, there are spare nodes, metadata is cut
-off at any moment (and so in the middle of changes too), and rivals recover the open ledger from
-under its writer. Many can be tried by hand:
+Like `histories`, but all copies or all but one are needed, there are spare nodes, metadata is
+cut off at any moment (also in the middle of changes), and rivals recover the writer's open
+ledger. To run many by hand:
 
     python -m tests.pure.whole.ensemble_histories 0 500
 """
@@ -31,7 +31,7 @@ REGIONS = {"us-east": 3, "eu-west": 3, "ap-northeast": 2}
 
 @attrs.frozen
 class Quorums:
-    """What a stream asks for, as `create_stream` names it."""
+    """The quorum sizes of a stream, by the names of `create_stream`."""
 
     ensemble_size: int
     write_quorum: int
@@ -43,7 +43,7 @@ WORLDS = (Quorums(3, 3, 3, 2), Quorums(3, 3, 2, 2), Quorums(4, 3, 3, 2), Quorums
 
 
 class EnsembleHistory(History):
-    """A run with more to be replaced; `run_history` makes it."""
+    """A run with more members to replace. `run_history` makes it."""
 
     def __init__(self, cluster: InProcessCluster, hazards: Hazards, rng: Random) -> None:
         super().__init__(cluster, hazards, rng)
@@ -51,7 +51,7 @@ class EnsembleHistory(History):
         self.down: set[str] = set()
 
     async def kill_and_start(self) -> None:
-        """Kill and start a node at random, again and again; who is down is another's."""
+        """Kill and start random nodes, again and again."""
         rng, nodes = self.rng, self.cluster.nodes
         while not self.quiet.is_set():
             await trio.sleep(rng.random())
@@ -64,10 +64,10 @@ class EnsembleHistory(History):
             self.down.discard(name)
 
     def _trouble(self, session: MemoryMetadata) -> None:
-        """It comes at any time instead, not just between appends."""
+        """Do nothing: metadata is cut off at any time here, not just between appends."""
 
     async def cut_metadata(self) -> None:
-        """Cut the sessions of those who write, each for a while."""
+        """Cut the metadata sessions of writers, each for a while."""
         while not self.quiet.is_set():
             await trio.sleep(self.rng.random() * 2)
             if not self.sessions:
@@ -84,7 +84,7 @@ class EnsembleHistory(History):
             session.restore()
 
     async def recover_as_rival(self) -> None:
-        """Take the stream over for a moment, now and then, as a reader or a person might."""
+        """Take the stream over briefly from time to time, as a reader or a person might."""
         while not self.quiet.is_set():
             await trio.sleep(4 + self.rng.random() * 8)
             with trio.move_on_after(self.rng.random() * 3):
@@ -96,7 +96,7 @@ class EnsembleHistory(History):
 
     @asynccontextmanager
     async def open_writer_as(self, host: str) -> AsyncIterator[geolog.Writer]:
-        """A writer of a process of its own."""
+        """A writer in its own process."""
         async with (
             self.cluster.open_client("ap-northeast", host=host) as log,
             log.open_writer(STREAM) as writer,
@@ -113,7 +113,7 @@ class EnsembleHistory(History):
 
 
 async def fragments_of(cluster: InProcessCluster, log: geolog.Log) -> list[int]:
-    """How many fragments the ledgers of the stream have."""
+    """How many fragments the stream's ledgers have."""
     async with cluster.store.open_session() as session:
         ledgers = LedgerMetadata(session, ClusterPaths("default"))
         return [
@@ -123,7 +123,7 @@ async def fragments_of(cluster: InProcessCluster, log: geolog.Log) -> list[int]:
 
 
 async def run_history(seed: int) -> tuple[Told, Counter[str]]:
-    """Run the history of that seed; AssertionError if it breaks a law."""
+    """Run the history of a seed. AssertionError if it breaks a law."""
     rng = Random(seed)
     hazards = Hazards.drawn(rng)
     quorums = rng.choice(WORLDS)
@@ -169,7 +169,7 @@ async def run_history(seed: int) -> tuple[Told, Counter[str]]:
 
 
 def main(first: int, end: int) -> None:
-    """Run the histories of these seeds; say which broke a law, and how."""
+    """Run the histories of these seeds; report which ones broke a law, and how."""
     broken_count = 0
     total: Counter[str] = Counter()
     for seed in range(first, end):

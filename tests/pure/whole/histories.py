@@ -1,8 +1,8 @@
-"""One seed, one history: a cluster under faults, its users, and what these were told.
+"""One seed, one history: a cluster under faults, its users, and the answers they got.
 
-A history draws its hazards from its seed, runs writers and readers while they strike, then
-lets the cluster heal, reads everything once more, and holds what was told to the laws. Many can
-be tried by hand:
+A history draws its hazards from its seed and runs writers and readers under them. Then it lets
+the cluster heal, reads everything again, and checks all answers against the laws. To run many
+by hand:
 
     python -m tests.pure.whole.histories 0 2000
 """
@@ -29,25 +29,25 @@ PATIENCE_S = 60.0
 
 @attrs.frozen
 class Hazards:
-    """What may happen in one history."""
+    """The hazards of one history."""
 
     latency_s_max: float
-    """Between hosts of different regions; drawn once for each pair."""
+    """Latency between hosts of different regions, drawn once per pair."""
     are_links_cut: bool
-    """Whether single links between hosts are cut for a while."""
+    """Whether links between two hosts are cut for a while."""
     are_all_killed: bool
     """Whether all nodes may lose power at once."""
     are_answers_lost: bool
     """Whether answers of the metadata store are lost, and reads of it lag."""
     are_sessions_expired: bool
-    """Whether the metadata store ends sessions of clients that live."""
+    """Whether the metadata store ends sessions of living clients."""
     segment_bytes: int
     pipelined_max: int
-    """How many appends a writer sends before it waits for their answers."""
+    """How many appends a writer sends before waiting for their answers."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Hazards":
-        """Some histories are calm in most ways, so that the other ways are seen alone."""
+        """Draw hazards; some histories have few, so that each can be seen alone."""
         return cls(
             latency_s_max=rng.choice((0.0, 0.0, 0.05, 0.2)),
             are_links_cut=rng.random() < 0.5,
@@ -61,18 +61,18 @@ class Hazards:
 
 @attrs.define
 class Told:
-    """What appenders and readers were told."""
+    """The answers that writers and readers got."""
 
     acknowledged: dict[int, bytes] = attrs.field(factory=dict)
     refused: set[bytes] = attrs.field(factory=set)
     shown: dict[int, bytes] = attrs.field(factory=dict)
     answered_last: int = -1
-    """Highest sequence that was answered so far."""
+    """Highest sequence answered so far."""
     reads_count: int = 0
     reads_failed: list[geolog.GeologError] = attrs.field(factory=list)
 
     def on_answered(self, receipt: geolog.Receipt, value: bytes, answered_before: int) -> None:
-        """An append was answered; `answered_before`: `answered_last` when it was sent."""
+        """Record an answered append; `answered_before`: `answered_last` when it was sent."""
         assert receipt.sequence not in self.acknowledged, "one position for two records"
         # Law 13: real time orders positions.
         assert receipt.sequence > answered_before, "a later append got an earlier position"
@@ -80,18 +80,18 @@ class Told:
         self.answered_last = max(self.answered_last, receipt.sequence)
 
     def on_failed(self, value: bytes, error: geolog.GeologError) -> None:
-        """An append was not answered OK."""
+        """Record an append that failed."""
         if error.outcome == "refused":
             self.refused.add(value)
 
     def on_shown(self, record: geolog.Record) -> None:
-        """A reader was given a record."""
+        """Record a record that a reader got."""
         before = self.shown.setdefault(record.sequence, record.value)
         assert before == record.value, f"sequence {record.sequence} was shown with other bytes"
 
 
 class History:
-    """A run; `run_history` makes it."""
+    """A run of a history. `run_history` makes it."""
 
     def __init__(self, cluster: InProcessCluster, hazards: Hazards, rng: random.Random) -> None:
         self.cluster = cluster
@@ -100,12 +100,12 @@ class History:
         self.told = Told()
         self.quiet = trio.Event()
         self.hosts = sorted(cluster.nodes)
-        """All that a link may be cut between."""
+        """The hosts between which links may be cut."""
 
-    # Those who write.
+    # Writers.
 
     async def append_for_a_while(self, name: str, region: str) -> None:
-        """Open writers one after the other, each until it fails or has done its share."""
+        """Open one writer after another, each until it fails or has done its share."""
         sessions: list[MemoryMetadata] = []
         self.hosts.append(name)
         async with self.cluster.open_client(
@@ -137,7 +137,7 @@ class History:
             self._trouble(session)
 
     async def _append_run(self, writer: geolog.Writer, names: list[bytes]) -> None:
-        """Append some at once, then wait for all of them, whatever becomes of the first."""
+        """Append some records together, then wait for all of them, even if the first fails."""
         told, answered_before = self.told, self.told.answered_last
         sent: list[tuple[bytes, geolog.Pending]] = []
         failure: geolog.GeologError | None = None
@@ -161,7 +161,7 @@ class History:
             raise failure
 
     def _trouble(self, session: MemoryMetadata) -> None:
-        """Something happens to the session of a client, or ends."""
+        """Start or end a fault of a client's session."""
         rng, hazards = self.rng, self.hazards
         if rng.random() < 0.05:
             session.cut_off(noticed_after_s=rng.choice((0.0, 1.0)))
@@ -174,10 +174,10 @@ class History:
         if hazards.are_sessions_expired and rng.random() < 0.03:
             session.expire()
 
-    # Those who read.
+    # Readers.
 
     async def read_for_a_while(self, name: str, region: str) -> None:
-        """Read all that is there, or follow for a while, again and again."""
+        """Read the whole stream, or follow it for a while, again and again."""
         self.hosts.append(name)
         async with self.cluster.open_client(region, host=name) as log:
             while not self.quiet.is_set():
@@ -191,7 +191,7 @@ class History:
                 await trio.sleep(self.rng.random())
 
     async def _read_all(self, log: geolog.Log) -> None:
-        """A bounded read holds all that was answered before it was opened, without gap."""
+        """Check that a bounded read has, without gap, all records answered before it."""
         due = set(self.told.acknowledged)
         async with log.open_reader(STREAM) as reader:
             sequences = [self._shown(record) async for record in reader]
@@ -213,10 +213,10 @@ class History:
         self.told.on_shown(record)
         return record.sequence
 
-    # What happens to them.
+    # Faults.
 
     async def kill_and_start(self) -> None:
-        """Kill and start nodes at random, seldom more than one region's worth at a time."""
+        """Kill and start random nodes, seldom more than one region's worth at a time."""
         rng, nodes = self.rng, self.cluster.nodes
         while not self.quiet.is_set():
             await trio.sleep(rng.random() * 2)
@@ -239,7 +239,7 @@ class History:
         await trio.sleep(self.rng.random() * 8)
 
     async def cut_and_mend(self) -> None:
-        """Cut single links between hosts, each for a while."""
+        """Cut links between two hosts, each for a while."""
         network, rng = self.cluster.network, self.rng
         cut: list[tuple[str, str]] = []
         while not self.quiet.is_set():
@@ -254,15 +254,15 @@ class History:
             network.mend(one, other)
 
     async def heal(self) -> None:
-        """All that is down comes up again."""
+        """Start all nodes and restore all links."""
         for node in self.cluster.nodes.values():
             if not node.is_running:
                 await self.cluster.start(node.node_id)
 
-    # What must hold.
+    # Checks.
 
     def check(self, records: list[geolog.Record], report: VerifyReport) -> None:
-        """Hold what was told, and what is there in the end, to the laws."""
+        """Check all answers, and the final stream, against the laws."""
         told = self.told
         values = {record.sequence: record.value for record in records}
         assert [record.sequence for record in records] == list(range(len(records))), "law 14"
@@ -276,14 +276,14 @@ class History:
         assert dlsns == sorted(set(dlsns)), "DLSNs do not rise"
         times = [record.timestamp_us for record in records]
         assert times == sorted(times), "append times fall"
-        # No disk is harmed here, so nothing can be damaged or lost.
+        # No disk is damaged here, so nothing can be damaged or lost.
         harsh = [repr(error) for error in told.reads_failed if not error.retriable]
         assert not harsh, "a read failed for good"
         assert report.is_good, report.problems
 
 
 async def run_history(seed: int) -> Told:
-    """Run the history of that seed; AssertionError if it breaks a law."""
+    """Run the history of a seed. AssertionError if it breaks a law."""
     rng = random.Random(seed)
     hazards = Hazards.drawn(rng)
     async with open_in_process_cluster(
@@ -314,7 +314,7 @@ async def run_history(seed: int) -> Told:
 
 
 def latency_of(hazards: Hazards, rng: random.Random) -> Latency:
-    """A latency for each pair of hosts, drawn when it is first asked for."""
+    """A latency per pair of hosts, drawn on first use."""
     drawn: dict[tuple[str, str], float] = {}
 
     def latency_s(one: str, other: str) -> float:
@@ -327,7 +327,7 @@ def latency_of(hazards: Hazards, rng: random.Random) -> Latency:
 
 
 def main(first: int, end: int) -> None:
-    """Run the histories of these seeds; say which broke a law, and how."""
+    """Run the histories of these seeds; report which ones broke a law, and how."""
     broken_count = reads_count = acknowledged_count = 0
     for seed in range(first, end):
         try:

@@ -1,4 +1,4 @@
-"""A stream in metadata alone, and the owners that one process has of its partitions."""
+"""A stream that exists only in metadata, and one process's owners of its partitions."""
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,17 +25,17 @@ NAME = PartitionName(StreamName.parse(STREAM), life="1")
 
 @attrs.define
 class Late:
-    """A way to metadata on which requests fail, break off, or come too late."""
+    """A metadata session on which requests fail, break off or arrive too late."""
 
     real: MemoryMetadata
     comes_first: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
-    """Another's request, before one's own that never arrives."""
+    """Another client's request, carried out before one's own, which never arrives."""
     breaks_count: int = 0
-    """So many are carried out, and the connection is gone before the answer."""
+    """How many requests to carry out and then lose the answer with the connection."""
     failures_count: int = 0
-    """So many meet a connection that breaks."""
+    """How many requests to fail with a broken connection."""
     refusals_count: int = 0
-    """So many are refused, for a reason that only an operator can mend."""
+    """How many requests to refuse for a reason that only an operator can fix."""
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.real, name)
@@ -60,9 +60,9 @@ class Late:
 
 @attrs.frozen
 class Site:
-    """A stream in metadata, and the owners that one process has of its partitions.
+    """A stream in metadata, and one process's owners of its partitions.
 
-    `late`: what its owners ask passes through this.
+    `late`: the session that the owners use.
     """
 
     store: MemoryStore
@@ -78,7 +78,7 @@ class Site:
         return await self.shown.take(name, "process")
 
     def session_of(self, owner: VersionedOwner) -> int | None:
-        """In which session it is shown that the owner lives; None if it is not."""
+        """The session that shows the owner as living; None if none does."""
         found = self.store.tree.find(owner.record.session)
         return None if found is None else found.session_id
 

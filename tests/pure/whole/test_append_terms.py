@@ -1,4 +1,4 @@
-"""What an append may ask for: a sequence, a transaction id, an answer before the disk."""
+"""Conditions of an append: a sequence, a transaction id, an answer before the disk."""
 
 import pytest
 import trio
@@ -16,7 +16,9 @@ from tests.pure.whole.clusters import (
 )
 
 
-async def test_an_expected_sequence_is_had_or_refused(autojump_clock: MockClock) -> None:
+async def test_an_append_gets_its_expected_sequence_or_is_refused(
+    autojump_clock: MockClock,
+) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM) as writer:
             await append_each(writer, numbered(3))
@@ -31,7 +33,7 @@ async def test_an_expected_sequence_is_had_or_refused(autojump_clock: MockClock)
         assert await values_of(world.log) == [*numbered(3), b"three", b"four"]
 
 
-async def test_a_refused_expectation_refuses_nothing_else(autojump_clock: MockClock) -> None:
+async def test_a_refused_expectation_affects_no_other_append(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM) as writer:
             before = writer.append_nowait(b"before")
@@ -61,7 +63,7 @@ async def test_transaction_ids_never_go_back(autojump_clock: MockClock) -> None:
 async def test_a_read_from_a_transaction_id_begins_there(
     every: int, autojump_clock: MockClock
 ) -> None:
-    """Over segments, and among entries of which few have one."""
+    """Across segments, and among entries few of which have an id."""
     async with open_world() as world:
         for part in range(3):
             async with world.log.open_writer(STREAM) as writer:
@@ -76,7 +78,7 @@ async def test_a_read_from_a_transaction_id_begins_there(
             assert [record.sequence for record in found] == list(range(expected, 60))
 
 
-async def test_the_highest_transaction_id_outlives_owners_that_write_none(
+async def test_the_highest_transaction_id_survives_owners_that_write_none(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -92,7 +94,9 @@ async def test_the_highest_transaction_id_outlives_owners_that_write_none(
                 await writer.append(b"never", transaction_id=6)
 
 
-async def test_received_comes_before_durable_and_says_so(autojump_clock: MockClock) -> None:
+async def test_a_received_answer_comes_before_the_durable_one_and_is_provisional(
+    autojump_clock: MockClock,
+) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM, ack="received") as writer:
             for node in world.cluster.nodes.values():
@@ -112,7 +116,7 @@ async def test_received_comes_before_durable_and_says_so(autojump_clock: MockClo
         assert await values_of(world.log) == [b"one"]
 
 
-async def test_what_is_posted_is_there_in_order(autojump_clock: MockClock) -> None:
+async def test_posted_records_are_stored_in_order(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM) as writer:
             for value in numbered(100):
@@ -121,7 +125,7 @@ async def test_what_is_posted_is_there_in_order(autojump_clock: MockClock) -> No
         assert await values_of(world.log) == numbered(100)
 
 
-async def test_what_became_of_what_was_posted_is_told_in_the_end(
+async def test_failed_posts_are_reported_at_the_end(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -136,10 +140,10 @@ async def test_what_became_of_what_was_posted_is_told_in_the_end(
         assert isinstance(ended.error, geolog.FencedError | geolog.OutcomeUnknownError)
 
 
-async def test_behind_a_refused_record_of_a_named_writer_none_is_appended(
+async def test_no_record_of_a_named_writer_is_appended_after_a_refused_one(
     autojump_clock: MockClock,
 ) -> None:
-    """Were they appended, the refused one would be taken for one that is there already."""
+    """If they were appended, the refused record would count as a repeat."""
     async with open_world() as world:
         async with world.log.open_writer(STREAM, writer_id="till-7") as writer:
             first = writer.append_nowait(b"first", seq=4, expect_sequence=7)
@@ -155,7 +159,7 @@ async def test_behind_a_refused_record_of_a_named_writer_none_is_appended(
         assert await values_of(world.log) == [b"first", b"second"]
 
 
-async def test_who_follows_up_to_a_transaction_id_comes_to_it(
+async def test_a_read_that_follows_up_to_a_transaction_id_reaches_it(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world, world.log.open_writer(STREAM) as writer:

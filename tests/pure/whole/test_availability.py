@@ -1,8 +1,7 @@
-"""The availability table of a ledger with E 3, W 3, A 2 on four nodes, one of which is lost.
+"""The availability table of a ledger with E 3, W 3, A 2 on four nodes, one of them lost.
 
-Where the table of the field says that recovery is perhaps possible, ours always is: one intact
-copy is enough for an entry to be written again, so a copy and an absence do not contradict each
-other.
+Where other systems' tables say that recovery may be possible, ours always is: one intact copy
+is enough to write an entry again, so a copy and an absence do not contradict each other.
 """
 
 from collections.abc import AsyncIterator
@@ -32,7 +31,7 @@ async def make_stream(log: geolog.Log, name: str = STREAM) -> None:
 
 
 async def lose_a_member(cluster: InProcessCluster, log: geolog.Log) -> None:
-    """Kill one node of the open ledger, for good."""
+    """Kill one member of the open ledger for good."""
     await cluster.kill((await log.list_segments(STREAM))[-1].ensemble[0])
 
 
@@ -44,7 +43,7 @@ async def values_of(log: geolog.Log) -> list[bytes]:
 async def test_a_ledger_can_be_created(autojump_clock: MockClock) -> None:
     async with nodes(4) as (cluster, log):
         await cluster.kill("eu-west-1")
-        await trio.sleep(10)  # Its session expires: three nodes are left to choose from.
+        await trio.sleep(10)  # Its session expires: three nodes are left.
         await make_stream(log)
 
         async with log.open_writer(STREAM) as writer:
@@ -64,7 +63,7 @@ async def test_an_open_handle_appends_and_reads(autojump_clock: MockClock) -> No
             assert await values_of(log) == [b"one", b"two"]
 
 
-async def test_other_members_take_the_places_of_two_that_go_and_the_ledger_goes_on(
+async def test_two_lost_members_are_replaced_and_the_ledger_goes_on(
     autojump_clock: MockClock,
 ) -> None:
     async with nodes(5) as (cluster, log):
@@ -75,7 +74,7 @@ async def test_other_members_take_the_places_of_two_that_go_and_the_ledger_goes_
             await cluster.kill(ensemble[0])
             await cluster.kill(ensemble[1])
             await trio.sleep(10)
-            await writer.append(b"two")  # Three are left: its ensemble fits on them.
+            await writer.append(b"two")  # Three nodes are left, enough for the ensemble.
 
         (segment,) = await log.list_segments(STREAM)
 
@@ -96,7 +95,9 @@ async def test_the_writer_closes_its_ledger(autojump_clock: MockClock) -> None:
     assert (segment.state, segment.last_sequence) == ("closed", 0)
 
 
-async def test_another_fences_recovers_and_closes_it(autojump_clock: MockClock) -> None:
+async def test_another_client_fences_recovers_and_closes_the_ledger(
+    autojump_clock: MockClock,
+) -> None:
     async with nodes(4) as (cluster, log):
         await make_stream(log)
 
@@ -114,7 +115,7 @@ async def test_another_fences_recovers_and_closes_it(autojump_clock: MockClock) 
 
 
 async def append_as_another(cluster: InProcessCluster, value: bytes) -> None:
-    """Take the stream over from a process of its own, and append."""
+    """Take the stream over in another process, and append."""
     async with (
         cluster.open_client("eu-west", host="another") as log,
         log.open_writer(STREAM) as writer,
@@ -122,7 +123,7 @@ async def append_as_another(cluster: InProcessCluster, value: bytes) -> None:
         await writer.append(value)
 
 
-async def test_recovery_needs_one_copy_alone_of_what_was_not_acknowledged(
+async def test_recovery_needs_only_one_copy_of_an_unacknowledged_entry(
     autojump_clock: MockClock,
 ) -> None:
     async with nodes(4) as (cluster, log):
@@ -136,7 +137,7 @@ async def test_recovery_needs_one_copy_alone_of_what_was_not_acknowledged(
                 await writer.append(b"one")
                 for member in (await log.list_segments(STREAM))[-1].ensemble[1:]:
                     cluster.network.cut("first", member)
-                pending = writer.append_nowait(b"two")  # Reaches the first member alone.
+                pending = writer.append_nowait(b"two")  # Reaches only the first member.
                 await trio.sleep(0.5)
                 assert not pending.is_done
                 raise ConnectionAbortedError

@@ -1,4 +1,4 @@
-"""Copies that rot on the disks of real nodes: read past, found, and told apart from loss."""
+"""Copies that rot on disk: skipped by reads, found, and distinguished from loss."""
 
 import random
 
@@ -19,7 +19,7 @@ CONFIG = LogConfig(reader=ReaderConfig(stall_timeout_s=5.0))
 
 
 async def rot(world: World, node_id: str, value: bytes) -> None:
-    """Flip a bit of that value on the disk of a node, and start the node anew."""
+    """Flip a bit of the value on a node's disk, and restart the node."""
     await world.cluster.kill(node_id)
     disk = world.cluster.nodes[node_id].disk
     flipped_count = 0
@@ -35,7 +35,7 @@ async def rot(world: World, node_id: str, value: bytes) -> None:
 
 
 async def filled(world: World) -> tuple[list[bytes], list[str]]:
-    """Values that are stored as they are, and the nodes that hold them."""
+    """Append incompressible values; return them and the nodes that hold them."""
     rng = random.Random(1)
     values = [rng.randbytes(1000) for _ in range(20)]
     async with world.log.open_writer(STREAM) as writer:
@@ -57,7 +57,7 @@ async def test_a_damaged_copy_is_read_past_and_found(autojump_clock: MockClock) 
         assert (report.damaged, report.without_ack_set) == (3, 1)
 
 
-async def test_an_entry_damaged_everywhere_is_an_error_but_not_said_to_be_lost(
+async def test_an_entry_damaged_everywhere_is_an_error_but_not_reported_as_lost(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(config=CONFIG) as world:
@@ -72,7 +72,7 @@ async def test_an_entry_damaged_everywhere_is_an_error_but_not_said_to_be_lost(
         assert [record.value for record in found] == values[:7]
 
 
-async def test_a_missing_copy_is_told_and_harmless_unless_all_are_asked_for(
+async def test_a_missing_copy_is_reported_and_fails_only_with_full_copies(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -92,7 +92,7 @@ async def test_a_missing_copy_is_told_and_harmless_unless_all_are_asked_for(
 
 
 async def rot_under(world: World, node_id: str, value: bytes) -> None:
-    """Flip a bit of that value on the disk of a node, which runs on."""
+    """Flip a bit of the value on a running node's disk."""
     disk = world.cluster.nodes[node_id].disk
     for name in await disk.list():
         place = disk.content(name).find(value)
@@ -101,7 +101,7 @@ async def rot_under(world: World, node_id: str, value: bytes) -> None:
             disk.overwrite_at(name, place, flipped)
 
 
-async def test_verification_sees_rot_under_a_node_that_has_the_bytes_in_memory(
+async def test_verification_finds_rot_on_disk_behind_good_bytes_in_memory(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(config=CONFIG) as world:
@@ -121,7 +121,7 @@ async def test_verification_sees_rot_under_a_node_that_has_the_bytes_in_memory(
         assert after.is_good, after.reasons
 
 
-async def test_a_deep_repair_sees_rot_under_a_node_that_has_the_bytes_in_memory(
+async def test_a_deep_repair_finds_rot_on_disk_behind_good_bytes_in_memory(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(config=CONFIG) as world:

@@ -1,4 +1,4 @@
-"""Streams that are deleted, at once or, where that was interrupted, when asked once more."""
+"""Deleting streams, at once or again after an interruption."""
 
 from contextlib import suppress
 
@@ -20,7 +20,7 @@ async def make(world: World, partitions: int) -> None:
 
 
 def nodes_in_metadata(world: World) -> set[str]:
-    """What there is of streams and ledgers."""
+    """All streams and ledgers in metadata."""
     paths = world.cluster.store.tree.nodes
     return {
         path
@@ -29,7 +29,7 @@ def nodes_in_metadata(world: World) -> set[str]:
     }
 
 
-async def test_of_a_deleted_stream_nothing_is_left(autojump_clock: MockClock) -> None:
+async def test_nothing_is_left_of_a_deleted_stream(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         before = nodes_in_metadata(world)
         await make(world, partitions=40)
@@ -41,7 +41,7 @@ async def test_of_a_deleted_stream_nothing_is_left(autojump_clock: MockClock) ->
 
 
 @pytest.mark.parametrize("after_s", [0.03, 0.08, 0.14, 0.2])
-async def test_a_stream_that_is_half_deleted_says_so_and_can_be_deleted_whole(
+async def test_a_half_deleted_stream_is_refused_and_can_be_deleted_again(
     after_s: float, autojump_clock: MockClock
 ) -> None:
     async with (
@@ -72,10 +72,10 @@ async def test_a_stream_that_is_half_deleted_says_so_and_can_be_deleted_whole(
 
 
 @pytest.mark.parametrize("partitions", [64, 130])
-async def test_a_stream_of_many_partitions_is_made_whole_or_says_that_it_is_not(
+async def test_a_stream_of_many_partitions_is_complete_or_refused(
     partitions: int, autojump_clock: MockClock
 ) -> None:
-    """With long names they do not fit one request to the metadata store."""
+    """With long names they do not fit into one request to the metadata store."""
     name = f"{'n' * 128}/{'s' * 128}"
     async with open_world() as world:
         world.cluster.store.round_trip_s = lambda: 0.01
@@ -83,7 +83,7 @@ async def test_a_stream_of_many_partitions_is_made_whole_or_says_that_it_is_not(
             with trio.move_on_after(patience_s):
                 await world.log.create_stream(name, survive="1 region", partitions=partitions)
             if name in await world.log.list_streams():
-                with suppress(geolog.NoSuchStreamError):  # It says that it is incomplete.
+                with suppress(geolog.NoSuchStreamError):  # It is still incomplete.
                     described = await world.log.describe_stream(name)
                     assert len(described.partition_list) == partitions
                 await world.log.delete_stream(name)
@@ -95,7 +95,7 @@ async def test_a_stream_of_many_partitions_is_made_whole_or_says_that_it_is_not(
         assert all(one.owner_epoch == 0 for one in described.partition_list)
 
 
-async def test_who_deletes_a_stream_that_is_being_made_ends_that(
+async def test_deleting_a_stream_ends_its_creation(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -117,7 +117,7 @@ async def test_who_deletes_a_stream_that_is_being_made_ends_that(
             assert nodes_in_metadata(world) == before
 
 
-async def test_two_who_delete_a_stream_do_not_hinder_each_other(
+async def test_two_clients_can_delete_a_stream_at_once(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -130,7 +130,7 @@ async def test_two_who_delete_a_stream_do_not_hinder_each_other(
             try:
                 await log.delete_stream(MANY)
             except geolog.NoSuchStreamError:
-                return  # The other was done before this one looked.
+                return  # The other client had finished before this one looked.
 
         async with trio.open_nursery() as nursery:
             for log in (world.log, other, world.log, other):
@@ -140,7 +140,7 @@ async def test_two_who_delete_a_stream_do_not_hinder_each_other(
         await make(world, partitions=2)
 
 
-async def test_a_follower_of_a_stream_that_is_deleted_is_told_that_and_not_to_delete_it(
+async def test_a_follower_of_a_deleted_stream_is_not_advised_to_delete_it(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:

@@ -1,4 +1,4 @@
-"""A node from which damage took records is made whole from its peers, and then told so."""
+"""A node that lost records to damage is repaired from its peers, and leaves doubt."""
 
 import trio
 from trio.testing import MockClock
@@ -28,40 +28,40 @@ from tests.pure.whole.clusters import (
 
 
 async def lose_a_journal_file(world: World, node_id: str) -> None:
-    """The oldest journal file of a node is gone: it held nearly all of what it stored."""
+    """Remove a node's oldest journal file, which held nearly all its records."""
     await world.cluster.kill(node_id)
-    await world.cluster.start(node_id)  # It begins another file.
+    await world.cluster.start(node_id)  # It starts another file.
     await world.cluster.kill(node_id)
     disk = world.cluster.nodes[node_id].disk
     oldest = min(name for name in await disk.list() if file_id_of(name) is not None)
     await disk.remove(oldest)
     await disk.sync_directory()
     await world.cluster.start(node_id)
-    await trio.sleep(5)  # Clients are connected again.
+    await trio.sleep(5)  # Clients reconnect.
 
 
 async def cut_a_journal_file(world: World, node_id: str) -> None:
-    """A file that a crash ended is nearly empty, but its table file still names all of it."""
+    """Cut a file that a crash ended to nearly nothing; its table file still has all entries."""
     await world.cluster.kill(node_id)
-    await world.cluster.start(node_id)  # It begins another file.
+    await world.cluster.start(node_id)  # It starts another file.
     await world.cluster.kill(node_id)
     disk = world.cluster.nodes[node_id].disk
     oldest = min(name for name in await disk.list() if file_id_of(name) is not None)
     disk.overwrite(oldest, disk.content(oldest)[: DATA_OFFSET + 1000])
     await world.cluster.start(node_id)
-    await trio.sleep(5)  # Clients are connected again.
+    await trio.sleep(5)  # Clients reconnect.
 
 
 async def journal_of(world: World, node_id: str) -> tuple[str, bytes]:
-    """The node's only journal file, and what was written of it."""
+    """The node's only journal file, and its bytes."""
     disk = world.cluster.nodes[node_id].disk
     (name,) = [name for name in await disk.list() if file_id_of(name) is not None]
     return name, disk.content(name).rstrip(b"\0")
 
 
 async def damage(world: World, node_id: str, first: int) -> None:
-    """Part of what a node wrote next after so many bytes cannot be read any more."""
-    await trio.sleep(5)  # It says of itself how far it is synced.
+    """Damage a hundred bytes of a node's file from this offset."""
+    await trio.sleep(5)  # The journal marks how far it is synced.
     await world.cluster.kill(node_id)
     name, content = await journal_of(world, node_id)
     damaged = bytearray(content)
@@ -69,7 +69,7 @@ async def damage(world: World, node_id: str, first: int) -> None:
         damaged[place] ^= 0xFF
     world.cluster.nodes[node_id].disk.overwrite(name, bytes(damaged))
     await world.cluster.start(node_id)
-    await trio.sleep(5)  # Clients are connected again.
+    await trio.sleep(5)  # Clients reconnect.
 
 
 async def is_in_doubt(world: World, node_id: str) -> bool:
@@ -136,7 +136,7 @@ async def test_the_repair_queue_takes_what_a_node_in_doubt_lacks_and_settles_it(
         assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
 
 
-async def test_the_repair_queue_takes_what_lay_behind_the_end_of_a_file_that_was_cut(
+async def test_the_repair_queue_restores_entries_cut_off_the_end_of_a_file(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -157,7 +157,7 @@ async def test_the_repair_queue_takes_what_lay_behind_the_end_of_a_file_that_was
         assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
 
 
-async def test_what_verification_finds_missing_is_repaired_from_the_queue(
+async def test_copies_that_verification_misses_are_repaired_from_the_queue(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -197,7 +197,7 @@ async def test_an_open_ledger_keeps_its_member_in_doubt(autojump_clock: MockCloc
         assert await values_of(world.log) == numbered(5)
 
 
-async def test_a_ledger_that_was_taken_over_is_fenced_again_where_it_is_not_any_more(
+async def test_a_takeover_fences_again_a_member_that_lost_the_fence(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -228,7 +228,7 @@ async def test_a_ledger_that_was_taken_over_is_fenced_again_where_it_is_not_any_
 
 
 async def give_a_slot_away(world: World, ledger: LedgerId) -> Member:
-    """A member leaves a ledger that is CLOSED; it has promised to refuse the old writer."""
+    """A member that promised to refuse the old writer leaves a CLOSED ledger."""
     access = world.log.access
     read = await access.ledgers.read(ledger)
     (extent,) = final_extents(read.record)

@@ -1,4 +1,4 @@
-"""Members of the open ledger are lost, and others take their places, over a whole cluster."""
+"""Lost members of the open ledger are replaced, in a whole cluster."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -24,13 +24,13 @@ PATHS = ClusterPaths("default")
 
 @attrs.frozen
 class Place:
-    """A cluster with one stream, whose client owns it, and what it has of the open ledger."""
+    """A cluster with one stream, its owner, and a view of the open ledger."""
 
     cluster: InProcessCluster
     log: geolog.Log
     session: MemoryMetadata
     observer: MemoryMetadata
-    """A metadata session that nothing happens to."""
+    """A metadata session without faults."""
 
     async def ensemble(self) -> list[str]:
         """The node ids of the last segment's members."""
@@ -42,23 +42,23 @@ class Place:
         return await LedgerMetadata(self.observer, PATHS).read_latest(LedgerId(number))
 
     async def fragments(self) -> list[tuple[int, list[str]]]:
-        """First entry and members of each."""
+        """First entry and members of each fragment."""
         return [
             (fragment.first_entry, [member.node_id for member in fragment.ensemble])
             for fragment in (await self.ledger()).record.fragments
         ]
 
     async def is_whole(self) -> None:
-        """Once all nodes are up, each entry is on an ack set of the fragment that has it."""
+        """Check, with all nodes up, that each entry is on an ack set of its fragment."""
         for node in self.cluster.nodes.values():
             if not node.is_running:
                 await self.cluster.start(node.node_id)
-        await trio.sleep(3)  # Links rest between two tries.
+        await trio.sleep(3)  # Connections wait between two tries.
         report = await self.log.verify_stream(STREAM)
         assert report.is_good, report.problems
 
     async def wants_repair(self) -> dict[int, list[str]]:
-        """The ledgers in the repair queue, and why they are in it."""
+        """The ledgers in the repair queue, and their reasons."""
         queue = RepairQueue(self.observer, PATHS, now_us=lambda: 0)
         return {
             one.record.ledger: [why.value for why in one.record.reasons]
@@ -70,7 +70,7 @@ class Place:
 async def open_place(
     regions: dict[str, int] | None = None, *, ack_quorum: int = 3, min_regions: int = 1
 ) -> AsyncIterator[Place]:
-    """A stream with three copies, all of which are needed unless it is said otherwise."""
+    """Open a stream with three copies, all of them needed by default."""
     sessions: list[MemoryMetadata] = []
     async with (
         open_in_process_cluster(regions or {"us-east": 5}) as cluster,
@@ -87,7 +87,7 @@ async def open_place(
         yield Place(cluster, log, sessions[0], observer)
 
 
-async def test_with_a_needed_member_killed_appends_go_on_in_the_same_ledger_within_two_seconds(
+async def test_appends_go_on_in_the_ledger_within_two_seconds_after_a_needed_member_is_killed(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
@@ -109,7 +109,7 @@ async def test_with_a_needed_member_killed_appends_go_on_in_the_same_ledger_with
     assert len(segments) == 1
 
 
-async def test_a_ledger_of_which_nothing_is_acknowledged_gets_no_empty_fragment(
+async def test_a_ledger_without_acknowledged_entries_gets_no_empty_fragment(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
@@ -124,7 +124,7 @@ async def test_a_ledger_of_which_nothing_is_acknowledged_gets_no_empty_fragment(
     assert before[0] not in members
 
 
-async def test_two_members_that_are_lost_one_after_the_other_are_both_replaced(
+async def test_two_members_lost_in_succession_are_both_replaced(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
@@ -138,7 +138,7 @@ async def test_two_members_that_are_lost_one_after_the_other_are_both_replaced(
         assert await values_of(place.log) == numbered(3)
 
 
-async def test_a_member_that_is_away_for_a_moment_keeps_its_place(
+async def test_a_member_that_is_away_briefly_keeps_its_place(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place(ack_quorum=2) as place, place.log.open_writer(STREAM) as writer:
@@ -154,7 +154,7 @@ async def test_a_member_that_is_away_for_a_moment_keeps_its_place(
         assert await place.fragments() == [(0, before)]
 
 
-async def test_a_member_that_stays_away_is_replaced_though_nobody_waits_for_it(
+async def test_a_member_that_stays_away_is_replaced_even_if_it_is_not_needed(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place(ack_quorum=2) as place:
@@ -170,7 +170,7 @@ async def test_a_member_that_stays_away_is_replaced_though_nobody_waits_for_it(
         assert await values_of(place.log) == [b"one", b"two"]
 
 
-async def test_a_deaf_member_that_is_needed_is_replaced_after_the_add_time_out(
+async def test_a_needed_member_that_does_not_answer_is_replaced_after_the_add_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place, place.log.open_writer(STREAM) as writer:
@@ -183,7 +183,7 @@ async def test_a_deaf_member_that_is_needed_is_replaced_after_the_add_time_out(
         assert before[2] not in await place.ensemble()
 
 
-async def test_without_a_replacement_the_ledger_goes_on_degraded_and_that_is_said_once(
+async def test_without_a_replacement_the_ledger_goes_on_degraded_and_reports_it_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="geolog")
@@ -210,10 +210,10 @@ async def test_without_a_replacement_the_ledger_goes_on_degraded_and_that_is_sai
         assert await place.wants_repair() == {ledger: ["copies_missing"]}
 
 
-async def test_a_new_member_counts_for_the_region_where_it_stands_itself(
+async def test_a_new_member_counts_for_its_own_region(
     autojump_clock: MockClock,
 ) -> None:
-    """It takes the place of one of two lost members; which of them makes no difference."""
+    """It replaces one of two lost members, no matter which."""
     regions = {"us-east": 2, "eu-west": 1}
     async with (
         open_place(regions, ack_quorum=2, min_regions=2) as place,
@@ -232,10 +232,10 @@ async def test_a_new_member_counts_for_the_region_where_it_stands_itself(
 
 
 @pytest.mark.parametrize("waiting_count", [0, 1])
-async def test_a_change_after_which_no_ack_set_would_be_up_is_not_made(
+async def test_no_change_is_made_that_would_leave_no_ack_set_up(
     waiting_count: int, autojump_clock: MockClock
 ) -> None:
-    """A member that comes back is in the ensemble still, and needs no other change."""
+    """A returning member is still in the ensemble, and needs no other change."""
     regions = {"us-east": 2, "eu-west": 1, "ap-northeast": 1}
     async with (
         open_place(regions, ack_quorum=2, min_regions=2) as place,
@@ -255,7 +255,7 @@ async def test_a_change_after_which_no_ack_set_would_be_up_is_not_made(
                 await one.wait()
 
 
-async def test_while_metadata_is_away_entries_wait_for_a_change_and_nothing_is_lost(
+async def test_entries_wait_for_a_change_while_metadata_is_away_and_none_is_lost(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
@@ -298,7 +298,7 @@ async def test_a_member_that_comes_back_while_metadata_is_away_ends_the_wait(
 async def test_metadata_may_be_cut_off_at_any_step_of_a_change(
     cut_after_s: float, autojump_clock: MockClock
 ) -> None:
-    """Requests to metadata take a tenth of a second, so a change takes several of the steps."""
+    """Metadata requests take a tenth of a second, so a change takes several steps."""
     async with open_place() as place:
         async with place.log.open_writer(STREAM) as writer:
             await append_each(writer, numbered(3))
@@ -344,14 +344,14 @@ async def test_all_connections_may_break_at_any_step_of_a_change(
         assert await values_of(place.log) == numbered(6)
 
 
-async def test_an_answer_of_metadata_that_is_lost_changes_nothing(
+async def test_a_lost_answer_of_metadata_does_no_harm(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
         async with place.log.open_writer(STREAM) as writer:
             await writer.append(b"one")
             member = (await place.ensemble())[0]
-            place.session.lose_next_answer()  # Of a write: reads are repeated.
+            place.session.lose_next_answer()  # The answer to a write: reads are retried.
             await place.cluster.kill(member)
             with trio.fail_after(20):
                 await writer.append(b"two")
@@ -360,14 +360,14 @@ async def test_an_answer_of_metadata_that_is_lost_changes_nothing(
         assert await values_of(place.log) == [b"one", b"two"]
 
 
-async def test_what_a_copier_changes_of_earlier_fragments_is_kept_by_changes_and_by_the_close(
+async def test_a_copiers_changes_of_earlier_fragments_survive_later_changes_and_the_close(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
         ledgers = LedgerMetadata(place.observer, PATHS)
 
         async def move_a_copy() -> Fragment:
-            """What a copier does, but for the copy: the first fragment has another member."""
+            """Change a member of the first fragment, as a copier does."""
             read = await place.ledger()
             first, *others = read.record.fragments
             turned = Fragment(first.first_entry, first.ensemble[::-1])
@@ -390,7 +390,7 @@ async def test_what_a_copier_changes_of_earlier_fragments_is_kept_by_changes_and
     assert closed.fragments[0] == turned
 
 
-async def test_who_is_taken_over_during_a_change_stops_and_nothing_answered_is_lost(
+async def test_a_writer_taken_over_during_a_change_stops_without_losing_answered_records(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
@@ -414,7 +414,7 @@ async def test_who_is_taken_over_during_a_change_stops_and_nothing_answered_is_l
         assert [one for one in values if one != b"unknown"] == [*numbered(3), b"of the rival"]
 
 
-async def test_a_lost_region_is_stood_in_for_and_once_it_is_back_a_better_ledger_follows(
+async def test_other_regions_replace_a_lost_one_and_a_better_ledger_follows_when_it_is_back(
     autojump_clock: MockClock,
 ) -> None:
     regions = {"us-east": 2, "eu-west": 2, "ap-northeast": 1}
@@ -442,7 +442,7 @@ async def show(reader: geolog.Reader, shown: list[bytes]) -> None:
         shown += [record.value]
 
 
-async def test_a_follower_is_shown_what_comes_after_a_change_without_delay(
+async def test_a_follower_gets_entries_after_a_change_without_delay(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
@@ -486,7 +486,9 @@ async def test_all_members_may_be_replaced_under_a_follower(autojump_clock: Mock
                 await append_each(writer, numbered(2))
                 await trio.sleep(1)
                 for member in await place.ensemble():
-                    place.cluster.network.cut("client", member)  # The reader still hears them.
+                    place.cluster.network.cut(
+                        "client", member
+                    )  # The reader still reaches them.
                 await append_each(writer, numbered(2, start=2))
                 await trio.sleep(5)
 
@@ -494,16 +496,16 @@ async def test_all_members_may_be_replaced_under_a_follower(autojump_clock: Mock
             nursery.cancel_scope.cancel()
 
 
-# Copies that are missing.
+# Missing copies.
 
 
-async def test_a_ledger_that_its_writer_closed_with_all_copies_wants_no_repair(
+async def test_a_ledger_closed_by_its_writer_with_all_copies_is_not_queued_for_repair(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place(ack_quorum=2) as place:
         async with place.log.open_writer(STREAM) as writer:
             far = (await place.ensemble())[0]
-            # One member is slower than the two that suffice.
+            # One member is slower than the two needed.
             place.cluster.network.latency_s = lambda one, other: (
                 0.3 if far in (one, other) else 0.0
             )
@@ -513,7 +515,7 @@ async def test_a_ledger_that_its_writer_closed_with_all_copies_wants_no_repair(
         assert await place.wants_repair() == {}
 
 
-async def test_a_ledger_that_was_recovered_wants_to_be_looked_at(
+async def test_a_recovered_ledger_is_queued_for_repair(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place(ack_quorum=2) as place:
@@ -534,15 +536,17 @@ async def test_a_ledger_that_was_recovered_wants_to_be_looked_at(
             assert await place.wants_repair() == {ledger: ["recovered"]}
 
 
-async def test_the_end_is_found_though_all_members_are_replaced_while_it_is_asked_for(
+async def test_the_end_is_found_even_if_all_members_are_replaced_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
-    """Three entries are on their way when it is asked; other members acknowledge them."""
+    """Three entries are in flight at the request; other members acknowledge them."""
     async with open_place({"us-east": 6}) as place, place.log.open_writer(STREAM) as writer:
         await append_each(writer, numbered(2))
         before = await place.ensemble()
         for member in before:
-            place.cluster.network.cut_one_way(member, "client")  # It has all, and says nothing.
+            place.cluster.network.cut_one_way(
+                member, "client"
+            )  # It has all entries, and cannot answer.
         pending = [writer.append_nowait(value) for value in numbered(3, start=2)]
         found: list[list[bytes]] = []
 

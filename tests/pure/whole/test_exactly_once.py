@@ -1,4 +1,4 @@
-"""Named writers: what is appended again is found out, also by another owner (law 16)."""
+"""Named writers: repeated records are recognised, also by another owner (law 16)."""
 
 import random
 from functools import partial
@@ -24,7 +24,7 @@ from tests.pure.whole.clusters import (
 TILL = "till-7"
 
 
-async def test_a_record_that_is_appended_again_has_its_first_place(
+async def test_a_repeated_record_gets_its_first_position(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -39,7 +39,7 @@ async def test_a_record_that_is_appended_again_has_its_first_place(
         assert await values_of(world.log) == numbered(7)
 
 
-async def test_within_one_session_it_is_found_out_as_well(autojump_clock: MockClock) -> None:
+async def test_a_repeat_within_one_session_is_recognised(autojump_clock: MockClock) -> None:
     async with (
         open_world() as world,
         world.log.open_writer(STREAM, writer_id=TILL) as writer,
@@ -50,7 +50,7 @@ async def test_within_one_session_it_is_found_out_as_well(autojump_clock: MockCl
         assert (again.dlsn, again.duplicate) == (first.dlsn, True)
 
 
-async def test_other_bytes_under_a_number_that_is_taken_are_refused(
+async def test_other_bytes_under_a_used_seq_are_refused(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -70,10 +70,10 @@ async def test_other_bytes_under_a_number_that_is_taken_are_refused(
         assert await values_of(world.log) == [b"one"]
 
 
-async def test_a_repeat_that_cannot_be_compared_is_a_duplicate_and_not_refused(
+async def test_a_repeat_that_cannot_be_compared_is_a_duplicate_not_refused(
     autojump_clock: MockClock,
 ) -> None:
-    """Law 17: what was refused is never found in the log."""
+    """Law 17: a refused record is never in the log."""
     async with open_world() as world:
         with ended_by(geolog.GeologError):
             async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
@@ -96,7 +96,7 @@ async def test_a_repeat_that_cannot_be_compared_is_a_duplicate_and_not_refused(
     assert there[0] == b"one"
 
 
-async def test_a_deposed_session_is_not_told_refused_of_what_a_newer_one_appended(
+async def test_a_deposed_session_never_gets_refused_for_records_a_newer_one_appended(
     autojump_clock: MockClock,
 ) -> None:
     outcomes: dict[int, str] = {}
@@ -120,14 +120,14 @@ async def test_a_deposed_session_is_not_told_refused_of_what_a_newer_one_appende
         there = await values_of(world.log)
 
     assert outcomes == {6: "unknown", 7: "unknown", 8: "unknown"}
-    assert unnumbered.value.outcome == "refused"  # Its number was given by this writer, now.
+    assert unnumbered.value.outcome == "refused"  # This writer has just assigned its seq.
     assert there == [b"5", b"6", b"7", b"8"]
 
 
-async def test_what_waits_as_its_owner_fails_is_not_refused_if_it_is_numbered(
+async def test_a_record_with_a_seq_that_waits_while_its_owner_fails_is_not_refused(
     autojump_clock: MockClock,
 ) -> None:
-    """An owner that is fenced sends no more, and asks metadata for a moment who it was."""
+    """A fenced owner stops sending, and briefly asks metadata who fenced it."""
     async with (
         open_world() as world,
         world.cluster.open_client("eu-west", host="newer") as elsewhere,
@@ -154,7 +154,7 @@ async def test_what_waits_as_its_owner_fails_is_not_refused_if_it_is_numbered(
     assert "2 unanswered records may be in the log" in str(ended.error)
 
 
-async def test_a_repeat_whose_record_is_lost_is_an_alarm_and_not_refused(
+async def test_a_repeat_of_a_lost_record_is_a_data_loss_error_not_refused(
     autojump_clock: MockClock,
 ) -> None:
     async def lost(_name: object, _batch: object) -> NoReturn:
@@ -173,7 +173,7 @@ async def test_a_repeat_whose_record_is_lost_is_an_alarm_and_not_refused(
     assert found.value.outcome == "duplicate"
 
 
-async def test_a_batch_that_is_grouped_otherwise_is_found_out(
+async def test_repeats_in_other_batches_are_recognised(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -189,7 +189,7 @@ async def test_a_batch_that_is_grouped_otherwise_is_found_out(
         assert await values_of(world.log) == numbered(40)
 
 
-async def test_numbers_go_on_where_the_log_has_them(autojump_clock: MockClock) -> None:
+async def test_seqs_continue_after_those_in_the_log(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
             await writer.append(b"one", seq=100)
@@ -200,7 +200,7 @@ async def test_numbers_go_on_where_the_log_has_them(autojump_clock: MockClock) -
             assert writer.seq_highest == -1
 
 
-async def test_a_number_that_is_forgotten_is_refused_and_never_appended(
+async def test_a_forgotten_seq_is_refused_and_never_appended(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -209,14 +209,14 @@ async def test_a_number_that_is_forgotten_is_refused_and_never_appended(
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
             with pytest.raises(geolog.ForgottenSeqError, match="not remembered") as forgotten:
                 await writer.append(b"record 3", seq=3)
-            assert forgotten.value.outcome == "unknown"  # It may have been left out once.
+            assert forgotten.value.outcome == "unknown"  # It may have been left out.
             assert writer.is_appended(3)
             assert (await writer.append(b"record 90", seq=90)).duplicate
 
         assert await values_of(world.log) == numbered(100)
 
 
-async def test_gaps_in_the_numbers_are_allowed(autojump_clock: MockClock) -> None:
+async def test_gaps_in_the_seqs_are_allowed(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
             for seq in (0, 1, 5, 6, 20):
@@ -231,10 +231,10 @@ async def test_gaps_in_the_numbers_are_allowed(autojump_clock: MockClock) -> Non
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_writers_are_remembered_over_rolls_and_takeovers(
+async def test_writers_are_remembered_across_rolls_and_takeovers(
     seed: int, autojump_clock: MockClock
 ) -> None:
-    """The state comes from snapshots: each ledger but the first begins with one."""
+    """The state comes from the snapshot at the start of each ledger but the first."""
     rng = random.Random(seed)
     async with open_world(segment_bytes=65536, seed=seed) as world:
         places: dict[tuple[str, int], int] = {}
@@ -251,7 +251,7 @@ async def test_writers_are_remembered_over_rolls_and_takeovers(
                         known = places.setdefault((name, seq), receipt.sequence)
                         assert receipt.sequence == known
                     if rng.random() < 0.5:
-                        raise ZeroDivisionError  # Its ledger is left open.
+                        raise ZeroDivisionError  # Leaves its ledger open.
                 raise ZeroDivisionError
         found = {record.sequence: record.value for record in await records_of(world.log)}
 
@@ -260,7 +260,7 @@ async def test_writers_are_remembered_over_rolls_and_takeovers(
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_writers_of_several_partitions_are_remembered_over_rolls_and_takeovers(
+async def test_writers_of_several_partitions_are_remembered_across_rolls_and_takeovers(
     seed: int, autojump_clock: MockClock
 ) -> None:
     """Their batches have gaps in their seqs, in the log and in its snapshots."""
@@ -284,21 +284,21 @@ async def test_writers_of_several_partitions_are_remembered_over_rolls_and_takeo
                         assert places.setdefault(seq, place) == place
                     assert writer.statistics().batches_count < 25
                     if rng.random() < 0.5:
-                        raise ZeroDivisionError  # Its ledgers are left open.
+                        raise ZeroDivisionError  # Leaves its ledgers open.
                 raise ZeroDivisionError
         found = await values_of(world.log)
 
     assert sorted(found) == sorted(values)
 
 
-async def test_what_was_trimmed_is_not_appended_again(autojump_clock: MockClock) -> None:
-    """It is a duplicate that nothing can be compared with: a re-run goes on behind it."""
+async def test_a_trimmed_record_is_not_appended_again(autojump_clock: MockClock) -> None:
+    """It is a duplicate that cannot be compared; a re-run goes on after it."""
     values = [random.Random(n).randbytes(20_000) for n in range(12)]
     async with open_world(segment_bytes=65536) as world:
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
             for value in values:
                 await writer.append(value)
-                await trio.sleep(1)  # So that the next ledger is ready.
+                await trio.sleep(1)  # Let the next ledger get ready.
         await world.log.truncate_stream(STREAM, before=geolog.LATEST)
 
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
@@ -336,13 +336,13 @@ async def test_an_idle_writer_is_forgotten_after_its_retention_and_its_records(
                 assert writer.seq_highest == highest
 
 
-async def test_a_writer_without_a_name_numbers_nothing(autojump_clock: MockClock) -> None:
+async def test_a_writer_without_an_id_takes_no_seqs(autojump_clock: MockClock) -> None:
     async with open_world() as world, world.log.open_writer(STREAM) as writer:
         with pytest.raises(geolog.InvalidArgumentError, match="needs a writer with an id"):
             await writer.append(b"one", seq=1)
 
 
-async def test_an_empty_name_is_refused(autojump_clock: MockClock) -> None:
+async def test_an_empty_writer_id_is_refused(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         with pytest.raises(geolog.InvalidArgumentError, match="must have 1 to 255 bytes"):
             async with world.log.open_writer(STREAM, writer_id=""):
@@ -361,7 +361,7 @@ async def test_keyless_records_of_a_named_writer_are_in_one_partition(
 
 
 @pytest.mark.parametrize("key", [None, b"k"])
-async def test_a_repeat_is_found_out_where_it_was_before_there_were_more_partitions(
+async def test_a_repeat_is_recognised_in_its_partition_after_partitions_were_added(
     key: bytes | None, autojump_clock: MockClock
 ) -> None:
     async with open_world() as world:
@@ -379,10 +379,10 @@ async def test_a_repeat_is_found_out_where_it_was_before_there_were_more_partiti
         assert sorted(await values_of(world.log)) == sorted(numbered(25))
 
 
-async def test_what_is_forgotten_is_not_appended_again_in_a_partition_that_is_new(
+async def test_a_forgotten_record_is_not_appended_again_in_a_new_partition(
     autojump_clock: MockClock,
 ) -> None:
-    """Only the last 64 batches are remembered by sight; the others by where they belong."""
+    """Only the last 64 batches are remembered; older seqs only by their partition."""
     values = {seq: (b"%d" % seq, b"key %d" % (seq % 7)) for seq in range(120)}
     async with open_world() as world:
         for partitions, end in ((2, 80), (5, 110)):
@@ -406,10 +406,10 @@ async def test_what_is_forgotten_is_not_appended_again_in_a_partition_that_is_ne
         )
 
 
-async def test_partitions_that_come_while_a_writer_opens_are_its_own_too(
+async def test_a_writer_owns_partitions_added_while_it_opens(
     autojump_clock: MockClock,
 ) -> None:
-    """Whoever opens it later goes by no fewer: so a seq has one partition for ever."""
+    """Later sessions use at least as many, so a seq keeps its partition for ever."""
     async with open_world() as world:
         for partitions in range(2, 12):
             async with trio.open_nursery() as nursery:
@@ -423,7 +423,7 @@ async def test_partitions_that_come_while_a_writer_opens_are_its_own_too(
             assert len(description.partition_list) == partitions
 
 
-async def test_repeats_that_are_grouped_otherwise_read_their_batch_once(
+async def test_repeats_in_other_batches_read_their_first_batch_once(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -439,11 +439,11 @@ async def test_repeats_that_are_grouped_otherwise_read_their_batch_once(
             for seq, value in enumerate(numbered(200)):
                 assert (await writer.append(value, seq=seq)).duplicate
 
-            assert trio.current_time() - since_s < 2  # One by one they would take 20 s.
+            assert trio.current_time() - since_s < 2  # Read one by one they would take 20 s.
 
 
-async def test_a_re_run_holds_no_more_repeats_than_it_may(autojump_clock: MockClock) -> None:
-    """They are in no window: a long file would be in memory whole before it is answered."""
+async def test_a_re_run_keeps_to_the_bound_of_repeats(autojump_clock: MockClock) -> None:
+    """They are in no window: a long file would be in memory whole before any answer."""
     count = 3 * REPEATS_MAX
     async with open_world() as world:
         async with world.log.open_writer(STREAM, writer_id=TILL) as writer:

@@ -1,4 +1,4 @@
-"""Processes whose wall clocks are wrong by hours, months and a century share a stream."""
+"""Processes whose wall clocks are wrong by hours, months or a century share a stream."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ FAR_S = (HOUR_S, -HOUR_S, YEAR_S, -YEAR_S, 100 * YEAR_S, -50 * YEAR_S)
 
 @asynccontextmanager
 async def open_short_stream() -> AsyncIterator[tuple[InProcessCluster, geolog.Log]]:
-    """A stream of small segments that keeps ten minutes, and a client that looks after it."""
+    """A stream of small segments with ten minutes of retention, and a client that trims it."""
     async with (
         open_in_process_cluster({"us": 2, "eu": 2, "ap": 2}) as cluster,
         cluster.open_client("us", host="right") as log,
@@ -38,7 +38,7 @@ async def open_short_stream() -> AsyncIterator[tuple[InProcessCluster, geolog.Lo
 async def open_writer_at(
     cluster: InProcessCluster, off_s: float
 ) -> AsyncIterator[geolog.Writer]:
-    """A writer of a process whose clock is so far off."""
+    """Open a writer in a process whose clock is off by this much."""
     off_us = round(off_s * 1e6)
     async with (
         cluster.open_client("eu", host="wrong", off_us=lambda: off_us) as log,
@@ -59,13 +59,13 @@ def warnings_of(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("off_s", FAR_S)
-async def test_no_clock_that_is_wrong_takes_young_records_away(
+async def test_no_wrong_clock_removes_young_records(
     off_s: float, autojump_clock: MockClock
 ) -> None:
     async with open_short_stream() as (cluster, log):
         async with log.open_writer(STREAM) as writer:
             await append_some(writer, 8)
-        for _ in range(2):  # The second finds segments that one like it has completed.
+        for _ in range(2):  # The second one finds segments completed by the first.
             async with open_writer_at(cluster, off_s) as writer:
                 await append_some(writer, 8)
                 await trio.sleep(60)
@@ -76,7 +76,7 @@ async def test_no_clock_that_is_wrong_takes_young_records_away(
         assert [one.sequence for one in await records_of(log)] == list(range(32))
 
 
-async def test_all_that_is_old_goes_whatever_clocks_it_was_appended_by(
+async def test_old_records_go_whatever_clocks_appended_them(
     autojump_clock: MockClock,
 ) -> None:
     async with open_short_stream() as (cluster, log):
@@ -106,7 +106,7 @@ async def test_append_times_are_near_the_metadata_store_and_never_decrease(
         assert times[-1] <= cluster.now_us() + AHEAD_US_MAX
 
 
-async def test_a_clock_that_is_ahead_is_told_once(
+async def test_a_clock_that_is_ahead_is_reported_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -121,7 +121,7 @@ async def test_a_clock_that_is_ahead_is_told_once(
     assert f"{STREAM}#0" in told
 
 
-async def test_a_clock_that_is_behind_is_told_once_and_retention_goes_by_the_store_alone(
+async def test_a_clock_that_is_behind_is_reported_once_and_retention_uses_the_stores_clock(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_short_stream() as (cluster, log):
@@ -142,10 +142,10 @@ async def test_a_clock_that_is_behind_is_told_once_and_retention_goes_by_the_sto
     assert left[0].sequence >= 4
 
 
-async def test_a_partition_that_was_stamped_ahead_goes_on_there_is_told_of_and_goes_in_the_end(
+async def test_a_partition_stamped_ahead_goes_on_is_reported_and_expires_in_the_end(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By an older version, which believed any clock. What is read from now on is all there."""
+    """An older version, which trusted any clock, stamped it. New records are not affected."""
     async with open_short_stream() as (cluster, log):
         with planted("append-time-unclamped"):
             async with open_writer_at(cluster, 100 * YEAR_S) as writer:
@@ -172,7 +172,7 @@ async def test_a_partition_that_was_stamped_ahead_goes_on_there_is_told_of_and_g
 async def test_a_process_whose_monotonic_clock_stood_still_soon_learns_the_time(
     autojump_clock: MockClock,
 ) -> None:
-    """As one that slept: all wall clocks went on by a day, its own monotonic one did not."""
+    """It slept: all wall clocks advanced by a day, its monotonic clock did not."""
     async with open_short_stream() as (cluster, log):
         slept_us = 0
         async with (
@@ -192,7 +192,7 @@ async def test_a_process_whose_monotonic_clock_stood_still_soon_learns_the_time(
 
 @pytest.mark.parametrize("is_recovered", [False, True])
 @pytest.mark.parametrize("off_s", FAR_S)
-async def test_a_store_whose_clock_was_wrong_and_comes_right_takes_no_young_records_away(
+async def test_correcting_the_stores_wrong_clock_removes_no_young_records(
     off_s: float,
     is_recovered: bool,  # noqa: FBT001 - Drawn by pytest.
     autojump_clock: MockClock,
@@ -208,7 +208,9 @@ async def test_a_store_whose_clock_was_wrong_and_comes_right_takes_no_young_reco
             async with log.open_writer(STREAM) as writer:
                 await append_some(writer, 8)
         async with cluster.open_client("eu", host="another") as other:
-            async with other.open_writer(STREAM) as writer:  # Its recovery completes the last.
+            async with other.open_writer(
+                STREAM
+            ) as writer:  # Its recovery completes the last segment.
                 await append_some(writer, 1)
             cluster.store.clock_offset_us = 0
             async with other.open_writer(STREAM) as writer:
@@ -218,7 +220,7 @@ async def test_a_store_whose_clock_was_wrong_and_comes_right_takes_no_young_reco
         assert (await records_of(log))[0].sequence == 0
 
 
-async def test_a_store_whose_clock_goes_far_on_takes_no_young_records_away(
+async def test_a_store_clock_that_jumps_far_ahead_removes_no_young_records(
     autojump_clock: MockClock,
 ) -> None:
     async with open_short_stream() as (cluster, log):
@@ -231,10 +233,10 @@ async def test_a_store_whose_clock_goes_far_on_takes_no_young_records_away(
         assert [one.sequence for one in await records_of(log)] == list(range(16))
 
 
-async def test_a_host_that_slept_is_not_told_that_its_clock_is_wrong(
+async def test_a_host_that_slept_gets_no_warning_about_its_clock(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All wall clocks went on by eight hours, its monotonic one did not."""
+    """All wall clocks advanced by eight hours, its monotonic clock did not."""
     async with open_short_stream() as (cluster, _):
         slept_us = 0
         async with (

@@ -1,4 +1,4 @@
-"""What a read asks of metadata while members of the last ledger are fenced."""
+"""Metadata requests of a read while members of the last ledger are fenced."""
 
 import attrs
 import pytest
@@ -26,7 +26,7 @@ from tests.pure.whole.clusters import (
 
 
 class FencedMembers(LedgerReader):
-    """Asks as always; members say that they have 5 entries, and are fenced."""
+    """A reader whose members say that they have 5 entries and are fenced."""
 
     def __init__(self, reader: LedgerReader, lac: EntryId) -> None:
         self.__dict__.update(reader.__dict__)
@@ -38,7 +38,7 @@ class FencedMembers(LedgerReader):
 
 
 class CountedLedgers(LedgerMetadata):
-    """Notes how fresh each record was to be that was asked for."""
+    """Records the requested freshness of each ledger read."""
 
     def __init__(self, ledgers: LedgerMetadata) -> None:
         self.__dict__.update(ledgers.__dict__)
@@ -67,7 +67,7 @@ def finder_of(world: World, ledgers: LedgerMetadata, lac: EntryId) -> TailFinder
     )
 
 
-async def test_the_recovery_of_another_is_looked_at_now_and_then_and_not_all_the_time(
+async def test_another_clients_recovery_is_checked_from_time_to_time(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world, world.log.open_writer(STREAM) as writer:
@@ -88,10 +88,10 @@ async def test_the_recovery_of_another_is_looked_at_now_and_then_and_not_all_the
         assert ledgers.asked.count(Freshness.CERTAIN) == 1, "when the end was found"
 
 
-async def test_a_fence_that_metadata_does_not_know_of_costs_few_writes_and_is_told(
+async def test_a_fence_unknown_to_metadata_costs_few_writes_and_is_reported(
     autojump_clock: MockClock,
 ) -> None:
-    """As where metadata was restored from an older copy."""
+    """For example after metadata was restored from an older copy."""
     async with open_world() as world, world.log.open_writer(STREAM) as writer:
         await append_each(writer, numbered(5))
         (segment,) = await world.log.list_segments(STREAM)
@@ -109,7 +109,7 @@ async def test_a_fence_that_metadata_does_not_know_of_costs_few_writes_and_is_to
         assert "older copy" in why
 
 
-async def test_a_read_that_comes_to_no_end_says_what_contradicts_metadata(
+async def test_a_read_that_finds_no_end_says_what_contradicts_metadata(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = LogConfig(reader=ReaderConfig(end_timeout_s=5.0))

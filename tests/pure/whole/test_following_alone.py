@@ -1,4 +1,4 @@
-"""A reader that follows a stream while it does not reach metadata."""
+"""A reader follows a stream without reaching metadata."""
 
 import trio
 from trio.testing import MockClock
@@ -21,7 +21,7 @@ def questions(client: DistantClient) -> int:
     return len(client.metadata.asked)
 
 
-async def test_it_is_given_records_and_hardly_asks_metadata(
+async def test_it_gets_records_and_hardly_asks_metadata(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -71,7 +71,7 @@ async def test_it_asks_at_once_when_metadata_is_back(autojump_clock: MockClock) 
 async def test_far_from_metadata_it_follows_into_the_next_segment(
     autojump_clock: MockClock,
 ) -> None:
-    """A read of metadata takes longer than it waits at a storage node."""
+    """A metadata read takes longer than its wait at a storage node."""
     async with (
         open_in_process_cluster(REGIONS) as cluster,
         cluster.open_client("us-east", host="near") as log,

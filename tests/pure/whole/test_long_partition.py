@@ -12,7 +12,7 @@ BEGINS_US = 1_600_000_000_000_000
 
 
 async def make_long(world: World, segments_count: int) -> list[RealPlace]:
-    """Real segments first, in the middle and last; what lies between is in metadata alone."""
+    """Real segments at the start, middle and end; the others exist only in metadata."""
     access = world.log.access
     stream = await StreamCatalog(access.metadata, access.paths).read(StreamName.parse(STREAM))
     made = LongPartition(access, stream, begins_us=BEGINS_US)
@@ -31,7 +31,7 @@ async def first_at(log: geolog.Log, start: geolog.Bound) -> geolog.Record:
     raise AssertionError(f"nothing is at {start}")
 
 
-async def test_it_is_read_from_each_place_written_on_and_cut_off(
+async def test_it_can_be_read_from_anywhere_appended_to_and_truncated(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:

@@ -1,4 +1,4 @@
-"""A stream that is deleted and made again under its name is another: none reads on in it.
+"""A stream made again under a deleted one's name is a new stream: no reader continues in it.
 
 Not even where the list of the new one goes on just where the old one's ended.
 """
@@ -16,7 +16,7 @@ NAME = "shop/again"
 
 
 async def make(world: World, *, segments: int) -> None:
-    """A stream with ten records in each of so many segments."""
+    """Make a stream with ten records in each segment."""
     await world.log.create_stream(NAME, survive="1 region")
     for _ in range(segments):
         async with world.log.open_writer(NAME) as writer:
@@ -24,7 +24,7 @@ async def make(world: World, *, segments: int) -> None:
                 await writer.append(value)
 
 
-async def test_who_follows_a_stream_goes_on_into_none_of_its_name(
+async def test_a_follower_does_not_continue_in_a_new_stream_of_the_same_name(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -40,7 +40,7 @@ async def test_who_follows_a_stream_goes_on_into_none_of_its_name(
         assert seen == numbered(10)
 
 
-async def test_who_reads_to_the_end_of_a_stream_reads_on_in_none_of_its_name(
+async def test_a_bounded_read_does_not_continue_in_a_new_stream_of_the_same_name(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -52,7 +52,7 @@ async def test_who_reads_to_the_end_of_a_stream_reads_on_in_none_of_its_name(
             await trio.sleep(100)
             await make(world, segments=2)
 
-            # What it read ahead it may still give.
+            # It may still return records read ahead.
             with suppress(geolog.NoSuchStreamError):
                 async for record in reader:
                     last = record

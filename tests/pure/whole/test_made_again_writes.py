@@ -1,6 +1,7 @@
-"""Who slept while a stream was deleted and made again under its name writes nothing into it.
+"""A client that slept while its stream was deleted and made again writes nothing into it.
 
-Versions of metadata nodes begin anew, and epochs of owners: neither tells the streams apart.
+Versions of metadata nodes and epochs of owners start again with the new stream, so neither
+distinguishes the two.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +31,7 @@ NAME = "shop/again"
 
 @attrs.define(eq=False)
 class Sleeper:
-    """A way to metadata whose first write goes on only when others have done theirs."""
+    """A metadata session whose first write waits until others have done theirs."""
 
     real: MemoryMetadata
     is_asleep: trio.Event = attrs.field(factory=trio.Event)
@@ -52,7 +53,7 @@ class Sleeper:
 
 @attrs.frozen
 class Site:
-    """A stream whose partition one took who listed nothing yet, and who falls asleep now."""
+    """A stream whose owner has listed no segment yet, and now falls asleep."""
 
     world: World
     metadata: Sleeper
@@ -62,18 +63,18 @@ class Site:
 
     @property
     def partitions(self) -> PartitionMetadata:
-        """The partitions as the sleeper reaches them."""
+        """The partitions over the sleeper's session."""
         access = self.world.log.access
         return PartitionMetadata(self.metadata, access.paths, access.ledgers)  # type: ignore[arg-type]
 
     @property
     def catalog(self) -> StreamCatalog:
-        """The streams as the sleeper reaches them."""
+        """The streams over the sleeper's session."""
         return StreamCatalog(self.metadata, self.world.log.access.paths)  # type: ignore[arg-type]
 
     @property
     def segment(self) -> SegmentRecord:
-        """The first, as the sleeper would list it."""
+        """The first segment, as the sleeper would list it."""
         return SegmentRecord(
             segment=1,
             ledger=self.ledger.record.ledger,
@@ -84,7 +85,7 @@ class Site:
         )
 
     async def make_again(self) -> None:
-        """Delete the stream, make it, and have another take its partition."""
+        """Delete the stream, make it again, and let another client take its partition."""
         await self.world.log.delete_stream(NAME)
         await self.world.log.create_stream(NAME, survive="1 region")
         name = await partition_of(self.world.log, stream=NAME)
@@ -95,7 +96,7 @@ class Site:
         )
 
     def stored(self) -> dict[str, bytes]:
-        """All that metadata has of the stream."""
+        """Everything metadata has of the stream."""
         nodes = self.world.cluster.store.tree.nodes
         return {path: node.data for path, node in nodes.items() if f"/{NAME}" in path}
 
@@ -140,7 +141,7 @@ async def move_trim(site: Site) -> None:
 
 
 @pytest.mark.parametrize("write", [activate, take, seal, depose, move_trim])
-async def test_who_slept_hears_that_its_stream_is_gone_and_changes_nothing(
+async def test_a_client_that_slept_learns_that_its_stream_is_gone_and_changes_nothing(
     write: Callable[[Site], Awaitable[None]], autojump_clock: MockClock
 ) -> None:
     async with open_site() as site:
@@ -160,7 +161,7 @@ async def test_who_slept_hears_that_its_stream_is_gone_and_changes_nothing(
         assert site.stored() == before
 
 
-async def test_settings_that_are_changed_late_are_those_of_the_stream_of_now(
+async def test_a_late_change_of_settings_applies_to_the_current_stream(
     autojump_clock: MockClock,
 ) -> None:
     def with_more_partitions(found: StreamRecord) -> StreamRecord:
@@ -185,7 +186,7 @@ async def test_settings_that_are_changed_late_are_those_of_the_stream_of_now(
         assert site.stored() == {}
 
 
-async def test_who_deletes_a_stream_late_leaves_the_one_that_was_made_since(
+async def test_a_late_delete_leaves_a_stream_made_since(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site() as site:
@@ -198,7 +199,7 @@ async def test_who_deletes_a_stream_late_leaves_the_one_that_was_made_since(
         assert site.stored() == before
 
 
-async def test_a_session_that_is_given_back_late_is_not_that_of_the_owner_of_now(
+async def test_a_late_release_leaves_the_current_owners_session(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site() as site:

@@ -1,4 +1,4 @@
-"""Readers that know a ledger by an old record: its members were replaced since."""
+"""Readers with an old record of a ledger, whose members were replaced since."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from tests.pure.whole.clusters import STREAM, append_each, numbered, partition_o
 
 
 class LateAnswer(LedgerMetadata):
-    """Reads a ledger, and gives the first answer only when `go_on` is set."""
+    """Reads a ledger, and returns the first answer only when `go_on` is set."""
 
     def __init__(
         self, ledgers: LedgerMetadata, was_read: trio.Event, go_on: trio.Event
@@ -45,7 +45,7 @@ class LateAnswer(LedgerMetadata):
 
 @attrs.frozen
 class Place:
-    """One region of six nodes, three copies, two of them needed; and who writes."""
+    """One region of six nodes, three copies, two of them needed; and the writer."""
 
     cluster: InProcessCluster
     log: geolog.Log
@@ -55,7 +55,7 @@ class Place:
         return (await self.log.list_segments(STREAM))[-1].ensemble
 
     async def replace_all_members(self, first: int) -> None:
-        """Kill each member of the open ledger, while the writer goes on from that number."""
+        """Kill each member of the open ledger while the writer appends from this number."""
         for victim in await self.members():
             await self.cluster.kill(victim)
             await append_each(self.writer, numbered(5, first))
@@ -77,7 +77,7 @@ async def open_place() -> AsyncIterator[Place]:
             yield Place(cluster, log, writer)
 
 
-async def test_the_end_is_not_taken_from_members_that_were_replaced_while_it_was_asked_for(
+async def test_the_end_is_not_taken_from_members_replaced_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
@@ -102,7 +102,7 @@ async def test_the_end_is_not_taken_from_members_that_were_replaced_while_it_was
             await was_read.wait()
             old = await place.members()
             await place.replace_all_members(5)
-            for victim in old:  # They are back, and have nothing of what came since.
+            for victim in old:  # They are back, without the entries written since.
                 await place.cluster.start(victim)
             await trio.sleep(3)
             go_on.set()
@@ -112,7 +112,7 @@ async def test_the_end_is_not_taken_from_members_that_were_replaced_while_it_was
 
 
 @pytest.mark.parametrize("follow", [True, False])
-async def test_a_reader_finds_entries_whose_members_were_replaced_since_it_began(
+async def test_a_reader_finds_entries_on_members_that_replaced_those_it_knows(
     autojump_clock: MockClock,
     follow: bool,  # noqa: FBT001 - both ways to read
 ) -> None:
@@ -132,10 +132,10 @@ async def test_a_reader_finds_entries_whose_members_were_replaced_since_it_began
         assert values == numbered(8)
 
 
-async def test_a_follower_without_metadata_is_not_told_that_moved_entries_are_lost(
+async def test_a_follower_without_metadata_does_not_report_moved_entries_as_lost(
     autojump_clock: MockClock,
 ) -> None:
-    """All members that it knows truly lack an entry, which is on the members of now."""
+    """All members that it knows lack an entry, which is on the current members."""
     sessions: list[MemoryMetadata] = []
     async with (
         open_in_process_cluster({"us": 1, "eu": 2, "ap": 2}) as cluster,
@@ -172,7 +172,7 @@ async def test_a_follower_without_metadata_is_not_told_that_moved_entries_are_lo
                     assert (await anext(reader)).value == b"2"
 
 
-async def test_the_last_entry_is_read_where_it_has_moved_since_the_end_was_found(
+async def test_the_last_entry_is_found_after_it_moved(
     autojump_clock: MockClock,
 ) -> None:
     async with open_place() as place:
@@ -181,7 +181,7 @@ async def test_the_last_entry_is_read_where_it_has_moved_since_the_end_was_found
         (segment,) = await place.log.list_segments(STREAM)
         old = (await access.ledgers.read(LedgerId(segment.ledger))).record
         await place.replace_all_members(5)
-        for victim in segment.ensemble:  # They are back, and have nothing of what came since.
+        for victim in segment.ensemble:  # They are back, without the entries written since.
             await place.cluster.start(victim)
         finder = TailFinder(
             partitions=access.partitions,

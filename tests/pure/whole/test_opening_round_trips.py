@@ -1,7 +1,7 @@
-"""How many metadata round trips it takes in a row to open a stream: over distance that is it.
+"""Sequential metadata round trips to open a stream, which dominate over a distance.
 
-"far": a server nearby answers reads, and what counts is what its leader must answer: writes,
-and to catch up with it. "all": no server is near, and every request counts.
+"far": a nearby server answers reads; only requests to its leader count (writes and syncs).
+"all": no server is near, and every request counts.
 """
 
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ near_and_far = pytest.mark.parametrize("is_read_nearby", [True, False], ids=["fa
 async def open_site(
     *, is_read_nearby: bool
 ) -> AsyncIterator[tuple[InProcessCluster, Log, DistantClient]]:
-    """A cluster in which a stream was written before, a client nearby, and one far away."""
+    """A cluster with a stream, a client near metadata, and one far away."""
     async with (
         open_in_process_cluster(REGIONS) as cluster,
         cluster.open_client("us-east", host="near") as near,
@@ -36,7 +36,7 @@ async def open_site(
 
 
 @near_and_far
-async def test_a_stream_is_made_and_first_written(
+async def test_creating_a_stream_and_opening_its_first_writer(
     autojump_clock: MockClock, *, is_read_nearby: bool
 ) -> None:
     async with open_site(is_read_nearby=is_read_nearby) as (_, _, far):
@@ -46,14 +46,14 @@ async def test_a_stream_is_made_and_first_written(
 
         count = far.count()
         async with far.log.open_writer(STREAM) as writer:
-            # Catch up with the owner's record, become the owner, activate the first ledger;
-            # the ledger is made meanwhile.
+            # Catch up with the owner's record, become the owner, activate the first ledger,
+            # which is made meanwhile.
             assert count.trips == (3 if is_read_nearby else 6)
             await writer.append(b"first")
 
 
 @near_and_far
-async def test_a_stream_that_was_left_in_order_is_written_again(
+async def test_opening_a_writer_of_a_released_stream(
     autojump_clock: MockClock, *, is_read_nearby: bool
 ) -> None:
     async with open_site(is_read_nearby=is_read_nearby) as (_, near, far):
@@ -68,7 +68,7 @@ async def test_a_stream_that_was_left_in_order_is_written_again(
 
 
 @near_and_far
-async def test_a_stream_is_taken_from_its_writer(
+async def test_taking_a_stream_from_its_writer(
     autojump_clock: MockClock, *, is_read_nearby: bool
 ) -> None:
     async with open_site(is_read_nearby=is_read_nearby) as (_, near, far):
@@ -78,14 +78,14 @@ async def test_a_stream_is_taken_from_its_writer(
                 await deposed.append(b"before")
                 count = far.count()
                 async with far.log.open_writer(STREAM) as writer:
-                    # Further the ledger's epoch, its end, and the segment's end.
+                    # Also the ledger's epoch, its end, and the segment's end.
                     assert count.trips == (6 if is_read_nearby else 11)
                     assert (await writer.append(b"after")).sequence == 1
                 await deposed.append(b"never")
 
 
 @near_and_far
-async def test_a_stream_that_is_written_is_read(
+async def test_reading_a_stream_that_has_a_writer(
     autojump_clock: MockClock, *, is_read_nearby: bool
 ) -> None:
     async with open_site(is_read_nearby=is_read_nearby) as (_, near, far):

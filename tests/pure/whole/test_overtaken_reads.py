@@ -1,4 +1,4 @@
-"""Reads that a truncation, or the end of the stream, overtakes: what is left out is said."""
+"""Reads overtaken by a truncation or the end of the stream report what they leave out."""
 
 import random
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ END = RECORDS_EACH * SEGMENTS
 
 @asynccontextmanager
 async def a_stream_of_segments() -> AsyncIterator[World]:
-    """Read without looking far ahead, so that a read is soon overtaken."""
+    """Read little ahead, so that a read is soon overtaken."""
     config = LogConfig(reader=ReaderConfig(ahead_chunks=0))
     async with open_world(config=config) as world:
         for number in range(SEGMENTS):
@@ -30,7 +30,7 @@ async def a_stream_of_segments() -> AsyncIterator[World]:
 
 
 def covered(items: list[geolog.Record | geolog.Gap]) -> list[tuple[int, int, bool]]:
-    """Runs of sequences, from and to, and whether they were given."""
+    """Runs of sequences, from and to, and whether they were read."""
     runs: list[tuple[int, int, bool]] = []
     for item in items:
         is_given = isinstance(item, geolog.Record)
@@ -45,10 +45,10 @@ def covered(items: list[geolog.Record | geolog.Gap]) -> list[tuple[int, int, boo
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_each_record_is_given_or_in_a_gap_wherever_a_read_is_overtaken(
+async def test_each_record_is_read_or_in_a_gap_wherever_truncation_overtakes_a_read(
     seed: int, autojump_clock: MockClock
 ) -> None:
-    """Whether it is bounded, and where, and however often it is cut off in the middle."""
+    """For bounded and following reads, and any number of truncations."""
     rng = random.Random(seed)
     start = rng.randrange(10)
     stop = rng.choice((None, rng.randint(start, END)))
@@ -84,7 +84,7 @@ async def test_each_record_is_given_or_in_a_gap_wherever_a_read_is_overtaken(
             assert item.value == b"record %d" % item.sequence
 
 
-async def test_a_follower_that_is_overtaken_goes_on_behind_the_gap(
+async def test_an_overtaken_follower_goes_on_after_the_gap(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -106,7 +106,7 @@ async def test_a_follower_that_is_overtaken_goes_on_behind_the_gap(
 
 
 @pytest.mark.parametrize("follow", [False, True])
-async def test_a_read_of_a_stream_that_is_deleted_says_so(
+async def test_a_read_of_a_deleted_stream_says_so(
     *, follow: bool, autojump_clock: MockClock
 ) -> None:
     async with (
@@ -125,10 +125,10 @@ async def slowly_to_the_end(reader: geolog.Reader) -> None:
         await trio.sleep(0.05)
 
 
-async def test_what_is_packed_well_is_not_unpacked_all_at_once(
+async def test_highly_compressed_batches_are_not_unpacked_all_at_once(
     autojump_clock: MockClock,
 ) -> None:
-    """One answer of a replica may hold hundreds of batches that are megabytes unpacked."""
+    """One answer of a replica may have hundreds of batches of megabytes each, unpacked."""
     async with open_world() as world:
         async with world.log.open_writer(STREAM, batch_bytes=1 << 20) as writer:
             for _ in range(20):

@@ -1,4 +1,4 @@
-"""An owner that nobody waits for, or that is one no more, keeps no reader waiting."""
+"""An abandoned or former owner keeps no reader waiting."""
 
 import pytest
 import trio
@@ -21,10 +21,10 @@ from tests.pure.whole.clusters import (
 )
 from tests.pure.whole.owner_sites import NAME, PATHS, open_site
 
-# Metadata alone.
+# Metadata only.
 
 
-async def test_a_take_given_up_in_doubt_is_given_back_once_metadata_answers(
+async def test_an_abandoned_take_in_doubt_is_released_once_metadata_answers(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site() as site:
@@ -54,7 +54,7 @@ async def test_a_take_that_succeeds_after_one_in_doubt_leaves_one_owner(
         assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.ALIVE
 
 
-async def test_a_release_that_metadata_refuses_is_warned_of_and_tried_again(
+async def test_a_release_that_metadata_refuses_is_logged_and_retried(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_site() as site:
@@ -73,7 +73,7 @@ async def test_a_release_that_metadata_refuses_is_warned_of_and_tried_again(
 async def test_an_owner_is_shown_soon_after_a_session_whose_first_requests_failed(
     autojump_clock: MockClock,
 ) -> None:
-    """Each meets a connection that breaks; readers wait for half a session time-out."""
+    """Each request fails with its connection; readers wait for half a session timeout."""
     async with open_site(session_timeout_s=2.0) as site:
         owner = await site.take()
         await trio.sleep(5.0)
@@ -88,7 +88,7 @@ async def test_an_owner_is_shown_soon_after_a_session_whose_first_requests_faile
         assert trio.current_time() - connected_s < 2.0 / 4
 
 
-async def test_an_idle_owner_of_a_deleted_stream_learns_of_it_and_asks_no_more(
+async def test_an_idle_owner_of_a_deleted_stream_learns_of_it_and_stops_asking(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site(partitions=2) as site:
@@ -111,7 +111,7 @@ async def test_an_idle_owner_of_a_deleted_stream_learns_of_it_and_asks_no_more(
 # Whole clusters.
 
 
-async def test_a_takeover_given_up_in_doubt_blocks_no_reader_while_its_process_lives(
+async def test_an_abandoned_takeover_in_doubt_blocks_no_reader_while_its_process_lives(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -140,7 +140,7 @@ async def test_a_takeover_given_up_in_doubt_blocks_no_reader_while_its_process_l
 
 
 async def cut_off_when_taken(world: World, session: MemoryMetadata) -> None:
-    """The take is carried out, and its answer is lost."""
+    """Carry out the take, and lose its answer."""
     name = (await StreamCatalog(world.session, PATHS).read(NAME.stream)).partition(0)
     taken = trio.Event()
     assert not await world.session.children(PATHS.sessions(name), changed=taken)
@@ -148,7 +148,7 @@ async def cut_off_when_taken(world: World, session: MemoryMetadata) -> None:
     session.cut_off()
 
 
-async def test_a_writer_that_is_idle_hears_that_its_stream_was_deleted(
+async def test_an_idle_writer_learns_that_its_stream_was_deleted(
     autojump_clock: MockClock,
 ) -> None:
     sessions: list[MemoryMetadata] = []
@@ -162,7 +162,7 @@ async def test_a_writer_that_is_idle_hears_that_its_stream_was_deleted(
                 await world.log.delete_stream(STREAM)
                 sessions[0].expire()
                 await trio.sleep(10)
-                for node in world.cluster.nodes:  # Nobody else could tell it.
+                for node in world.cluster.nodes:  # No node can tell it.
                     world.cluster.network.cut("owner", node)
                 sessions[0].cut_off()
                 with trio.fail_after(0.1):

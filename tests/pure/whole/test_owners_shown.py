@@ -1,4 +1,4 @@
-"""Owners show that they live, in whichever session; readers depose no owner that does."""
+"""Owners show in every session that they live; readers depose no living owner."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ from tests.pure.whole.owner_sites import NAME, PATHS, Late, open_site
 FAR_S = 0.2
 
 
-# Metadata alone.
+# Metadata only.
 
 
 async def test_an_owner_is_shown_again_in_the_next_session(autojump_clock: MockClock) -> None:
@@ -42,7 +42,7 @@ async def test_an_owner_is_shown_again_in_the_next_session(autojump_clock: MockC
         assert site.session_of(owner) == site.session.session_id
 
 
-async def test_an_owner_whose_session_was_lost_before_anybody_looked_is_shown_again(
+async def test_an_owner_whose_session_was_lost_at_once_is_shown_again(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site() as site:
@@ -53,7 +53,7 @@ async def test_an_owner_whose_session_was_lost_before_anybody_looked_is_shown_ag
         assert site.session_of(owner) == site.session.session_id
 
 
-async def test_a_lost_answer_costs_one_more_look_and_nothing_for_ever(
+async def test_a_lost_answer_costs_one_more_look_and_then_nothing(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site() as site:
@@ -78,13 +78,13 @@ async def test_a_thousand_owners_far_away_are_shown_again_in_a_few_round_trips(
         site.store.round_trip_s = lambda: FAR_S
         begun = site.counted.asked
         site.session.expire()
-        await trio.sleep(1.0 + 2 * FAR_S)  # A look at the session comes within a second.
+        await trio.sleep(1.0 + 2 * FAR_S)  # The session is checked every second.
 
         assert {site.session_of(owner) for owner in owners} == {site.session.session_id}
         assert (site.counted.asked - begun).requests == 16
 
 
-async def test_what_an_older_session_has_left_gives_way_and_is_never_missing(
+async def test_a_node_left_by_an_older_session_is_replaced_without_ever_being_missing(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site(partitions=3) as site, site.store.open_session() as older:
@@ -97,7 +97,7 @@ async def test_what_an_older_session_has_left_gives_way_and_is_never_missing(
         site.store.end_session(older.session_id)
 
         assert site.session_of(owner) == site.session.session_id
-        assert gone.is_set()  # It was made anew, in one step.
+        assert gone.is_set()  # It was replaced in one step.
 
 
 async def test_an_owner_that_has_left_is_not_shown_in_the_next_session(
@@ -113,10 +113,10 @@ async def test_an_owner_that_has_left_is_not_shown_in_the_next_session(
         assert site.session_of(other) == site.session.session_id
 
 
-async def test_an_owner_that_leaves_while_metadata_is_away_says_so_later(
+async def test_an_owner_that_leaves_while_metadata_is_away_is_released_later(
     autojump_clock: MockClock,
 ) -> None:
-    """Its session lives on: nothing else would ever tell readers."""
+    """Its session lives on, so nothing else would ever tell readers."""
     async with open_site() as site:
         owner = await site.take()
         site.session.cut_off(noticed_after_s=0.5)
@@ -148,10 +148,10 @@ async def test_a_release_leaves_what_the_next_owner_has(
         assert (await others.read_latest(NAME)).record == theirs.record
 
 
-async def test_a_take_that_is_given_up_leaves_another_of_the_same_process_its_own(
+async def test_an_abandoned_take_leaves_another_owner_of_the_same_process_alone(
     autojump_clock: MockClock,
 ) -> None:
-    """The two records are equal, as epoch and process are."""
+    """The two records are equal, like their epochs and processes."""
     async with open_site() as site:
         late = Late(site.session)
         owners = PartitionOwners(late, PATHS)  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ async def test_a_reader_gives_an_owner_time_to_come_back(autojump_clock: MockClo
 async def test_an_owner_gets_time_to_come_back_each_time_that_its_session_is_lost(
     autojump_clock: MockClock,
 ) -> None:
-    """The reader does not look in between, and so has not seen that it was back."""
+    """The reader does not look in between, so it has not seen the owner return."""
     async with (
         open_world() as world,
         open_far_writer(world) as (writer, session),
@@ -226,7 +226,7 @@ async def write_on(writer: geolog.Writer) -> None:
         await writer.append(b"more")
 
 
-async def test_a_reader_does_not_depose_an_owner_that_a_deposed_leader_has_not_heard_of(
+async def test_a_reader_does_not_depose_an_owner_unknown_to_a_deposed_metadata_leader(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world, open_far_writer(world) as (writer, session):
@@ -240,9 +240,9 @@ async def test_a_reader_does_not_depose_an_owner_that_a_deposed_leader_has_not_h
 async def open_far_writer(
     world: World, *, lost_early: bool = False
 ) -> AsyncIterator[tuple[geolog.Writer, MemoryMetadata]]:
-    """A writer whose reader is far away, so that it always finds more in flight.
+    """Open a writer whose reader is far away, and always finds more entries in flight.
 
-    lost_early: the session of its process is over before it is told that it may write.
+    lost_early: the process's session ends before its takeover is answered.
     """
     world.cluster.network.latency_s = lambda one, other: (
         0.06 if "reads" in (one, other) else 0.01
@@ -260,7 +260,7 @@ async def open_far_writer(
 
 
 async def expire_when_open(world: World, session: MemoryMetadata) -> None:
-    """End the session as the first segment is listed: the writer is not told yet."""
+    """End the session when the first segment is listed, before the writer learns of it."""
     name = (await StreamCatalog(world.session, PATHS).read(NAME.stream)).partition(0)
     while True:
         made = trio.Event()
@@ -275,7 +275,7 @@ async def read_while_written(
     writer: geolog.Writer,
     on_session: Callable[[MemoryMetadata], None] | None = None,
 ) -> None:
-    """Read to the end while the writer writes, again and again for longer than a grace."""
+    """Read to the end again and again, for longer than a grace, while the writer appends."""
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write_on, writer)
@@ -291,7 +291,7 @@ async def read_while_written(
 
 
 @pytest.mark.parametrize("patience_s", [0.5, 30.0])
-async def test_readers_wait_for_a_dead_owner_one_session_time_out_at_most(
+async def test_readers_wait_for_a_dead_owner_at_most_one_session_timeout(
     patience_s: float, autojump_clock: MockClock
 ) -> None:
     """Counted from when its node went, however patient each read is."""
@@ -318,7 +318,7 @@ async def when_owner_is_gone(world: World) -> float:
         await changed.wait()
 
 
-async def test_a_failed_owner_does_not_keep_readers_waiting_though_its_block_is_open(
+async def test_a_failed_owner_keeps_no_reader_waiting_while_its_block_is_open(
     autojump_clock: MockClock,
 ) -> None:
     config = LogConfig(partition=PartitionConfig(append_timeout_s=5.0))
@@ -344,10 +344,10 @@ async def test_a_failed_owner_does_not_keep_readers_waiting_though_its_block_is_
                 await writer.append(b"refused")
 
 
-async def test_an_owner_whose_block_ends_while_metadata_is_away_says_later_that_it_left(
+async def test_an_owner_whose_block_ends_while_metadata_is_away_is_released_later(
     autojump_clock: MockClock,
 ) -> None:
-    """The session lives on, and the program goes on to do something else."""
+    """The session lives on, and so does the program."""
     config = LogConfig(partition=PartitionConfig(close_timeout_s=2.0))
     sessions: list[MemoryMetadata] = []
     async with (
@@ -366,10 +366,10 @@ async def test_an_owner_whose_block_ends_while_metadata_is_away_says_later_that_
         assert not await is_owned(world.log)
 
 
-async def test_an_owner_is_shown_while_it_still_recovers_what_was_left(
+async def test_an_owner_is_shown_while_it_still_recovers_ledgers(
     autojump_clock: MockClock,
 ) -> None:
-    """A takeover may last for longer than a session."""
+    """A takeover may last longer than a session."""
     async with open_world() as world, world.log.open_writer(STREAM) as writer:
         await writer.append(b"first")
         for node in world.cluster.nodes:

@@ -1,4 +1,4 @@
-"""Owning a partition: by one at a time, for certain, and given back if nothing comes of it."""
+"""Owning a partition: certainly one owner at a time; released if a takeover is abandoned."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -41,12 +41,12 @@ NAME = PartitionName(StreamName.parse(STREAM), life="1")
 QUORUM = QuorumConfig(ensemble_size=1, write_quorum=1, ack_quorum=1)
 
 
-# Metadata alone.
+# Metadata only.
 
 
 @attrs.frozen
 class Rival:
-    """A way to metadata on which another's request comes first, and one's own is lost."""
+    """A metadata session on which another's request comes first and one's own is lost."""
 
     real: MemoryMetadata
     comes_first: Callable[[], Awaitable[object]]
@@ -90,8 +90,10 @@ async def allocated(ledgers: LedgerMetadata) -> VersionedLedger:
     return await ledgers.allocate(QUORUM, Fragment(EntryId(0), (member,)), stream=STREAM)
 
 
-async def test_two_of_one_name_do_not_both_take_one_epoch(autojump_clock: MockClock) -> None:
-    """Two writers of one process: the other's success is not one's own lost answer."""
+async def test_two_writers_of_one_process_do_not_both_take_an_epoch(
+    autojump_clock: MockClock,
+) -> None:
+    """The success of another writer is not mistaken for one's own lost answer."""
     async with open_memory_store() as store, store.open_session() as session:
         paths = ClusterPaths("default")
         one = PartitionOwners(session, paths)
@@ -109,10 +111,10 @@ async def test_two_of_one_name_do_not_both_take_one_epoch(autojump_clock: MockCl
     assert [owner.record.epoch for owner in owners] == [1, 2]
 
 
-async def test_the_activation_of_another_is_not_taken_for_one_s_own(
+async def test_another_owners_activation_is_not_mistaken_for_ones_own(
     autojump_clock: MockClock,
 ) -> None:
-    """What is compared is the segment, with its ledger: epoch and number may be the same."""
+    """The segment and its ledger are compared: epoch and number may be the same."""
     async with open_memory_store() as store, store.open_session() as session:
         paths = ClusterPaths("default")
         ledgers = LedgerMetadata(session, paths)
@@ -135,10 +137,10 @@ async def test_the_activation_of_another_is_not_taken_for_one_s_own(
 
 
 @pytest.mark.parametrize("tenths", range(1, 16))
-async def test_who_gives_up_taking_over_does_not_stand_in_the_way_of_readers(
+async def test_an_abandoned_takeover_does_not_block_readers(
     tenths: int, autojump_clock: MockClock
 ) -> None:
-    """Its process lives on, so that nobody would ever take the owner for dead."""
+    """Its process lives on, so nobody would ever consider the owner dead."""
     async with open_world() as world:
         with pytest.raises(ZeroDivisionError):
             await die_before_the_lac_is_told(world)
@@ -154,10 +156,10 @@ async def test_who_gives_up_taking_over_does_not_stand_in_the_way_of_readers(
                 assert await values_of(log) == numbered(3)
 
 
-async def test_an_owner_fenced_before_it_hears_of_its_activation_is_told_so(
+async def test_an_owner_fenced_before_its_activation_is_answered_learns_of_it(
     autojump_clock: MockClock,
 ) -> None:
-    """It sleeps while metadata's answer waits for it, and another takes over."""
+    """It sleeps while metadata's answer waits, and another owner takes over."""
     async with open_world() as world:
         sessions: list[MemoryMetadata] = []
         outcomes: list[str] = []
@@ -193,10 +195,10 @@ async def test_an_owner_fenced_before_it_hears_of_its_activation_is_told_so(
 
 
 @pytest.mark.parametrize("rivals", [2, 6])
-async def test_many_that_recover_at_once_over_slow_links_come_to_an_end(
+async def test_many_concurrent_recoveries_over_slow_links_finish(
     rivals: int, autojump_clock: MockClock
 ) -> None:
-    """Each takes the epoch of the one before; that must not keep all from finishing."""
+    """Each one raises the epoch of the one before; they must still finish."""
     async with open_world() as world:
         with pytest.raises(ZeroDivisionError):
             await die_before_the_lac_is_told(world)
@@ -217,8 +219,10 @@ async def test_many_that_recover_at_once_over_slow_links_come_to_an_end(
     assert read == [numbered(3)] * rivals
 
 
-async def test_nobody_takes_over_what_is_being_deleted(autojump_clock: MockClock) -> None:
-    """What was appended meanwhile would be acknowledged, and gone with the stream."""
+async def test_nobody_can_take_over_a_stream_that_is_being_deleted(
+    autojump_clock: MockClock,
+) -> None:
+    """Records appended meanwhile would be acknowledged and then deleted."""
     async with open_world() as world:
         owners = PartitionOwners(world.session, ClusterPaths("default"))
         async with world.log.open_writer(STREAM) as writer:
@@ -230,5 +234,5 @@ async def test_nobody_takes_over_what_is_being_deleted(autojump_clock: MockClock
                 pass
         with pytest.raises(geolog.NoSuchStreamError):
             await world.log.seal_stream(STREAM)
-        await world.log.delete_stream(STREAM)  # Whoever was cut off half way comes to the end.
+        await world.log.delete_stream(STREAM)  # Re-run the interrupted delete.
         assert await world.log.list_streams() == []

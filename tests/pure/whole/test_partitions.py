@@ -1,4 +1,4 @@
-"""Streams of several partitions: each a log of its own, all written and read together."""
+"""Streams of several partitions: separate logs, written and read together."""
 
 import pytest
 from trio.testing import MockClock
@@ -57,7 +57,7 @@ async def test_each_partition_has_dense_sequences_of_its_own(autojump_clock: Moc
     assert [places[one.partition, one.sequence] for one in receipts] == numbered(30)
 
 
-async def test_records_without_keys_fill_one_partition_after_the_other(
+async def test_records_without_keys_fill_one_partition_after_another(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -90,7 +90,7 @@ async def test_one_partition_can_have_a_writer_of_its_own(autojump_clock: MockCl
     assert verified.records == 2
 
 
-async def test_a_place_in_one_partition_does_not_name_one_in_several(
+async def test_a_position_in_one_partition_is_refused_for_several(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -110,7 +110,7 @@ async def test_a_place_in_one_partition_does_not_name_one_in_several(
         ("shop/many#", "'' is not a partition number"),
     ],
 )
-async def test_a_partition_that_is_not_there_is_told(
+async def test_an_unknown_partition_is_reported(
     name: str, words: str, autojump_clock: MockClock
 ) -> None:
     async with open_world() as world:
@@ -119,7 +119,7 @@ async def test_a_partition_that_is_not_there_is_told(
             await read(world, name)
 
 
-async def test_there_can_be_more_partitions_but_never_less(autojump_clock: MockClock) -> None:
+async def test_the_number_of_partitions_can_only_grow(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         await make(world, 2)
         async with world.log.open_writer(MANY) as writer:
@@ -134,7 +134,7 @@ async def test_there_can_be_more_partitions_but_never_less(autojump_clock: MockC
         assert {record.value for record in await read(world)} == {b"before", b"after"}
 
 
-async def test_the_window_is_one_for_all_partitions(autojump_clock: MockClock) -> None:
+async def test_all_partitions_share_one_window(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         await make(world)
         async with world.log.open_writer(

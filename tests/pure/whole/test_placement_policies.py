@@ -1,4 +1,4 @@
-"""Streams of every policy over a whole cluster, and what operators forbid while it runs."""
+"""Streams of every policy in a whole cluster, and regions forbidden while it runs."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ NINE = {"us-east": 3, "eu-west": 3, "ap-northeast": 3}
 
 
 async def turn(cluster: InProcessCluster, *forbidden: str) -> None:
-    """Let an operator forbid placement in these regions, and in no others."""
+    """Forbid placement in exactly these regions, as an operator."""
     async with cluster.store.open_session(6.0) as metadata:
         switches = PlacementSwitches(frozenset(forbidden))
         await change_switches(metadata, "default", lambda _: switches)
@@ -63,7 +63,7 @@ async def test_a_stream_is_made_written_and_read_under_each_policy(
         assert (found, made.policy) == (quorums, policy)
         assert len(made.explanation) >= 3
         assert segment.adherence == "strict"
-        if policy in ("rack_aware", "local_node"):  # As long as its own region has racks.
+        if policy in ("rack_aware", "local_node"):  # Its own region has enough racks.
             assert "eu-west" in segment.regions
         assert await values_of(log) == numbered(5)
 
@@ -80,7 +80,7 @@ async def test_a_stream_is_made_written_and_read_under_each_policy(
         ({"durability": "copies"}, "it is 'regions' or 'count'"),
     ],
 )
-async def test_what_cannot_be_is_refused_with_what_can(
+async def test_an_impossible_stream_is_refused_with_the_nearest_possible(
     wanted: dict[str, object], message: str
 ) -> None:
     async with (
@@ -111,7 +111,7 @@ async def test_a_stream_given_some_sizes_is_promised_to_survive_a_region() -> No
         assert (all_given.survive, all_given.survives_region) == (None, True)
 
 
-async def test_what_is_left_out_does_not_count_on_a_forbidden_region(
+async def test_sizes_left_out_do_not_count_on_a_forbidden_region(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -126,7 +126,7 @@ async def test_what_is_left_out_does_not_count_on_a_forbidden_region(
         assert "placement is forbidden in ap-northeast" in made.survives_region_why_not
 
 
-async def test_an_open_ledger_leaves_a_region_that_is_forbidden_and_comes_back(
+async def test_an_open_ledger_leaves_a_forbidden_region_and_comes_back(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_world(regions=NINE) as world, world.log.open_writer(STREAM) as writer:
@@ -197,7 +197,7 @@ async def test_a_lost_member_of_a_rack_aware_stream_is_replaced_on_a_rack_of_its
         assert await values_of(log) == numbered(6)
 
 
-async def test_what_lies_in_a_forbidden_region_is_read_though_nothing_can_be_written(
+async def test_records_in_a_forbidden_region_can_be_read_even_if_nothing_can_be_written(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -215,7 +215,7 @@ async def test_what_lies_in_a_forbidden_region_is_read_though_nothing_can_be_wri
         assert await values_of(log) == numbered(3)
 
 
-async def test_a_region_that_is_forbidden_before_the_writer_comes_gets_nothing() -> None:
+async def test_a_region_forbidden_before_the_writer_opens_gets_nothing() -> None:
     async with open_world(regions=NINE) as world:
         await turn(world.cluster, "us-east")
         async with world.log.open_writer(STREAM) as writer:
@@ -224,7 +224,7 @@ async def test_a_region_that_is_forbidden_before_the_writer_comes_gets_nothing()
         assert await regions_of(world.log) == [{"eu-west", "ap-northeast"}]
 
 
-async def test_where_all_but_one_region_are_forbidden_a_stream_of_two_cannot_begin() -> None:
+async def test_a_stream_of_two_regions_cannot_open_with_only_one_region_allowed() -> None:
     async with open_world(regions=NINE) as world:
         await turn(world.cluster, "us-east", "eu-west")
 
@@ -233,7 +233,7 @@ async def test_where_all_but_one_region_are_forbidden_a_stream_of_two_cannot_beg
                 pass
 
 
-async def test_a_promise_counts_no_forbidden_region() -> None:
+async def test_a_promise_does_not_count_on_a_forbidden_region() -> None:
     async with open_world(regions=NINE) as world:
         await turn(world.cluster, "us-east")
 
@@ -241,7 +241,7 @@ async def test_a_promise_counts_no_forbidden_region() -> None:
             await world.log.create_stream("shop/other", survive="1 region")
 
 
-async def test_a_promise_goes_by_the_places_that_a_table_tells(tmp_path: Path) -> None:
+async def test_a_promise_uses_the_locations_of_a_table(tmp_path: Path) -> None:
     table = tmp_path / "locations.toml"
     table.write_text('[locations]\n"ap-*" = "/eu-west/rack-9"\n')
     placement = PlacementConfig(locations=table)

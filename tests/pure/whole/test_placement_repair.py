@@ -1,4 +1,4 @@
-"""Where fragments lie is seen, and brought back to the policy of their stream."""
+"""Placement of fragments is judged, and brought back to the stream's policy."""
 
 import json
 import random
@@ -37,7 +37,7 @@ REGIONS = {"us-east": 3, "eu-west": 3, "ap-northeast": 3}
 async def a_world_written_without(
     region: str | None,
 ) -> AsyncIterator[tuple[World, list[bytes]]]:
-    """Closed segments of three regions' nodes, written while one of these was away."""
+    """Closed segments in three regions, written while one of them was away."""
     async with open_world(regions=REGIONS, segment_bytes=SEGMENT_BYTES) as world:
         if region is not None:
             await world.cluster.kill_region(region)
@@ -89,7 +89,7 @@ async def is_fully_copied(world: World) -> bool:
     return (await world.log.verify_stream(STREAM, full_copies=True)).is_good
 
 
-async def test_what_is_well_placed_is_strict_and_nothing_moves(
+async def test_well_placed_fragments_are_strict_and_do_not_move(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_written_without(None) as (world, _):
@@ -100,7 +100,7 @@ async def test_what_is_well_placed_is_strict_and_nothing_moves(
         assert outcome.report.bytes_stored == 0
 
 
-async def test_what_was_written_without_a_region_comes_back_to_three(
+async def test_fragments_written_without_a_region_return_to_three_regions(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_written_without("ap-northeast") as (world, values):
@@ -123,7 +123,7 @@ async def test_what_was_written_without_a_region_comes_back_to_three(
 
 @asynccontextmanager
 async def a_promised_world_without(region: str) -> AsyncIterator[World]:
-    """Four regions, one of them lost, and a stream that shall survive a region and a node."""
+    """Four regions, one lost, and a stream that should survive a region and a node."""
     regions = {"us-east": 3, "eu-west": 3, "ap-northeast": 3, "sa-east": 3}
     sessions: list[MemoryMetadata] = []
     async with (
@@ -136,7 +136,7 @@ async def a_promised_world_without(region: str) -> AsyncIterator[World]:
         yield World(cluster, log, sessions[0])
 
 
-async def test_what_no_longer_survives_what_was_promised_comes_back_to_it(
+async def test_fragments_that_break_the_promise_are_repaired_to_keep_it(
     autojump_clock: MockClock,
 ) -> None:
     async with a_promised_world_without("eu-west") as world:
@@ -158,7 +158,7 @@ async def test_what_no_longer_survives_what_was_promised_comes_back_to_it(
         assert await is_fully_copied(world)
 
 
-async def test_who_writes_on_leaves_what_does_not_survive_what_was_promised(
+async def test_a_writer_leaves_an_ensemble_that_breaks_the_promise(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -179,7 +179,7 @@ async def test_who_writes_on_leaves_what_does_not_survive_what_was_promised(
     assert len(segments) == 2
 
 
-async def test_a_repair_that_is_cut_off_goes_on_where_it_stopped(
+async def test_an_interrupted_repair_continues_where_it_stopped(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_written_without("ap-northeast") as (world, _):
@@ -198,12 +198,12 @@ async def test_a_repair_that_is_cut_off_goes_on_where_it_stopped(
         outcome = await repaired(world)
 
         assert scope.cancelled_caught
-        # What was under way when it was cut off may be stored twice over.
+        # Copies in progress at the interruption may be stored twice.
         assert 9 < wanted - outcome.report.copies_stored <= cut_off.report.copies_stored + 8
         assert await adherences(world) == {"strict"}
 
 
-async def test_two_repairs_at_once_end_as_one(autojump_clock: MockClock) -> None:
+async def test_two_concurrent_repairs_end_like_one(autojump_clock: MockClock) -> None:
     async with a_world_written_without("ap-northeast") as (world, _):
         outcomes: list[Repaired] = []
 
@@ -219,7 +219,7 @@ async def test_two_repairs_at_once_end_as_one(autojump_clock: MockClock) -> None
         assert await is_fully_copied(world)
 
 
-async def test_a_disk_that_was_given_up_is_seen_and_its_slots_go_to_others(
+async def test_a_given_up_disk_is_found_and_its_slots_go_to_others(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_written_without(None) as (world, values):
@@ -250,11 +250,11 @@ async def test_a_disk_that_was_given_up_is_seen_and_its_slots_go_to_others(
 
 
 async def states_of(world: World, node_id: str) -> list[str]:
-    """How `node ls` shows the nodes of that id."""
+    """The nodes with this id, as in `node ls`."""
     return [one.state for one in await world.log.list_nodes() if one.node_id == node_id]
 
 
-async def test_what_was_written_without_a_region_degrades_the_cluster_until_it_is_repaired(
+async def test_fragments_written_without_a_region_degrade_the_cluster_until_repaired(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_written_without("ap-northeast") as (world, _):
@@ -271,7 +271,7 @@ async def test_what_was_written_without_a_region_degrades_the_cluster_until_it_i
         assert not any("placement repair" in one for one in after.reasons)
 
 
-async def test_a_region_that_does_not_come_back_is_replaced_as_far_as_can_be(
+async def test_a_region_that_does_not_come_back_is_replaced_as_far_as_possible(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_written_without(None) as (world, values):
@@ -285,7 +285,7 @@ async def test_a_region_that_does_not_come_back_is_replaced_as_far_as_can_be(
         assert untouched.report.is_complete
         assert outcome.moves
         assert {move.after for move in outcome.moves} == {"soft"}
-        assert not outcome.report.is_complete  # Two regions hold no more than they can.
+        assert not outcome.report.is_complete  # Two regions cannot hold more.
         assert all("strict" in one.why for one in outcome.report.remaining)
         assert {one.adherence for one in outcome.report.remaining} == {"soft"}
         assert {one.copies_missing for one in await seen(world) if one.entries} == {0}
@@ -293,7 +293,7 @@ async def test_a_region_that_does_not_come_back_is_replaced_as_far_as_can_be(
         assert await values_of(world.log) == values
 
 
-async def test_what_lies_in_a_forbidden_region_moves_when_that_is_asked_for(
+async def test_fragments_in_a_forbidden_region_move_on_request(
     autojump_clock: MockClock,
 ) -> None:
     regions = {**REGIONS, "sa-east": 3}
@@ -318,7 +318,7 @@ async def test_what_lies_in_a_forbidden_region_moves_when_that_is_asked_for(
         assert await is_fully_copied(world)
 
 
-async def test_a_fragment_that_is_being_written_is_left_to_its_writer(
+async def test_an_open_fragment_is_left_to_its_writer(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(regions=REGIONS) as world, world.log.open_writer(STREAM) as writer:
@@ -338,7 +338,7 @@ async def test_a_fragment_that_is_being_written_is_left_to_its_writer(
         assert await values_of(world.log) == [b"one", b"two"]
 
 
-async def test_a_record_that_others_change_meanwhile_is_read_again(
+async def test_a_ledger_record_changed_by_others_meanwhile_is_read_again(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_written_without("ap-northeast") as (world, _):
@@ -358,7 +358,7 @@ async def test_a_record_that_others_change_meanwhile_is_read_again(
 
 
 class _ChangedOnce(LedgerMetadata):
-    """The record of a ledger is written by another just before the first change of it."""
+    """Let another client write the ledger's record just before its first change."""
 
     def __init__(self, real: LedgerMetadata) -> None:
         super().__init__(real._metadata, real._paths)  # noqa: SLF001 - It stands in for it.
@@ -371,7 +371,7 @@ class _ChangedOnce(LedgerMetadata):
         return await super().replace(read, record)
 
 
-async def test_a_node_that_let_a_ledger_go_holds_it_again_where_there_is_no_other(
+async def test_a_node_that_let_a_ledger_go_takes_it_again_if_there_is_no_other(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_of_four_nodes() as (world, values):
@@ -425,7 +425,7 @@ async def test_a_member_that_leaves_its_region_waits_for_one_that_lacks_copies(
         assert remaining.may_pass
 
 
-async def test_who_stays_is_given_what_it_lacks_before_another_leaves_its_region(
+async def test_a_staying_member_gets_its_missing_copies_before_another_leaves_the_region(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_in_which_one_lacks_copies() as (world, lacking):
@@ -443,7 +443,7 @@ async def test_who_stays_is_given_what_it_lacks_before_another_leaves_its_region
 
 @asynccontextmanager
 async def a_world_of_four_nodes() -> AsyncIterator[tuple[World, list[bytes]]]:
-    """One in each region, three of which have a closed segment."""
+    """One node per region, three of which have a closed segment."""
     regions = {"us-east": 1, "eu-west": 1, "ap-northeast": 1, "sa-east": 1}
     sessions: list[MemoryMetadata] = []
     async with (
@@ -460,7 +460,7 @@ async def a_world_of_four_nodes() -> AsyncIterator[tuple[World, list[bytes]]]:
 
 
 async def ledgers_let_go(world: World) -> int:
-    """How many ledgers the nodes have let go, all together."""
+    """How many ledgers the nodes have let go in total."""
     access = world.log.access
     members = MemberAnswers(access.pool, timeout_s=5.0)
     nodes = await list_known_nodes(access.metadata, "default")
@@ -469,12 +469,12 @@ async def ledgers_let_go(world: World) -> int:
 
 
 async def forbid(world: World, regions: set[str]) -> None:
-    """Forbid placement in these regions, and in no other."""
+    """Forbid placement in exactly these regions."""
     metadata = world.log.access.metadata
     await change_switches(metadata, "default", lambda _: PlacementSwitches(frozenset(regions)))
 
 
-async def test_what_a_replacement_left_that_was_given_up_is_taken_back_by_the_next_repair(
+async def test_the_next_repair_withdraws_the_note_of_an_abandoned_replacement(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_written_without(None) as (world, _):

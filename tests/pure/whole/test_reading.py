@@ -1,4 +1,4 @@
-"""What a reader promises, over a whole cluster: bounds, ends, following, failing replicas."""
+"""Promises of a reader, in a whole cluster: bounds, ends, following, failing replicas."""
 
 import itertools
 import random
@@ -29,7 +29,7 @@ from tests.pure.whole.clusters import (
 
 @attrs.frozen
 class Kept:
-    """A record as the naive list holds it."""
+    """A record in the naive list."""
 
     value: bytes
     dlsn: geolog.DLSN
@@ -38,14 +38,14 @@ class Kept:
 
 
 class Shelf:
-    """A stream that never changes, and the naive list of what is in it."""
+    """A stream that never changes, and a naive list of its records."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.records: list[Kept] = []
 
     async def fill(self, rng: random.Random) -> None:
-        """Several owners, an empty segment among theirs; batches of several sizes."""
+        """Write with several owners, one of an empty segment, and batches of several sizes."""
         for _ in range(3):
             async with self.world.log.open_writer(STREAM) as writer:
                 for _ in range(rng.randint(2, 6)):
@@ -77,7 +77,7 @@ class Shelf:
             self.records.append(Kept(value, (await pending.wait()).dlsn, 0, transaction))
 
     def place_of(self, bound: geolog.Bound, behind: int = 0) -> int:
-        """Where in the list the bound lies, for who begins to read at `behind`."""
+        """Index of the bound in the list, for a read that begins at `behind`."""
         count = len(self.records)
         match bound:
             case geolog.AtSequence(sequence):
@@ -103,7 +103,7 @@ class Shelf:
         return next((one for one in range(behind, count) if holds(self.records[one])), count)
 
     def bounds(self, rng: random.Random) -> list[geolog.Bound]:
-        """Every kind of bound, at every place that may differ."""
+        """Every kind of bound at every position that may differ."""
         count = len(self.records)
         found: list[geolog.Bound] = [geolog.EARLIEST, geolog.LATEST]
         found += [geolog.LastRecords(number) for number in (0, 1, count - 1, count, count + 5)]
@@ -134,7 +134,7 @@ async def a_shelf(seed: int = 0) -> AsyncIterator[Shelf]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_every_start_gives_what_a_naive_list_gives(
+async def test_every_start_agrees_with_a_naive_list(
     seed: int, autojump_clock: MockClock
 ) -> None:
     async with a_shelf(seed) as shelf:
@@ -145,7 +145,7 @@ async def test_every_start_gives_what_a_naive_list_gives(
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_every_stop_gives_what_a_naive_list_gives(
+async def test_every_stop_agrees_with_a_naive_list(
     seed: int, autojump_clock: MockClock
 ) -> None:
     async with a_shelf(seed) as shelf:
@@ -155,7 +155,7 @@ async def test_every_stop_gives_what_a_naive_list_gives(
             assert found == values[: shelf.place_of(bound)], bound
 
 
-async def test_any_start_and_stop_together_give_what_a_naive_list_gives(
+async def test_any_start_and_stop_together_agree_with_a_naive_list(
     autojump_clock: MockClock,
 ) -> None:
     async with a_shelf() as shelf:
@@ -173,14 +173,14 @@ async def test_any_start_and_stop_together_give_what_a_naive_list_gives(
             end = shelf.place_of(stop, behind=first)
             expected = values[first:end]
             if isinstance(stop, geolog.AtTransaction) and shelf.place_of(stop) < first:
-                # The id was passed before the start: whether the batch of the start has it
-                # decides how much of the records without an id is given.
+                # The id was passed before the start: whether the first batch has it
+                # decides how many of the records without an id are read.
                 expected = expected[: len(found)]
             assert found == expected, (start, stop)
 
 
 def is_refused(shelf: Shelf, start: geolog.Bound, stop: geolog.Bound) -> bool:
-    """Whether the stop lies before the start, and both tell so without a look at records."""
+    """Whether the bounds alone show that the stop lies before the start."""
     first, last = attrs.astuple(start)[:1], attrs.astuple(stop)[:1]
     if stop == geolog.EARLIEST:
         return start != geolog.EARLIEST
@@ -196,7 +196,9 @@ def is_refused(shelf: Shelf, start: geolog.Bound, stop: geolog.Bound) -> bool:
 
 
 @pytest.mark.parametrize("side", ["start", "stop"])
-async def test_a_place_beyond_the_end_is_refused(side: str, autojump_clock: MockClock) -> None:
+async def test_a_position_beyond_the_end_is_refused(
+    side: str, autojump_clock: MockClock
+) -> None:
     async with a_shelf() as shelf:
         last = shelf.records[-1].dlsn
         for bound in (
@@ -207,7 +209,7 @@ async def test_a_place_beyond_the_end_is_refused(side: str, autojump_clock: Mock
                 await values_of(shelf.world.log, **{side: bound})
 
 
-async def test_a_follower_that_has_a_stop_ends_there(autojump_clock: MockClock) -> None:
+async def test_a_follower_with_a_stop_ends_there(autojump_clock: MockClock) -> None:
     async with a_shelf() as shelf:
         values = [kept.value for kept in shelf.records]
         for stop in (
@@ -237,7 +239,7 @@ async def test_a_follower_from_the_end_to_the_end_ends_at_once(
                 assert [record.value async for record in reader] == []
 
 
-async def test_behind_the_stop_nothing_of_the_same_chunk_is_given(
+async def test_records_after_the_stop_in_the_same_chunk_are_not_read(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -256,7 +258,7 @@ async def test_an_empty_stream_reads_as_nothing(autojump_clock: MockClock) -> No
             assert await values_of(world.log, start=start) == []
 
 
-async def test_keys_headers_and_ids_come_back(autojump_clock: MockClock) -> None:
+async def test_keys_headers_and_ids_are_read_back(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM) as writer:
             await writer.append(
@@ -271,7 +273,7 @@ async def test_keys_headers_and_ids_come_back(autojump_clock: MockClock) -> None
     assert (one.position.home_epoch, one.stream, one.partition) == (1, STREAM, 0)
 
 
-async def test_batches_hold_what_records_hold(autojump_clock: MockClock) -> None:
+async def test_batches_and_records_agree(autojump_clock: MockClock) -> None:
     async with a_shelf() as shelf:
         async with shelf.world.log.open_reader(
             STREAM, start=geolog.AtSequence(2), stop=geolog.AtSequence(9)
@@ -288,7 +290,7 @@ async def test_batches_hold_what_records_hold(autojump_clock: MockClock) -> None
 # The end of a bounded read.
 
 
-async def test_a_read_holds_all_that_was_answered_before_it_while_a_writer_writes(
+async def test_a_read_has_all_records_answered_before_it_while_a_writer_appends(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(segment_bytes=64 * 1024) as world:
@@ -311,7 +313,7 @@ async def test_a_read_holds_all_that_was_answered_before_it_while_a_writer_write
             nursery.cancel_scope.cancel()
 
 
-async def test_a_read_ends_though_more_is_in_flight_than_one_question_asks_for(
+async def test_a_read_ends_even_if_more_entries_are_in_flight_than_one_request_covers(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -337,7 +339,7 @@ async def test_a_read_ends_though_more_is_in_flight_than_one_question_asks_for(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_read_recovers_what_a_dead_owner_left_open(autojump_clock: MockClock) -> None:
+async def test_a_read_recovers_a_dead_owners_open_ledger(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         with trio.move_on_after(3):
             async with (
@@ -358,7 +360,7 @@ def isolate(cluster: InProcessCluster, host: str) -> None:
 
 
 async def test_an_end_is_never_taken_from_a_deposed_owner(autojump_clock: MockClock) -> None:
-    """The zombie's members answer, its ledger looks open to it: the list knows better."""
+    """The zombie's members answer and its ledger looks open; the list of segments decides."""
     async with open_world() as world:
         with ended_by(geolog.GeologError):
             async with (
@@ -377,7 +379,7 @@ async def test_an_end_is_never_taken_from_a_deposed_owner(autojump_clock: MockCl
         assert await values_of(world.log) == numbered(6)
 
 
-async def test_a_read_fails_at_its_deadline_rather_than_end_short(
+async def test_a_read_fails_at_its_deadline_rather_than_end_early(
     autojump_clock: MockClock,
 ) -> None:
     config = LogConfig(reader=ReaderConfig(end_timeout_s=5.0))
@@ -400,7 +402,7 @@ async def test_a_read_fails_at_its_deadline_rather_than_end_short(
         assert trio.current_time() - started_s == pytest.approx(5, abs=0.5)
 
 
-async def test_a_short_loss_of_metadata_delays_a_read_and_does_not_fail_it(
+async def test_a_short_loss_of_metadata_delays_a_read_without_failing_it(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -429,7 +431,7 @@ async def follow(log: geolog.Log, found: list[bytes], count: int, done: trio.Eve
                 return
 
 
-async def test_a_follower_goes_on_over_rolls_takeovers_and_failovers(
+async def test_a_follower_goes_on_across_rolls_takeovers_and_failovers(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -456,10 +458,10 @@ async def test_a_follower_goes_on_over_rolls_takeovers_and_failovers(
         assert len(await world.log.list_segments(STREAM)) >= 5
 
 
-async def test_a_follower_hears_of_what_its_own_region_does_not(
+async def test_a_follower_gets_records_that_its_own_region_does_not_hear_of(
     autojump_clock: MockClock,
 ) -> None:
-    """The writer is cut off from the nodes that are near the reader."""
+    """The writer is cut off from the nodes near the reader."""
     async with (
         open_world() as world,
         world.cluster.open_client("ap-northeast", host="reader") as reader,
@@ -503,7 +505,7 @@ async def test_a_follower_goes_on_while_metadata_is_away(autojump_clock: MockClo
             sessions[0].restore()
 
 
-async def test_a_follower_of_a_deleted_stream_is_told(autojump_clock: MockClock) -> None:
+async def test_a_follower_of_a_deleted_stream_gets_an_error(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM) as writer:
             await writer.append(b"one")
@@ -516,7 +518,7 @@ async def test_a_follower_of_a_deleted_stream_is_told(autojump_clock: MockClock)
         assert isinstance(ended.error, geolog.NoSuchStreamError)
 
 
-async def test_leaving_the_loop_early_is_no_error(autojump_clock: MockClock) -> None:
+async def test_leaving_the_loop_early_is_not_an_error(autojump_clock: MockClock) -> None:
     async with a_shelf() as shelf:
         for is_following in (False, True):
             async with shelf.world.log.open_reader(STREAM, follow=is_following) as reader:
@@ -525,7 +527,7 @@ async def test_leaving_the_loop_early_is_no_error(autojump_clock: MockClock) -> 
                     break
 
 
-async def test_a_reader_that_failed_does_not_end_quietly_when_it_is_asked_again(
+async def test_a_failed_reader_raises_its_error_again(
     autojump_clock: MockClock,
 ) -> None:
     config = LogConfig(reader=ReaderConfig(stall_timeout_s=3.0))
@@ -540,10 +542,10 @@ async def test_a_reader_that_failed_does_not_end_quietly_when_it_is_asked_again(
                     await anext(reader)
 
 
-async def test_a_reader_whose_metadata_server_lags_ends_no_shorter(
+async def test_a_reader_whose_metadata_server_lags_ends_no_earlier(
     autojump_clock: MockClock,
 ) -> None:
-    """The list that it would see ends with a segment that is closed and done with."""
+    """The list that it would see ends with a completed segment."""
     async with open_world() as world:
         sessions: list[MemoryMetadata] = []
         async with world.cluster.open_client(
@@ -560,7 +562,7 @@ async def test_a_reader_whose_metadata_server_lags_ends_no_shorter(
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "open"])
-async def test_a_read_ends_no_shorter_where_a_sync_is_answered_by_a_deposed_leader(
+async def test_a_read_ends_no_earlier_if_a_deposed_leader_answers_its_sync(
     autojump_clock: MockClock,
     is_closed: bool,  # noqa: FBT001 - how the segment is left that seems to be the last
 ) -> None:
@@ -602,7 +604,7 @@ async def test_a_stream_is_not_empty_for_a_reader_whose_metadata_leader_is_depos
                 assert await values_of(other) == numbered(3)
 
 
-async def test_a_position_of_an_epoch_that_never_was_is_refused(
+async def test_a_position_with_an_unknown_home_epoch_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -614,7 +616,7 @@ async def test_a_position_of_an_epoch_that_never_was_is_refused(
 
 
 @pytest.mark.parametrize("lag", ["lag", "lag_deposed"])
-async def test_a_reader_whose_metadata_lags_opens_the_partitions_that_are_new(
+async def test_a_reader_whose_metadata_lags_opens_new_partitions(
     autojump_clock: MockClock, lag: str
 ) -> None:
     async with open_world() as world:

@@ -1,4 +1,4 @@
-"""Taking a stream over, step by step: recoverers that die, rivals, answers that are lost.
+"""Taking a stream over, step by step: recoverers that die, rivals, lost answers.
 
 Nothing tells a test where a step of recovery ends, so time does: requests to metadata and
 between hosts take a tenth of a second each, and who recovers is ended after any number of them.
@@ -28,7 +28,7 @@ STEP_S = 0.1
 
 @asynccontextmanager
 async def open_orphan() -> AsyncIterator[World]:
-    """A stream whose owner died with an open ledger: three answered, two at one member."""
+    """A stream whose owner died: three records answered, two on one node, ledger open."""
     async with open_world() as world:
         with trio.move_on_after(1):
             async with (
@@ -46,7 +46,7 @@ async def open_orphan() -> AsyncIterator[World]:
 
 
 def slow_down(world: World) -> None:
-    """From here on each step takes its time."""
+    """Let each step take a while from now on."""
     world.cluster.network.latency_s = lambda one, other: STEP_S / 2
     world.cluster.store.round_trip_s = lambda: STEP_S
 
@@ -57,7 +57,7 @@ def speed_up(world: World) -> None:
 
 
 async def holds_its_own(world: World) -> None:
-    """The stream can be owned, written and read, and has kept what it answered."""
+    """Check that the stream can be owned, written and read, and kept its answered records."""
     async with world.log.open_writer(STREAM) as writer:
         receipt = await writer.append(b"last")
     values = await values_of(world.log)
@@ -70,7 +70,7 @@ async def holds_its_own(world: World) -> None:
 
 
 async def take_over(world: World, host: str, after_s: float = 0.0) -> str:
-    """Open a writer; what became of it."""
+    """Open a writer; return the outcome."""
     await trio.sleep(after_s)
     try:
         async with (
@@ -84,7 +84,7 @@ async def take_over(world: World, host: str, after_s: float = 0.0) -> str:
 
 
 async def own_until_the_end(world: World, host: str) -> None:
-    """Open a writer, and keep it until cancelled."""
+    """Open a writer and keep it open until cancelled."""
     async with (
         world.cluster.open_client("us-east", host=host) as log,
         log.open_writer(STREAM),
@@ -107,7 +107,7 @@ async def test_a_recoverer_may_die_at_any_step(step: int, autojump_clock: MockCl
 async def test_a_recoverer_may_be_cut_off_at_any_step_and_come_back(
     step: int, autojump_clock: MockClock
 ) -> None:
-    """It does not know that another came meanwhile; nothing that it does then counts."""
+    """It does not know that another came meanwhile; its later steps have no effect."""
     async with open_orphan() as world:
         slow_down(world)
         sessions: list[MemoryMetadata] = []
@@ -148,7 +148,7 @@ async def test_a_recoverer_may_be_cut_off_at_any_step_and_come_back(
 
 
 @pytest.mark.parametrize("step", range(20))
-async def test_of_rival_recoverers_the_last_wins_and_the_others_are_told(
+async def test_the_last_of_rival_recoverers_wins_and_the_others_get_an_error(
     step: int, autojump_clock: MockClock
 ) -> None:
     async with open_orphan() as world:
@@ -173,10 +173,8 @@ async def test_of_rival_recoverers_the_last_wins_and_the_others_are_told(
 
 
 @pytest.mark.parametrize("lost", range(8))
-async def test_any_answer_of_metadata_may_be_lost_on_the_way(
-    lost: int, autojump_clock: MockClock
-) -> None:
-    """The n-th write is carried out, and its answer never comes: opening may fail, no more."""
+async def test_any_answer_of_metadata_may_be_lost(lost: int, autojump_clock: MockClock) -> None:
+    """Carry out the n-th write and lose its answer: opening may fail, but nothing worse."""
     async with open_orphan() as world:
         slow_down(world)
         async with trio.open_nursery() as nursery:
@@ -205,7 +203,7 @@ async def holds_its_own_after(world: World, value: bytes) -> None:
     assert values.count(value) <= 1
 
 
-async def test_the_first_activation_whose_answer_is_lost_is_known_again(
+async def test_a_first_activation_whose_answer_was_lost_is_recognised(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -230,7 +228,7 @@ async def test_the_first_activation_whose_answer_is_lost_is_known_again(
     assert len(set(values)) == len(values)
 
 
-async def test_a_reader_recovers_what_a_dead_recoverer_left_in_recovery(
+async def test_a_reader_finishes_the_recovery_of_a_dead_recoverer(
     autojump_clock: MockClock,
 ) -> None:
     async with open_orphan() as world:
@@ -245,10 +243,10 @@ async def test_a_reader_recovers_what_a_dead_recoverer_left_in_recovery(
         await holds_its_own(world)
 
 
-async def test_a_node_of_another_region_lets_a_recovery_go_on_where_it_stands_itself(
+async def test_a_joining_node_counts_for_its_own_region_in_a_recovery(
     autojump_clock: MockClock,
 ) -> None:
-    """Two of three regions are left; the third copy's region is that of the node that joins."""
+    """Two of three regions are left; the third copy counts for the joining node's region."""
     regions = {"us-east": 2, "eu-west": 1, "ap-northeast": 1}
     gone = ("us-east-2", "ap-northeast-1")
     async with (
@@ -279,7 +277,7 @@ async def test_a_node_of_another_region_lets_a_recovery_go_on_where_it_stands_it
         assert await values_of(log) == [b"answered", b"at two"]
 
 
-async def test_ledgers_made_ahead_and_left_behind_harm_nobody(
+async def test_abandoned_ledgers_made_ahead_do_no_harm(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(segment_bytes=64 * 1024) as world:
@@ -300,7 +298,7 @@ async def test_ledgers_made_ahead_and_left_behind_harm_nobody(
         assert [segment.segment for segment in segments] == [1, 2]
 
 
-async def test_owners_that_write_nothing_leave_empty_segments_that_read_as_nothing(
+async def test_owners_that_write_nothing_leave_empty_segments(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -323,7 +321,7 @@ async def test_owners_that_write_nothing_leave_empty_segments_that_read_as_nothi
 async def test_a_ledger_of_many_small_entries_is_recovered_in_few_round_trips(
     autojump_clock: MockClock,
 ) -> None:
-    """By thirty-two, 1,500 that were not answered would take a hundred of them."""
+    """In steps of thirty-two, 1,500 unanswered entries would take a hundred round trips."""
     count = 1500
     async with open_world() as world:
         slow_down(world)
@@ -334,7 +332,7 @@ async def test_a_ledger_of_many_small_entries_is_recovered_in_few_round_trips(
             ):
                 for value in numbered(count):
                     writer.append_nowait(value)
-                await trio.sleep(0.8 * STEP_S)  # The answers are on their way.
+                await trio.sleep(0.8 * STEP_S)  # The answers are in flight.
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
         told: list[int] = []
@@ -344,7 +342,7 @@ async def test_a_ledger_of_many_small_entries_is_recovered_in_few_round_trips(
             took_s = trio.current_time() - since_s
         speed_up(world)
 
-        assert told == sorted(told)  # First what is written again, then what is read back.
+        assert told == sorted(told)  # First the rewrites, then the read-backs.
         assert told[-1] == world.log.recovery_progress.entries_count == 2 * count
         assert await values_of(world.log) == numbered(count)
         assert took_s < 90 * STEP_S

@@ -1,4 +1,4 @@
-"""Regions are forbidden and allowed whatever becomes of streams meanwhile."""
+"""Regions can be forbidden and allowed whatever happens to streams meanwhile."""
 
 import trio
 from trio.testing import MockClock
@@ -13,7 +13,7 @@ NAME = "shop/carts"
 _SESSION_GONE_S = 10.0
 
 
-async def test_a_region_is_forbidden_while_a_stream_is_being_deleted(
+async def test_a_region_can_be_forbidden_while_a_stream_is_being_deleted(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -27,7 +27,7 @@ async def test_a_region_is_forbidden_while_a_stream_is_being_deleted(
         assert NAME not in [*change.streams_without_place, *change.streams_less_safe]
 
 
-async def test_a_region_whose_last_disk_was_given_up_is_still_one(
+async def test_a_region_whose_last_disk_was_given_up_still_exists(
     autojump_clock: MockClock,
 ) -> None:
     regions = {"us-east": 2, "eu-west": 2, "ap-northeast": 1}

@@ -1,4 +1,4 @@
-"""Copies that members miss or that rotted come back from those that have them."""
+"""Missing or rotten copies come back from members that have intact ones."""
 
 import itertools
 import random
@@ -37,7 +37,7 @@ async def ledger_of(world: World) -> tuple[LedgerId, list[str]]:
 
 
 async def written_without_one(world: World) -> tuple[LedgerId, str]:
-    """A ledger of which one member, up again, lacks all but the first entries."""
+    """A ledger of which one member, up again, has only the first entries."""
     async with world.log.open_writer(STREAM) as writer:
         await append_each(writer, [b"a", b"b"])
         ledger, ensemble = await ledger_of(world)
@@ -49,7 +49,7 @@ async def written_without_one(world: World) -> tuple[LedgerId, str]:
 
 
 async def flip(world: World, node_id: str, value: bytes) -> None:
-    """Flip a bit of that value on the disk of a node."""
+    """Flip a bit of the value on a node's disk."""
     disk = world.cluster.nodes[node_id].disk
     for name in await disk.list():
         content = bytearray(disk.content(name))
@@ -62,7 +62,7 @@ async def flip(world: World, node_id: str, value: bytes) -> None:
 
 
 async def rot(world: World, node_id: str, value: bytes) -> None:
-    """The same under a node that is down; it notices when the value is next read."""
+    """Flip a bit under a node that is down; it notices when the value is next read."""
     await world.cluster.kill(node_id)
     await flip(world, node_id, value)
     await world.cluster.start(node_id)
@@ -72,7 +72,7 @@ async def is_fully_copied(world: World) -> bool:
     return (await world.log.verify_stream(STREAM, full_copies=True)).is_good
 
 
-async def test_a_member_that_was_away_is_given_what_it_missed(
+async def test_a_member_that_was_away_gets_its_missing_copies(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -96,13 +96,13 @@ async def test_a_second_repair_finds_nothing_to_copy(autojump_clock: MockClock) 
         assert (report.is_complete, report.copies_stored) == (True, 0)
 
 
-async def test_rot_that_a_node_knows_of_is_repaired(autojump_clock: MockClock) -> None:
+async def test_rot_known_to_a_node_is_repaired(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         values = await written(world)
         ledger, ensemble = await ledger_of(world)
         await rot(world, ensemble[0], values[7])
         await rot(world, ensemble[1], values[8])
-        await world.log.verify_stream(STREAM)  # It reads all, and so they notice.
+        await world.log.verify_stream(STREAM)  # It reads all copies, so the nodes notice.
 
         report = await repairer_of(world).repair(ledger)
 
@@ -110,7 +110,7 @@ async def test_rot_that_a_node_knows_of_is_repaired(autojump_clock: MockClock) -
         assert await is_fully_copied(world)
 
 
-async def test_rot_that_nobody_noticed_is_found_by_a_deep_repair(
+async def test_a_deep_repair_finds_unnoticed_rot(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -126,10 +126,10 @@ async def test_rot_that_nobody_noticed_is_found_by_a_deep_repair(
         assert await is_fully_copied(world)
 
 
-async def test_rot_that_its_node_has_forgotten_does_not_leave_the_queue_unrepaired(
+async def test_rot_that_its_node_forgot_stays_queued_until_repaired(
     autojump_clock: MockClock,
 ) -> None:
-    """Who found it put it into the queue; no node knows of it when its turn comes."""
+    """Verification queued it; when its turn comes, no node knows of the rot."""
     async with open_world() as world:
         values = await written(world)
         ledger, ensemble = await ledger_of(world)
@@ -139,7 +139,7 @@ async def test_rot_that_its_node_has_forgotten_does_not_leave_the_queue_unrepair
         await queue.enqueue(ledger, RepairReason.DAMAGED)
 
         (first,) = await repairer_of(world).repair_queued()
-        await trio.sleep(5)  # The node that was made to read it has put it in once more.
+        await trio.sleep(5)  # The node that had to read it has queued it again.
         (second,) = await repairer_of(world).repair_queued()
 
         assert (first.damaged, first.copies_stored) == (1, 1)
@@ -147,7 +147,7 @@ async def test_rot_that_its_node_has_forgotten_does_not_leave_the_queue_unrepair
         assert await is_fully_copied(world)
 
 
-async def test_a_source_that_turns_out_rotten_is_passed_over_and_repaired_too(
+async def test_a_rotten_source_is_skipped_and_repaired_too(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -164,7 +164,7 @@ async def test_a_source_that_turns_out_rotten_is_passed_over_and_repaired_too(
         assert await is_fully_copied(world)
 
 
-async def test_an_entry_that_rotted_everywhere_is_reported_and_not_invented(
+async def test_an_entry_that_rotted_everywhere_is_reported_not_invented(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -183,7 +183,7 @@ async def test_an_entry_that_rotted_everywhere_is_reported_and_not_invented(
 
 
 @pytest.mark.parametrize("changes_count", [2, 3])
-async def test_nothing_is_told_lost_by_a_record_that_others_changed_meanwhile(
+async def test_no_entry_is_reported_lost_from_an_outdated_ledger_record(
     changes_count: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_world() as world:
@@ -203,7 +203,7 @@ async def test_nothing_is_told_lost_by_a_record_that_others_changed_meanwhile(
         report = await repairer_of(world).repair(ledger, is_deep=True)
 
         assert not report.is_complete
-        is_still_changed = changes_count == 3  # Also after the last attempt.
+        is_still_changed = changes_count == 3  # Even after the last attempt.
         assert report.is_moving == is_still_changed
         assert (report.lost_count, report.lost) == ((0, []) if is_still_changed else (1, [7]))
 
@@ -254,7 +254,7 @@ async def test_a_ledger_whose_record_is_damaged_does_not_hold_up_the_queue(
         assert (deleted.state, deleted.is_in_queue) == ("deleted", False)
 
 
-async def test_what_was_copied_before_another_changed_the_ledger_is_told_too(
+async def test_copies_made_before_another_changed_the_ledger_are_reported_too(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_world() as world:
@@ -289,7 +289,7 @@ async def test_a_deleted_ledger_leaves_the_queue(autojump_clock: MockClock) -> N
         assert await world.log.access.repair_queue.list() == []
 
 
-async def test_a_ledger_that_there_is_not_is_an_error(autojump_clock: MockClock) -> None:
+async def test_an_unknown_ledger_is_an_error(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         with pytest.raises(NoSuchLedgerError):
             await repairer_of(world).repair(LedgerId(99))
@@ -326,7 +326,7 @@ async def test_copying_keeps_to_its_rate(autojump_clock: MockClock) -> None:
         assert took_s == pytest.approx(report.bytes_stored / 20_000, rel=0.1)
 
 
-def test_a_rate_of_nothing_is_refused() -> None:
+def test_a_rate_of_zero_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="moves nothing"):
         RateLimit(0)
 

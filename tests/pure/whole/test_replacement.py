@@ -1,4 +1,4 @@
-"""A node whose disk is lost is replaced: its peers have all that it had."""
+"""Replacing a node with a lost disk: its peers have all its copies."""
 
 import random
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ def replacer_of(world: World, config: CopyConfig | None = None) -> NodeReplacer:
 
 @asynccontextmanager
 async def a_world_of_segments() -> AsyncIterator[tuple[World, list[bytes]]]:
-    """Several closed segments over seven nodes, and the values in them."""
+    """Several closed segments on seven nodes, and their values."""
     regions = {"us-east": 3, "eu-west": 2, "ap-northeast": 2}
     async with open_world(regions=regions, segment_bytes=SEGMENT_BYTES) as world:
         rng = random.Random(1)
@@ -55,7 +55,7 @@ async def a_world_of_segments() -> AsyncIterator[tuple[World, list[bytes]]]:
 
 
 async def all_ledgers(world: World) -> list[LedgerRecord]:
-    """All but those that were only made ahead."""
+    """All ledgers except those made ahead."""
     catalog = world.log.access.catalog
     return [
         record
@@ -66,7 +66,7 @@ async def all_ledgers(world: World) -> list[LedgerRecord]:
 
 
 async def holders_of(world: World, instance: str) -> list[int]:
-    """The ledgers that have the instance in a fragment."""
+    """The ledgers with this instance in a fragment."""
     return [
         record.ledger
         for record in await all_ledgers(world)
@@ -81,20 +81,20 @@ async def node_named(world: World, node_id: str) -> NodeRecord:
 
 
 async def busiest(world: World) -> NodeRecord:
-    """The node that is a member of most fragments."""
+    """The node that is a member of the most fragments."""
     known = await list_known_nodes(world.log.access.metadata, "default")
     counts = {one.node_id: len(await holders_of(world, one.instance)) for one in known}
     return max(known, key=lambda one: (counts[one.node_id], one.node_id))
 
 
 async def lose(world: World, node: NodeRecord) -> None:
-    """The node dies, its disk with it, and its session has expired."""
+    """Kill a node with its disk, and let its session expire."""
     await world.cluster.kill(node.node_id)
     await trio.sleep(SESSION_GONE_S)
 
 
 async def come_back_empty(world: World, node: NodeRecord) -> None:
-    """An empty disk under the same node id and address, as soon as the old one is given up."""
+    """Start an empty disk under the same node id and address once the old one is given up."""
     path = ClusterPaths("default").node_known(node.node_id)
     changed = trio.Event()
     while await world.log.access.metadata.find(path, changed=changed) is not None:
@@ -121,7 +121,7 @@ async def is_fully_copied(world: World) -> bool:
 
 
 async def read_with_each_region_down(world: World) -> list[list[bytes]]:
-    """What is read while one region after the other is away."""
+    """Read the values while one region after another is away."""
     found = []
     for region in ("us-east", "eu-west", "ap-northeast"):
         await world.cluster.kill_region(region)
@@ -179,7 +179,7 @@ async def test_another_node_takes_the_place_of_one_that_is_gone_for_good(
         assert await values_of(world.log) == values
 
 
-async def test_a_successor_in_a_forbidden_region_is_warned_of(
+async def test_a_successor_in_a_forbidden_region_gives_a_warning(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_of_segments() as (world, _):
@@ -226,7 +226,7 @@ async def test_a_writer_goes_on_while_a_node_is_replaced(autojump_clock: MockClo
         assert await read_with_each_region_down(world) == [written] * 3
 
 
-async def test_a_node_that_runs_is_not_replaced(autojump_clock: MockClock) -> None:
+async def test_a_running_node_is_not_replaced(autojump_clock: MockClock) -> None:
     async with a_world_of_segments() as (world, _):
         node = await busiest(world)
 
@@ -237,7 +237,9 @@ async def test_a_node_that_runs_is_not_replaced(autojump_clock: MockClock) -> No
         assert await list_replaced_nodes(world.log.access.metadata, "default") == []
 
 
-async def test_an_unknown_node_is_named_with_the_nearest(autojump_clock: MockClock) -> None:
+async def test_an_unknown_node_is_refused_with_the_nearest_name(
+    autojump_clock: MockClock,
+) -> None:
     async with a_world_of_segments() as (world, _):
         with pytest.raises(UnknownNodeError, match="nearest known id is 'us-east-1'"):
             await replacer_of(world).replace("us-eats-1")
@@ -251,7 +253,7 @@ async def test_an_unknown_node_is_named_with_the_nearest(autojump_clock: MockClo
         ("eu-west-1", InvalidArgumentError, "eu-west-1 is down"),
     ],
 )
-async def test_a_successor_that_cannot_be_changes_nothing(
+async def test_an_impossible_successor_changes_nothing(
     autojump_clock: MockClock, successor_id: str, kind: type[Exception], text: str
 ) -> None:
     async with a_world_of_segments() as (world, _):
@@ -264,7 +266,7 @@ async def test_a_successor_that_cannot_be_changes_nothing(
         assert await list_replaced_nodes(world.log.access.metadata, "default") == []
 
 
-async def test_an_interrupted_replacement_goes_on_where_it_stopped(
+async def test_an_interrupted_replacement_continues_where_it_stopped(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_of_segments() as (world, values):
@@ -284,7 +286,7 @@ async def test_an_interrupted_replacement_goes_on_where_it_stopped(
         assert await values_of(world.log) == values
 
 
-async def test_a_replacement_that_rests_longer_than_the_grace_finds_what_it_copied(
+async def test_a_replacement_paused_for_longer_than_the_grace_keeps_its_copies(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_of_segments() as (world, values):
@@ -303,7 +305,7 @@ async def test_a_replacement_that_rests_longer_than_the_grace_finds_what_it_copi
         assert await values_of(world.log) == values
 
 
-async def test_two_who_replace_the_same_node_do_not_disturb_each_other(
+async def test_two_concurrent_replacements_of_a_node_do_not_disturb_each_other(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_of_segments() as (world, values):
@@ -357,7 +359,7 @@ async def test_a_successor_that_dies_in_the_middle_leaves_every_record_true(
         assert await is_fully_copied(world)
 
 
-async def test_a_second_disk_that_is_lost_is_replaced_with_the_first(
+async def test_a_second_lost_disk_is_replaced_along_with_the_first(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_of_segments() as (world, values):
@@ -433,7 +435,7 @@ async def test_waiting_ends_when_the_open_ledger_is_closed(autojump_clock: MockC
 
 
 async def flip(world: World, node_id: str, value: bytes) -> None:
-    """Flip a bit of that value on the disk of a node, which is down for it."""
+    """Flip a bit of the value on a node's disk, while the node is down."""
     await world.cluster.kill(node_id)
     disk = world.cluster.nodes[node_id].disk
     for name in await disk.list():
@@ -445,7 +447,7 @@ async def flip(world: World, node_id: str, value: bytes) -> None:
     await world.cluster.start(node_id)
 
 
-async def test_a_copy_that_rotted_is_not_passed_on(autojump_clock: MockClock) -> None:
+async def test_a_rotten_copy_is_not_passed_on(autojump_clock: MockClock) -> None:
     async with a_world_of_segments() as (world, values):
         lost = await busiest(world)
         first_segment = (await world.log.list_segments(STREAM))[0]

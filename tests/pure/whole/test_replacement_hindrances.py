@@ -1,4 +1,4 @@
-"""What a replacement warns of, what it leaves alone, and what it does when answers are lost."""
+"""Warnings and limits of a replacement, and lost answers."""
 
 import pytest
 import trio
@@ -47,7 +47,7 @@ async def replace(world: World, node_id: str, successor_id: str) -> ReplaceRepor
     return await replacer.replace(node_id, successor_id=successor_id)
 
 
-async def test_a_place_in_another_region_is_warned_of_and_in_too_few_is_not_taken(
+async def test_a_slot_in_another_region_gives_a_warning_and_in_too_few_regions_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -84,7 +84,7 @@ async def test_a_member_does_not_take_a_second_slot(autojump_clock: MockClock) -
         assert not remaining.may_pass
 
 
-async def test_a_change_whose_answer_is_lost_is_found_to_be_made(
+async def test_a_change_whose_answer_was_lost_is_recognised(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -94,7 +94,7 @@ async def test_a_change_whose_answer_is_lost_is_found_to_be_made(
         await world.cluster.add_node("new", f"/{lost.location.region}/rack-9")
         access = world.log.access
         await access.metadata.ensure_path(access.paths.nodes_replaced)
-        world.session.lose_next_answer()  # Of giving the old disk up.
+        world.session.lose_next_answer()  # The answer to giving up the old disk.
 
         first = await replace(world, lost.node_id, "new")
         again = await replace(world, lost.node_id, "new")
@@ -137,7 +137,7 @@ async def test_a_deleted_stream_leaves_nothing_to_replace(autojump_clock: MockCl
         assert report.successor is None, "nobody is waited for"
 
 
-async def test_a_stream_that_is_deleted_while_it_is_copied_leaves_nothing_to_replace(
+async def test_a_stream_deleted_during_the_copy_leaves_nothing_to_replace(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_world() as world:
@@ -158,7 +158,9 @@ async def test_a_stream_that_is_deleted_while_it_is_copied_leaves_nothing_to_rep
         assert (report.is_complete, report.fragments_changed) == (True, 0)
 
 
-async def test_a_preflight_tells_what_losing_the_nodes_does(autojump_clock: MockClock) -> None:
+async def test_a_preflight_reports_what_losing_the_nodes_would_do(
+    autojump_clock: MockClock,
+) -> None:
     async with open_world() as world:
         ledger = await written(world)
         members = [member.node_id for member in ledger.fragments[0].ensemble]
@@ -172,7 +174,7 @@ async def test_a_preflight_tells_what_losing_the_nodes_does(autojump_clock: Mock
             await preflight(access, ["us-east-11"])
 
 
-async def test_of_a_ledger_in_the_repair_queue_the_members_that_stay_are_asked(
+async def test_the_staying_members_of_a_queued_ledger_are_asked(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -200,7 +202,7 @@ async def test_a_ledger_is_described_while_it_is_written_and_when_members_are_aw
 ) -> None:
     async with open_world() as world, world.log.open_writer(STREAM) as writer:
         await append_each(writer, numbered(3))
-        await trio.sleep(1)  # The members are told how far it is acknowledged.
+        await trio.sleep(1)  # The members learn the LAC.
         (segment,) = await world.log.list_segments(STREAM)
         access, ledger = world.log.access, LedgerId(segment.ledger)
         at_first = await describe_ledger(access, ledger)
@@ -215,12 +217,12 @@ async def test_a_ledger_is_described_while_it_is_written_and_when_members_are_aw
         assert states[away] == ("silent", None)
 
 
-async def test_entries_of_an_open_ledger_are_read_to_what_is_acknowledged(
+async def test_entries_of_an_open_ledger_are_read_up_to_the_lac(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world, world.log.open_writer(STREAM) as writer:
         await append_each(writer, numbered(3))
-        await trio.sleep(1)  # The members are told how far it is acknowledged.
+        await trio.sleep(1)  # The members learn the LAC.
         (segment,) = await world.log.list_segments(STREAM)
         access = world.log.access
         record = (await access.ledgers.read(LedgerId(segment.ledger))).record
@@ -237,7 +239,7 @@ async def test_entries_of_an_open_ledger_are_read_to_what_is_acknowledged(
             await read_entries(access, record, EntryId(0), EntryId(-5), taken.append)
 
 
-async def test_a_ledger_that_there_is_not_is_named_with_the_nearest(
+async def test_an_unknown_ledger_is_refused_with_the_nearest_id(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -248,7 +250,7 @@ async def test_a_ledger_that_there_is_not_is_named_with_the_nearest(
             await describe_ledger(world.log.access, LedgerId(ledger.ledger + 5000))
 
 
-async def test_a_node_that_is_down_is_described_by_what_metadata_knows(
+async def test_a_node_that_is_down_is_described_from_metadata(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:

@@ -1,4 +1,4 @@
-"""Streams that are sealed: all is there, and nothing comes after it."""
+"""Sealed streams keep all their records and take no more."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,7 +19,7 @@ from tests.pure.whole.clusters import (
 )
 
 
-async def test_a_sealed_stream_is_read_and_not_written(autojump_clock: MockClock) -> None:
+async def test_a_sealed_stream_can_be_read_but_not_written(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM) as writer:
             await append_each(writer, numbered(5))
@@ -32,7 +32,7 @@ async def test_a_sealed_stream_is_read_and_not_written(autojump_clock: MockClock
                 pass
 
 
-async def test_sealing_fences_who_writes_and_keeps_what_it_was_answered(
+async def test_sealing_fences_the_writer_and_keeps_its_answered_records(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -53,10 +53,10 @@ async def test_sealing_fences_who_writes_and_keeps_what_it_was_answered(
         assert (await other.verify_stream(STREAM)).is_good
 
 
-async def test_a_fenced_writer_hears_what_became_of_its_stream(
+async def test_a_fenced_writer_learns_why(
     autojump_clock: MockClock,
 ) -> None:
-    """What was sent is unknown, and says why; what comes after is refused for that."""
+    """Sent records are unknown, with the cause; later ones are refused for the same cause."""
 
     async def fenced(
         end: Callable[[geolog.Log], Awaitable[object]],
@@ -90,7 +90,7 @@ async def test_a_fenced_writer_hears_what_became_of_its_stream(
         assert [type(one) for one in await fenced(end)] == [kind] * 3
 
 
-async def test_a_fenced_writer_does_not_wait_for_metadata_to_hear_it(
+async def test_a_fenced_writer_learns_of_it_without_waiting_for_metadata(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -109,14 +109,14 @@ async def test_a_fenced_writer_does_not_wait_for_metadata_to_hear_it(
                 world.session.restore()
 
 
-async def test_sealing_twice_is_told(autojump_clock: MockClock) -> None:
+async def test_sealing_twice_is_an_error(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         await world.log.seal_stream(STREAM)
         with pytest.raises(geolog.SealedError, match="sealed already"):
             await world.log.seal_stream(STREAM)
 
 
-async def test_who_follows_a_sealed_stream_comes_to_its_end(autojump_clock: MockClock) -> None:
+async def test_a_follower_of_a_sealed_stream_reaches_its_end(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         found: list[bytes] = []
 
@@ -135,7 +135,7 @@ async def test_who_follows_a_sealed_stream_comes_to_its_end(autojump_clock: Mock
         assert found == numbered(5)
 
 
-async def test_a_sealed_stream_of_partitions_has_none_open(autojump_clock: MockClock) -> None:
+async def test_sealing_a_stream_closes_all_its_partitions(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         await world.log.create_stream("shop/many", survive="1 region", partitions=3)
         async with world.log.open_writer("shop/many") as writer:
@@ -151,7 +151,7 @@ async def test_a_sealed_stream_of_partitions_has_none_open(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("after_s", [0.02, 0.05, 0.08])
-async def test_partitions_that_come_while_a_stream_is_sealed_are_sealed_or_refused(
+async def test_partitions_added_while_a_stream_is_sealed_are_sealed_or_refused(
     after_s: float, autojump_clock: MockClock
 ) -> None:
     async with (

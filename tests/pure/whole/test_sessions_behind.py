@@ -1,4 +1,4 @@
-"""Writers whose metadata sessions end, and begin anew at servers that are behind."""
+"""Writers whose metadata sessions end, and start again at lagging servers."""
 
 import pytest
 import trio
@@ -19,12 +19,12 @@ from tests.pure.whole.clusters import (
 
 
 @pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "taken"])
-async def test_a_takeover_goes_on_in_sessions_that_begin_at_servers_that_are_behind(
+async def test_a_takeover_continues_in_sessions_at_lagging_metadata_servers(
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
     is_refused: bool,  # noqa: FBT001 - whether such a server refuses the session, as it should
 ) -> None:
-    """Each write ends the session, and the next begins at a server that lacks it."""
+    """Each write ends the session, and the next one starts at a server without that write."""
     if not is_refused:
         monkeypatch.setattr(MemoryMetadata, "_admits", lambda _metadata, _tree: True)
     async with open_world() as world:
@@ -50,7 +50,7 @@ async def test_a_takeover_goes_on_in_sessions_that_begin_at_servers_that_are_beh
 
 
 async def die_as_owner(world: World, values: list[bytes]) -> None:
-    """Leave an open ledger, and nobody who would close it."""
+    """Leave an open ledger that nobody will close."""
     sessions: list[MemoryMetadata] = []
     async with (
         world.cluster.open_client("us-east", host="dies", on_session=sessions.append) as log,
@@ -72,10 +72,10 @@ async def end_each_session(session: MemoryMetadata, ended: list[int]) -> None:
         ended.append(known)
 
 
-async def test_a_named_writer_sees_all_partitions_in_a_session_at_a_server_that_is_behind(
+async def test_a_named_writer_sees_all_partitions_in_a_session_at_a_lagging_server(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partition more or less, and what is sent again would go elsewhere than it went."""
+    """With another number of partitions a repeated record would go to another partition."""
     monkeypatch.setattr(MemoryMetadata, "_admits", lambda _metadata, _tree: True)
     sessions: list[MemoryMetadata] = []
     async with (

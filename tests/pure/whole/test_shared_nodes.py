@@ -1,4 +1,4 @@
-"""What one node's trouble, or one writer's load, does to others that share the connection."""
+"""How one node's trouble or one writer's load affects others on the same connection."""
 
 import random
 
@@ -16,17 +16,17 @@ from tests.pure.whole.clusters import append_each, numbered, open_world, values_
 async def end_without_a_word(
     cluster: InProcessCluster, node_id: str, *, power_loss: bool = False
 ) -> None:
-    """End a node between two instructions: what it would do on its way out leaves no trace."""
+    """Kill a node between two instructions, without any of its clean-up."""
     node = cluster.nodes[node_id]
     left = node.disk.crash(keep_unsynced=not power_loss)
     await cluster.kill(node_id)
     node.disk = left
 
 
-async def test_nodes_that_restart_under_an_idle_owner_learn_the_lac_again(
+async def test_restarted_nodes_of_an_idle_owner_learn_the_lac_again(
     autojump_clock: MockClock,
 ) -> None:
-    """A pushed LAC is in memory alone: no read would find the end until the next append."""
+    """A pushed LAC is only in memory: no read would find the end before the next append."""
     async with open_world() as world, world.log.open_writer("shop/orders") as writer:
         await append_each(writer, numbered(3))
         await trio.sleep(1)
@@ -40,7 +40,7 @@ async def test_nodes_that_restart_under_an_idle_owner_learn_the_lac_again(
                 assert await values_of(other) == numbered(3)
 
 
-async def test_windows_of_many_writers_fit_through_one_connection(
+async def test_the_windows_of_many_writers_fit_through_one_connection(
     autojump_clock: MockClock,
 ) -> None:
     config = LogConfig(pool=PoolConfig(connection=ConnectionConfig(unsent_bytes_max=4 << 20)))
@@ -52,7 +52,7 @@ async def test_windows_of_many_writers_fit_through_one_connection(
                 for name in names:
                     nursery.start_soon(fill_a_window, log, name)
             for name in names:
-                (segment,) = await log.list_segments(name)  # Nothing had to move.
+                (segment,) = await log.list_segments(name)  # No member had to be replaced.
                 assert segment.last_sequence == 19
             report = await log.verify_stream(names[0])
 
@@ -60,7 +60,7 @@ async def test_windows_of_many_writers_fit_through_one_connection(
 
 
 async def fill_a_window(log: geolog.Log, name: str) -> None:
-    """Append eight times what may wait to be sent on one connection, all at once."""
+    """Append at once eight times the bytes that may wait on one connection."""
     rng = random.Random(name)
     await log.create_stream(name, ensemble_size=3, write_quorum=3, ack_quorum=2)
     async with log.open_writer(name, batch_bytes=1 << 18) as writer:
@@ -69,10 +69,10 @@ async def fill_a_window(log: geolog.Log, name: str) -> None:
             await each.wait()
 
 
-async def test_a_member_that_stays_away_costs_no_segment_every_few_seconds(
+async def test_a_member_that_stays_away_does_not_cause_a_roll_every_few_seconds(
     autojump_clock: MockClock,
 ) -> None:
-    """Metadata thinks that it is up, and there is no other node to take its place."""
+    """To metadata it is up, and there is no other node to replace it."""
     async with (
         open_in_process_cluster({"us-east": 2, "eu-west": 2, "ap-northeast": 2}) as cluster,
         cluster.open_client("us-east", host="client") as log,

@@ -1,4 +1,4 @@
-"""Starts that are trimmed while they are sought."""
+"""Starts that are trimmed during their search."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from tests.pure.whole.clusters import STREAM, World, open_world
 
 @attrs.define
 class LedgersTrimmedFirst:
-    """Ledgers that are looked up only after something else has happened."""
+    """Ledgers whose look-up waits until something else has happened."""
 
     ledgers: LedgerMetadata
     happens: Callable[[], Awaitable[object]] | None
@@ -26,7 +26,7 @@ class LedgersTrimmedFirst:
     async def read(
         self, ledger: LedgerId, *, changed: trio.Event | None = None
     ) -> VersionedLedger:
-        """The ledger as it is then."""
+        """The ledger at that time."""
         happens, self.happens = self.happens, None
         if happens is not None:
             await happens()
@@ -34,7 +34,7 @@ class LedgersTrimmedFirst:
 
 
 @pytest.mark.parametrize("start", [geolog.AtSequence(1), geolog.AtTransaction(1)])
-async def test_a_start_that_is_trimmed_while_it_is_sought_is_sought_again(
+async def test_a_start_trimmed_during_the_search_is_searched_again(
     start: geolog.Bound, autojump_clock: MockClock
 ) -> None:
     async with open_world(segment_bytes=65536) as world:
@@ -43,7 +43,7 @@ async def test_a_start_that_is_trimmed_while_it_is_sought_is_sought_again(
                 await writer.append(
                     random.Random(number).randbytes(20_000), transaction_id=number
                 )
-                await trio.sleep(1)  # So that the next ledger is ready.
+                await trio.sleep(1)  # Let the next ledger get ready.
         scan = await scan_with_a_trim(world)
         await scan.refresh()
 
@@ -53,7 +53,7 @@ async def test_a_start_that_is_trimmed_while_it_is_sought_is_sought_again(
 
 
 async def scan_with_a_trim(world: World) -> PartitionScan:
-    """A scan that is overtaken by a truncation."""
+    """A scan overtaken by a truncation."""
 
     async def trim() -> None:
         await world.log.truncate_stream(STREAM, before=geolog.AtSequence(10))

@@ -1,4 +1,4 @@
-"""Streams that are truncated, or kept for a while only: gaps are said, never skipped."""
+"""Truncated streams and streams with a retention: gaps are reported, never skipped."""
 
 import random
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ async def test_a_truncated_stream_begins_where_it_was_cut(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("cut", [1, 9, 10, 11, 20, 25, 39, 40])
-async def test_wherever_it_is_cut_the_rest_is_whole(
+async def test_the_rest_is_complete_wherever_a_stream_is_truncated(
     cut: int, autojump_clock: MockClock
 ) -> None:
     async with a_stream_of_segments() as world:
@@ -61,7 +61,7 @@ async def test_wherever_it_is_cut_the_rest_is_whole(
         assert await values_of(world.log) == [*numbered(40 - cut, start=cut), b"goes on"]
 
 
-async def test_a_read_from_before_the_cut_gets_a_gap_first(autojump_clock: MockClock) -> None:
+async def test_a_read_from_before_the_trim_gets_a_gap_first(autojump_clock: MockClock) -> None:
     async with a_stream_of_segments() as world:
         await world.log.truncate_stream(STREAM, before=geolog.AtSequence(13))
         gap, *records = await items_of(world, start=geolog.AtSequence(4))
@@ -72,7 +72,7 @@ async def test_a_read_from_before_the_cut_gets_a_gap_first(autojump_clock: MockC
         )
 
 
-async def test_who_does_not_ask_for_gaps_is_told_by_an_error_and_can_go_on(
+async def test_plain_iteration_raises_an_error_at_a_gap_and_can_go_on(
     autojump_clock: MockClock,
 ) -> None:
     async with a_stream_of_segments() as world:
@@ -83,7 +83,7 @@ async def test_who_does_not_ask_for_gaps_is_told_by_an_error_and_can_go_on(
             assert [record.sequence async for record in reader] == list(range(13, 40))
 
 
-async def test_a_dlsn_in_a_segment_that_is_gone_gets_a_gap(autojump_clock: MockClock) -> None:
+async def test_a_dlsn_in_a_trimmed_segment_gets_a_gap(autojump_clock: MockClock) -> None:
     async with a_stream_of_segments() as world:
         await world.log.truncate_stream(STREAM, before=geolog.AtSequence(20))
         gap, first, *_ = await items_of(world, start=geolog.AtDlsn(geolog.DLSN(1, 2, 0)))
@@ -93,7 +93,7 @@ async def test_a_dlsn_in_a_segment_that_is_gone_gets_a_gap(autojump_clock: MockC
         assert first.sequence == 20
 
 
-async def test_a_reader_that_is_overtaken_by_a_truncation_is_told(
+async def test_a_reader_overtaken_by_a_truncation_gets_a_gap(
     autojump_clock: MockClock,
 ) -> None:
     async with a_stream_of_segments(12) as world:
@@ -101,7 +101,7 @@ async def test_a_reader_that_is_overtaken_by_a_truncation_is_told(
             items = reader.items()
             first = await anext(items)
             await world.log.truncate_stream(STREAM, before=geolog.AtSequence(100))
-            await trio.sleep(3600)  # Nodes forget what was deleted.
+            await trio.sleep(3600)  # Nodes delete their copies.
             rest = [item async for item in items]
 
         assert isinstance(first, geolog.Record)
@@ -117,7 +117,7 @@ async def test_a_reader_that_is_overtaken_by_a_truncation_is_told(
         assert gaps == 1
 
 
-async def test_last_records_are_never_more_than_there_are(autojump_clock: MockClock) -> None:
+async def test_last_records_are_never_more_than_exist(autojump_clock: MockClock) -> None:
     async with a_stream_of_segments() as world:
         await world.log.truncate_stream(STREAM, before=geolog.AtSequence(35))
 
@@ -126,7 +126,9 @@ async def test_last_records_are_never_more_than_there_are(autojump_clock: MockCl
         )] == list(range(35, 40))  # fmt: skip
 
 
-async def test_a_cut_by_time_or_by_place_is_one_by_sequence(autojump_clock: MockClock) -> None:
+async def test_truncating_by_time_or_dlsn_is_truncating_by_sequence(
+    autojump_clock: MockClock,
+) -> None:
     async with a_stream_of_segments() as world:
         records = await records_of(world.log)
         middle = records[21]
@@ -134,7 +136,7 @@ async def test_a_cut_by_time_or_by_place_is_one_by_sequence(autojump_clock: Mock
             assert await world.log.truncate_stream(STREAM, before=bound) == {0: 21}
 
 
-async def test_a_cut_never_goes_back(autojump_clock: MockClock) -> None:
+async def test_a_trim_never_goes_back(autojump_clock: MockClock) -> None:
     async with a_stream_of_segments() as world:
         await world.log.truncate_stream(STREAM, before=geolog.AtSequence(25))
 
@@ -142,7 +144,7 @@ async def test_a_cut_never_goes_back(autojump_clock: MockClock) -> None:
         assert (await records_of(world.log))[0].sequence == 25
 
 
-async def test_a_cut_beyond_the_end_is_refused_and_cuts_nothing(
+async def test_truncating_beyond_the_end_is_refused_and_trims_nothing(
     autojump_clock: MockClock,
 ) -> None:
     async with a_stream_of_segments() as world:
@@ -153,7 +155,7 @@ async def test_a_cut_beyond_the_end_is_refused_and_cuts_nothing(
         assert await values_of(world.log) == numbered(40)
 
 
-async def test_all_of_a_stream_can_be_cut_off(autojump_clock: MockClock) -> None:
+async def test_a_whole_stream_can_be_truncated(autojump_clock: MockClock) -> None:
     async with a_stream_of_segments() as world:
         await world.log.truncate_stream(STREAM, before=geolog.LATEST)
         assert await values_of(world.log) == []
@@ -164,7 +166,7 @@ async def test_all_of_a_stream_can_be_cut_off(autojump_clock: MockClock) -> None
         assert (record.sequence, record.value) == (40, b"next")
 
 
-async def test_truncations_beside_readers_and_a_writer_lose_nothing_else(
+async def test_concurrent_truncations_lose_nothing_else(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(segment_bytes=65536) as world:
@@ -203,7 +205,7 @@ async def test_truncations_beside_readers_and_a_writer_lose_nothing_else(
         assert len(await world.log.list_segments(STREAM)) <= 5
 
 
-async def test_what_is_older_than_the_retention_goes(autojump_clock: MockClock) -> None:
+async def test_records_older_than_the_retention_go(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         await world.log.create_stream("shop/short", survive="1 region", retention_s=600)
         for number in range(6):
@@ -217,7 +219,7 @@ async def test_what_is_older_than_the_retention_goes(autojump_clock: MockClock) 
     assert len(found) in (5, 10)
 
 
-async def test_what_is_more_than_the_retention_of_bytes_goes(autojump_clock: MockClock) -> None:
+async def test_records_beyond_the_retained_bytes_go(autojump_clock: MockClock) -> None:
     rng = random.Random(1)
     async with open_world() as world:
         await world.log.create_stream(
@@ -235,7 +237,7 @@ async def test_what_is_more_than_the_retention_of_bytes_goes(autojump_clock: Moc
     assert 200_000 <= 20_000 * len(found) <= 500_000
 
 
-async def test_a_stream_s_retention_can_be_changed_and_taken_back(
+async def test_a_streams_retention_can_be_changed_and_removed(
     autojump_clock: MockClock,
 ) -> None:
     async with a_stream_of_segments() as world:
@@ -247,7 +249,7 @@ async def test_a_stream_s_retention_can_be_changed_and_taken_back(
     assert kept.segment_bytes == 1 << 20
 
 
-async def test_truncations_in_a_loop_leave_what_they_should(autojump_clock: MockClock) -> None:
+async def test_truncations_in_a_loop_leave_the_right_records(autojump_clock: MockClock) -> None:
     """`python -P -m tests.pure.whole.truncations` does a thousand."""
     seen = await truncate_often(60, seed=1)
 

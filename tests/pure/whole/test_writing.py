@@ -1,4 +1,4 @@
-"""What a writer promises, over a whole cluster: outcomes, rolls, failovers, leaving."""
+"""Promises of a writer, in a whole cluster: outcomes, rolls, failovers, leaving."""
 
 import random
 
@@ -39,10 +39,10 @@ async def outcome_of(pending: geolog.Pending) -> str:
     return "ok"
 
 
-# What comes out of the block.
+# Leaving the block.
 
 
-async def test_the_caller_s_own_error_passes_through_as_it_is(
+async def test_the_callers_own_error_passes_through_unchanged(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -54,7 +54,7 @@ async def test_the_caller_s_own_error_passes_through_as_it_is(
         assert await values_of(world.log) == [b"one"]
 
 
-async def test_appends_in_flight_when_the_block_fails_are_told_that_it_is_not_known(
+async def test_appends_in_flight_when_the_block_fails_are_unknown(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -72,7 +72,7 @@ async def test_appends_in_flight_when_the_block_fails_are_told_that_it_is_not_kn
             assert b"gathered" not in await values_of(world.log)
 
 
-async def test_after_its_block_a_writer_refuses(autojump_clock: MockClock) -> None:
+async def test_a_writer_refuses_appends_after_its_block(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         async with world.log.open_writer(STREAM) as writer:
             await writer.append(b"one")
@@ -83,7 +83,7 @@ async def test_after_its_block_a_writer_refuses(autojump_clock: MockClock) -> No
         assert await values_of(world.log) == [b"one"]
 
 
-async def test_a_cancelled_block_leaves_a_log_that_the_next_writer_goes_on_with(
+async def test_the_next_writer_continues_after_a_cancelled_block(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -100,7 +100,7 @@ async def test_a_cancelled_block_leaves_a_log_that_the_next_writer_goes_on_with(
         assert [await outcome_of(one) for one in pending] == ["ok"]
 
 
-async def test_a_block_that_ends_well_leaves_everything_closed(
+async def test_a_block_without_an_error_leaves_everything_closed(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -115,7 +115,7 @@ async def test_a_block_that_ends_well_leaves_everything_closed(
     assert not owner.partition_list[0].owner_is_alive
 
 
-async def test_leaving_while_the_answer_of_metadata_is_lost_leaves_all_closed(
+async def test_leaving_with_a_lost_answer_of_metadata_leaves_everything_closed(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -127,10 +127,10 @@ async def test_leaving_while_the_answer_of_metadata_is_lost_leaves_all_closed(
         assert not await is_owned(world.log)
 
 
-async def test_leaving_during_a_short_loss_of_the_metadata_store_hides_nothing(
+async def test_leaving_during_a_short_loss_of_metadata_releases_the_owner(
     autojump_clock: MockClock,
 ) -> None:
-    """The session outlives the loss: nobody else may take its owner for gone."""
+    """The session outlives the loss, so nobody else may consider its owner gone."""
     async with open_world() as world:
         async with trio.open_nursery() as nursery, world.log.open_writer(STREAM) as writer:
             await append_each(writer, numbered(3))
@@ -149,7 +149,7 @@ async def restore_later(session: MemoryMetadata, delay_s: float) -> None:
 # Outcomes after a fence.
 
 
-async def test_a_fenced_writer_tells_what_was_sent_from_what_was_not(
+async def test_a_fenced_writer_tells_sent_records_from_unsent_ones(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -201,7 +201,7 @@ async def test_the_writer_of_a_deleted_stream_is_fenced(autojump_clock: MockCloc
         assert await world.log.list_streams() == []
 
 
-async def test_a_writer_that_rolls_does_not_bring_a_deleted_stream_back(
+async def test_a_rolling_writer_does_not_bring_a_deleted_stream_back(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(segment_bytes=64 * 1024) as world:
@@ -220,7 +220,7 @@ async def test_a_writer_that_rolls_does_not_bring_a_deleted_stream_back(
 # Rolls.
 
 
-async def test_segments_roll_at_about_their_size_and_positions_go_on(
+async def test_segments_roll_at_about_their_size_and_positions_continue(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(segment_bytes=64 * 1024) as world:
@@ -254,7 +254,7 @@ async def test_a_segment_that_never_fills_rolls_by_its_age(autojump_clock: MockC
         assert await values_of(world.log) == numbered(5)
 
 
-async def test_with_metadata_away_the_open_ledger_goes_on_past_its_size(
+async def test_the_open_ledger_grows_past_its_size_while_metadata_is_away(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(segment_bytes=64 * 1024) as world:
@@ -271,10 +271,10 @@ async def test_with_metadata_away_the_open_ledger_goes_on_past_its_size(
         assert await values_of(world.log) == values
 
 
-async def test_appends_that_wait_for_a_roll_are_given_up_in_the_end(
+async def test_appends_that_wait_for_a_roll_fail_in_the_end(
     autojump_clock: MockClock,
 ) -> None:
-    """Metadata is cut off, and nobody notices: the roll has begun, and cannot end."""
+    """Metadata is silently cut off: the roll has started and cannot finish."""
     async with open_world(segment_bytes=64 * 1024) as world:
         rng = random.Random(1)
         with ended_by(geolog.GeologError), trio.fail_after(300):
@@ -285,7 +285,7 @@ async def test_appends_that_wait_for_a_roll_are_given_up_in_the_end(
                 await append_each(writer, [rng.randbytes(2000) for _ in range(100)])
 
 
-# Members that are lost.
+# Lost members.
 
 
 async def test_pending_appends_survive_an_ensemble_change_in_order(
@@ -326,7 +326,7 @@ async def test_an_ensemble_change_waits_for_metadata_and_then_goes_on(
         assert await values_of(world.log) == [b"first", b"second"]
 
 
-async def test_an_append_that_no_ledger_takes_is_given_up_as_unknown(
+async def test_an_append_that_no_ledger_takes_becomes_unknown(
     autojump_clock: MockClock,
 ) -> None:
     config = LogConfig(partition=PartitionConfig(append_timeout_s=20.0))
@@ -346,7 +346,7 @@ async def test_an_append_that_no_ledger_takes_is_given_up_as_unknown(
         assert 20 <= waited_s <= 25
 
 
-async def test_a_writer_cannot_be_opened_with_metadata_away_and_says_so(
+async def test_opening_a_writer_without_metadata_is_an_error(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -380,10 +380,10 @@ async def test_a_lost_session_is_shown_again_and_readers_leave_the_owner_alone(
         assert await values_of(other) == [b"one", b"two"]
 
 
-# What is left behind.
+# Remains.
 
 
-async def test_ledgers_that_nobody_will_write_leave_no_record(
+async def test_unused_ledgers_leave_no_record(
     autojump_clock: MockClock,
 ) -> None:
     config = LogConfig(partition=PartitionConfig(append_timeout_s=40.0))
@@ -391,17 +391,17 @@ async def test_ledgers_that_nobody_will_write_leave_no_record(
         rng = random.Random(1)
         async with world.log.open_writer(STREAM) as writer:
             await append_each(writer, [rng.randbytes(2000) for _ in range(25)])
-            await trio.sleep(1)  # A ledger is made ahead, for nothing.
+            await trio.sleep(1)  # A ledger is made ahead in vain.
         before_count = world.cluster.store.statistics().nodes_count
         with pytest.raises(geolog.OutcomeUnknownError):
             await append_while_cut_off(world)
 
-        # One segment and its ledger; tries to get another went on for forty seconds.
+        # One segment and its ledger, after forty seconds of trying to get another.
         assert world.cluster.store.statistics().nodes_count == before_count + 2
 
 
 async def allocated(world: World) -> list[int]:
-    """Ids of ledgers that are made and not used."""
+    """Ids of ledgers made and not used."""
     ledgers = LedgerMetadata(world.session, ClusterPaths("default"))
     bucket = ClusterPaths("default").ledger_bucket(LedgerId(1))
     ids = [LedgerId(int(name)) for name in await world.session.children(bucket)]
@@ -410,7 +410,7 @@ async def allocated(world: World) -> list[int]:
     ]
 
 
-async def test_a_ledger_made_ahead_long_ago_is_given_up_for_a_new_one(
+async def test_an_old_ledger_made_ahead_is_replaced_by_a_new_one(
     autojump_clock: MockClock,
 ) -> None:
     config = LogConfig(partition=PartitionConfig(prepared_age_s_max=30.0))
@@ -427,7 +427,7 @@ async def test_a_ledger_made_ahead_long_ago_is_given_up_for_a_new_one(
     assert before != after
 
 
-async def test_a_ledger_made_ahead_that_has_expired_is_replaced_at_the_roll(
+async def test_an_expired_ledger_made_ahead_is_replaced_at_the_roll(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world(segment_bytes=64 * 1024) as world:
@@ -453,10 +453,10 @@ async def append_while_cut_off(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_writer_that_finds_a_region_silent_places_its_first_ledger_elsewhere(
+async def test_a_writer_places_its_first_ledger_outside_of_a_silent_region(
     seed: int, autojump_clock: MockClock
 ) -> None:
-    """Nothing is heard, not even that connections are refused, so nodes seem to be up."""
+    """Its nodes answer nothing and refuse no connection, so they seem to be up."""
     async with open_world(seed=seed) as world:
         await world.log.create_stream(
             "shop/pairs", ensemble_size=2, write_quorum=2, ack_quorum=2, min_regions=2
@@ -471,7 +471,7 @@ async def test_a_writer_that_finds_a_region_silent_places_its_first_ledger_elsew
     assert receipt.sequence == 0
 
 
-async def test_leaving_a_writer_with_all_servers_gone_ends_and_says_what_is_not_known(
+async def test_leaving_a_writer_with_all_servers_gone_ends_and_reports_unknown_records(
     autojump_clock: MockClock,
 ) -> None:
     config = LogConfig(partition=PartitionConfig(append_timeout_s=10.0, close_timeout_s=5.0))

@@ -1,7 +1,7 @@
-"""Truncations in a loop, beside a writer and a reader, with a verification after each batch.
+"""Truncations in a loop, with a writer and a reader, and a verification after each batch.
 
-`python -P -m tests.pure.whole.truncations [TIMES] [SEED]` does a thousand in memory, and says
-what it saw. With `--processes` it does so on real nodes, for five minutes at most.
+`python -P -m tests.pure.whole.truncations [TIMES] [SEED]` does a thousand in memory, and prints
+a summary. With `--processes` it runs on real nodes, for at most five minutes.
 """
 
 import math
@@ -19,12 +19,12 @@ from tests.pure.whole.clusters import STREAM, open_world
 _VERIFIED_EVERY = 50
 _SEGMENT_BYTES = 65536
 _PROCESSES_S = 300.0
-"""How long a run on real processes may take."""
+"""Time limit of a run on real processes."""
 
 
 @attrs.define
 class Seen:
-    """What one run saw."""
+    """The counts of one run."""
 
     truncations: int = 0
     appended: int = 0
@@ -34,13 +34,13 @@ class Seen:
 
 
 async def truncate_often(times: int, seed: int) -> Seen:
-    """Append, truncate somewhere, again and again; AssertionError when anything is amiss."""
+    """Append and truncate somewhere, again and again. AssertionError if anything is wrong."""
     async with open_world(segment_bytes=_SEGMENT_BYTES, seed=seed) as world:
         return await _truncate_often(world.log, times, seed, rest_s=0.05)
 
 
 async def truncate_processes(times: int, seed: int) -> Seen:
-    """The same on a cluster of real processes of its own, for a while."""
+    """Do the same for a while on a cluster of real processes."""
     async with (
         open_own_cluster(None, needed_bytes=1 << 30) as plan,
         geolog.connect(zookeeper=plan.zookeeper, cluster=plan.cluster) as log,
@@ -85,7 +85,7 @@ async def _truncate_often(
 
 
 async def _read_on(log: geolog.Log, seen: Seen, rest_s: float) -> None:
-    """Follow the stream: each sequence is read, or lies in a gap that is told."""
+    """Follow the stream: check that each sequence is read, or lies in a reported gap."""
     due = 0
     async with log.open_reader(STREAM, follow=True) as reader:
         async for item in reader.items():
@@ -99,7 +99,7 @@ async def _read_on(log: geolog.Log, seen: Seen, rest_s: float) -> None:
             due += 1
             seen.read += 1
             if seen.read % 7 == 0:
-                await trio.sleep(rest_s)  # It falls behind, and is overtaken.
+                await trio.sleep(rest_s)  # It falls behind and is overtaken.
 
 
 async def _verify(log: geolog.Log, first: int, seen: Seen) -> None:
@@ -112,7 +112,7 @@ async def _verify(log: geolog.Log, first: int, seen: Seen) -> None:
 
 
 def main() -> None:
-    """Run it, and say what was seen."""
+    """Run the loop and print the counts."""
     numbers = [int(each) for each in sys.argv[1:] if each != "--processes"]
     times, seed = [*numbers, *(1000, 0)[len(numbers) :]][:2]
     if "--processes" in sys.argv:
@@ -120,8 +120,8 @@ def main() -> None:
     else:
         seen = trio.run(truncate_often, times, seed, clock=MockClock(autojump_threshold=0))
     sys.stdout.write(
-        f"{seen.truncations} truncations beside {seen.appended} appends: {seen.read} records"
-        f" read, {seen.gaps} gaps told, {seen.verified} verifications, none amiss\n"
+        f"{seen.truncations} truncations during {seen.appended} appends: {seen.read} records"
+        f" read, {seen.gaps} gaps reported, {seen.verified} verifications without a fault\n"
     )
 
 
