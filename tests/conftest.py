@@ -1,4 +1,4 @@
-"""What all tests share: how long and how repeatably Hypothesis searches, and Ctrl-C."""
+"""Settings that all tests share: Hypothesis profiles, and Ctrl-C."""
 
 import signal
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Derandomized: the same commit gives the same verdict on every machine; a wider search is a
-# profile, not luck. No deadline: a busy machine is not a failure.
+# Derandomized: the same commit gives the same verdict on every machine. Use the profile
+# `thorough` for a wider search. No deadline: a busy machine is not a failure.
 _REPEATABLE = settings(
     derandomize=True,
     deadline=None,
@@ -25,8 +25,8 @@ settings.load_profile("default")
 def interruptible() -> Iterator[None]:
     """Heed SIGINT, here and in the processes that the test starts, as in the foreground.
 
-    What a script starts in the background is started with SIGINT ignored, and all that it
-    starts in turn: no test of Ctrl-C would end.
+    A script starts background processes with SIGINT ignored, and their children inherit that:
+    no test of Ctrl-C would end.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
