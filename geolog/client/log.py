@@ -57,7 +57,7 @@ from geolog.metadata.seam import Freshness, Metadata
 from geolog.partition.read_back import BatchReadBack
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.stream_upkeep import StreamUpkeep
-from geolog.partition.tail import TailFinder
+from geolog.partition.tail import PartitionEnd, TailFinder
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import (
@@ -435,7 +435,11 @@ class Log:
         records done and records in all, approximately. NoSuchStreamError, UnavailableError.
         """
         record, names = await self._named(name)
-        ends = [(one, await self._scan(record, one).end()) for one in names]
+        ends: list[tuple[PartitionName, PartitionEnd]] = []
+        while len(ends) < len(names):
+            ends += [(one, await self._scan(record, one).end()) for one in names[len(ends) :]]
+            if parse_target(name)[1] is None:  # Metadata has caught up: it knows all of them.
+                names = (await self._catalog.read_same(record)).partition_names()
         begins = [await self._partitions.trims.read(one) for one in names]
         total = sum(end.sequence for _, end in ends) - sum(one.first_sequence for one in begins)
         verifier = StreamVerifier(

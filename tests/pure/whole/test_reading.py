@@ -631,3 +631,20 @@ async def test_a_reader_whose_metadata_lags_opens_new_partitions(
                 await append_each(writer, numbered(3))
 
             assert await values_of(other) == numbered(3)
+
+
+async def test_verification_by_metadata_that_lags_takes_the_partitions_that_are_new(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        sessions: list[MemoryMetadata] = []
+        async with world.cluster.open_client(
+            "eu-west", host="lags", on_session=sessions.append
+        ) as other:
+            assert await values_of(other) == []
+            sessions[0].lag()
+            await world.log.update_stream(STREAM, partitions=2)
+            async with world.log.open_writer(f"{STREAM}#1") as writer:
+                await append_each(writer, numbered(3))
+
+            assert (await other.verify_stream(STREAM)).records == 3
