@@ -28,7 +28,7 @@ class Opening(AbstractAsyncContextManager[S], Generic[S, T]):
 
     async def __aenter__(self) -> S:
         if self._residence is not None:
-            raise ClosedError("this block was entered before: call the open method again")
+            raise ClosedError("this block was entered before: open a new one")
         residence, tasks = self._prepare()
         self._residence = residence
         residence.start(tasks)

@@ -29,7 +29,7 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
 
     def __enter__(self) -> S:
         if self._residence is not None:
-            raise ClosedError("this block was entered before: call the open method again")
+            raise ClosedError("this block was entered before: open a new one")
         residence, tasks = self._prepare()
         self._residence = residence
         residence.start(tasks)

@@ -97,7 +97,7 @@ async def connect(
     """
     if via != "direct":
         raise InvalidArgumentError(
-            f"via={via!r} is not built yet; via='direct' writes from this process"
+            f"via={via!r} is not implemented yet; via='direct' writes from this process"
         )
     rng = random.Random()
     through = gateway_of(gateway, region)

@@ -145,7 +145,7 @@ class Inlet(Generic[W]):
         if size_bytes > self._in_flight_bytes_max:
             raise TooLargeError(
                 f"the record takes {size_bytes} bytes; in_flight_bytes is"
-                f" {self._in_flight_bytes_max}: open the writer with a larger window"
+                f" {self._in_flight_bytes_max}: pass a larger one to open_writer"
             )
 
     def withdraw(self, append: QueuedAppend[W]) -> bool:

@@ -178,8 +178,7 @@ class PartitionBatcher:
             )
         if fields.seq is not None and fields.seq <= self.seq_highest:
             raise ConflictError(
-                f"seq {fields.seq} goes back: {self.seq_highest} was appended to"
-                f" {self.taker.name} already"
+                f"seq {fields.seq} goes back: {self.taker.name} has {self.seq_highest} already"
             )
         if fields.seq is not None:
             self._check_refused(fields.seq)

@@ -257,7 +257,7 @@ class Writer:
         if size_bytes > self._config.in_flight_bytes:
             raise TooLargeError(
                 f"the record takes {size_bytes} bytes; in_flight_bytes is"
-                f" {self._config.in_flight_bytes}: open the writer with a larger window"
+                f" {self._config.in_flight_bytes}: pass a larger one to open_writer"
             )
 
     def is_appended(self, seq: int, *, key: bytes | None = None) -> bool:
