@@ -16,7 +16,7 @@ from geolog.portal.would_block import WouldBlock
 
 
 class Pending:
-    """An append without an answer yet."""
+    """An append, and its answer once that has arrived."""
 
     __slots__ = ("_append", "_inlet", "_residence")
 

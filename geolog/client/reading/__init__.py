@@ -1,1 +1,1 @@
-"""Reading a stream: from where, its segments one after another, its tail, verification."""
+"""Reading a stream: bounds, segment after segment, the tail."""

@@ -49,7 +49,7 @@ class _Lane:
     until: Until
     is_begun: bool = False
     is_over: bool = False
-    """Whether the range has been given to its end."""
+    """Whether the range has been read to its end."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Cancels the task that reads ahead."""
 

@@ -56,7 +56,7 @@ class GapReason(enum.Enum):
 
 @attrs.frozen
 class Gap:
-    """A run of sequences in the range of a read that the reader cannot give."""
+    """A run of sequences in the range of a read that the reader cannot return."""
 
     stream: str
     partition: int

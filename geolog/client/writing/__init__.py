@@ -1,1 +1,1 @@
-"""Writing a stream: records to batches, one lane for each partition, answers, repeats."""
+"""Writing a stream: batches, one lane per partition, answers, repeated records."""

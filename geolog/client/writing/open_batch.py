@@ -61,7 +61,7 @@ class OpenBatch:
     error: GeologError | None = None
 
     def goes_on_with(self, fields: RecordFields, size_bytes: int, batch_bytes: int) -> bool:
-        """Whether one more record fits. A record that expects a sequence is alone."""
+        """Whether one more record fits. One that expects a sequence gets its own batch."""
         return (
             self.size_bytes + size_bytes <= batch_bytes
             and self.expect_sequence is None

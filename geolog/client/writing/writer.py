@@ -290,7 +290,7 @@ class Writer:
             await self._progress.wait()
 
     def _is_window_full(self) -> bool:
-        """Whether to wait for room. No lane has failed: that one may never free its share."""
+        """Whether to wait for room. Waiting is futile once a lane failed: its share stays taken."""
         window_bytes = self._config.in_flight_bytes
         room_bytes = max(self._blocked_bytes, min(self._config.batch_bytes, window_bytes // 2))
         return self._in_flight_bytes + room_bytes > window_bytes and self._failure() is None

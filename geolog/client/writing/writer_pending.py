@@ -56,7 +56,7 @@ class Receipt:
 
 
 class Pending(ABC):
-    """An append without an answer yet."""
+    """An append, and its answer once that has arrived."""
 
     __slots__ = ()
 

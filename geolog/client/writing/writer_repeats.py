@@ -62,7 +62,7 @@ class WriterRepeats:
         self._read_back = read_back
 
     def lane_that_has(self, seq: int) -> PartitionBatcher | None:
-        """The lane that remembers this seq, if a caller addressed its partition; else None."""
+        """The lane that remembers this seq, if any: a caller may have addressed its partition."""
         if len(self._lanes) == 1:
             return None
         writer_id = self._session.writer_id
