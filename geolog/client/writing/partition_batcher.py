@@ -126,7 +126,7 @@ class PartitionBatcher:
 
     def __init__(
         self,
-        taker: BatchSink,
+        sink: BatchSink,
         config: WriterConfig,
         *,
         session: WriterSession | None,
@@ -134,12 +134,12 @@ class PartitionBatcher:
         on_refused: Callable[[], None],
     ) -> None:
         """`on_refused` is called when the sink refuses a batch, which frees its room."""
-        self.taker = taker
+        self.sink = sink
         self._config = config
         self._session = session
         self._now_us = now_us
         self._tell_refused = on_refused
-        state = taker.acknowledged
+        state = sink.acknowledged
         self._transaction_id = state.transaction_id
         self.seq_highest = (
             -1 if session is None else state.writer(session.writer_id).seq_highest
@@ -156,29 +156,29 @@ class PartitionBatcher:
         self.batches_count = 0
 
     def __repr__(self) -> str:
-        return f"PartitionBatcher({self.taker.name}, {self.in_flight_bytes} bytes in flight)"
+        return f"PartitionBatcher({self.sink.name}, {self.in_flight_bytes} bytes in flight)"
 
     @property
     def is_waiting(self) -> bool:
         """Whether the lane takes nothing in until one of its own batches is answered."""
-        return self.is_held_back and self.taker.failure is None
+        return self.is_held_back and self.sink.failure is None
 
     @property
     def in_flight_bytes(self) -> int:
         """Bytes collected, or sent and not answered."""
         filling_bytes = self._filling.size_bytes if self._filling is not None else 0
-        return self.taker.in_flight_bytes + filling_bytes
+        return self.sink.in_flight_bytes + filling_bytes
 
     def check(self, fields: RecordFields) -> None:
         """ConflictError if the record's transaction id or seq goes back."""
         number, highest = fields.transaction_id, self._transaction_id
         if number is not None and highest is not None and number < highest:
             raise ConflictError(
-                f"transaction id {number} goes back: {self.taker.name} has {highest} already"
+                f"transaction id {number} goes back: {self.sink.name} has {highest} already"
             )
         if fields.seq is not None and fields.seq <= self.seq_highest:
             raise ConflictError(
-                f"seq {fields.seq} goes back: {self.taker.name} has {self.seq_highest} already"
+                f"seq {fields.seq} goes back: {self.sink.name} has {self.seq_highest} already"
             )
         if fields.seq is not None:
             self._check_refused(fields.seq)
@@ -198,7 +198,7 @@ class PartitionBatcher:
 
     def _may_send(self) -> bool:
         """Whether the log would remember one more batch along with all unanswered ones."""
-        return self._session is None or self.taker.in_flight_count < BATCHES_REMEMBERED
+        return self._session is None or self.sink.in_flight_count < BATCHES_REMEMBERED
 
     def gather(self, fields: RecordFields, size_bytes: int) -> tuple[OpenBatch, int]:
         """Add a record that was checked and has room; return its batch and its slot."""
@@ -232,7 +232,7 @@ class PartitionBatcher:
 
     def seal_if_idle(self) -> bool:
         """Seal the open batch if nothing is in flight."""
-        if self._is_held or not self.taker.is_idle:
+        if self._is_held or not self.sink.is_idle:
             return False
         self.seal()
         return True
@@ -256,7 +256,7 @@ class PartitionBatcher:
                 transaction_ids=filling.transaction_ids,
                 headers=filling.headers,
             )
-            filling.placed = self._placed_last = self.taker.append_nowait(
+            filling.placed = self._placed_last = self.sink.append_nowait(
                 sealed, filling.terms(self._session)
             )
         except GeologError as error:
@@ -296,7 +296,7 @@ class PartitionBatcher:
 
     def _raise_failure(self) -> None:
         """Raise the error that stopped the lane, and say how many records are unknown."""
-        failure, count = self.taker.failure, self.taker.unknown_count
+        failure, count = self.sink.failure, self.sink.unknown_count
         if failure is None:
             return
         if not count:
@@ -326,7 +326,7 @@ class PartitionBatcher:
         # A batch costs the processor much the same whatever its size. A long turn means that
         # all tasks wait for the processor: waiting a few turns more makes larger batches, and
         # so more records a second for everyone.
-        linger_s = 0.0 if self.taker.is_idle else self._config.linger_s
+        linger_s = 0.0 if self.sink.is_idle else self._config.linger_s
         self._is_held = turn_s >= _BUSY_TURN_S
         if not self._is_held:
             return linger_s

@@ -61,7 +61,7 @@ class Writer:
 
     def __init__(
         self,
-        takers: Sequence[BatchSink],
+        sinks: Sequence[BatchSink],
         config: WriterConfig,
         *,
         is_whole: bool = True,
@@ -76,21 +76,21 @@ class Writer:
         self.ack = ack
         self.home_epoch = home_epoch
         self._config = config
-        partitions = len(takers) if is_whole else 0
-        session = None if writer_id is None else _session_of(writer_id, takers, partitions)
+        partitions = len(sinks) if is_whole else 0
+        session = None if writer_id is None else _session_of(writer_id, sinks, partitions)
         self.lanes = [
             PartitionBatcher(
-                taker, config, session=session, now_us=now_us,
+                sink, config, session=session, now_us=now_us,
                 on_refused=partial(self._on_refused, place),
             )
-            for place, taker in enumerate(takers)
+            for place, sink in enumerate(sinks)
         ]  # fmt: skip
-        self._terms = [ReceiptTerms(taker.name.number, home_epoch, ack) for taker in takers]
-        self._partitioner = Partitioner(len(takers), first=first_partition)
+        self._terms = [ReceiptTerms(sink.name.number, home_epoch, ack) for sink in sinks]
+        self._partitioner = Partitioner(len(sinks), first=first_partition)
         self._named: _Named | None = None
         if session is not None:
             self._named = _Named(
-                _named_partitioner(session, takers),
+                _named_partitioner(session, sinks),
                 WriterRepeats(session, self.lanes, home_epoch=home_epoch, read_back=read_back),
             )
         self._seq_highest = max(lane.seq_highest for lane in self.lanes)
@@ -98,7 +98,7 @@ class Writer:
         self._blocked_bytes = 0  # Size of the last record that found no room.
         self._blocked_lane: PartitionBatcher | None = None
         self._in_flight_bytes = 0
-        self._counted = [0] * len(takers)  # Share of each lane in those bytes.
+        self._counted = [0] * len(sinks)  # Share of each lane in those bytes.
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -205,10 +205,10 @@ class Writer:
                 return None, self._named.repeats.answer(having, seq, fields)
             fields.seq = seq
         lane = self.lanes[place]
-        if lane.taker.failure is not None:
+        if lane.sink.failure is not None:
             # A number that this writer assigns just now belongs to no earlier record.
             is_numbered = fields.seq is not None and not is_numbered_here
-            raise told_of_record(lane.taker.failure, is_numbered=is_numbered)
+            raise told_of_record(lane.sink.failure, is_numbered=is_numbered)
         lane.check(fields)
         if not self._has_room(lane, fields, size_bytes):
             self._blocked_bytes, self._blocked_lane = size_bytes, lane
@@ -290,14 +290,14 @@ class Writer:
             await self._progress.wait()
 
     def _is_window_full(self) -> bool:
-        """Whether to wait for room. Waiting is futile once a lane failed: its share stays taken."""
+        """Whether to wait for room. A failed lane may never free its share: no wait then."""
         window_bytes = self._config.in_flight_bytes
         room_bytes = max(self._blocked_bytes, min(self._config.batch_bytes, window_bytes // 2))
         return self._in_flight_bytes + room_bytes > window_bytes and self._failure() is None
 
     def _failure(self) -> GeologError | None:
         return next(
-            (lane.taker.failure for lane in self.lanes if lane.taker.failure is not None), None
+            (lane.sink.failure for lane in self.lanes if lane.sink.failure is not None), None
         )
 
     def on_progress(self, place: int) -> None:
@@ -345,20 +345,20 @@ class Writer:
         )
 
 
-def _session_of(writer_id: str, takers: Sequence[BatchSink], partitions: int) -> WriterSession:
+def _session_of(writer_id: str, sinks: Sequence[BatchSink], partitions: int) -> WriterSession:
     """Make the next session of a named writer; it fences the session before."""
     data = writer_id.encode()
     if not 0 < len(data) <= WRITER_ID_BYTES_MAX:
         raise InvalidArgumentError(
             f"writer_id {writer_id!r} must have 1 to {WRITER_ID_BYTES_MAX} bytes"
         )
-    epoch = max(taker.acknowledged.writer(data).epoch for taker in takers)
+    epoch = max(sink.acknowledged.writer(data).epoch for sink in sinks)
     return WriterSession(data, epoch + 1, partitions)
 
 
-def _named_partitioner(session: WriterSession, takers: Sequence[BatchSink]) -> NamedPartitioner:
-    found = [taker.acknowledged.writer(session.writer_id).generations for taker in takers]
-    return NamedPartitioner(session.writer_id, found, len(takers))
+def _named_partitioner(session: WriterSession, sinks: Sequence[BatchSink]) -> NamedPartitioner:
+    found = [sink.acknowledged.writer(session.writer_id).generations for sink in sinks]
+    return NamedPartitioner(session.writer_id, found, len(sinks))
 
 
 @asynccontextmanager
@@ -366,7 +366,7 @@ async def open_linger(writer: Writer) -> AsyncIterator[Writer]:
     """Run a writer's background tasks. A block that ends without an error flushes."""
     async with open_background() as nursery:
         for lane in writer.lanes:
-            nursery.start_soon(lane.run_linger, name=f"linger of {lane.taker.name}")
+            nursery.start_soon(lane.run_linger, name=f"linger of {lane.sink.name}")
         try:
             yield writer
             await writer.flush()

@@ -62,7 +62,7 @@ class WriterRepeats:
         self._read_back = read_back
 
     def lane_that_has(self, seq: int) -> PartitionBatcher | None:
-        """The lane that remembers this seq, if any: a caller may have addressed its partition."""
+        """The lane that remembers this seq, if any; a caller may have chosen its partition."""
         if len(self._lanes) == 1:
             return None
         writer_id = self._session.writer_id
@@ -70,7 +70,7 @@ class WriterRepeats:
             (
                 lane
                 for lane in self._lanes
-                if lane.taker.acknowledged.writer(writer_id).batch_of(seq) is not None
+                if lane.sink.acknowledged.writer(writer_id).batch_of(seq) is not None
             ),
             None,
         )
@@ -81,7 +81,7 @@ class WriterRepeats:
         ForgottenSeqError; ConflictError while the first append is in flight. The outcome is
         `refused` only if the log certainly has no record of this seq.
         """
-        writer = lane.taker.acknowledged.writer(self._session.writer_id)
+        writer = lane.sink.acknowledged.writer(self._session.writer_id)
         batch = writer.batch_of(seq)
         if batch is None and seq > writer.seq_highest:
             in_flight = ConflictError(
@@ -92,7 +92,7 @@ class WriterRepeats:
             raise in_flight
         if batch is None:
             raise self._forgotten(lane, seq)
-        return RepeatedRecord(lambda: self._compared(lane.taker.name, batch, seq, fields))
+        return RepeatedRecord(lambda: self._compared(lane.sink.name, batch, seq, fields))
 
     def _forgotten(self, lane: PartitionBatcher, seq: int) -> ForgottenSeqError:
         """The error for a seq below the highest whose place is not known."""
@@ -110,7 +110,7 @@ class WriterRepeats:
         )
 
     def _is_surely_absent(self, lane: PartitionBatcher, seq: int) -> bool:
-        writer = lane.taker.acknowledged.writer(self._session.writer_id)
+        writer = lane.sink.acknowledged.writer(self._session.writer_id)
         return seq > lane.seq_highest or writer.is_left_out(seq)
 
     def _who(self, seq: int) -> str:

@@ -111,18 +111,18 @@ def _now_owned(now: Look) -> Iterator[tuple[int, _Owned]]:
 def _failed_owners(now: Look) -> set[tuple[int, Epoch]]:
     """Owners that write nothing more: they are about to say that they have left."""
     return {
-        (lane.taker.name.number, lane.taker.epoch)
+        (lane.sink.name.number, lane.sink.epoch)
         for writer in now.history.writers.values()
         for lane in writer.lanes
-        if lane.taker.failure is not None
+        if lane.sink.failure is not None
     }
 
 
 def _fenced_owners(now: Look) -> set[tuple[int, Epoch]]:
     """Owners that ended because others took their ledgers."""
     return {
-        (lane.taker.name.number, lane.taker.epoch)
+        (lane.sink.name.number, lane.sink.epoch)
         for writer in now.history.writers.values()
         for lane in writer.lanes
-        if isinstance(lane.taker.failure, FencedError)
+        if isinstance(lane.sink.failure, FencedError)
     }

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 from geolog.client.writing.pipeline import AnsweredRun, Pipeline
 from geolog.client.writing.writer_pending import Receipt
 from geolog.protocol.ids import DLSN
-from tests.pure.client.takers import Taker, a_writer
+from tests.pure.client.fake_sink import FakeSink, a_writer
 from topology.errors import FencedError, OutcomeUnknownError
 
 
@@ -20,8 +20,8 @@ def places(answers: list[AnsweredRun]) -> list[tuple[int, int, int]]:
 async def test_records_of_a_batch_are_answered_together_with_a_place_each(
     autojump_clock: MockClock,
 ) -> None:
-    taker = Taker()
-    writer = a_writer(taker, linger_s=0)
+    sink = FakeSink()
+    writer = a_writer(sink, linger_s=0)
     pipeline = Pipeline(writer)
     for value in (b"0", b"1", b"2"):
         await pipeline.push(value)
@@ -30,7 +30,7 @@ async def test_records_of_a_batch_are_answered_together_with_a_place_each(
     await pipeline.push(b"333", is_answered=False)
     await pipeline.push(b"4")
     writer.lanes[0].seal()
-    taker.answer(2)
+    sink.answer(2)
 
     answers = await pipeline.next_answers()
 
@@ -46,14 +46,14 @@ async def test_records_of_a_batch_are_answered_together_with_a_place_each(
 async def test_records_of_others_in_the_same_batch_are_not_answered_here(
     autojump_clock: MockClock,
 ) -> None:
-    taker = Taker()
-    writer = a_writer(taker, linger_s=0)
+    sink = FakeSink()
+    writer = a_writer(sink, linger_s=0)
     pipeline = Pipeline(writer)
     await pipeline.push(b"mine")
     writer.append_nowait(b"another's")
     await pipeline.push(b"mine too")
     writer.lanes[0].seal()
-    taker.answer()
+    sink.answer()
 
     assert places(await pipeline.next_answers()) == [(0, 0, 0), (0, 2, 2)]
 
@@ -61,14 +61,14 @@ async def test_records_of_others_in_the_same_batch_are_not_answered_here(
 async def test_answers_before_a_failure_are_returned_before_it(
     autojump_clock: MockClock,
 ) -> None:
-    taker = Taker()
-    writer = a_writer(taker, linger_s=0)
+    sink = FakeSink()
+    writer = a_writer(sink, linger_s=0)
     pipeline = Pipeline(writer)
     for value in (b"0", b"1"):
         await pipeline.push(value)
         writer.lanes[0].seal()
-    taker.answer()
-    taker.fail(FencedError("another owns it"))
+    sink.answer()
+    sink.fail(FencedError("another owns it"))
 
     assert places(await pipeline.next_answers()) == [(0, 0, 0)]
     with pytest.raises(OutcomeUnknownError):

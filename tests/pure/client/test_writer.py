@@ -14,7 +14,7 @@ from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import Pending
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX
-from tests.pure.client.takers import Taker, a_writer
+from tests.pure.client.fake_sink import FakeSink, a_writer
 from topology.errors import (
     ConflictError,
     FencedError,
@@ -25,44 +25,44 @@ from topology.errors import (
 
 
 @pytest.fixture
-def taker() -> Taker:
-    return Taker()
+def sink() -> FakeSink:
+    return FakeSink()
 
 
 @pytest.fixture
-async def writer(taker: Taker) -> AsyncIterator[Writer]:
+async def writer(sink: FakeSink) -> AsyncIterator[Writer]:
     """A writer with a linger of 10 ms; batches in flight at the end are acknowledged."""
-    async with open_linger(a_writer(taker)) as writer:
+    async with open_linger(a_writer(sink)) as writer:
         yield writer
         await trio.sleep(1)
-        taker.answer(len(taker.taken))
-        taker.answer(0)
+        sink.answer(len(sink.taken))
+        sink.answer(0)
 
 
 async def test_a_single_append_is_sent_at_once(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     started_s = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.append, b"one")
         await trio.testing.wait_all_tasks_blocked()
-        assert taker.values() == [[b"one"]]
+        assert sink.values() == [[b"one"]]
         assert trio.current_time() == started_s
-        taker.answer()
+        sink.answer()
 
 
 async def test_records_appended_in_one_turn_are_sent_as_one_batch(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     for value in (b"one", b"two", b"three"):
         writer.append_nowait(value)
     await trio.testing.wait_all_tasks_blocked()
 
-    assert taker.values() == [[b"one", b"two", b"three"]]
+    assert sink.values() == [[b"one", b"two", b"three"]]
 
 
 async def test_a_batch_lingers_while_others_are_in_flight(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     writer.append_nowait(b"first")
     await trio.testing.wait_all_tasks_blocked()
@@ -72,43 +72,43 @@ async def test_a_batch_lingers_while_others_are_in_flight(
     writer.append_nowait(b"third")
     await trio.sleep(0.1)
 
-    assert taker.values() == [[b"first"], [b"second", b"third"]]
-    assert taker.taken[1].at_s - started_s == pytest.approx(0.01)
+    assert sink.values() == [[b"first"], [b"second", b"third"]]
+    assert sink.taken[1].at_s - started_s == pytest.approx(0.01)
 
 
 async def test_a_lingering_batch_is_sent_once_nothing_is_in_flight(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    async with open_linger(a_writer(taker, linger_s=1000)) as writer:
+    async with open_linger(a_writer(sink, linger_s=1000)) as writer:
         writer.append_nowait(b"first")
         await trio.testing.wait_all_tasks_blocked()
         writer.append_nowait(b"second")
         await trio.testing.wait_all_tasks_blocked()
-        taker.answer()
-        assert taker.values() == [[b"first"], [b"second"]]
-        taker.answer()
+        sink.answer()
+        assert sink.values() == [[b"first"], [b"second"]]
+        sink.answer()
 
 
 async def test_a_batch_waits_a_few_turns_while_the_processor_is_busy(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     await trio.testing.wait_all_tasks_blocked()
     writer.append_nowait(b"one")
     autojump_clock.jump(0.01)
     await trio.testing.wait_all_tasks_blocked()
-    assert taker.values() == []
+    assert sink.values() == []
 
     writer.append_nowait(b"two")
     autojump_clock.jump(0.05)
     await trio.testing.wait_all_tasks_blocked()
-    assert taker.values() == [[b"one", b"two"]]
+    assert sink.values() == [[b"one", b"two"]]
 
 
 async def test_waiting_appends_get_room_for_a_whole_batch(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
     window = {"batch_bytes": 4096, "in_flight_bytes": 16384}
-    async with open_linger(a_writer(taker, linger_s=0.001, **window)) as writer:
+    async with open_linger(a_writer(sink, linger_s=0.001, **window)) as writer:
         with suppress(trio.WouldBlock):
             while True:
                 writer.append_nowait(b"x" * 96)
@@ -116,34 +116,34 @@ async def test_waiting_appends_get_room_for_a_whole_batch(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.wait_writable)
             while nursery.child_tasks:
-                taker.answer()
+                sink.answer()
                 await trio.testing.wait_all_tasks_blocked()
         assert 12_000 < writer.statistics().in_flight_bytes <= 16384 - 4096
-        taker.answer(len(taker.taken))
+        sink.answer(len(sink.taken))
 
 
 async def test_a_batch_is_sent_when_the_next_record_would_exceed_its_size(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    writer = a_writer(taker, batch_bytes=1000, linger_s=1000)
+    writer = a_writer(sink, batch_bytes=1000, linger_s=1000)
     for letter in (b"a", b"b", b"c"):
         writer.append_nowait(letter * 400)
 
-    assert taker.values() == [[b"a" * 400, b"b" * 400]]
+    assert sink.values() == [[b"a" * 400, b"b" * 400]]
 
 
 async def test_a_record_as_large_as_a_batch_fills_one(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    writer = a_writer(taker, batch_bytes=1000, linger_s=1000)
+    writer = a_writer(sink, batch_bytes=1000, linger_s=1000)
     writer.append_nowait(b"small")
     writer.append_nowait(b"x" * 5000)
 
-    assert taker.values() == [[b"small"], [b"x" * 5000]]
+    assert sink.values() == [[b"small"], [b"x" * 5000]]
 
 
 async def test_columns_that_start_late_are_blank_before(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     writer.append_nowait(b"plain")
     writer.append_nowait(b"keyed", key=b"k")
@@ -152,29 +152,29 @@ async def test_columns_that_start_late_are_blank_before(
     writer.append_nowait(b"empty key", key=b"")
     await trio.testing.wait_all_tasks_blocked()
 
-    (batch,) = [one.batch for one in taker.taken]
+    (batch,) = [one.batch for one in sink.taken]
     assert [batch.key(row) for row in range(5)] == [None, b"k", None, None, b""]
     assert [batch.transaction_id(row) for row in range(5)] == [None, None, 7, None, None]
     assert [batch.headers(row) for row in range(5)] == [{}, {}, {}, {"h": b"1"}, {}]
 
 
 async def test_headers_are_copied_when_the_record_is_appended(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     headers = {"trace": b"1"}
     writer.append_nowait(b"one", headers=headers)
     headers["trace"] = b"2"
     await trio.testing.wait_all_tasks_blocked()
 
-    assert taker.taken[0].batch.headers(0) == {"trace": b"1"}
+    assert sink.taken[0].batch.headers(0) == {"trace": b"1"}
 
 
 async def test_each_record_of_a_batch_has_its_place_in_its_receipt(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     pending = [writer.append_nowait(b"%d" % number) for number in range(3)]
     await trio.testing.wait_all_tasks_blocked()
-    taker.answer()
+    sink.answer()
     receipts = [one.receipt_nowait() for one in pending]
 
     assert [str(receipt.dlsn) for receipt in receipts] == ["1-0-0", "1-0-1", "1-0-2"]
@@ -183,7 +183,7 @@ async def test_each_record_of_a_batch_has_its_place_in_its_receipt(
 
 
 async def test_a_pending_append_is_not_done_before_its_answer(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     pending = writer.append_nowait(b"one")
     seen = [pending.is_done]
@@ -191,7 +191,7 @@ async def test_a_pending_append_is_not_done_before_its_answer(
     seen.append(pending.is_done)
     with pytest.raises(trio.WouldBlock):
         pending.receipt_nowait()
-    taker.answer()
+    sink.answer()
     seen.append(pending.is_done)
 
     assert seen == [False, False, True]
@@ -216,7 +216,7 @@ async def test_a_pending_append_is_not_done_before_its_answer(
     ],
 )
 async def test_a_bad_record_is_refused_alone(
-    taker: Taker,
+    sink: FakeSink,
     writer: Writer,
     record: dict[str, object],
     says: str,
@@ -227,7 +227,7 @@ async def test_a_bad_record_is_refused_alone(
         writer.append_nowait(**record)  # type: ignore[arg-type]
     good.append(writer.append_nowait(b"behind"))
     await trio.testing.wait_all_tasks_blocked()
-    taker.answer()
+    sink.answer()
 
     assert [one.receipt_nowait().sequence for one in good] == [0, 1]
 
@@ -237,9 +237,13 @@ async def test_a_bad_record_is_refused_alone(
     [(RECORD_BYTES_MAX + 1, 0, 0), (RECORD_BYTES_MAX, 1, 0), (10, 0, RECORD_BYTES_MAX)],
 )
 async def test_a_record_over_the_limit_is_refused_with_its_size(
-    taker: Taker, value_bytes: int, key_bytes: int, header_bytes: int, autojump_clock: MockClock
+    sink: FakeSink,
+    value_bytes: int,
+    key_bytes: int,
+    header_bytes: int,
+    autojump_clock: MockClock,
 ) -> None:
-    writer = a_writer(taker)
+    writer = a_writer(sink)
     with pytest.raises(TooLargeError, match=rf"\b10[0-9]+ bytes; .* {RECORD_BYTES_MAX}\b"):
         writer.append_nowait(
             bytes(value_bytes),
@@ -250,31 +254,33 @@ async def test_a_record_over_the_limit_is_refused_with_its_size(
     assert writer.statistics().in_flight_bytes == 0
 
 
-async def test_a_record_at_the_limit_is_taken(taker: Taker, autojump_clock: MockClock) -> None:
-    writer = a_writer(taker)
+async def test_a_record_at_the_limit_is_taken(
+    sink: FakeSink, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(sink)
     writer.append_nowait(random.Random(1).randbytes(RECORD_BYTES_MAX))
 
-    assert [len(one.batch.value(0)) for one in taker.taken] == [RECORD_BYTES_MAX]
+    assert [len(one.batch.value(0)) for one in sink.taken] == [RECORD_BYTES_MAX]
 
 
 @pytest.mark.parametrize("value_bytes", [0, 1, 100, 1 << 20])
 async def test_the_largest_batches_are_within_their_limit(
-    taker: Taker, value_bytes: int, autojump_clock: MockClock
+    sink: FakeSink, value_bytes: int, autojump_clock: MockClock
 ) -> None:
     rng = random.Random(value_bytes)
-    writer = a_writer(taker, batch_bytes=BATCH_BYTES_MAX - 1024, linger_s=1000)
+    writer = a_writer(sink, batch_bytes=BATCH_BYTES_MAX - 1024, linger_s=1000)
     record_bytes = 1 << 20 if value_bytes == 1 << 20 else value_bytes
     value = rng.randbytes(record_bytes - 50 if record_bytes == 1 << 20 else record_bytes)
     pending: list[Pending] = []
     transaction_id = 0
-    while len(taker.taken) < 2:
+    while len(sink.taken) < 2:
         transaction_id += rng.getrandbits(40)
         pending.append(
             writer.append_nowait(
                 value, key=b"k", transaction_id=transaction_id, headers={"h": b"1"}
             )
         )
-    taker.answer(2)
+    sink.answer(2)
 
     done = [one.receipt_nowait().sequence for one in pending if one.is_done]
     assert done == list(range(len(done)))
@@ -296,9 +302,9 @@ def test_invalid_settings_are_refused() -> None:
 
 
 async def test_a_full_window_blocks_until_there_is_room_for_that_record(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=2000)
+    writer = a_writer(sink, batch_bytes=1000, in_flight_bytes=2000)
     rng = random.Random(1)
     writer.append_nowait(rng.randbytes(900))
     writer.append_nowait(rng.randbytes(900))
@@ -314,60 +320,60 @@ async def test_a_full_window_blocks_until_there_is_room_for_that_record(
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         assert not waited.is_set()
-        taker.answer()
+        sink.answer()
     writer.append_nowait(rng.randbytes(900))
 
     assert writer.statistics().in_flight_bytes <= 2000
 
 
-async def test_a_small_window_never_spins(taker: Taker, autojump_clock: MockClock) -> None:
+async def test_a_small_window_never_spins(sink: FakeSink, autojump_clock: MockClock) -> None:
     """Half of the window is free and the record needs more, so it can only wait."""
-    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
+    writer = a_writer(sink, batch_bytes=1000, in_flight_bytes=1000)
     rng = random.Random(1)
     writer.append_nowait(rng.randbytes(300))
     with trio.move_on_after(10) as patience:
         await writer.append(rng.randbytes(800))
 
     assert patience.cancelled_caught, "it was taken without room"
-    assert len(taker.taken) == 1
+    assert len(sink.taken) == 1
 
 
 async def test_an_append_waits_for_room_and_is_then_sent(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
+    writer = a_writer(sink, batch_bytes=1000, in_flight_bytes=1000)
     rng = random.Random(1)
     writer.append_nowait(rng.randbytes(300))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.append, rng.randbytes(800))
         await trio.testing.wait_all_tasks_blocked()
-        taker.answer()
+        sink.answer()
         await trio.testing.wait_all_tasks_blocked()
-        assert [one.sealed.record_count for one in taker.taken] == [1, 1]
-        taker.answer()
+        assert [one.sealed.record_count for one in sink.taken] == [1, 1]
+        sink.answer()
 
 
 async def test_a_record_larger_than_the_window_is_refused(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=2000)
+    writer = a_writer(sink, batch_bytes=1000, in_flight_bytes=2000)
 
     with pytest.raises(TooLargeError, match="in_flight_bytes is 2000"):
         await writer.append(bytes(3000))
 
 
-async def test_all_waiting_appends_get_room(taker: Taker, autojump_clock: MockClock) -> None:
-    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=3000, linger_s=0)
+async def test_all_waiting_appends_get_room(sink: FakeSink, autojump_clock: MockClock) -> None:
+    writer = a_writer(sink, batch_bytes=1000, in_flight_bytes=3000, linger_s=0)
     rng = random.Random(1)
     async with open_linger(writer), trio.open_nursery() as nursery:
         for number in range(50):
             nursery.start_soon(writer.append, rng.randbytes(rng.choice((1, 500, 2500))))
             if number % 7 == 0:
                 await trio.testing.wait_all_tasks_blocked()
-        while writer.statistics().records_count < 50 or not taker.is_idle:
+        while writer.statistics().records_count < 50 or not sink.is_idle:
             await trio.sleep(0.01)
-            if not taker.is_idle:
-                taker.answer()
+            if not sink.is_idle:
+                sink.answer()
             assert writer.statistics().in_flight_bytes <= 3000
 
 
@@ -375,42 +381,42 @@ async def test_all_waiting_appends_get_room(taker: Taker, autojump_clock: MockCl
 
 
 async def test_appends_that_wait_for_room_get_different_seqs(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
     """A record gets its seq with its room; earlier, two waiting records would get the same."""
-    taker.writer = Writer(
-        [taker],
+    sink.writer = Writer(
+        [sink],
         WriterConfig(batch_bytes=1000, in_flight_bytes=1000),
         writer_id="till-7",
         home_epoch=1,
         now_us=lambda: 0,
     )
     rng = random.Random(1)
-    async with open_linger(taker.writer), trio.open_nursery() as nursery:
+    async with open_linger(sink.writer), trio.open_nursery() as nursery:
         for _ in range(5):
-            nursery.start_soon(taker.writer.append, rng.randbytes(900))
+            nursery.start_soon(sink.writer.append, rng.randbytes(900))
         for _ in range(5):
             await trio.testing.wait_all_tasks_blocked()
-            taker.answer()
+            sink.answer()
 
-    stamps = [one.terms.writer for one in taker.taken]
+    stamps = [one.terms.writer for one in sink.taken]
     assert [None if one is None else one.seqs.first for one in stamps] == [0, 1, 2, 3, 4]
 
 
 @pytest.fixture
-async def till(taker: Taker) -> AsyncIterator[Writer]:
+async def till(sink: FakeSink) -> AsyncIterator[Writer]:
     """A named writer with one record per batch."""
-    taker.writer = Writer(
-        [taker],
+    sink.writer = Writer(
+        [sink],
         WriterConfig(linger_s=0.01, batch_bytes=100, in_flight_bytes=1 << 20),
         writer_id="till-7",
         home_epoch=1,
         now_us=lambda: int(trio.current_time() * 1e6),
     )
-    async with open_linger(taker.writer) as writer:
+    async with open_linger(sink.writer) as writer:
         yield writer
-        while not taker.is_idle:
-            taker.answer()
+        while not sink.is_idle:
+            sink.answer()
             await trio.testing.wait_all_tasks_blocked()
 
 
@@ -425,23 +431,23 @@ def fill(writer: Writer) -> int:
 
 
 async def test_a_named_writer_has_at_most_as_many_unanswered_batches_as_the_log_remembers(
-    taker: Taker, till: Writer, autojump_clock: MockClock
+    sink: FakeSink, till: Writer, autojump_clock: MockClock
 ) -> None:
     assert fill(till) == 65  # The last one is held back.
-    assert len(taker.taken) == 64
+    assert len(sink.taken) == 64
     assert till.seq_highest == 64
     await trio.sleep(1)
-    assert len(taker.taken) == 64
+    assert len(sink.taken) == 64
 
-    taker.answer()
-    assert len(taker.taken) == 65
+    sink.answer()
+    assert len(sink.taken) == 65
     assert fill(till) == 1
-    taker.answer(10)
+    sink.answer(10)
     assert fill(till) == 10
 
 
 async def test_a_held_back_batch_keeps_filling(
-    taker: Taker, till: Writer, autojump_clock: MockClock
+    sink: FakeSink, till: Writer, autojump_clock: MockClock
 ) -> None:
     for _ in range(64):
         till.append_nowait(bytes(99))
@@ -450,14 +456,14 @@ async def test_a_held_back_batch_keeps_filling(
         await trio.sleep(1)
     with pytest.raises(trio.WouldBlock):
         till.append_nowait(b"4")  # Three of them fit.
-    assert len(taker.taken) == 64
+    assert len(sink.taken) == 64
 
-    taker.answer()
-    assert taker.values()[64:] == [[b"1", b"2", b"3"]]
+    sink.answer()
+    assert sink.values()[64:] == [[b"1", b"2", b"3"]]
 
 
 async def test_each_answer_lets_one_waiting_append_go_on(
-    taker: Taker, till: Writer, autojump_clock: MockClock
+    sink: FakeSink, till: Writer, autojump_clock: MockClock
 ) -> None:
     fill(till)
     async with trio.open_nursery() as nursery:
@@ -466,36 +472,36 @@ async def test_each_answer_lets_one_waiting_append_go_on(
         for waiting in (3, 2, 1):
             await trio.sleep(1)
             assert len(nursery.child_tasks) == waiting
-            taker.answer()
+            sink.answer()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(till.wait_writable)
         await trio.sleep(1)
         assert nursery.child_tasks
-        taker.answer()
-    assert len(taker.taken) == 68
+        sink.answer()
+    assert len(sink.taken) == 68
 
 
 async def test_flush_waits_for_a_held_back_batch(
-    taker: Taker, till: Writer, autojump_clock: MockClock
+    sink: FakeSink, till: Writer, autojump_clock: MockClock
 ) -> None:
     fill(till)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(till.flush)
         await trio.sleep(1)
-        taker.answer(64)
+        sink.answer(64)
         await trio.sleep(1)
-        assert len(taker.taken) == 65
+        assert len(sink.taken) == 65
         assert nursery.child_tasks
-        taker.answer()
+        sink.answer()
 
 
 async def test_refused_records_do_not_raise_the_highest_seq(
     autojump_clock: MockClock,
 ) -> None:
     """The writer keeps the highest seq itself, so a refusal must lower it again."""
-    takers = [Taker(), Taker()]
-    takers[1].name = PartitionName(StreamName("a", "b"), 1)
-    writer = Writer(takers, WriterConfig(), writer_id="till-7", home_epoch=1, now_us=lambda: 0)
+    sinks = [FakeSink(), FakeSink()]
+    sinks[1].name = PartitionName(StreamName("a", "b"), 1)
+    writer = Writer(sinks, WriterConfig(), writer_id="till-7", home_epoch=1, now_us=lambda: 0)
     one, other = (
         next(b"%d" % n for n in range(9) if partition_of_key(b"%d" % n, 2) == number)
         for number in range(2)
@@ -518,7 +524,7 @@ async def test_refused_records_do_not_raise_the_highest_seq(
 
 
 async def test_a_held_back_batch_is_refused_when_the_writer_fails(
-    taker: Taker, till: Writer, autojump_clock: MockClock
+    sink: FakeSink, till: Writer, autojump_clock: MockClock
 ) -> None:
     fill(till)
     async with trio.open_nursery() as nursery:
@@ -529,15 +535,15 @@ async def test_a_held_back_batch_is_refused_when_the_writer_fails(
 
         nursery.start_soon(post)
         await trio.sleep(1)
-        taker.fail(FencedError("another"))
+        sink.fail(FencedError("another"))
     with pytest.raises(FencedError):
         await till.flush()
     assert till.seq_highest == 63
-    taker.failure = None
+    sink.failure = None
 
 
 async def test_flush_waits_for_all_appended_records(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     writer.append_nowait(b"one")
     await trio.testing.wait_all_tasks_blocked()
@@ -545,15 +551,15 @@ async def test_flush_waits_for_all_appended_records(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.flush)
         await trio.testing.wait_all_tasks_blocked()
-        assert taker.values() == [[b"one"], [b"two"]]
-        taker.answer()
+        assert sink.values() == [[b"one"], [b"two"]]
+        sink.answer()
         await trio.testing.wait_all_tasks_blocked()
         assert nursery.child_tasks
-        taker.answer()
+        sink.answer()
 
 
 async def test_flush_does_not_wait_for_later_appends(
-    taker: Taker, writer: Writer, autojump_clock: MockClock
+    sink: FakeSink, writer: Writer, autojump_clock: MockClock
 ) -> None:
     writer.append_nowait(b"one")
     async with trio.open_nursery() as nursery:
@@ -561,10 +567,10 @@ async def test_flush_does_not_wait_for_later_appends(
         await trio.testing.wait_all_tasks_blocked()
         writer.append_nowait(b"two")
         await trio.sleep(1)
-        taker.answer()
+        sink.answer()
         await trio.testing.wait_all_tasks_blocked()
         assert not nursery.child_tasks
-    assert not taker.is_idle
+    assert not sink.is_idle
 
 
 async def test_flush_with_nothing_appended_returns(
@@ -577,12 +583,12 @@ async def test_flush_with_nothing_appended_returns(
 
 
 async def test_after_a_failure_sent_records_are_unknown_and_unsent_ones_refused(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    writer = a_writer(taker, batch_bytes=100)
+    writer = a_writer(sink, batch_bytes=100)
     sent = writer.append_nowait(bytes(100))
     gathered = writer.append_nowait(b"gathered")
-    taker.fail(FencedError("another writes"))
+    sink.fail(FencedError("another writes"))
 
     with pytest.raises(FencedError):
         writer.append_nowait(b"late")
@@ -595,9 +601,9 @@ async def test_after_a_failure_sent_records_are_unknown_and_unsent_ones_refused(
 
 
 async def test_waiting_appends_fail_when_the_writer_fails(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    writer = a_writer(taker, batch_bytes=1000, in_flight_bytes=1000)
+    writer = a_writer(sink, batch_bytes=1000, in_flight_bytes=1000)
     rng = random.Random(1)
     writer.append_nowait(rng.randbytes(900))
     async with trio.open_nursery() as nursery:
@@ -608,23 +614,23 @@ async def test_waiting_appends_fail_when_the_writer_fails(
 
         nursery.start_soon(append)
         await trio.testing.wait_all_tasks_blocked()
-        taker.fail(FencedError("another writes"))
+        sink.fail(FencedError("another writes"))
 
 
 async def test_waiting_appends_fail_when_another_lane_fails(
     autojump_clock: MockClock,
 ) -> None:
     """A failed lane may fill the window, and would never make room."""
-    takers = [Taker(), Taker()]
+    sinks = [FakeSink(), FakeSink()]
     writer = Writer(
-        takers,
+        sinks,
         WriterConfig(batch_bytes=1000, in_flight_bytes=1000),
         home_epoch=1,
         now_us=lambda: 0,
     )
     key_of = {partition_of_key(key, 2): key for key in (b"a", b"b", b"c", b"d")}
     writer.append_nowait(random.Random(1).randbytes(900), key=key_of[1])
-    takers[0].failure = FencedError("fenced")
+    sinks[0].failure = FencedError("fenced")
 
     with pytest.raises(FencedError):
         await writer.append(bytes(900), key=key_of[1])
@@ -634,9 +640,9 @@ async def test_an_append_waits_for_its_answer_while_another_lane_fails(
     autojump_clock: MockClock,
 ) -> None:
     """If it were woken without room, it would ask for ever, and no other task would run."""
-    takers = [Taker(), Taker()]
+    sinks = [FakeSink(), FakeSink()]
     writer = Writer(
-        takers,
+        sinks,
         WriterConfig(batch_bytes=100, in_flight_bytes=1 << 20),
         writer_id="till-7",
         home_epoch=1,
@@ -646,34 +652,34 @@ async def test_an_append_waits_for_its_answer_while_another_lane_fails(
     with suppress(trio.WouldBlock):
         while True:
             writer.append_nowait(bytes(99), key=key)
-    takers[0].failure = FencedError("fenced")
+    sinks[0].failure = FencedError("fenced")
 
     with trio.move_on_after(1) as patience:
         await writer.append(bytes(99), key=key)
     assert patience.cancelled_caught, "it was taken without room"
-    takers[1].failure = FencedError("fenced")
+    sinks[1].failure = FencedError("fenced")
     with pytest.raises(FencedError):
         await writer.append(bytes(99), key=key)
 
 
-async def test_a_refused_batch_takes_no_room(taker: Taker, autojump_clock: MockClock) -> None:
+async def test_a_refused_batch_takes_no_room(sink: FakeSink, autojump_clock: MockClock) -> None:
     """No other batch is in flight whose answer would wake the waiting append."""
     config = {"batch_bytes": 1000, "in_flight_bytes": 1000}
-    async with open_linger(a_writer(taker, **config)) as writer:
+    async with open_linger(a_writer(sink, **config)) as writer:
         refused = writer.append_nowait(b"a" * 800, expect_sequence=5)
         with trio.fail_after(1):
             await writer.post(b"b" * 800)
-        taker.answer()
+        sink.answer()
         with pytest.raises(ConflictError):
             await refused.wait()
-    assert taker.values() == [[b"b" * 800]]
+    assert sink.values() == [[b"b" * 800]]
 
 
 async def test_waiting_appends_get_the_room_of_a_refused_batch(
-    taker: Taker, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
     config = {"batch_bytes": 1000, "in_flight_bytes": 1000}
-    writer = a_writer(taker, **config)
+    writer = a_writer(sink, **config)
     writer.append_nowait(b"a" * 800, expect_sequence=5)
     async with trio.open_nursery() as nursery:
         with trio.fail_after(1):

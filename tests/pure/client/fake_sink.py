@@ -32,7 +32,7 @@ class Taken:
         return open_batch(self.sealed.data)
 
 
-class Taker:
+class FakeSink:
     """Takes batches like an owner; the test says when and how they are answered."""
 
     def __init__(self) -> None:
@@ -86,12 +86,12 @@ class Taker:
         return [one.batch.values() for one in self.taken]
 
 
-def a_writer(taker: Taker, **config: float) -> Writer:
+def a_writer(sink: FakeSink, **config: float) -> Writer:
     bounds = {name: int(value) for name, value in config.items() if name != "linger_s"}
-    taker.writer = Writer(
-        [taker],
+    sink.writer = Writer(
+        [sink],
         WriterConfig(linger_s=config.get("linger_s", 0.01), **bounds),
         home_epoch=1,
         now_us=lambda: int(trio.current_time() * 1e6),
     )
-    return taker.writer
+    return sink.writer
