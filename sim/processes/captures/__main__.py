@@ -26,7 +26,7 @@ COLUMNS = 80
 LINES_COUNT = 1_500_000
 """Of the file whose append is shown: enough that its bar is half full for a while."""
 
-_STAYS = "The cluster goes on until Ctrl-C."
+_STAYS = "The cluster runs until Ctrl-C."
 _SHOTS = (
     ("cluster-health", "geolog cluster health"),
     ("stream-describe", "geolog stream describe demo/flights"),

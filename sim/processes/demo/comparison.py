@@ -52,11 +52,11 @@ class Comparison:
         self._hash.update(len(value).to_bytes(4, "big"))
         self._hash.update(value)
         if found != sequence:
-            self.problem(f"sequence {found} was read where {sequence} is due")
+            self.problem(f"sequence {found} was read where {sequence} was expected")
         elif sequence >= len(self._expected):
-            self.problem(f"sequence {sequence} was read, which nobody wrote")
+            self.problem(f"sequence {sequence} was read, but nobody wrote it")
         elif self._expected[sequence] != value:
-            self.problem(f"sequence {sequence} was read with other bytes than were written")
+            self.problem(f"sequence {sequence} was read back with different bytes")
         else:
             self.equal_count += 1
 

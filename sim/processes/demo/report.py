@@ -51,10 +51,10 @@ class StoryReport:
         """The counts as lines for people."""
         rows = [
             (self.source_count, "flights given to the writers"),
-            (self.acknowledged_count, "acknowledged: on disk in two regions or more"),
-            (self.found_count, "unanswered at the takeover, and found in the log"),
+            (self.acknowledged_count, "acknowledged: on disk in at least two regions"),
+            (self.found_count, "unanswered at the takeover, but found in the log"),
             (self.read_count, f"read back in another region, {self.read_bytes >> 20} MiB"),
-            (self.equal_count, "of them equal byte for byte, in order, each once"),
+            (self.equal_count, "of these equal byte for byte, in order, each once"),
         ]
         return [row for row in rows if row[0]] + [(self.lost_count, "lost")]
 

@@ -56,7 +56,7 @@ class Screen:
         """What runs where, and what to try."""
         plan = cluster.plan
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("region", "storage nodes, one a rack", "ZooKeeper"):
+        for heading in ("region", "storage nodes, one per rack", "ZooKeeper"):
             table.add_column(heading, no_wrap=True)
         for region in plan.regions:
             servers = [server for server in plan.servers if server.region == region]
@@ -67,7 +67,7 @@ class Screen:
             )
         self._console.print(table)
         self._console.print(
-            f"[dim]all answer after {took_s:.1f} s, on 127.0.0.1; in another terminal try[/]\n"
+            f"[dim]ready after {took_s:.1f} s, on 127.0.0.1. In another terminal, try:[/]\n"
             f"  export GEOLOG_CONFIG={plan.settings_file}",
             soft_wrap=True,
         )
@@ -104,14 +104,14 @@ class Screen:
         self._console.print(table)
         if any(latencies.floor_ms is not None for latencies in report.latencies):
             self._console.print(
-                "[dim]floor: the round trip to the nearest other region that is up, which each "
-                "append\nwaits for; pause: the longest time between two answers[/]"
+                "[dim]floor: round trip to the nearest other live region, which every append"
+                " awaits;\npause: longest time between two answers[/]"
             )
         if report.is_good:
             self._console.print(
-                f"[bold green]Nothing was lost.[/] {report.region_lost} died while the flights "
-                f"were written, by {report.writers_count} writers\n"
-                f"in {report.segments_count} segments; {report.took_s:.0f} s in all. "
+                f"[bold green]Nothing was lost.[/] {report.region_lost} died while "
+                f"{report.writers_count} writers wrote the flights\n"
+                f"to {report.segments_count} segments; {report.took_s:.0f} s in total. "
                 f"sha256 {report.sha256[:16]}"
             )
         for problem in report.problems:
@@ -120,7 +120,7 @@ class Screen:
     def staying(self, cluster: LocalCluster) -> None:
         """The last line of a demo that goes on."""
         self._console.print(
-            "[bold]The cluster goes on until Ctrl-C.[/] "
+            "[bold]The cluster runs until Ctrl-C.[/] "
             f"Logs: {_short(cluster.plan.directory)}/logs",
             soft_wrap=True,
         )
@@ -130,12 +130,12 @@ def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
     """Commands for another terminal, and what they do."""
     command, region = _command(), plan.regions[-1]
     calls = [
-        (f"{command} cluster health", "is all well?"),
-        (f"{command} stream create shop/orders", "then append to it, and read"),
-        (f"{command} demo kill {region}", "lose a region; restart ends that"),
+        (f"{command} cluster health", "check the cluster"),
+        (f"{command} stream create shop/orders", "create a stream to append to"),
+        (f"{command} demo kill {region}", "lose a region; undo: restart"),
     ]
     if plan.wan is not None:
-        calls.append((f"{command} wan cut {region} all", "lose its links; heal ends that"))
+        calls.append((f"{command} wan cut {region} all", "cut its links; undo: heal"))
     return calls
 
 

@@ -56,7 +56,8 @@ async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
     """Carry the whole story out. UnavailableError if it does not end in time."""
     if len(cluster.plan.regions) < 3:
         raise InvalidArgumentError(
-            "the workload loses a region and goes on: it takes three regions, or --no-workload"
+            "the workload loses a region and continues, so it needs at least three regions;"
+            " name more with --regions, or give --no-workload"
         )
     archive = flights_archive()
     flights = await trio.to_thread.run_sync(lambda: list(read_flights(archive)))
@@ -65,8 +66,8 @@ async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
             return await _Story(cluster, screen, flights).run()
     except trio.TooSlowError as error:
         raise UnavailableError(
-            f"the demo did not end within {STORY_S_MAX:.0f} s; its logs are in "
-            f"{cluster.plan.directory}/logs (--keep leaves them behind)"
+            f"the demo did not finish within {STORY_S_MAX:.0f} s; its logs are in "
+            f"{cluster.plan.directory}/logs (--keep preserves them)"
         ) from error
 
 
@@ -130,7 +131,7 @@ class _Story:
             "bad",
             "SIGKILL",
             f"{self._lost}: {nodes} storage nodes, {len(killed) - nodes} ZooKeeper server; "
-            "writing goes on",
+            "writing continues",
         )
 
     async def _take_over(self, log: Log, first_ended: trio.Event) -> None:
@@ -142,13 +143,14 @@ class _Story:
             self._found_count = end - self._acknowledged_count
             self._screen.happened(
                 "good",
-                "taken over",
-                f"in {self._afar} after {trio.current_time() - started_s:.1f} s at {end:,}; "
-                f"the first is {'done' if end == first_end else 'fenced'}",
+                "taken over by",
+                f"{self._afar} after {trio.current_time() - started_s:.1f} s at {end:,}; "
+                f"first writer {'done' if end == first_end else 'fenced'}",
             )
             if self._found_count < 0:
                 self._comparison.problem(
-                    f"{self._acknowledged_count:,} were acknowledged, the log ends at {end:,}"
+                    f"{self._acknowledged_count:,} were acknowledged, but the log ends at"
+                    f" {end:,}"
                 )
             await self._write(writer, range(end, first_end))
 
@@ -171,13 +173,17 @@ class _Story:
         await self._cluster.restart(self._lost)
         answered_s = trio.current_time()
         async with self._connect(self._lost) as returned, self._open_writer(returned) as writer:
-            mended = await make_healthy(log)
             self._screen.happened(
                 "good",
                 "rejoined",
-                f"{self._lost} up after {answered_s - started_s:.1f} s; repaired "
+                f"{self._lost} after {answered_s - started_s:.1f} s; it writes the rest",
+            )
+            mended = await make_healthy(log)
+            self._screen.happened(
+                "good",
+                "repaired",
                 f"{mended.copies_stored:,} copies, {mended.slots_moved} slots moved; healthy "
-                f"after {trio.current_time() - started_s:.1f} s; it writes the rest",
+                f"after {trio.current_time() - started_s:.1f} s",
             )
             self._watches.append(Stopwatch("after it", self._floor_s(self._lost)))
             await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))
@@ -253,7 +259,9 @@ class _Story:
             )
         writers_count = len({segment.owner_epoch for segment in segments})
         if writers_count != WRITERS_COUNT:
-            comparison.problem(f"{WRITERS_COUNT} writers should have written the segments")
+            comparison.problem(
+                f"{writers_count} writers wrote the segments, not {WRITERS_COUNT}"
+            )
         return StoryReport(
             region_lost=self._lost,
             source_count=len(self._flights),
