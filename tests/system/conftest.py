@@ -9,7 +9,7 @@ from tests.system.demo_process import DemoProcess, running_demo
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
-    """Three regions with one node and one ZooKeeper server each; no Java on its PATH."""
+    """Run three regions with one node and one ZooKeeper server each; no Java on PATH."""
     directory = tmp_path_factory.mktemp("demo")
     with running_demo(directory, "--regions", "a,b,c", "--nodes-per-region", "1") as running:
         yield running

@@ -14,14 +14,14 @@ import attrs
 
 GEOLOG = [sys.executable, "-P", "-m", "geolog"]
 WAIT_S_MAX = 100.0
-"""How long anything may take that takes a moment: on a busy machine that is no fault."""
+"""Time limit for anything that takes a moment on an idle machine; this one may be busy."""
 
 COMMAND_S_MAX = 250.0
-"""How long a command may take: a whole demo or drill is one."""
+"""Time limit for a command, which may be a whole demo or drill."""
 
 
 def plain_environment() -> dict[str, str]:
-    """This process's environment without what configures geolog, and without any Java."""
+    """Return this process's environment without settings of geolog and without Java."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -52,7 +52,7 @@ def geolog(
 def started(
     *arguments: str, config: Path | None = None, stdin: int = subprocess.DEVNULL
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A command that runs while the test looks at it; killed at the end, if it still runs."""
+    """Run a command while the test watches it; kill it at the end if it still runs."""
     named = {} if config is None else {"GEOLOG_CONFIG": str(config)}
     with subprocess.Popen(
         [*GEOLOG, *arguments],
@@ -69,16 +69,16 @@ def started(
 
 @attrs.frozen
 class DemoProcess:
-    """A demo without workload that stays."""
+    """A running demo without workload."""
 
     process: subprocess.Popen[bytes]
     directory: Path
     ready: object
-    """The document of its ready file."""
+    """Contents of its ready file."""
 
     @property
     def config(self) -> Path:
-        """What another terminal names."""
+        """Settings file that another terminal would name."""
         return self.directory / "geolog.toml"
 
     def run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -86,13 +86,13 @@ class DemoProcess:
         return geolog(*arguments, given=given, config=self.config)
 
     def json(self, *arguments: str) -> object:
-        """The JSON document that a command prints; it must succeed."""
+        """Run a command that must succeed, and return the JSON document it prints."""
         done = self.run(*arguments, "-o", "json")
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
     def pids(self) -> list[int]:
-        """Of all servers, and of what they have started."""
+        """Return the process ids of all servers and of their children."""
         own = list(_pids_in(self.ready))
         return own + [child for pid in own for child in children_of(pid)]
 
@@ -110,18 +110,18 @@ def _pids_in(document: object) -> Iterator[int]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes that a process has started."""
+    """Return the child processes of a process."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in listed]
 
 
 @contextmanager
 def running_demo(directory: Path, *options: str) -> Iterator[DemoProcess]:
-    """Start a demo, wait until all of it answers, end it with SIGTERM."""
+    """Start a demo, wait until all servers answer, and end it with SIGTERM."""
     ready_file = directory / "ready.json"
     argv = [*GEOLOG, "demo", "--stay", "--no-workload", "--data-dir", str(directory)]
     if "--wan" not in options:
-        argv += ["--wan", "none"]  # Distance is what few tests are about, and slows all.
+        argv += ["--wan", "none"]  # Few tests are about distance, and it slows all of them.
     log = directory / "demo.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -144,7 +144,7 @@ def running_demo(directory: Path, *options: str) -> Iterator[DemoProcess]:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Look until it is so; fail when that takes too long."""
+    """Poll until the condition holds; fail if that takes too long."""
     until_s = time.monotonic() + WAIT_S_MAX
     while not is_so():
         assert time.monotonic() < until_s, f"not so after {WAIT_S_MAX:.0f} s"
@@ -167,6 +167,6 @@ def read_some(stream: IO[bytes] | None, marker: bytes) -> bytes:
 
 
 def read_rest(stream: IO[bytes] | None) -> bytes:
-    """What a process that has ended left in its pipe."""
+    """Read what is left in the pipe of a process that has ended."""
     assert stream is not None
     return stream.read()

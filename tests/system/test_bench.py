@@ -1,4 +1,4 @@
-"""The benchmarks run, bounded, and give each figure its name, unit and floor."""
+"""The benchmarks run, for a bounded time, and give each figure a name, a unit and a floor."""
 
 import json
 
@@ -15,14 +15,14 @@ def figures_of(*arguments: str) -> dict[str, dict[str, object]]:
     return {figure["name"]: figure for figure in document["figures"]}
 
 
-def test_readers_at_the_tail_are_timed_beside_the_appends() -> None:
+def test_readers_at_the_tail_are_timed_along_with_the_appends() -> None:
     figures = figures_of("tail", "--duration", "500ms", "--readers", "2")
 
     assert figures["append p99"]["value"] == figures["publish to read p99"]["floor"]
     assert {figure["unit"] for figure in figures.values()} == {"ms"}
 
 
-def test_a_cold_read_stands_beside_the_same_bytes_read_bare() -> None:
+def test_a_cold_read_is_compared_with_a_bare_read_of_the_same_bytes() -> None:
     figures = figures_of("read", "--size", "20MiB")
 
     throughput = figures["cold read throughput"]
@@ -59,7 +59,9 @@ def test_many_ledgers_are_appended_to_at_once() -> None:
     ],
     ids=lambda parameter: parameter[0] if isinstance(parameter, tuple) else "",
 )
-def test_what_cannot_be_measured_is_refused(arguments: tuple[str, ...], message: str) -> None:
+def test_a_load_that_cannot_be_measured_is_refused(
+    arguments: tuple[str, ...], message: str
+) -> None:
     done = geolog("bench", *arguments)
 
     assert done.returncode == 2

@@ -22,13 +22,13 @@ QUORUMS = ["--ensemble", "3", "--write-quorum", "3", "--ack-quorum", "2", "--min
 
 
 def stream_of(demo: DemoProcess, name: str, *options: str) -> str:
-    """A new stream with three copies in three regions, two of them answered for."""
+    """Create a stream with three copies in three regions and an ack quorum of two."""
     done = demo.run("stream", "create", name, *QUORUMS, *options)
     assert done.returncode == 0, done.stderr.decode()
     return name
 
 
-def test_lines_come_back_as_they_went_in(demo: DemoProcess) -> None:
+def test_lines_are_read_back_unchanged(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/lines")
     lines = b"".join(b"line %d \xc3\xa9\n" % number for number in range(5000))
 
@@ -59,7 +59,7 @@ def test_a_repeated_run_of_a_writer_appends_nothing_twice(demo: DemoProcess) -> 
     assert b"was appended before with other bytes" in other.stderr
 
 
-def test_a_place_in_one_of_several_partitions_is_named(demo: DemoProcess) -> None:
+def test_a_position_needs_the_partition_if_there_are_several(demo: DemoProcess) -> None:
     demo.run("stream", "create", "test/many", *QUORUMS, "--partitions", "3")
     appended = demo.run("append", "test/many", "--key-separator", "=", given=b"a=1\nb=2\nc=3\n")
     whole = demo.run("read", "test/many", "--from", "sequence:0")
@@ -72,7 +72,7 @@ def test_a_place_in_one_of_several_partitions_is_named(demo: DemoProcess) -> Non
     assert all(json.loads(line)["partition"] == 1 for line in part.stdout.splitlines())
 
 
-def test_each_append_is_answered_in_order_with_its_position(demo: DemoProcess) -> None:
+def test_appends_are_answered_in_order_with_their_positions(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/answers")
 
     done = demo.run("append", stream, "-o", "jsonl", given=b"a\nb\nc")
@@ -83,7 +83,7 @@ def test_each_append_is_answered_in_order_with_its_position(demo: DemoProcess) -
     assert answers[0]["dlsn"] == "1-0-0"
 
 
-def test_what_read_prints_as_json_lines_append_takes_back(demo: DemoProcess) -> None:
+def test_append_accepts_the_json_lines_that_read_prints(demo: DemoProcess) -> None:
     first, second = stream_of(demo, "test/first"), stream_of(demo, "test/second")
     given = (
         b'{"value":"plain","key":"k"}\n'
@@ -100,7 +100,7 @@ def test_what_read_prints_as_json_lines_append_takes_back(demo: DemoProcess) -> 
 
 
 def contents(lines: bytes) -> list[dict[str, object]]:
-    """Records without what depends on where and when they were appended."""
+    """Return records without the fields that depend on where and when they were appended."""
     kept = {"key", "value", "value_base64", "headers", "transaction_id", "sequence"}
     records = [json.loads(line) for line in lines.splitlines()]
     return [{key: record[key] for key in record.keys() & kept} for record in records]
@@ -117,7 +117,7 @@ def contents(lines: bytes) -> list[dict[str, object]]:
         (["--count", "0"], []),
     ],
 )
-def test_a_read_starts_and_stops_where_it_is_told(
+def test_a_read_starts_and_stops_at_the_given_positions(
     demo: DemoProcess, options: list[str], expected: list[int]
 ) -> None:
     stream = "test/bounds"
@@ -131,7 +131,7 @@ def test_a_read_starts_and_stops_where_it_is_told(
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_follower_is_told_what_comes_and_ends_at_ctrl_c(demo: DemoProcess) -> None:
+def test_a_follower_prints_new_records_and_ends_at_ctrl_c(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/follow")
     with started("--config", str(demo.config), "read", stream, "--follow") as process:
         demo.run("append", stream, given=b"hello\n")
@@ -159,7 +159,9 @@ def test_a_closed_pipe_ends_a_read_quietly(demo: DemoProcess) -> None:
     assert said == b""
 
 
-def test_a_follower_whose_pipe_is_closed_ends_though_nothing_comes(demo: DemoProcess) -> None:
+def test_a_follower_ends_when_its_pipe_closes_even_without_new_records(
+    demo: DemoProcess,
+) -> None:
     stream = stream_of(demo, "test/leave")
     demo.run("append", stream, given=b"hello\n")
     with started("--config", str(demo.config), "read", stream, "--follow") as process:
@@ -199,7 +201,7 @@ def test_streams_segments_and_nodes_are_listed_with_stable_keys(demo: DemoProces
     assert {"node_id", "address", "location", "region", "rack", "state"} <= nodes[0].keys()
 
 
-def test_a_stream_that_does_not_survive_a_region_is_made_with_a_warning(
+def test_creating_a_stream_that_does_not_survive_a_region_warns(
     demo: DemoProcess,
 ) -> None:
     done = demo.run("stream", "create", "test/frail", "--ack-quorum", "3", "-o", "json")
@@ -211,7 +213,7 @@ def test_a_stream_that_does_not_survive_a_region_is_made_with_a_warning(
     assert b"test/frail does NOT survive losing a region: without region a" in done.stderr
 
 
-def test_an_existing_stream_is_an_error_unless_told_otherwise(demo: DemoProcess) -> None:
+def test_an_existing_stream_is_an_error_without_if_not_exists(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/twice")
 
     assert demo.run("stream", "create", stream, *QUORUMS).returncode == 1
@@ -221,7 +223,7 @@ def test_an_existing_stream_is_an_error_unless_told_otherwise(demo: DemoProcess)
 def test_a_deleted_stream_is_gone(demo: DemoProcess) -> None:
     stream = stream_of(demo, "test/deleted")
 
-    assert demo.run("stream", "delete", stream).returncode == 2  # Nobody could be asked.
+    assert demo.run("stream", "delete", stream).returncode == 2  # No terminal to confirm on.
     assert demo.run("stream", "delete", stream, "--yes").returncode == 0
     done = demo.run("read", stream)
 
@@ -229,7 +231,7 @@ def test_a_deleted_stream_is_gone(demo: DemoProcess) -> None:
     assert b"test/deleted" in done.stderr
 
 
-def test_a_node_that_left_makes_the_cluster_unhealthy_until_it_is_back(
+def test_the_cluster_is_unhealthy_while_a_node_is_away(
     demo: DemoProcess,
 ) -> None:
     try:
@@ -244,7 +246,7 @@ def test_a_node_that_left_makes_the_cluster_unhealthy_until_it_is_back(
     assert well.returncode == 0, well.stderr
 
 
-def test_a_paused_server_is_listed_so_and_goes_on(demo: DemoProcess) -> None:
+def test_a_paused_server_is_listed_as_paused_and_resumes(demo: DemoProcess) -> None:
     assert demo.run("demo", "pause", "c-storage-1").returncode == 0
     states = demo.json("demo", "ls")
     assert demo.run("demo", "resume", "c-storage-1").returncode == 0
@@ -254,7 +256,7 @@ def test_a_paused_server_is_listed_so_and_goes_on(demo: DemoProcess) -> None:
     wait_until(lambda: demo.run("cluster", "health").returncode == 0)
 
 
-def test_a_target_that_means_nothing_is_named_with_what_there_is(demo: DemoProcess) -> None:
+def test_the_error_for_an_unknown_target_lists_the_known_ones(demo: DemoProcess) -> None:
     done = demo.run("demo", "kill", "d")
 
     assert done.returncode == 3
@@ -262,7 +264,7 @@ def test_a_target_that_means_nothing_is_named_with_what_there_is(demo: DemoProce
     assert b"a, b, c" in done.stderr
 
 
-def test_help_needs_nothing_but_the_command_itself() -> None:
+def test_help_imports_only_the_command_itself() -> None:
     probe = (
         "import sys\n"
         "from geolog.cli.main import run\n"

@@ -1,4 +1,4 @@
-"""Bad input: each a clear message with the value and the next step, and its exit code."""
+"""Bad input: a clear message with the value and the next step, and the right exit code."""
 
 import json
 import signal
@@ -81,7 +81,7 @@ from tests.system.demo_process import (
         (["serve", "storage", "--data-dir", "d", "--data-dir", "./d"], 2, "d is given twice"),
     ],
 )
-def test_it_is_refused_before_anything_is_done(
+def test_bad_arguments_are_refused_before_anything_is_done(
     tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     done = geolog(*arguments, cwd=tmp_path)
@@ -94,7 +94,7 @@ def test_it_is_refused_before_anything_is_done(
 
 @pytest.fixture(scope="module")
 def hundred(demo: DemoProcess) -> str:
-    """A stream of 100 records, of which 10 are trimmed."""
+    """Return a stream of 100 records, the first 10 of them trimmed."""
     stream = "bad/hundred"
     demo.run("stream", "create", stream, "--ensemble", "3", "--min-regions", "2")
     demo.run("append", stream, given=b"".join(b"%d\n" % number for number in range(100)))
@@ -113,7 +113,7 @@ def hundred(demo: DemoProcess) -> str:
         (["--from", "99-0-0"], "99-0-0 is beyond the end"),
     ],
 )
-def test_a_read_of_what_cannot_be_prints_nothing_and_says_why(
+def test_an_impossible_read_prints_nothing_and_says_why(
     demo: DemoProcess, hundred: str, options: list[str], message: str
 ) -> None:
     done = demo.run("read", hundred, *options)
@@ -123,16 +123,14 @@ def test_a_read_of_what_cannot_be_prints_nothing_and_says_why(
     assert done.stdout == b""
 
 
-def test_a_read_before_the_trim_tells_of_the_gap_that_was_asked_for(
-    demo: DemoProcess, hundred: str
-) -> None:
+def test_a_read_of_trimmed_records_reports_the_gap(demo: DemoProcess, hundred: str) -> None:
     done = demo.run("read", hundred, "--from", "sequence:2", "--to", "sequence:5", "-o", "json")
 
     assert done.returncode == 0
     assert [(gap["from"], gap["to"]) for gap in json.loads(done.stdout)] == [(2, 5)]
 
 
-def test_a_stream_with_other_settings_is_named_with_both(
+def test_an_existing_stream_with_other_settings_is_refused_with_both(
     demo: DemoProcess, hundred: str
 ) -> None:
     done = demo.run(
@@ -145,7 +143,7 @@ def test_a_stream_with_other_settings_is_named_with_both(
     assert b"geolog stream update" in done.stderr
 
 
-def test_a_wrong_value_of_a_profile_that_is_not_in_use_is_found_too(tmp_path: Path) -> None:
+def test_lint_finds_a_wrong_value_in_an_unused_profile(tmp_path: Path) -> None:
     (tmp_path / "geolog.toml").write_text('[profile.test]\ntimeout = "30"\n')
 
     lint = geolog("config", "lint", cwd=tmp_path)
@@ -154,7 +152,7 @@ def test_a_wrong_value_of_a_profile_that_is_not_in_use_is_found_too(tmp_path: Pa
     assert b"geolog.toml:2 [profile.test]: timeout: '30' has no unit" in lint.stdout
 
 
-def test_an_unknown_key_of_the_settings_file_is_named_with_its_line(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_key_has_its_line(tmp_path: Path) -> None:
     (tmp_path / "geolog.toml").write_text('cluster = "a"\nzookeper = "h:1"\n')
 
     done = geolog("stream", "ls", cwd=tmp_path)
@@ -165,7 +163,7 @@ def test_an_unknown_key_of_the_settings_file_is_named_with_its_line(tmp_path: Pa
     assert lint.returncode == 10
 
 
-def test_a_zookeeper_that_is_no_address_is_wrong_before_it_is_needed(tmp_path: Path) -> None:
+def test_lint_finds_an_invalid_zookeeper_address(tmp_path: Path) -> None:
     (tmp_path / "geolog.toml").write_text("zookeeper = 5\n")
 
     lint = geolog("config", "lint", cwd=tmp_path)
@@ -174,7 +172,7 @@ def test_a_zookeeper_that_is_no_address_is_wrong_before_it_is_needed(tmp_path: P
     assert b"'5' in '5' is not a ZooKeeper server" in lint.stdout
 
 
-def test_settings_tell_where_they_come_from(tmp_path: Path) -> None:
+def test_settings_name_their_sources(tmp_path: Path) -> None:
     (tmp_path / "geolog.toml").write_text('cluster = "a"\n')
 
     done = geolog("config", "show", "--origin", "-o", "json", "--region", "x", cwd=tmp_path)
@@ -185,7 +183,7 @@ def test_settings_tell_where_they_come_from(tmp_path: Path) -> None:
     assert origins["timeout"] == "default"
 
 
-def test_a_zookeeper_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_unreachable_zookeeper_is_named(tmp_path: Path) -> None:
     done = geolog("stream", "ls", "--zookeeper", "127.0.0.1:1", "--timeout", "1s", cwd=tmp_path)
 
     assert done.returncode == 5
@@ -201,7 +199,7 @@ def test_quorums_that_cannot_hold_are_refused_with_the_smallest_that_can(
     assert b"4" in done.stderr
 
 
-def test_a_record_over_the_limit_is_refused_and_those_before_it_are_safe(
+def test_a_record_over_the_limit_is_refused_and_earlier_ones_are_safe(
     demo: DemoProcess,
 ) -> None:
     demo.run("stream", "create", "bad/large", "--ensemble", "3", "--min-regions", "2")
@@ -214,7 +212,7 @@ def test_a_record_over_the_limit_is_refused_and_those_before_it_are_safe(
     assert demo.run("read", "bad/large").stdout == b"small\n"
 
 
-def test_a_cluster_or_a_region_that_is_not_there_is_named_with_those_that_are(
+def test_the_error_for_an_unknown_cluster_or_region_lists_the_known_ones(
     demo: DemoProcess, hundred: str
 ) -> None:
     for words in (["stream", "ls"], ["read", hundred], ["cluster", "health"]):
@@ -228,7 +226,7 @@ def test_a_cluster_or_a_region_that_is_not_there_is_named_with_those_that_are(
         assert b"has no region 'mars' (--region); its regions are a, b, c" in done.stderr
 
 
-def test_no_stream_of_that_name_is_not_found(demo: DemoProcess) -> None:
+def test_an_unknown_stream_is_not_found(demo: DemoProcess) -> None:
     for verb in ("read", "append", "verify"):
         done = demo.run(verb, "no/such")
 
@@ -236,7 +234,7 @@ def test_no_stream_of_that_name_is_not_found(demo: DemoProcess) -> None:
         assert b"no/such" in done.stderr
 
 
-def test_a_line_that_is_no_json_is_named_and_those_before_it_are_safe(
+def test_a_line_of_invalid_json_is_named_and_earlier_ones_are_safe(
     demo: DemoProcess,
 ) -> None:
     demo.run("stream", "create", "bad/json", "--ensemble", "3", "--min-regions", "2")
@@ -252,7 +250,7 @@ def test_a_line_that_is_no_json_is_named_and_those_before_it_are_safe(
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_append_that_is_interrupted_answers_what_it_took_and_says_so(
+def test_an_interrupted_append_answers_what_it_read_and_says_so(
     demo: DemoProcess,
 ) -> None:
     demo.run("stream", "create", "bad/broken-off", "--ensemble", "3", "--min-regions", "2")
@@ -277,7 +275,7 @@ def test_an_append_that_is_interrupted_answers_what_it_took_and_says_so(
     assert len(answers.splitlines()) == 3
 
 
-def test_answers_that_nobody_takes_end_an_append_with_an_error(demo: DemoProcess) -> None:
+def test_an_append_whose_answers_nobody_reads_ends_with_an_error(demo: DemoProcess) -> None:
     demo.run("stream", "create", "bad/untold", "--ensemble", "3", "--min-regions", "2")
 
     with started(
@@ -296,7 +294,7 @@ def test_answers_that_nobody_takes_end_an_append_with_an_error(demo: DemoProcess
 
 
 @pytest.mark.parametrize("stdout", ["/dev/full", None])
-def test_a_stdout_that_takes_nothing_is_no_fault_of_geolog(stdout: str | None) -> None:
+def test_a_full_or_closed_stdout_is_not_reported_as_a_bug(stdout: str | None) -> None:
     target = ">&-" if stdout is None else f">{stdout}"
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {target}', "sh", *GEOLOG, "config", "show"],
@@ -311,10 +309,10 @@ def test_a_stdout_that_takes_nothing_is_no_fault_of_geolog(stdout: str | None) -
     assert done.stderr.decode() == ("" if stdout is None else f"geolog: {message}\n")
 
 
-def test_a_zookeeper_server_that_is_no_majority_is_told_as_a_lack_of_quorum(
+def test_a_zookeeper_server_without_a_majority_is_reported_as_no_quorum(
     tmp_path: Path,
 ) -> None:
-    """One of three voters is up: it takes connections, and serves nobody."""
+    """One of three voters is up: it accepts connections but serves nobody."""
     addresses = [str(one) for one in free_addresses(7)]
     client, ports = addresses[0], [one.rpartition(":")[2] for one in addresses[1:]]
     peers = ",".join(
@@ -336,7 +334,7 @@ def test_a_zookeeper_server_that_is_no_majority_is_told_as_a_lack_of_quorum(
 
 
 def serve(demo: DemoProcess, data_dir: Path, *options: str) -> tuple[int, str]:
-    """Try to start a storage node beside the demo's; it must refuse."""
+    """Try to start another storage node in the demo's cluster; it must refuse."""
     done = demo.run("serve", "storage", "--data-dir", str(data_dir), *options)
     assert done.stdout == b""
     assert "Traceback" not in done.stderr.decode()
@@ -354,7 +352,7 @@ def test_a_data_directory_in_use_is_refused(demo: DemoProcess) -> None:
     assert "a/storage-1" in message
 
 
-def test_an_empty_disk_of_a_known_node_is_refused_and_the_next_step_is_named(
+def test_an_empty_disk_of_a_known_node_is_refused_with_the_next_step(
     demo: DemoProcess, tmp_path: Path
 ) -> None:
     code, message = serve(
@@ -380,7 +378,7 @@ def test_a_port_in_use_is_refused_with_its_number(demo: DemoProcess, tmp_path: P
     assert str(port) in message
 
 
-def test_a_location_that_is_none_is_refused(demo: DemoProcess, tmp_path: Path) -> None:
+def test_an_invalid_location_is_refused(demo: DemoProcess, tmp_path: Path) -> None:
     code, message = serve(
         demo, tmp_path / "new", *("--location", "nowhere", "--listen", "127.0.0.1:0")
     )
@@ -389,7 +387,7 @@ def test_a_location_that_is_none_is_refused(demo: DemoProcess, tmp_path: Path) -
     assert "'nowhere'" in message
 
 
-def test_garbage_on_a_nodes_port_closes_that_connection_alone(demo: DemoProcess) -> None:
+def test_garbage_on_a_nodes_port_closes_only_that_connection(demo: DemoProcess) -> None:
     nodes = demo.json("node", "ls")
     assert isinstance(nodes, list)
     host, _, port = nodes[0]["address"].rpartition(":")

@@ -1,4 +1,4 @@
-"""A real bash completes what `geolog generate completion bash` taught it."""
+"""A real bash completes commands with the script of `geolog generate completion bash`."""
 
 import subprocess
 import sys

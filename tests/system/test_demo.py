@@ -1,4 +1,4 @@
-"""`geolog demo`: what it starts ends with it, and its counts are right."""
+"""`geolog demo`: its processes end with it, and its counts are right."""
 
 import json
 import os
@@ -13,7 +13,7 @@ SMALL = ("--regions", "a,b,c", "--nodes-per-region", "1")
 
 
 def is_gone(pid: int) -> bool:
-    """No such process, or one that is only waited for."""
+    """True if the process does not exist, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -26,14 +26,13 @@ def wait_gone(pids: list[int]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.usefixtures("interruptible")
-def test_all_processes_end_with_the_demo_also_paused_ones(
+def test_all_processes_end_with_the_demo_even_paused_ones(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with running_demo(tmp_path, *SMALL) as demo:
         pids = demo.pids()
-        assert (
-            len(pids) == 9
-        )  # Three nodes, three ZooKeeper servers, a Java under each of those.
+        # Three nodes, and three ZooKeeper servers with a Java process each.
+        assert len(pids) == 9
         assert demo.run("demo", "pause", "b").returncode == 0
 
         demo.process.send_signal(number)
@@ -41,7 +40,7 @@ def test_all_processes_end_with_the_demo_also_paused_ones(
         demo.process.wait(WAIT_S_MAX)
 
 
-def test_a_server_killed_by_a_stranger_comes_back_by_restart(demo: DemoProcess) -> None:
+def test_restart_brings_back_a_server_that_something_else_killed(demo: DemoProcess) -> None:
     servers = demo.json("demo", "ls")
     assert isinstance(servers, list)
     [victim] = [server for server in servers if server["name"] == "a-storage-1"]
@@ -58,7 +57,7 @@ def test_a_server_killed_by_a_stranger_comes_back_by_restart(demo: DemoProcess) 
     assert demo.run("cluster", "health", "--wait", "--timeout", "60s").returncode == 0
 
 
-def test_the_ready_file_tells_all_that_it_takes_to_kill_and_start_each_server(
+def test_the_ready_file_has_all_that_is_needed_to_kill_and_start_a_server(
     demo: DemoProcess,
 ) -> None:
     assert isinstance(demo.ready, dict)
@@ -84,7 +83,7 @@ def test_a_port_in_use_is_refused_before_anything_starts(
     assert f"port {port} is in use" in done.stderr.decode()
 
 
-def test_a_region_is_lost_while_the_flights_are_written_and_nothing_else_is(
+def test_nothing_is_lost_though_a_region_dies_while_the_flights_are_written(
     tmp_path: Path,
 ) -> None:
     done = geolog("demo", "--no-stay", "-o", "json", "--data-dir", str(tmp_path / "d"))

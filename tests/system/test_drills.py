@@ -1,4 +1,4 @@
-"""The drills pass, and say what they counted."""
+"""The drills pass and report their counts."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.system.demo_process import geolog
 
 
-def test_all_processes_are_killed_at_once_and_nothing_acknowledged_is_lost(
+def test_killing_all_processes_at_once_loses_nothing_acknowledged(
     tmp_path: Path,
 ) -> None:
     report_file = tmp_path / "report.json"
@@ -29,7 +29,7 @@ def test_nothing_is_acknowledged_to_a_writer_after_its_fence() -> None:
     assert counts["lost"] == counts["unequal"] == counts["repeated"] == 0
 
 
-def test_random_storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() -> None:
+def test_killing_random_storage_nodes_under_load_loses_nothing_acknowledged() -> None:
     done = geolog("drill", "run", "kill-random", "--kills", "3", "-o", "json")
 
     assert done.returncode == 0, done.stderr.decode()

@@ -1,4 +1,4 @@
-"""A server whose disk hangs ends all the same, in time, and says what it waited for."""
+"""A server whose disk hangs still ends in time, and says what it waited for."""
 
 import signal
 import subprocess
@@ -31,7 +31,7 @@ serve._run(serve.Service("storage", run, why_late=lambda: why_late(disks)))
 """
 
 
-def test_a_disk_that_hangs_does_not_keep_a_server_from_ending(tmp_path: Path) -> None:
+def test_a_hanging_disk_does_not_keep_a_server_from_ending(tmp_path: Path) -> None:
     directories = [str(tmp_path / name) for name in ("good", "hanging")]
     with subprocess.Popen(
         [sys.executable, "-P", "-c", HANGING_SERVER, *directories],
@@ -54,5 +54,5 @@ async def test_directories_on_one_file_system_share_its_space(tmp_path: Path) ->
     async with open_data_directories([tmp_path / name for name in "abc"]) as disks:
         shares = [await disk.free_bytes() for disk in disks]
 
-    # Others use the file system too.
+    # Other processes use the file system too.
     assert 0.8 * whole_bytes < sum(shares) < 1.2 * whole_bytes

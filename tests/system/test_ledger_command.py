@@ -12,7 +12,7 @@ QUORUMS = ["--ensemble", "3", "--write-quorum", "3", "--ack-quorum", "2", "--min
 
 @pytest.fixture(scope="module")
 def ledger(demo: DemoProcess) -> str:
-    """The id of a closed ledger with three records in it."""
+    """Return the id of a closed ledger with three records."""
     demo.run("stream", "create", "ledgers/one", *QUORUMS)
     assert demo.run("append", "ledgers/one", given=b"a\nb\nc\n").returncode == 0
     segments = demo.json("segment", "ls", "ledgers/one")
@@ -52,7 +52,7 @@ def test_entries_are_read_with_their_positions_and_values(
     assert table.stdout.split()[-3:] == [values[-1]["dlsn"].encode(), b"2", b"c"]
 
 
-def test_a_closed_ledger_is_repaired_and_recovered_without_being_changed(
+def test_repair_and_recovery_leave_an_intact_closed_ledger_unchanged(
     demo: DemoProcess, ledger: str
 ) -> None:
     repaired = demo.json("ledger", "repair", ledger, "--deep")
@@ -87,7 +87,7 @@ def test_a_closed_ledger_is_repaired_and_recovered_without_being_changed(
         (["node", "replace", "a-storage-1", "--with", "a-storage-1"], 2, b"by itself"),
     ],
 )
-def test_what_cannot_be_done_is_said_with_its_reason(
+def test_errors_say_what_cannot_be_done_and_why(
     demo: DemoProcess, ledger: str, arguments: list[str], code: int, text: bytes
 ) -> None:
     done = demo.run(*arguments)
@@ -96,14 +96,16 @@ def test_what_cannot_be_done_is_said_with_its_reason(
     assert text in done.stderr
 
 
-def test_an_entry_beyond_the_end_is_named_with_the_end(demo: DemoProcess, ledger: str) -> None:
+def test_the_error_for_an_entry_beyond_the_end_names_the_end(
+    demo: DemoProcess, ledger: str
+) -> None:
     done = demo.run("ledger", "read", ledger, "--from", "1000")
 
     assert done.returncode == 2
     assert b"has no entry 1000 to read: it has entries 0 to" in done.stderr
 
 
-def test_an_open_ledger_is_ended_when_that_is_meant(demo: DemoProcess) -> None:
+def test_an_open_ledger_is_closed_only_with_confirmation(demo: DemoProcess) -> None:
     demo.run("stream", "create", "ledgers/open", *QUORUMS)
     append = ["--config", str(demo.config), "append", "ledgers/open", "-o", "jsonl"]
     with started(*append, stdin=subprocess.PIPE) as writer:
@@ -136,7 +138,7 @@ def test_a_node_is_described_with_its_own_status(demo: DemoProcess) -> None:
     assert b"ledgers count" in table.stdout
 
 
-def test_a_node_that_may_go_is_said_to_be_one(demo: DemoProcess, ledger: str) -> None:
+def test_preflight_says_that_a_node_is_safe_to_stop(demo: DemoProcess, ledger: str) -> None:
     done = demo.run("node", "preflight", "a-storage-1")
 
     assert (done.returncode, done.stdout) == (0, b"")

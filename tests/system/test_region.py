@@ -1,4 +1,4 @@
-"""Operators forbid placement in a region and allow it again, while a writer is at work."""
+"""Operators forbid placement in a region and allow it again while a writer is running."""
 
 import json
 import subprocess
@@ -53,6 +53,6 @@ def test_a_writer_leaves_a_forbidden_region_and_comes_back(demo: DemoProcess) ->
 
 
 def regions_of(demo: DemoProcess) -> list[list[str]]:
-    """The regions of each segment, in order."""
+    """Return the regions of each segment, in order."""
     done = demo.run("segment", "ls", STREAM, "-o", "json")
     return [one["regions"] for one in json.loads(done.stdout)]

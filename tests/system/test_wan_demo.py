@@ -1,4 +1,4 @@
-"""A demo whose regions are far apart: ZooKeeper's servers and all others live with it."""
+"""A demo with distant regions: ZooKeeper and all other servers cope with the delays."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ WAN = '[[link]]\nbetween = ["all", "all"]\nrtt = "60ms"\n'
 
 
 def wan_in(directory: Path) -> str:
-    """The path of a file with the links of these tests."""
+    """Write a file with the links of these tests and return its path."""
     path = directory / "far.toml"
     path.write_text(WAN)
     return str(path)
@@ -22,7 +22,7 @@ def wan_in(directory: Path) -> str:
 
 @pytest.fixture(scope="module")
 def far_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
-    """Three regions with one node and one ZooKeeper server each, 60 ms apart."""
+    """Run three regions with one node and one ZooKeeper server each, 60 ms apart."""
     directory = tmp_path_factory.mktemp("far")
     options = ("--regions", "a,b,c", "--nodes-per-region", "1", "--wan", wan_in(directory))
     with running_demo(directory, *options) as running:
@@ -34,7 +34,7 @@ def cut_state(links: object) -> dict[tuple[str, str], bool]:
     return {(link["from"], link["to"]): link["is_cut"] for link in links}
 
 
-def test_the_links_are_as_the_file_says(far_demo: DemoProcess) -> None:
+def test_the_links_have_the_conditions_of_the_file(far_demo: DemoProcess) -> None:
     links = far_demo.json("wan", "show")
 
     assert isinstance(links, list)
@@ -54,7 +54,7 @@ def test_round_trips_are_measured_link_by_link(far_demo: DemoProcess) -> None:
     assert all(each["median_s"] >= 0.058 for each in measured)
 
 
-def test_a_zookeeper_server_that_was_killed_finds_the_others_again(
+def test_a_killed_zookeeper_server_rejoins_the_others(
     far_demo: DemoProcess,
 ) -> None:
     for name in ("a-zookeeper-1", "c-zookeeper-3"):
@@ -64,7 +64,7 @@ def test_a_zookeeper_server_that_was_killed_finds_the_others_again(
     assert far_demo.run("cluster", "health", "--wait", "--timeout", "60s").returncode == 0
 
 
-def test_a_region_that_is_cut_off_holds_nobody_up_and_comes_back(far_demo: DemoProcess) -> None:
+def test_a_region_that_is_cut_off_delays_nobody_and_comes_back(far_demo: DemoProcess) -> None:
     quorums = ("--ensemble", "2", "--write-quorum", "2", "--ack-quorum", "2")
     made = far_demo.run("stream", "create", "t/cut", *quorums, "--min-regions", "2")
     assert made.returncode == 0, made.stderr.decode()
@@ -81,7 +81,7 @@ def test_a_region_that_is_cut_off_holds_nobody_up_and_comes_back(far_demo: DemoP
     def reasons() -> str:
         return far_demo.run("cluster", "health", "--timeout", "5s").stderr.decode()
 
-    # The servers that are left elect a leader, which then misses the nodes that were cut off.
+    # The remaining servers elect a leader, which then drops the nodes that were cut off.
     wait_until(lambda: "c-storage-1" in reasons() and "a-storage-1" not in reasons())
     done = far_demo.run("append", "t/cut", "--timeout", "60s", given=b"through\n")
     assert done.returncode == 0, done.stderr.decode()
@@ -91,7 +91,7 @@ def test_a_region_that_is_cut_off_holds_nobody_up_and_comes_back(far_demo: DemoP
     assert far_demo.run("--region", "c", "read", "t/cut").stdout == b"through\n"
 
 
-def test_the_emulator_ends_with_the_demo_also_by_sigkill(tmp_path: Path) -> None:
+def test_the_emulator_ends_with_the_demo_even_after_sigkill(tmp_path: Path) -> None:
     with running_demo(
         tmp_path, "--regions", "a,b", "--nodes-per-region", "1", "--wan", wan_in(tmp_path)
     ) as demo:

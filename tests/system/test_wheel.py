@@ -1,4 +1,4 @@
-"""The wheel holds all of geolog and nothing else, and works beside files of the same names."""
+"""The wheel holds all of geolog and nothing else, and works next to files of the same names."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ PACKAGES = ["geolog", "regions", "relay", "sim", "topology"]
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run one to its end; nobody's environment leads it to packages elsewhere."""
+    """Run a command to its end, without environment variables that lead to other packages."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin directory of an environment that has geolog from the wheel, and nothing else new.
+    """Return the bin directory of an environment with geolog from the wheel, all else as here.
 
     Its dependencies are those of the environment that runs the tests: a line in a .pth file
     gives the directory without reading the .pth files in it, so that the checkout itself is not
@@ -67,7 +67,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def beside_decoys(tmp_path: Path) -> Path:
-    """A directory of a user who has files of his own with the names of our packages."""
+    """Make a user's directory with files that have the names of geolog's packages."""
     for name in ("topology", "sim"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger was imported')\n")
     return tmp_path
@@ -90,7 +90,7 @@ def test_the_packages_come_from_where_the_wheel_was_installed(
     assert Path(printed.strip()).is_relative_to(installed.parent)
 
 
-def test_the_command_works_beside_files_that_bear_our_names(
+def test_the_command_works_next_to_files_with_the_same_names(
     installed: Path, beside_decoys: Path
 ) -> None:
     as_script = run_well(installed / "geolog", "--version", cwd=beside_decoys)

@@ -1,4 +1,4 @@
-"""What is shown of a copy while it runs, and that it keeps off what else is printed."""
+"""Progress of a copy: a bar on a terminal, lines in a log, and room for other output."""
 
 import io
 import sys
@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-async def test_a_person_who_watches_sees_a_bar_that_goes_at_the_end(
+async def test_a_terminal_shows_a_bar_that_disappears_at_the_end(
     autojump_clock: MockClock,
 ) -> None:
     stream = Terminal()
@@ -33,7 +33,7 @@ async def test_a_person_who_watches_sees_a_bar_that_goes_at_the_end(
     assert stream.getvalue() == shown + "\r\x1b[K"
 
 
-async def test_what_is_printed_beneath_a_bar_arrives_on_stdout(
+async def test_output_printed_under_a_bar_arrives_on_stdout(
     autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with CopyProgressBar("segments", Terminal()) as bar:

@@ -1,4 +1,4 @@
-"""Which exit code each error gets."""
+"""The exit code of each error."""
 
 import pytest
 
@@ -33,5 +33,7 @@ from topology.errors import (
         (CheckFailedError, 10),
     ],
 )
-def test_the_exit_code_follows_from_the_code(error: type[GeologError], exit_code: int) -> None:
+def test_the_exit_code_follows_from_the_error_code(
+    error: type[GeologError], exit_code: int
+) -> None:
     assert exit_of(error("x")) == Exit(exit_code)

@@ -1,4 +1,4 @@
-"""A result that is printed item by item is the same document as one printed whole."""
+"""A result printed item by item is the same document as one printed whole."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_json_is_one_document(
     assert json.loads(printed("json", items, capsys)) == {"items": items, **REST}
 
 
-def test_jsonl_is_a_line_for_each_item_and_one_for_the_rest(
+def test_jsonl_has_a_line_per_item_and_one_for_the_rest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = printed("jsonl", [{"a": 1}, {"a": 2}], capsys).splitlines()

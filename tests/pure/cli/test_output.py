@@ -1,4 +1,4 @@
-"""Tables for people: values carry their units, so the names need not."""
+"""Tables for people: values carry units, so labels do not."""
 
 import json
 
@@ -17,7 +17,7 @@ DOCUMENT = {
 }
 
 
-def test_times_sizes_and_rates_are_written_with_their_units(
+def test_times_sizes_and_rates_are_shown_with_units(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     show(DOCUMENT, "table")
@@ -34,7 +34,7 @@ def test_times_sizes_and_rates_are_written_with_their_units(
     ]
 
 
-def test_json_keeps_the_numbers_and_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_keeps_numbers_and_field_names(capsys: pytest.CaptureFixture[str]) -> None:
     show(DOCUMENT, "json")
 
     assert json.loads(capsys.readouterr().out) == DOCUMENT

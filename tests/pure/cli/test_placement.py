@@ -1,4 +1,4 @@
-"""`geolog placement evaluate`: what goes in and comes out, and what is refused."""
+"""`geolog placement evaluate`: its input, its output, and the errors."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_scenarios_are_answered_in_order(
         ('[{"id": ' + "9" * 5000 + "}]", "4300 digits"),
     ],
 )
-def test_what_is_no_array_of_json_is_refused_with_the_place(
+def test_anything_but_a_json_array_is_refused_with_the_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     assert answered(tmp_path, text) == 2
@@ -54,14 +54,14 @@ def test_what_is_no_array_of_json_is_refused_with_the_place(
     assert printed.out == ""
 
 
-def test_half_of_a_character_comes_back_as_it_was_given(
+def test_half_a_surrogate_pair_comes_back_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answered(tmp_path, '[{"id": "\\ud800"}]') == 0
     assert '"id": "\\ud800"' in capsys.readouterr().out
 
 
-def test_a_file_that_is_not_there_is_not_found(
+def test_a_missing_file_is_not_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["placement", "evaluate", str(tmp_path / "none.json")]) == 3

@@ -1,4 +1,4 @@
-"""Where fragments lie, as lines for people: a picture of regions and nodes."""
+"""The table of where fragments lie, with a picture of regions and nodes."""
 
 import attrs
 
@@ -67,7 +67,7 @@ def fragment(*members: str, **changes: object) -> FragmentPlacement:
     return attrs.evolve(one, **changes)  # type: ignore[arg-type]
 
 
-def test_each_region_is_a_group_of_marks_one_for_each_node() -> None:
+def test_each_region_is_a_group_of_marks_one_per_node() -> None:
     table = PlacementTable(places(a=3, b=2, c=2), frozenset("c"))
 
     lines = list(table.lines(fragment("a1", "a3:readonly", "b2:down", "c1:replaced")))
@@ -80,7 +80,7 @@ def test_each_region_is_a_group_of_marks_one_for_each_node() -> None:
     assert lines[2].split() == ["3", "17", "0", "0..99", "strict", "soft", "●·◐", "·○", "✗·"]
 
 
-def test_on_a_narrow_terminal_the_names_of_regions_are_stacked() -> None:
+def test_a_narrow_terminal_stacks_the_names_of_regions() -> None:
     regions = places(**{"ap-northeast": 3, "eu-west": 3, "us-east": 3})
     wide = PlacementTable(regions, frozenset(), width=100)
     narrow = PlacementTable(regions, frozenset(), width=80)
@@ -93,7 +93,7 @@ def test_on_a_narrow_terminal_the_names_of_regions_are_stacked() -> None:
     assert max(map(len, [*lines, *narrow.legend()])) <= 80
 
 
-def test_marks_are_explained_and_their_nodes_named() -> None:
+def test_the_legend_explains_marks_and_names_nodes() -> None:
     table = PlacementTable(places(a=2), frozenset())
     list(table.lines(fragment("a1", "a2:down")))
 
@@ -103,7 +103,7 @@ def test_marks_are_explained_and_their_nodes_named() -> None:
     assert "a: a-1 a-2" in legend
 
 
-def test_a_heading_comes_once_for_each_partition() -> None:
+def test_each_partition_has_one_heading() -> None:
     table = PlacementTable(places(a=2), frozenset())
     lines = [*table.lines(fragment("a1")), *table.lines(fragment("a1"))]
     lines += table.lines(fragment("a1", partition=1))
@@ -119,7 +119,7 @@ def test_members_of_a_large_region_are_counted() -> None:
     assert row.endswith("3, 1 down")
 
 
-def test_what_is_wrong_is_said_below_with_the_next_step() -> None:
+def test_a_problem_is_shown_below_the_row_with_the_next_step() -> None:
     table = PlacementTable(places(a=2), frozenset())
     mended = fragment("a1", why="it is bad", is_repairable=True)
     stays = fragment("a1", why="it is bad", obstacle="there is no other")
@@ -130,14 +130,14 @@ def test_what_is_wrong_is_said_below_with_the_next_step() -> None:
     assert list(table.lines(stays))[-1] == "    it is bad; there is no other"
 
 
-def test_entries_that_are_being_written_have_no_end_and_none_are_told() -> None:
+def test_open_entries_have_no_end_and_an_empty_fragment_says_none() -> None:
     table = PlacementTable(places(a=1), frozenset())
     open_ = fragment("a1", first_entry=7, last_entry=None, entries=None)
     assert "7.." in list(table.lines(open_))[-1].split()
     assert "none" in list(table.lines(fragment("a1", entries=0)))[-1].split()
 
 
-def test_totals_and_moves_are_a_line_each() -> None:
+def test_totals_and_moves_take_one_line_each() -> None:
     totals = PlacementTotals(segments=1)
     totals.add(fragment("a1", "a2:replaced", copies_missing=1))
     move = FragmentMove(

@@ -1,4 +1,4 @@
-"""The line that shows how far a long command is."""
+"""The progress line of a long command."""
 
 import io
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from geolog.cli.terminal.progress import Progress, progress_line
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 
 
-def test_of_a_known_whole_a_bar_and_the_time_that_is_left_are_shown() -> None:
+def test_a_known_total_gives_a_bar_and_the_time_left() -> None:
     assert progress_line(250, "records appended", 0.25, 5.0) == (
         "[██████░░░░░░░░░░░░░░░░░░]  25% 250 records appended, 50/s, 0:15 left"
     )
@@ -23,17 +23,17 @@ def test_of_a_known_whole_a_bar_and_the_time_that_is_left_are_shown() -> None:
     )
 
 
-def test_of_an_unknown_whole_only_what_is_done_and_how_fast() -> None:
+def test_an_unknown_total_gives_only_the_count_and_the_rate() -> None:
     assert progress_line(12_500, "records read", None, 5.0) == "12,500 records read, 2,500/s"
 
 
-def test_nothing_has_no_time_left_to_tell() -> None:
+def test_no_progress_gives_no_time_left() -> None:
     assert progress_line(0, "records read", 0.0, 0.0) == (
         "[░░░░░░░░░░░░░░░░░░░░░░░░]   0% 0 records read, 0/s"
     )
 
 
-async def test_a_line_that_is_forced_shows_where_there_is_no_terminal(
+async def test_forced_progress_shows_without_a_terminal(
     autojump_clock: MockClock,
 ) -> None:
     stream = io.StringIO()
@@ -46,7 +46,7 @@ async def test_a_line_that_is_forced_shows_where_there_is_no_terminal(
     )
 
 
-async def test_without_a_terminal_nothing_is_shown(autojump_clock: MockClock) -> None:
+async def test_nothing_is_shown_without_a_terminal(autojump_clock: MockClock) -> None:
     stream = io.StringIO()
     with Progress("records read", stream) as progress:
         await trio.sleep(5.0)
@@ -55,10 +55,10 @@ async def test_without_a_terminal_nothing_is_shown(autojump_clock: MockClock) ->
     assert stream.getvalue() == ""
 
 
-async def test_what_opening_a_writer_recovers_is_shown_and_is_progress(
+async def test_recovery_while_a_writer_opens_is_shown_and_counts_as_progress(
     autojump_clock: MockClock,
 ) -> None:
-    """It may take longer than the patience for an answer."""
+    """Recovery may take longer than `--timeout`."""
     stream, recovery = io.StringIO(), RecoveryProgress()
     patience = Patience(Invocation(environment={}, flags={"timeout": "5s"}))
 
@@ -74,7 +74,7 @@ async def test_what_opening_a_writer_recovers_is_shown_and_is_progress(
             opening(), recovery, patience, stream, is_forced=True
         ) as writer:
             assert writer == "a writer"
-            recovery.on_entries(1)  # Of another's.
+            recovery.on_entries(1)  # Of another writer.
 
     assert not patience.scope.cancelled_caught
     assert stream.getvalue().endswith("1,000 entries recovered or read back, 33/s\n")

@@ -1,4 +1,4 @@
-"""Quantities as people write them."""
+"""Quantities with units: times, sizes, rates, shares."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def test_a_rate_is_a_size_per_second() -> None:
 
 
 @pytest.mark.parametrize("parse", [parse_seconds, parse_bytes, parse_bytes_per_second])
-def test_a_number_alone_is_refused_and_the_message_says_what_is_missing(parse: object) -> None:
+def test_a_number_without_a_unit_is_refused_with_an_example(parse: object) -> None:
     assert callable(parse)
 
     with pytest.raises(InvalidArgumentError, match=r"'30' has no unit: write e\.g\."):
@@ -45,12 +45,12 @@ def test_a_number_alone_is_refused_and_the_message_says_what_is_missing(parse: o
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1e3s", "ten s", "1s2s", "٣s"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_anything_but_a_quantity_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         parse_seconds(text)
 
 
-def test_an_unknown_unit_is_named_with_the_known_ones() -> None:
+def test_the_error_for_an_unknown_unit_lists_the_known_ones() -> None:
     with pytest.raises(
         InvalidArgumentError, match=r"unknown unit 'sec' in '3sec': use one of us, ms, s"
     ):
@@ -74,7 +74,7 @@ def test_half_a_byte_is_refused() -> None:
         (100000, "1.16d"),
     ],
 )
-def test_a_time_is_shown_as_a_person_would_say_it(seconds: float, text: str) -> None:
+def test_a_time_is_shown_in_a_short_form(seconds: float, text: str) -> None:
     assert short_seconds(seconds) == text
 
 
@@ -93,10 +93,10 @@ def test_a_size_is_shown_in_three_digits(size_bytes: int, text: str) -> None:
 
 
 @given(st.integers(0, 1 << 50))
-def test_a_size_as_text_reads_back_equal(size_bytes: int) -> None:
+def test_a_formatted_size_parses_to_the_same_size(size_bytes: int) -> None:
     assert parse_bytes(format_bytes(size_bytes)) == size_bytes
 
 
 @given(st.integers(0, 10**9).map(lambda milliseconds: milliseconds / 1000))
-def test_a_time_as_text_reads_back_equal(seconds: float) -> None:
+def test_a_formatted_time_parses_to_the_same_time(seconds: float) -> None:
     assert parse_seconds(format_seconds(seconds)) == pytest.approx(seconds, rel=1e-5)

@@ -1,4 +1,4 @@
-"""Records in files and pipes: read piece by piece, and what is wrong with them is said."""
+"""Record formats in files and pipes: incremental parsing, and errors with line numbers."""
 
 import json
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def values(records: Iterable[Outgoing]) -> list[bytes]:
 
 
 def record_of(outgoing: Outgoing) -> Record:
-    """The record as a reader would give it."""
+    """Return the record as a reader would deliver it."""
     sealed = seal_batch(
         [outgoing.value],
         created_us=[0],
@@ -58,11 +58,11 @@ def record_of(outgoing: Outgoing) -> Record:
     return record
 
 
-def test_a_line_is_a_record_also_the_last_without_newline() -> None:
+def test_each_line_is_a_record_even_the_last_without_a_newline() -> None:
     assert values(parsed("lines", b"a\nbc\n\nd")) == [b"a", b"bc", b"", b"d"]
 
 
-def test_a_key_stands_before_the_separator_and_only_there() -> None:
+def test_a_key_precedes_the_first_separator() -> None:
     assert parsed("lines", b"k=v=w\nplain\n=v\n", key_separator="=") == [
         Outgoing(b"v=w", b"k"),
         Outgoing(b"plain"),
@@ -70,7 +70,7 @@ def test_a_key_stands_before_the_separator_and_only_there() -> None:
     ]
 
 
-def test_a_json_line_may_hold_all_that_a_record_has() -> None:
+def test_a_json_line_can_hold_every_field_of_a_record() -> None:
     line = (
         b'{"value_base64":"//8=","key":"k","headers":{"a":"1","b":{"base64":"/w=="}},'
         b'"transaction_id":9}'
@@ -98,9 +98,7 @@ def test_a_json_line_may_hold_all_that_a_record_has() -> None:
         (b'{"gap":"trimmed","from":"1-0-0","to":"1-5-0"}', "line 1 is a gap"),
     ],
 )
-def test_what_is_wrong_with_a_json_line_is_said_with_its_number(
-    line: bytes, message: str
-) -> None:
+def test_an_error_in_a_json_line_names_the_line(line: bytes, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         parsed("jsonl", line)
 
@@ -110,12 +108,12 @@ def test_a_record_cut_off_by_the_end_is_refused() -> None:
         parsed("length-prefixed", b"\0\0\0\x02ab\0\0\0\x09c")
 
 
-def test_a_length_is_bounded_before_anything_is_kept_for_it() -> None:
+def test_a_length_is_checked_before_memory_is_used_for_it() -> None:
     with pytest.raises(TooLargeError, match="4294967295"):
         parsed("length-prefixed", b"\xff\xff\xff\xff")
 
 
-def test_binary_values_are_no_lines() -> None:
+def test_binary_values_are_refused_as_lines() -> None:
     with pytest.raises(InvalidArgumentError, match=r"line 2 is not UTF-8 .*length-prefixed"):
         parsed("lines", b"fine\n\xff\xfe\n")
 
@@ -126,7 +124,7 @@ def test_a_value_with_a_newline_is_not_printed_as_a_line() -> None:
         form(record_of(Outgoing(b"two\nlines")))
 
 
-def test_a_line_is_bounded() -> None:
+def test_a_line_that_is_too_long_is_refused() -> None:
     with pytest.raises(TooLargeError, match="line 2 exceeds"):
         parsed("lines", b"a\n" + b"b" * (LINE_BYTES_MAX + 1))
 
@@ -141,14 +139,14 @@ OUTGOING = st.builds(
 
 
 @given(OUTGOING)
-def test_what_read_prints_as_json_append_takes_back(outgoing: Outgoing) -> None:
+def test_append_accepts_the_json_that_read_prints(outgoing: Outgoing) -> None:
     printed = json.dumps(record_document(record_of(outgoing))).encode()
 
     assert parsed("jsonl", printed) == [outgoing]
 
 
 @given(st.sampled_from(FORMATS), st.lists(OUTGOING, max_size=4), st.data())
-def test_bytes_may_come_in_any_pieces(
+def test_bytes_may_arrive_in_any_pieces(
     format_: Format, outgoing: list[Outgoing], data: st.DataObject
 ) -> None:
     if format_ == "lines":
@@ -160,7 +158,7 @@ def test_bytes_may_come_in_any_pieces(
     assert values(parsed(format_, whole[:cut], whole[cut:])) == values(outgoing)
 
 
-def test_a_record_as_json_tells_all_that_is_known_of_it() -> None:
+def test_a_record_as_json_has_all_its_fields() -> None:
     record = record_of(Outgoing(b"v", key=b"\xff", headers={"h": b"1"}, transaction_id=5))
 
     assert record_document(record) == {

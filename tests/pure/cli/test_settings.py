@@ -1,4 +1,4 @@
-"""Which of five places decides a setting, and what is said of keys that mean nothing."""
+"""Which of five sources a setting comes from, and errors for unknown keys."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +48,7 @@ def cluster_of(places: SettingSources) -> str:
     return configured(CommandConfig, places.decide(COMMAND)).cluster
 
 
-def test_each_place_wins_over_those_behind_it(tmp_path: Path) -> None:
+def test_each_source_wins_over_the_weaker_ones(tmp_path: Path) -> None:
     file = file_of(tmp_path, TEXT)
     environment = {"GEOLOG_CLUSTER": "from-environment"}
     flags = {"cluster": "from-flag"}
@@ -65,7 +65,7 @@ def test_each_place_wins_over_those_behind_it(tmp_path: Path) -> None:
     )
 
 
-def test_each_setting_tells_which_place_decided_it(tmp_path: Path) -> None:
+def test_each_setting_names_its_source(tmp_path: Path) -> None:
     file = file_of(tmp_path, TEXT)
     decided = places(
         file, flags={"region": "eu-west"}, environment={"GEOLOG_OUTPUT": "json"}, profile="test"
@@ -82,7 +82,7 @@ def test_each_setting_tells_which_place_decided_it(tmp_path: Path) -> None:
     }
 
 
-def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_one(
+def test_the_error_for_an_unknown_key_has_its_line_and_the_nearest_known_key(
     tmp_path: Path,
 ) -> None:
     file = file_of(tmp_path, 'cluster = "a"\nzookeper = "localhost:2181"\n')
@@ -92,7 +92,7 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_one(
     ]
 
 
-def test_an_unknown_key_of_a_profile_and_an_unknown_table_are_found_too(tmp_path: Path) -> None:
+def test_unknown_keys_in_profiles_and_unknown_tables_are_found_too(tmp_path: Path) -> None:
     file = file_of(
         tmp_path,
         '[profile.test]\nregoin = "x"\n[serve.storge]\nlocation = "/a/b"\n'
@@ -106,7 +106,7 @@ def test_an_unknown_key_of_a_profile_and_an_unknown_table_are_found_too(tmp_path
     ]
 
 
-def test_an_unknown_variable_is_named_with_the_nearest_known_one() -> None:
+def test_the_error_for_an_unknown_variable_names_the_nearest_known_one() -> None:
     environment = {"GEOLOG_ZOOKEPER": "h:1", "GEOLOG_REGION": "eu-west", "PATH": "/bin"}
 
     assert check_environment(environment) == [
@@ -123,24 +123,24 @@ def test_an_unknown_variable_is_named_with_the_nearest_known_one() -> None:
         ("cluster = [1]\n", r":1: cluster is \[1\]; give a single string or number"),
     ],
 )
-def test_an_impossible_value_is_refused_with_its_place(
+def test_an_invalid_value_is_refused_with_its_place(
     tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(InvalidConfigError, match=message):
         places(file_of(tmp_path, text)).decide(COMMAND)
 
 
-def test_what_is_no_toml_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_invalid_toml_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match="line 2"):
         file_of(tmp_path, 'cluster = "a"\ntimeout = = 3\n')
 
 
-def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no such settings file: .*none\.toml"):
         SettingsFile.read(tmp_path / "none.toml")
 
 
-def test_a_server_takes_its_settings_from_its_own_table(tmp_path: Path) -> None:
+def test_a_server_reads_its_settings_from_its_own_table(tmp_path: Path) -> None:
     file = file_of(tmp_path, '[serve.storage]\nlisten = "127.0.0.1:0"\nmark_idle = "10ms"\n')
 
     values = {each.setting.field: each.value for each in places(file).decide(STORAGE)}
@@ -149,7 +149,7 @@ def test_a_server_takes_its_settings_from_its_own_table(tmp_path: Path) -> None:
     assert values["mark_idle_s"] == pytest.approx(0.01)
 
 
-def test_every_default_as_text_reads_back_equal() -> None:
+def test_every_formatted_default_parses_to_the_same_value() -> None:
     for role in ROLES:
         for setting in settings_of(role):
             if setting.default is not None:
@@ -162,6 +162,6 @@ def test_no_two_settings_share_a_variable() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_a_timeout_that_leaves_no_time_is_refused() -> None:
+def test_a_timeout_of_zero_is_refused() -> None:
     with pytest.raises(InvalidConfigError, match="must be more than 0s"):
         CommandConfig(timeout_s=0.0)

@@ -20,17 +20,17 @@ def started_with(number: signal.Signals, handler: signal.Handlers) -> Iterator[N
 
 async def be_sent(number: signal.Signals) -> str:
     os.kill(os.getpid(), number)
-    await trio.sleep(0.05)  # Whatever ends it does so at the first checkpoint.
+    await trio.sleep(0.05)  # A signal would end it at the first checkpoint.
     return "goes on"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-async def test_a_background_job_that_ignores_a_signal_goes_on(number: signal.Signals) -> None:
+async def test_a_background_job_that_ignores_a_signal_continues(number: signal.Signals) -> None:
     with started_with(number, signal.SIG_IGN):
         assert await ending_at_signals(be_sent, number) == "goes on"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
-async def test_a_command_in_the_foreground_ends_at_each(number: signal.Signals) -> None:
+async def test_a_foreground_command_ends_at_each_signal(number: signal.Signals) -> None:
     with started_with(number, signal.SIG_DFL):
         assert await ending_at_signals(be_sent, number) is None

@@ -1,4 +1,4 @@
-"""Tables for people: what one might copy is whole, and no line is wider than it may be."""
+"""Tables for people: ids stay whole, and no line is wider than the terminal."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ NODES = [
 HEADINGS = ["node id", "state", "closed fragments"]
 
 
-def test_words_stand_to_the_left_and_numbers_to_the_right() -> None:
+def test_words_align_left_and_numbers_align_right() -> None:
     assert list(list_lines(HEADINGS, NODES, None)) == [
         "node id             state  closed fragments",
         "eu-west-storage-1   up                    7",
@@ -20,7 +20,7 @@ def test_words_stand_to_the_left_and_numbers_to_the_right() -> None:
     ]
 
 
-def test_headings_are_stacked_before_anything_is_broken() -> None:
+def test_headings_are_stacked_before_cells_are_broken() -> None:
     assert list(list_lines(HEADINGS, NODES, 40)) == [
         "node                          closed",
         "id                  state  fragments",
@@ -29,7 +29,7 @@ def test_headings_are_stacked_before_anything_is_broken() -> None:
     ]
 
 
-def test_on_a_terminal_that_is_too_narrow_each_row_is_a_block() -> None:
+def test_on_a_very_narrow_terminal_each_row_becomes_a_block() -> None:
     assert list(list_lines(HEADINGS, NODES, 30)) == [
         "node id           eu-west-storage-1",
         "state             up",
@@ -41,7 +41,7 @@ def test_on_a_terminal_that_is_too_narrow_each_row_is_a_block() -> None:
     ]
 
 
-def test_a_sentence_is_broken_between_words_and_leaves_ids_whole() -> None:
+def test_sentences_break_between_words_and_ids_stay_whole() -> None:
     why = Cell("a writer owns it, and is alive in eu-west")
     lines = list(list_lines(["ledger", "why"], [[Cell("77"), why]], 30))
 
@@ -52,7 +52,7 @@ def test_a_sentence_is_broken_between_words_and_leaves_ids_whole() -> None:
     ]
 
 
-def test_a_list_without_spaces_is_broken_behind_its_commas_and_a_number_is_not() -> None:
+def test_a_list_without_spaces_breaks_after_commas_and_a_number_does_not() -> None:
     servers = Cell("10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181")
 
     assert list(document_lines([("servers", servers)], 25)) == [
@@ -67,7 +67,7 @@ def test_a_list_without_spaces_is_broken_behind_its_commas_and_a_number_is_not()
     ]
 
 
-def test_a_long_value_of_one_item_goes_on_below_itself() -> None:
+def test_a_long_value_continues_on_the_next_line() -> None:
     pairs = [("reasons", Cell("one node is down, and another")), ("healthy", Cell("no"))]
 
     assert list(document_lines(pairs, 30)) == [
@@ -86,7 +86,7 @@ def test_a_wide_character_takes_two_cells_and_an_accent_none() -> None:
     ]
 
 
-def test_colours_change_no_column() -> None:
+def test_colours_do_not_change_the_columns() -> None:
     def marked(text: str, tone: Tone) -> str:
         return text if tone == "plain" else f"<{text}>"
 
@@ -104,7 +104,7 @@ sentences = st.lists(words, min_size=1, max_size=9).map(" ".join)
     rows=st.lists(st.tuples(words, sentences, words), min_size=1, max_size=5),
     width=st.integers(20, 120),
 )
-def test_no_line_of_a_table_is_wider_than_it_may_and_no_word_is_lost(
+def test_no_line_is_too_wide_and_no_word_is_lost(
     rows: list[tuple[str, str, str]], width: int
 ) -> None:
     cells = [[Cell(text) for text in row] for row in rows]

@@ -18,7 +18,7 @@ def wan_file(directory: Path, text: str) -> Path:
     return path
 
 
-def test_a_link_is_as_its_table_says(tmp_path: Path) -> None:
+def test_a_link_has_the_conditions_of_its_table(tmp_path: Path) -> None:
     text = """
         [[link]]
         between = ["us-east", "eu-west"]
@@ -42,7 +42,7 @@ def test_a_link_is_as_its_table_says(tmp_path: Path) -> None:
     assert directions["eu-west", "us-east"].bandwidth_bytes_per_s == 5e6
 
 
-def test_a_link_that_is_not_named_is_as_without_a_file(tmp_path: Path) -> None:
+def test_a_link_that_is_not_named_keeps_its_defaults(tmp_path: Path) -> None:
     assert read_wan(wan_file(tmp_path, ""), REGIONS) == default_wan(REGIONS)
 
 
@@ -63,13 +63,13 @@ def test_a_link_that_is_not_named_is_as_without_a_file(tmp_path: Path) -> None:
         ("[[link", "is not valid TOML"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(
+def test_an_error_names_the_place_in_the_file(
     tmp_path: Path, text: str, complaint: str
 ) -> None:
     with pytest.raises(InvalidConfigError, match=complaint):
         read_wan(wan_file(tmp_path, text), REGIONS)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match=r"cannot read --wan .*missing\.toml"):
         read_wan(tmp_path / "missing.toml", REGIONS)

@@ -1,4 +1,4 @@
-"""Who prints what is logged: the command does, the library leaves it to whoever uses it."""
+"""The command prints logged warnings; the library leaves that to the program that uses it."""
 
 import logging
 
@@ -10,14 +10,14 @@ from geolog.cli.main import show_warnings
 
 @pytest.fixture
 def root_logger(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
-    """As a program has it that never set up logging."""
+    """Root logger of a program that never set up logging."""
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     return root
 
 
 @pytest.mark.usefixtures("root_logger")
-def test_a_program_that_uses_the_library_finds_nothing_on_its_stderr(
+def test_the_library_prints_nothing_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     logging.getLogger(f"{geolog.__name__}.client").warning("a ledger is soft")
@@ -25,7 +25,7 @@ def test_a_program_that_uses_the_library_finds_nothing_on_its_stderr(
     assert capsys.readouterr().err == ""
 
 
-def test_a_program_that_takes_logs_gets_what_the_library_warns_of(
+def test_a_program_that_handles_logs_gets_the_warnings(
     root_logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     root_logger.addHandler(caplog.handler)
@@ -35,7 +35,7 @@ def test_a_program_that_takes_logs_gets_what_the_library_warns_of(
 
 
 @pytest.mark.usefixtures("root_logger")
-def test_the_command_prints_warnings_once_and_in_our_own_words(
+def test_the_command_prints_warnings_once_and_in_geologs_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     show_warnings()
