@@ -2,8 +2,8 @@
 
 Judged by metadata, and by which nodes are up: of each ledger whether its writer could still
 gather ack sets, whether it could be fenced and recovered, and whether each entry would have a
-copy elsewhere. Of a ledger in the repair queue copies may be missing, nobody knows which; so
-there the members that stay are asked.
+copy elsewhere. Of a ledger that is in the repair queue, or has a member in doubt, copies may be
+missing, nobody knows which; so there the members that stay are asked.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import attrs
 
 from geolog.admin.cluster_access import ClusterAccess
+from geolog.admin.doubt import nodes_in_doubt
 from geolog.admin.node_lookup import node_named
 from geolog.ledger.copying.member_answers import MemberAnswers
 from geolog.metadata.nodes import list_known_nodes
@@ -64,13 +65,26 @@ async def preflight(access: ClusterAccess, node_ids: Sequence[str]) -> Preflight
     leaving = {node_named(node_id, known).instance for node_id in node_ids}
     live = {node.instance for node in await access.pool.live_nodes()}
     queued = {item.record.ledger for item in await access.repair_queue.list()}
+    doubt_below = {
+        node.instance: doubt.below
+        for node, doubt in await nodes_in_doubt(access, timeout_s=_PROBE_S)
+    }
     ledgers = await access.catalog.with_member(leaving)
     unproven = {
         record.ledger: await _unproven_in(access, record, leaving, live - leaving)
         for record in ledgers
-        if record.ledger in queued
+        if record.ledger in queued or _is_in_doubt(record, doubt_below)
     }
     return judge(node_ids, leaving, live, unproven, ledgers)
+
+
+def _is_in_doubt(record: LedgerRecord, doubt_below: Mapping[InstanceId, LedgerId]) -> bool:
+    """Whether a member may have lost copies of it to damage."""
+    return any(
+        record.ledger < doubt_below.get(member.instance, LedgerId(0))
+        for fragment in record.fragments
+        for member in fragment.ensemble
+    )
 
 
 async def _unproven_in(
@@ -178,7 +192,7 @@ class _Look:
             yield self._risk(
                 "reads",
                 f"{self.unproven[index]} entries of fragment {index} have no other copy now:"
-                " the ledger is in the repair queue (`geolog ledger repair --queue`)",
+                " `geolog ledger repair --queue` brings copies back",
                 is_so_now=False,
             )
 

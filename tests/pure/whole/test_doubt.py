@@ -5,6 +5,7 @@ from trio.testing import MockClock
 
 from geolog.admin.doubt import DoubtReport, settle_doubts
 from geolog.admin.node_description import describe_node
+from geolog.admin.preflight import preflight
 from geolog.admin.queue_repair import repair_queue
 from geolog.admin.repair import LedgerRepairer
 from geolog.catalog.descriptions import HealthState
@@ -108,6 +109,29 @@ async def test_a_node_that_lost_a_file_is_in_doubt_until_its_ledgers_are_repaire
         assert not await is_in_doubt(world, damaged)
         assert await settle(world) == []
         assert (await world.log.verify_stream(STREAM, full_copies=True)).is_good
+
+
+async def test_a_node_in_doubt_is_not_counted_on_when_others_are_to_go(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(30))
+        (segment,) = await world.log.list_segments(STREAM)
+        damaged, *others = segment.ensemble
+        before = await preflight(world.log.access, others)
+        await lose_a_journal_file(world, damaged)
+
+        doubtful = await preflight(world.log.access, others)
+        one_goes = await preflight(world.log.access, others[:1])
+        await repair_queue(world.log.access, CopyConfig())
+        after = await preflight(world.log.access, others)
+
+        assert before.is_safe
+        assert [(one.ledger, one.risk) for one in doubtful.risks] == [(segment.ledger, "reads")]
+        assert "entries of fragment 0 have no other copy now" in doubtful.risks[0].why
+        assert one_goes.is_safe
+        assert after.is_safe
 
 
 async def test_the_repair_queue_takes_what_a_node_in_doubt_lacks_and_settles_it(
