@@ -12,8 +12,8 @@ from geolog.siblings import check_siblings
 
 check_siblings(Path(__file__).parent.parent)
 
-# Without any handler Python would print our warnings on the stderr of whoever uses us. Who
-# wants to read them adds a handler of their own: they still travel to the root logger.
+# Without any handler Python would print our warnings on the application's stderr. Add a handler
+# to read them: they still propagate to the root logger.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {

@@ -1,4 +1,4 @@
-"""Tasks in the background of a block, without changing what the block raises."""
+"""Background tasks of a block, without changing what the block raises."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,10 +14,11 @@ U = TypeVar("U")
 async def open_background() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks are cancelled when the block ends.
 
-    An error of the block comes out as it is, not inside the group that a nursery makes of it:
-    a writer to a stream expects FencedError, whatever runs behind it. So does the one error of
-    a background task, and sys.exit and Ctrl-C, whatever failed with them: the group is their
-    cause then. Several errors come out as one group.
+    An error of the block comes out as it is, not wrapped in a nursery's group: a writer to a
+    stream
+    expects FencedError, whatever runs in the background. So does the only error of a background
+    task. sys.exit and Ctrl-C come out whatever failed with them, with the group as their cause.
+    Several errors come out as one group.
     """
     error_of_block: Exception | KeyboardInterrupt | SystemExit | None = None
     group: BaseExceptionGroup[BaseException] | None = None
@@ -39,7 +40,7 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
 def _raise_all(
     error_of_block: BaseException | None, group: BaseExceptionGroup[BaseException]
 ) -> None:
-    """Raise what a block and its tasks ended with: the one that counts, or all as a group."""
+    """Raise the errors of a block and its tasks: the one that counts, or all as a group."""
     of_tasks = [one for one in _leaves(group) if not isinstance(one, trio.Cancelled)]
     found = of_tasks if error_of_block is None else [error_of_block, *of_tasks]
     ending = next((one for one in found if isinstance(one, KeyboardInterrupt)), None) or next(
@@ -68,10 +69,10 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 async def all_of(
     asked: Sequence[Callable[[], Awaitable[T]]], *, at_once_max: int | None = None
 ) -> list[T]:
-    """What each of these returns, in order; they run at the same time, or so many of them.
+    """Run these concurrently, at most `at_once_max` at a time; their results, in order.
 
-    The first error ends the others, and comes out as it is. So do sys.exit and Ctrl-C, whatever
-    failed with them.
+    The first error cancels the others, and comes out as it is. So do sys.exit and Ctrl-C,
+    whatever failed with them.
     """
     found: dict[int, T] = {}
     failures: list[Exception] = []
@@ -102,7 +103,7 @@ async def all_of(
 async def both(
     first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[U]]
 ) -> tuple[T, U]:
-    """What these two return, that run at the same time; errors as of `all_of`."""
+    """Run these two concurrently and return both results; errors as of `all_of`."""
     firsts: list[T] = []
     seconds: list[U] = []
 

@@ -1,9 +1,9 @@
-"""Refuses to run beside a stranger that bears the name of one of our top-level packages.
+"""Refuse to run if a foreign module has the name of one of our top-level packages.
 
 `topology`, `relay`, `regions` and `sim` are common words. A file of that name in the directory
-that a program is started from comes first on the import path and would take the place of our
-package, and the error would then point anywhere but there. So the first import of `geolog` asks
-where each sibling would come from, which runs no code of it.
+that a program is started from comes first on the import path and would shadow our package, with
+a misleading error. So the first import of `geolog` checks where each sibling would come from,
+without running its code.
 """
 
 import sys
@@ -14,9 +14,9 @@ SIBLINGS = ("regions", "relay", "sim", "topology")
 
 
 def check_siblings(home: Path) -> None:
-    """Raise ImportError unless every sibling package stands in `home`, beside geolog itself.
+    """Raise ImportError unless every sibling package is in `home`, next to geolog itself.
 
-    It is an ImportError and not a GeologError because the root of those stands in a sibling.
+    It is an ImportError and not a GeologError because the root of those is in a sibling.
     """
     for name in SIBLINGS:
         ours = home / name / "__init__.py"

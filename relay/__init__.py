@@ -1,1 +1,1 @@
-"""Where RELAY will stand: coordinators and bridges that carry a stream to its mirrors."""
+"""Home of RELAY, to come: coordinators and bridges that carry a stream to its mirrors."""

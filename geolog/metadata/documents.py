@@ -1,7 +1,8 @@
 """Values as JSON documents with a checksum, as metadata nodes hold them.
 
-A document reads `{"body": …, "crc32c": "89abcdef"}`: the checksum covers the body as canonical
-JSON (sorted keys, no spaces), so a person can read and a program can trust it.
+A document is `{"body": …, "crc32c": "89abcdef"}`. The checksum covers the body as canonical
+JSON
+(sorted keys, no spaces), so a person can read it and a program can trust it.
 """
 
 import json
@@ -18,13 +19,13 @@ _converter = cattrs.Converter()
 
 
 def seal_document(value: object) -> bytes:
-    """The document of an attrs value."""
+    """Encode an attrs value as a document."""
     body = _canonical(_converter.unstructure(value))
     return b'{"body":%s,"crc32c":"%08x"}' % (body, crc32c(body))
 
 
 def open_document(data: bytes, kind: type[T], *, path: str) -> T:
-    """The value that `data`, read at `path`, holds. DamagedBytesError if it does not."""
+    """Decode the value in `data`, read at `path`. DamagedBytesError if it is not one."""
     try:
         envelope = json.loads(data)
         body = envelope["body"]
@@ -33,7 +34,7 @@ def open_document(data: bytes, kind: type[T], *, path: str) -> T:
         ValueError,
         KeyError,
         TypeError,
-        RecursionError,  # JSON that is nested without end.
+        RecursionError,  # JSON nested too deeply.
     ) as error:
         raise DamagedBytesError(
             f"{path} is not a JSON document with a body and its checksum"
@@ -43,7 +44,7 @@ def open_document(data: bytes, kind: type[T], *, path: str) -> T:
     try:
         return _converter.structure(body, kind)
     except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
-        raise DamagedBytesError(f"{path} is whole, but lacks what it must say") from error
+        raise DamagedBytesError(f"{path} is intact, but required fields are missing") from error
 
 
 def _canonical(body: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Reading many metadata nodes in the time of one round trip, or of a few."""
+"""Read many metadata nodes in the time of one or a few round trips."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -11,18 +11,18 @@ from topology.errors import GeologError
 T = TypeVar("T")
 
 AT_A_TIME_MAX = 64
-"""Requests that are under way at once; the session's other users have room beside them."""
+"""Maximum number of concurrent requests; it leaves room for the session's other users."""
 
 
 async def find_all(metadata: Metadata, paths: Sequence[str]) -> list[Stored | None]:
-    """What `find` gives for each path, in order. Raises what the first that failed raised."""
+    """The result of `find` for each path, in order. Raises the first error."""
     return await _ask_all(metadata.find, paths)
 
 
 async def list_all(metadata: Metadata, paths: Sequence[str]) -> list[list[str]]:
-    """What `children` gives for each path, in order; nothing for one that does not exist.
+    """The result of `children` for each path, in order; empty for one that does not exist.
 
-    Raises what the first that failed raised.
+    Raises the first error.
     """
 
     async def children(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Kazoo's connections through a gateway. It connects in a thread of its own, and may block."""
+"""Kazoo's connections through a gateway. Each connects in its own thread, and may block."""
 
 import socket
 
@@ -9,7 +9,7 @@ from geolog.transport.seam import Address, ConnectionFailedError
 
 
 class GatewaySockets(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types.
-    """Kazoo's threads and sockets, but for how a connection begins."""
+    """Kazoo's threads and sockets, with another way to connect."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class GatewaySockets(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo
     def create_connection(
         self, address: tuple[str, int], timeout: float | None = None, **options: object
     ) -> socket.socket:
-        """Ask the gateway for the server; OSError, as kazoo expects, if it is not reached."""
+        """Ask the gateway for the server; OSError, as kazoo expects, if it is unreachable."""
         wanted = Address(*address)
         host, port = self._gateway.address.host, self._gateway.address.port
         connection = socket.create_connection((host, port), timeout)
@@ -42,7 +42,7 @@ class GatewaySockets(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo
 
 
 def _line(connection: socket.socket) -> bytes:
-    """The gateway's answer, and not one byte of what follows it."""
+    """The gateway's answer, without consuming any byte after it."""
     line = b""
     while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
         byte = connection.recv(1)

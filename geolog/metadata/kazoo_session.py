@@ -1,14 +1,15 @@
-"""One ZooKeeper session through kazoo: its threads and callbacks end here.
+"""One ZooKeeper session through kazoo; it hides kazoo's threads and callbacks.
 
-Theory of operation. A kazoo client runs three threads. What they tell (an answer, a watch, a
-change of state) is handed to trio by one `run_sync_soon` each, and only trio's thread touches a
-`KazooSession`. A client serves one session: kazoo would go on with a new one after expiry, but
-we end the client then, so that nothing asked in one session is ever carried out in another.
+Theory of operation. A kazoo client runs three threads. Each event from them (an answer, a
+watch,
+a change of state) is handed to trio by one `run_sync_soon`, and only trio's thread touches a
+`KazooSession`. A client serves one session. After expiry kazoo would go on with a new session,
+but we end the client, so that a request made in one session is never carried out in another.
 
-A client tells each server that it connects to the highest zxid, the number of a change, that
-it was answered with, and a server that is behind refuses it. Kazoo forgets that number with the
-session; here the next session is given it. A new session catches up before its first read as
-well, for the number does not cover a write whose answer was lost.
+A client tells each server that it connects to the highest zxid (the number of a change) that it
+has been answered with, and a server that is behind refuses it. Kazoo forgets that number with
+the session; we pass it on to the next session. A new session also catches up before its first
+read, because the number does not cover a write whose answer was lost.
 
 Rules: PROTOCOL M6.
 """
@@ -31,21 +32,21 @@ from geolog.transport.gateway import Gateway
 from topology.errors import UnavailableError
 
 _STOP_TIMEOUT_S = 3.0
-"""How long the end of a session may take; a server that hangs is left to expire it."""
+"""Time limit for ending a session; if a server hangs, the session is left to expire."""
 
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
-# Without any handler Python would print kazoo's warnings on stderr. Who wants to read them adds
-# one of his own: they still travel to the root logger.
+# Without any handler Python would print kazoo's warnings on stderr. Add a handler to read
+# them: they still propagate to the root logger.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 class KazooAnswer(Protocol):
-    """What kazoo's asynchronous calls return."""
+    """The return value of kazoo's asynchronous calls."""
 
     @property
     def value(self) -> object:
-        """What was answered, if it was no exception."""
+        """The answer, if it was not an exception."""
         ...
 
     @property
@@ -54,13 +55,13 @@ class KazooAnswer(Protocol):
         ...
 
     def rawlink(self, callback: "Callable[[KazooAnswer], None]") -> None:
-        """Have a thread of kazoo's call when there is an answer."""
+        """Have a thread of kazoo call back when there is an answer."""
         ...
 
 
 Watcher = Callable[[object], None]
 Send = Callable[[KazooClient, Watcher | None], KazooAnswer]
-"""Hands a request to kazoo, with what it shall call when the watch fires."""
+"""Hands a request to kazoo, with the callback for its watch."""
 
 
 class NoAnswerError(UnavailableError):
@@ -69,14 +70,14 @@ class NoAnswerError(UnavailableError):
 
 @attrs.define(eq=False)
 class _Question:
-    """A request that was sent and waits for its answer."""
+    """A sent request that waits for its answer."""
 
     has_place: bool
     answered: trio.Event = attrs.field(factory=trio.Event)
     answer: KazooAnswer | None = None
 
     async def wait(self) -> object:
-        """The answer. KazooException if it is a refusal, NoAnswerError."""
+        """Wait for the answer. KazooException if it is a refusal, NoAnswerError."""
         await self.answered.wait()
         if self.answer is None:
             raise NoAnswerError("the metadata session ended before the answer came")
@@ -92,7 +93,7 @@ class _Client(KazooClient):  # type: ignore[misc]  # Kazoo has no types.
 
     @property
     def last_zxid(self) -> int:
-        """What kazoo tells each server that it connects to."""
+        """The zxid that kazoo tells each server it connects to."""
         return self.zxid_seen
 
     @last_zxid.setter
@@ -106,9 +107,9 @@ class KazooSession:
 
     Invariants:
     1. `state` is None until the first connection, and LOST is its last.
-    2. At most `requests_max` questions wait for an answer, each with at most one that went
-       before it; one given up still counts.
-    3. When the session ends, every question and every watch has been told.
+    2. At most `requests_max` questions wait for an answer, each with at most one request that
+       went before it; an abandoned one still counts.
+    3. When the session ends, every question and every watch has been notified.
     """
 
     _client: _Client
@@ -118,7 +119,7 @@ class KazooSession:
     state: SessionState | None = None
     session_id: int = 0
     is_caught_up: bool = False
-    """Whether something was answered by which the server caught up since the session began."""
+    """Whether the session's server has caught up since the session began."""
     moved: trio.Event = attrs.field(factory=trio.Event)
     _questions: dict[int, _Question] = attrs.field(factory=dict)
     _watches: dict[int, trio.Event] = attrs.field(factory=dict)
@@ -126,21 +127,21 @@ class KazooSession:
 
     @property
     def questions_count(self) -> int:
-        """How many requests wait for their answer."""
+        """Number of requests that wait for their answer."""
         return sum(question.has_place for question in self._questions.values())
 
     @property
     def zxid_seen(self) -> int:
-        """The number of the newest change that anything was answered from."""
+        """The number of the newest change seen in any answer."""
         return self._client.zxid_seen
 
     @property
     def watches_count(self) -> int:
-        """How many watches wait for a change."""
+        """Number of watches that wait for a change."""
         return len(self._watches)
 
     async def wait_room(self) -> None:
-        """Wait until one more request may be asked, and take its place."""
+        """Wait until there is room for one more request, and reserve it."""
         await self._room.acquire()
         if self.state is SessionState.LOST:
             self._room.release()
@@ -149,12 +150,15 @@ class KazooSession:
     async def ask(
         self, send: Send, changed: trio.Event | None, *, behind: Send | None = None
     ) -> object:
-        """Send a request, for which `wait_room` took a place, and wait for its answer.
+        """Send a request, after reserving its place with `wait_room`, and wait for its answer.
 
-        It counts only if what it stands `behind` is answered as well: that is sent right before
-        it, and ZooKeeper keeps the order. KazooException if it is refused, NoAnswerError.
-        Cancelled, it keeps its place until the answer comes, because kazoo keeps it too. The
-        watch stands only if this returns.
+        The answer counts only if the request `behind` which it is sent is answered as well:
+        that one
+        is sent right before, and ZooKeeper keeps the order. KazooException if refused,
+        NoAnswerError.
+        If cancelled, it keeps its place until the answer comes, because kazoo keeps it too. The
+        watch
+        is set only if this returns.
         """
         first = None if behind is None else self._send(behind, None, has_place=False)[1]
         number, question = self._send(send, changed)
@@ -182,18 +186,18 @@ class KazooSession:
         return number, question
 
     def lose(self) -> None:
-        """End the session for us, whatever the servers think."""
+        """End the session on our side, whatever the servers think."""
         self._move(SessionState.LOST)
         for number in list(self._questions):
             self._hear_answer(number, None)
         for number in list(self._watches):
             self._hear_watch(number)
 
-    # Called on threads of kazoo's. After trio's end there is nobody to tell.
+    # Called on kazoo's threads. After trio has ended there is nobody to tell.
 
     def tell_state(self, told: str) -> None:
-        """Take what kazoo says of the connection."""
-        # The id is known from the moment of connecting, and only for as long as that lasts.
+        """Take kazoo's report of the connection state."""
+        # The id is known from the moment of connecting, and only while the connection lasts.
         client_id = self._client.client_id
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._hear_state, told, client_id[0] if client_id else 0)
@@ -215,7 +219,7 @@ class KazooSession:
 
     def _hear_state(self, told: str, session_id: int) -> None:
         if self.state is SessionState.LOST:
-            return  # What kazoo does after that is a session that we do not want.
+            return  # Later events belong to a session that we do not want.
         if told == KazooState.CONNECTED:
             self.session_id = session_id or self.session_id
             self._move(SessionState.CONNECTED)
@@ -255,10 +259,11 @@ async def open_kazoo_session(
     *,
     zxid_seen: int = 0,
 ) -> AsyncIterator[KazooSession]:
-    """Connect for as long as it takes, in the background; at the end, close the session.
+    """Keep connecting, without a time limit, in the background; at the end, close the session.
 
-    hosts: the servers, `HOST:PORT,…`, in the order in which they are tried. zxid_seen: what the
-    session before was answered; a server that is behind it is not connected to.
+    hosts: the servers, `HOST:PORT,…`, in the order in which they are tried. zxid_seen: the
+    highest
+    zxid answered to the previous session; servers behind it are not used.
     """
     client = _Client(
         hosts,
@@ -286,7 +291,7 @@ async def open_kazoo_session(
 
 
 def _overhear_agreement(client: KazooClient, hear: Callable[[float], None]) -> None:
-    """Listen to what kazoo learns before it says CONNECTED, and then keeps to itself."""
+    """Catch the time-out that kazoo learns before CONNECTED, and does not pass on."""
     connection = client._connection  # noqa: SLF001 - there is no public way to the time-out.
     invoke = connection._invoke  # noqa: SLF001
 
@@ -300,6 +305,6 @@ def _overhear_agreement(client: KazooClient, hear: Callable[[float], None]) -> N
 
 
 def _stop(client: KazooClient) -> None:
-    with suppress(KazooException):  # Its thread hangs at a server that does not answer.
+    with suppress(KazooException):  # Its thread hangs on a server that does not answer.
         client.stop()
         client.close()

@@ -1,4 +1,4 @@
-"""Our operations in kazoo's words, and kazoo's refusals in ours."""
+"""Translate our operations into kazoo's calls, and kazoo's errors into ours."""
 
 from typing import assert_never
 
@@ -29,9 +29,9 @@ CONNECTION_ERRORS = (
     kazoo_errors.OperationTimeoutError,
     kazoo_errors.SessionExpiredError,
     kazoo_errors.SessionMovedError,
-    RuntimeError,  # Kazoo's word for an answer to another request.
+    RuntimeError,  # Kazoo raises it for an answer to another request.
 )
-"""What kazoo raises when no server answered."""
+"""Kazoo's exceptions when no server answered."""
 
 _NOT_DONE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
@@ -39,7 +39,7 @@ _ANY_VERSION = -1
 
 
 def transaction(client: KazooClient, operations: list[Operation]) -> TransactionRequest:
-    """All operations as one request of kazoo's, not sent yet."""
+    """All operations as one kazoo request, not sent yet."""
     transaction = client.transaction()
     for operation in operations:
         match operation:
@@ -57,10 +57,10 @@ def transaction(client: KazooClient, operations: list[Operation]) -> Transaction
 
 
 def transaction_on_nothing(client: KazooClient, path: str) -> TransactionRequest:
-    """A write that changes nothing, and takes its place in the order of all writes.
+    """A write that changes nothing, but takes its place in the order of all writes.
 
-    ZooKeeper proposes a transaction to its quorum whatever is in it, also one that it refuses.
-    So neither the answer nor `path` matters.
+    ZooKeeper proposes every transaction to its quorum, even one that it refuses. So neither the
+    answer nor `path` matters.
     """
     nothing = client.transaction()
     nothing.check(path, _ANY_VERSION)
@@ -70,26 +70,26 @@ def transaction_on_nothing(client: KazooClient, path: str) -> TransactionRequest
 def unless_refused(operations: list[Operation], answers: list[object]) -> list[object]:
     """The answers, or the refusal of the first operation that failed."""
     for operation, answer in zip(operations, answers, strict=True):
-        # The operations around the one that failed say only that they were not done.
+        # The operations around the failed one say only that they were not done.
         if isinstance(answer, Exception) and not isinstance(answer, _NOT_DONE):
             raise refusal_of(answer, operation.path) from answer
     return answers
 
 
 def refusal_of(error: Exception, path: str) -> GeologError:
-    """Our error for what a server answered: nothing was done."""
+    """Our error for a server's refusal: nothing was done."""
     match error:
         case kazoo_errors.NoNodeError():
             return NoNodeError(f"{path}, or its parent, does not exist")
         case kazoo_errors.NodeExistsError():
-            return NodeExistsError(f"{path} exists already")
+            return NodeExistsError(f"{path} already exists")
         case kazoo_errors.BadVersionError():
             return BadVersionError(f"{path} is at another version by now")
         case kazoo_errors.NotEmptyError():
             return NotEmptyError(f"{path} has children")
         case kazoo_errors.NoChildrenForEphemeralsError():
             return InvalidArgumentError(
-                f"the parent of {path} is ephemeral: it has no children"
+                f"the parent of {path} is ephemeral: it cannot have children"
             )
         case kazoo_errors.NoAuthError() | kazoo_errors.AuthFailedError():
             return NotPermittedError(f"ZooKeeper does not permit this on {path}")

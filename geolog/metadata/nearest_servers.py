@@ -1,7 +1,7 @@
-"""Which ZooKeeper servers answer soonest: they are tried first.
+"""Order ZooKeeper servers by how soon they answer: the nearest are tried first.
 
-A server in another region costs each request a round trip to it, on top of those that the
-servers need among themselves. How far a server is tells how long it takes to connect to it.
+A server in another region costs each request a round trip to it, on top of those among the
+servers themselves. The time to connect to a server measures its distance.
 """
 
 import random
@@ -11,10 +11,10 @@ import trio
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
 
 PATIENCE_S = 1.0
-"""How long the first answer is waited for."""
+"""Maximum wait for the first answer."""
 
 FAR_FACTOR = 2.0
-"""A server that takes so many times as long as the first one is not waited for."""
+"""Do not wait for servers slower than this multiple of the first one's time."""
 
 FAR_S_MIN = 0.002
 
@@ -22,9 +22,9 @@ FAR_S_MIN = 0.002
 async def nearest_first(
     servers: list[Address], transport: Transport, rng: random.Random
 ) -> list[Address]:
-    """The same servers: as they answer, then those that did not.
+    """The same servers: in order of answer, then those that did not answer.
 
-    Servers that are as near come in the order of chance, so that clients spread over them.
+    Servers at equal distance come in random order, so that clients spread over them.
     """
     drawn = rng.sample(servers, len(servers))
     if len(servers) == 1:

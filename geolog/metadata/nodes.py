@@ -1,8 +1,8 @@
-"""The storage nodes of a cluster as metadata knows them: who ever joined, and who is up.
+"""The storage nodes of a cluster in metadata: those that ever joined, and those that are up.
 
-A node that joins is noted for good, by its node id, with the instance id of its disk: the next
-process that comes under that id must bring that disk. While it is up it holds an ephemeral
-record beside that, by instance id.
+A node that joins is recorded for good under its node id, with the instance id of its disk: the
+next process with that id must bring that disk. While the node is up it also has an ephemeral
+record, under its instance id.
 """
 
 import enum
@@ -19,7 +19,7 @@ from topology.location import Location
 
 
 class NodeState(enum.Enum):
-    """What a node takes."""
+    """Kinds of requests that a node accepts."""
 
     WRITABLE = "writable"
     READ_ONLY = "readonly"
@@ -28,7 +28,7 @@ class NodeState(enum.Enum):
 
 @attrs.frozen
 class ClusterRecord:
-    """A cluster's identity, made by whoever comes first."""
+    """A cluster's identity, created by the first node to come."""
 
     cluster_id: str
     """32 hex digits."""
@@ -37,7 +37,7 @@ class ClusterRecord:
 
 @attrs.frozen
 class NodeRecord:
-    """One storage node. `state` and `free_bytes` count in its live record alone."""
+    """One storage node. `state` and `free_bytes` are valid in its live record only."""
 
     node_id: str
     instance: InstanceId
@@ -45,7 +45,7 @@ class NodeRecord:
     location: Location
     state: NodeState = NodeState.WRITABLE
     free_bytes: int = 0
-    """Space that is left for entries, told in coarse steps; 0 if it was never told."""
+    """Space left for entries, in coarse steps; 0 if never reported."""
 
     @property
     def is_writable(self) -> bool:
@@ -56,7 +56,7 @@ class NodeRecord:
 async def find_or_create_cluster(
     metadata: Metadata, cluster: str, *, new_cluster_id: str
 ) -> ClusterRecord:
-    """The cluster's identity; whoever comes first gives it `new_cluster_id`."""
+    """The cluster's identity; the first to come gives it `new_cluster_id`."""
     paths = ClusterPaths(cluster)
     await metadata.ensure_path(paths.root)
     found = await metadata.find(paths.cluster)
@@ -77,12 +77,12 @@ async def find_known_node(metadata: Metadata, cluster: str, node_id: str) -> Nod
 
 
 async def list_known_nodes(metadata: Metadata, cluster: str) -> list[NodeRecord]:
-    """All nodes that ever joined, in order of their node ids."""
+    """All nodes that ever joined, ordered by node id."""
     return await _list_nodes(metadata, ClusterPaths(cluster).nodes_known)
 
 
 async def list_live_nodes(metadata: Metadata, cluster: str) -> list[NodeRecord]:
-    """The nodes that are up, in order of their node ids."""
+    """The nodes that are up, ordered by node id."""
     return await _list_nodes(metadata, ClusterPaths(cluster).nodes_live)
 
 

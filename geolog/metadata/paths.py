@@ -1,7 +1,7 @@
-"""Where everything of a cluster stands in the metadata tree: the one place that spells paths.
+"""Paths of everything of a cluster in the metadata tree: the only place that spells them.
 
-Ledgers and segments stand in buckets, because a list of children is one ZooKeeper answer and
-must stay below 1 MiB.
+Ledgers and segments are in buckets, because a list of children is one ZooKeeper answer and must
+stay below 1 MiB.
 """
 
 import re
@@ -13,10 +13,10 @@ from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.errors import InvalidArgumentError
 
 BUCKET_COUNT_MAX = 1000
-"""How many ledgers, or segments, stand in one bucket."""
+"""Maximum number of ledgers, or segments, in one bucket."""
 
 CLUSTERS_PARENT = "/geolog"
-"""Below it stands all that is geolog's, a node for each cluster."""
+"""Root of everything of geolog, with a node for each cluster."""
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -27,8 +27,8 @@ _NODE_ID = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,254}")
 def _check_name(_: object, __: object, name: str) -> None:
     if not _CLUSTER_NAME.fullmatch(name):
         raise InvalidArgumentError(
-            f"{name!r} is no cluster's name: write 1 to 128 of letters, digits, '.', '_', '-', "
-            "beginning with a letter or digit"
+            f"{name!r} is not a valid cluster name: use 1 to 128 letters, digits, '.', '_', "
+            "'-', beginning with a letter or digit"
         )
 
 
@@ -62,7 +62,7 @@ class ClusterPaths:
         """The durable record of one node."""
         if not _NODE_ID.fullmatch(node_id):
             raise InvalidArgumentError(
-                f"{node_id!r} is no node's id: write 1 to 255 of letters, digits and '._:[]-'"
+                f"{node_id!r} is not a valid node id: use 1 to 255 letters, digits, '._:[]-'"
             )
         return f"{self.nodes_known}/{node_id}"
 
@@ -81,7 +81,7 @@ class ClusterPaths:
 
     @property
     def placement_switches(self) -> str:
-        """What operators forbid to placement, for now."""
+        """Current restrictions that operators put on placement."""
         return f"{self.root}/placement"
 
     @property
@@ -113,7 +113,7 @@ class ClusterPaths:
 
     @property
     def repairs(self) -> str:
-        """Parent of the buckets of ledgers that a copier should look at."""
+        """Parent of the buckets of ledgers that a copier should inspect."""
         return f"{self.root}/repair"
 
     def repair_bucket(self, ledger: LedgerId) -> str:
@@ -138,11 +138,11 @@ class ClusterPaths:
         return f"{self.streams}/{name.namespace}/{name.name}"
 
     def stream_life(self, name: StreamName, life: str) -> str:
-        """What stands below a stream's record as long as it is of that very stream."""
+        """Parent of everything of a stream, for one life of its name."""
         return f"{self.stream(name)}/life-{life}"
 
     def partition(self, name: PartitionName) -> str:
-        """Parent of what belongs to one partition: of a stream made again it is another."""
+        """Parent of everything of one partition; a recreated stream gets another."""
         return f"{self.stream(name.stream)}/partition-{name.number}-{name.life}"
 
     def owner(self, name: PartitionName) -> str:
@@ -158,7 +158,7 @@ class ClusterPaths:
         return f"{self.partition(name)}/sessions"
 
     def session(self, name: PartitionName, epoch: Epoch) -> str:
-        """The ephemeral node that lives as long as the owner of that epoch."""
+        """The ephemeral node that exists as long as the owner of that epoch."""
         return f"{self.sessions(name)}/{epoch:012d}"
 
     def segments(self, name: PartitionName) -> str:

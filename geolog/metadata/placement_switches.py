@@ -1,4 +1,4 @@
-"""The switches that operators turn while the cluster runs, as metadata holds them."""
+"""The switches that operators flip while the cluster runs, as metadata holds them."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from topology.switches import PlacementSwitches
 
 @attrs.frozen(kw_only=True)
 class SwitchesRecord:
-    """What is forbidden now; there is no record while nothing ever was."""
+    """The present restrictions; absent until the first one."""
 
     forbidden_regions: tuple[str, ...] = ()
     """Regions in which nothing new is placed, sorted."""
@@ -35,7 +35,7 @@ async def change_switches(
     cluster: str,
     change: Callable[[PlacementSwitches], PlacementSwitches],
 ) -> PlacementSwitches:
-    """Store what `change` makes of the switches, by compare-and-set."""
+    """Apply `change` to the switches and store the result by compare-and-set."""
     path = ClusterPaths(cluster).placement_switches
     while True:
         found, version = await _find(metadata, cluster, freshness=Freshness.LATEST)
@@ -47,7 +47,7 @@ async def change_switches(
             else:
                 await metadata.put(path, seal_document(record), version)
         except (BadVersionError, NodeExistsError):
-            continue  # Somebody else turned one.
+            continue  # Somebody else changed them.
         return switches
 
 

@@ -1,7 +1,8 @@
-"""Why nothing was answered in time: which metadata servers can be reached, and which serve.
+"""Why metadata did not answer in time: which servers can be reached, and which of them serve.
 
-A ZooKeeper server that has no quorum takes connections, and ends them again. So each is asked
-how it is, by the command `srvr`, which ZooKeeper allows unless it is told otherwise.
+A ZooKeeper server without a quorum accepts connections, and closes them again. So each server
+is
+asked for its state with the command `srvr`, which ZooKeeper allows by default.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +13,7 @@ import trio
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
 
 PATIENCE_S = 1.0
-"""How long a server may take to answer. Then it is told that it did not."""
+"""How long to wait for a server's answer; after that it counts as not answering."""
 
 _QUESTION = b"srvr"
 _SERVES_NOBODY = b"not currently serving"
@@ -21,28 +22,28 @@ _ANSWER_BYTES_MAX = 4096
 
 @attrs.frozen
 class Reach:
-    """How the servers of a metadata store are, in their order."""
+    """The state of the servers of a metadata store, in their order."""
 
     unreached: tuple[str, ...]
-    """For each that does not answer why that is."""
+    """For each server that does not answer, the reason."""
     idle: tuple[Address, ...]
-    """Those that answer, and serve nobody: they are no majority, or have not found it yet."""
+    """Servers that answer but do not serve: without a majority, or still looking for it."""
     serving: tuple[Address, ...]
 
     @property
     def away(self) -> tuple[str, ...]:
-        """Of each server that serves nobody, why that is."""
+        """For each server that does not serve, the reason."""
         idle = (f"{server} answers, and serves nobody" for server in self.idle)
         return (*self.unreached, *idle)
 
     @property
     def spare_count(self) -> int:
-        """How many of those that serve can be lost with a majority left."""
+        """How many of the serving servers can be lost with a majority left."""
         count = len(self.away) + len(self.serving)
         return max(0, len(self.serving) - (count // 2 + 1))
 
     def why_away(self) -> str | None:
-        """What is wrong, and what to do; None if a server serves."""
+        """The problem, and what to do; None if a server serves."""
         if self.serving:
             return None
         if not self.idle:
@@ -61,7 +62,7 @@ AskReach = Callable[[], Awaitable[Reach]]
 
 
 async def reach_of(servers: Sequence[Address], transport: Transport) -> Reach:
-    """Ask all servers at once how they are."""
+    """Ask all servers at once for their state."""
     answers: dict[Address, str | bytes] = {}
 
     async def ask(server: Address) -> None:
@@ -97,12 +98,12 @@ async def _answer_of(server: Address, transport: Transport) -> bytes:
     finally:
         stream.close()
     if not answer:
-        raise ConnectionFailedError(f"{server} ends connections without an answer")
+        raise ConnectionFailedError(f"{server} closes connections without an answer")
     return answer
 
 
 async def _received(stream: ByteStream) -> bytes:
-    """All that comes, to the end or to more than it can be."""
+    """All bytes up to the end, or up to more than an answer can have."""
     received, buffer = b"", bytearray(_ANSWER_BYTES_MAX)
     while len(received) < _ANSWER_BYTES_MAX:
         count = await stream.receive_into(buffer)
@@ -113,6 +114,6 @@ async def _received(stream: ByteStream) -> bytes:
 
 
 def in_short(reasons: Sequence[str]) -> str:
-    """The first reason, and how many more there are: mostly they are the same."""
+    """The first reason, and the number of further ones: mostly they are the same."""
     more = len(reasons) - 1
     return reasons[0] + (f" (and {more} more of its servers)" if more > 0 else "")

@@ -1,10 +1,11 @@
-"""The ledgers that a copier should look at: one document each, until it was seen to.
+"""The ledgers that a copier should inspect: one document each, until done.
 
-Whoever finds that copies are missing or damaged puts the ledger in. Finding the same again
-changes nothing but the document's version, and `done` takes a ledger out only at the version
-that was listed: what is found while a copier is at work on the ledger is not lost. The queue is
-a hint; a ledger that is not in it is no worse off than before it existed, so where metadata is
-away those who put in log that, and go on.
+A process that finds missing or damaged copies enqueues the ledger. A repeated finding changes
+only the document's version, and `done` removes a ledger only at the version that was listed: a
+finding during a copier's work on the ledger is not lost. The queue is a hint; a ledger outside
+it is no worse off than without a queue. So while metadata is away, processes that cannot
+enqueue
+log that, and go on.
 """
 
 import enum
@@ -27,30 +28,30 @@ from geolog.protocol.ids import LedgerId
 
 
 class RepairReason(enum.Enum):
-    """Why a ledger wants to be looked at."""
+    """Why a ledger needs inspection."""
 
     COPIES_MISSING = "copies_missing"
     """It was closed with entries of which fewer than W copies were confirmed."""
     RECOVERED = "recovered"
-    """Not its writer closed it: how many copies its entries have is not known to anybody."""
+    """Somebody other than its writer closed it: how many copies its entries have is unknown."""
     DAMAGED = "damaged"
     """A node found a copy that does not match its checksum."""
 
 
 @attrs.frozen(kw_only=True)
 class RepairRecord:
-    """What metadata holds of one ledger in the queue."""
+    """Metadata's record of one ledger in the queue."""
 
     ledger: LedgerId
     reasons: tuple[RepairReason, ...]
-    """Each once, in the order in which they were found."""
+    """Each reason once, in the order of discovery."""
     since_us: int
-    """When it came in: microseconds since 1970, by the clock of who put it in."""
+    """When it was enqueued: microseconds since 1970, by the enqueuing process's clock."""
 
 
 @attrs.frozen
 class RepairItem:
-    """A ledger of the queue as it was listed, and the version that `done` names."""
+    """A queued ledger as listed, with the version that `done` names."""
 
     record: RepairRecord
     version: int
@@ -67,7 +68,7 @@ class RepairQueue:
         self._now_us = now_us
 
     async def enqueue(self, ledger: LedgerId, why: RepairReason) -> None:
-        """Put a ledger in; where it is in already, add the reason and raise the version.
+        """Enqueue a ledger; if it is queued already, add the reason and raise the version.
 
         Repeating it is safe, also after OutcomeUnknownError.
         """
@@ -84,20 +85,20 @@ class RepairQueue:
                         record = attrs.evolve(record, reasons=(*record.reasons, why))
                     await self._metadata.put(path, seal_document(record), stored.version)
             except NoNodeError:
-                # The bucket is not there (any more), or the ledger was taken out meanwhile.
+                # The bucket is missing (or gone), or the ledger was dequeued meanwhile.
                 await self._metadata.ensure_path(self._paths.repair_bucket(ledger))
             except (BadVersionError, NodeExistsError):
-                continue  # Somebody else put it in, or took it out.
+                continue  # Somebody else enqueued or dequeued it.
             else:
                 return
 
     async def ledgers(self) -> Sequence[LedgerId]:
-        """The ledgers in the queue, by id, without reading their documents."""
+        """The queued ledgers, ordered by id, without reading their documents."""
         paths = await self._all_paths()
         return [LedgerId(int(path.rpartition("/")[2])) for path in paths]
 
     async def list(self) -> Sequence[RepairItem]:
-        """All ledgers in the queue, by id, with all that was put in before this call."""
+        """All queued ledgers, ordered by id, including everything enqueued before this call."""
         paths = await self._all_paths()
         found = await find_all(self._metadata, paths)
         return [
@@ -107,14 +108,14 @@ class RepairQueue:
         ]
 
     async def done(self, item: RepairItem) -> bool:
-        """Take the ledger out, unless something was found since it was listed: then False."""
+        """Dequeue the ledger; False if there was a new finding since it was listed."""
         ledger = item.record.ledger
         try:
             await self._metadata.delete(self._paths.repair(ledger), item.version)
         except BadVersionError:
             return False
         except NoNodeError:
-            return True  # Another copier was as quick.
+            return True  # Another copier was faster.
         try:
             await self._metadata.delete(self._paths.repair_bucket(ledger))
         except (NotEmptyError, NoNodeError):

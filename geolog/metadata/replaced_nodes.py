@@ -1,9 +1,10 @@
-"""Instances that never come back: their disks are lost or given up, others take their place.
+"""Instances that never come back: their disks are lost or given up, and others replace them.
 
-The record of an instance is made in the step that takes its node id away from it, and stays for
-good: its disk, should it turn up again, is refused by it. A node says that it is up in a step
-that changes its known record (`regions.storage.registration`), so of a node that starts and an
-operator who replaces it at the same time only one succeeds.
+An instance's record is created in the step that takes its node id away, and stays for good: if
+the disk turns up again, the record makes the node refuse it. A starting node announces itself
+in
+a step that changes its known record (`regions.storage.registration`). So if a node starts while
+an operator replaces it, only one of the two succeeds.
 
 Rules: PROTOCOL D7.
 """
@@ -30,7 +31,7 @@ from topology.location import Location
 
 
 class NodeRunsError(ConflictError):
-    """A node that runs is not replaced: stop it first."""
+    """A running node cannot be replaced: stop it first."""
 
 
 class UnknownNodeError(NotFoundError):
@@ -39,7 +40,7 @@ class UnknownNodeError(NotFoundError):
 
 @attrs.frozen(kw_only=True)
 class ReplacedNode:
-    """An instance that never comes back, and what it was."""
+    """An instance that never comes back, and its last known facts."""
 
     instance: InstanceId
     node_id: str
@@ -52,14 +53,14 @@ class ReplacedNode:
 async def find_replaced_node(
     metadata: Metadata, cluster: str, instance: InstanceId
 ) -> ReplacedNode | None:
-    """The record of an instance that was replaced; None if it was not."""
+    """The record of a replaced instance; None if it was not replaced."""
     path = ClusterPaths(cluster).node_replaced(instance)
     found = await metadata.find(path)
     return open_document(found.data, ReplacedNode, path=path) if found else None
 
 
 async def list_replaced_nodes(metadata: Metadata, cluster: str) -> list[ReplacedNode]:
-    """All instances that were replaced, by node id, then instance."""
+    """All replaced instances, ordered by node id, then instance."""
     paths = ClusterPaths(cluster)
     try:
         names = await metadata.children(paths.nodes_replaced)
@@ -75,7 +76,7 @@ async def list_replaced_nodes(metadata: Metadata, cluster: str) -> list[Replaced
 
 
 async def mark_replaced(metadata: Metadata, cluster: str, node_id: str) -> ReplacedNode:
-    """Take the node id away from its instance, for good, unless that runs: NodeRunsError.
+    """Take the node id away from its instance for good; NodeRunsError if the instance is up.
 
     UnknownNodeError when the id belongs to no instance.
     """
@@ -90,8 +91,8 @@ async def mark_replaced(metadata: Metadata, cluster: str, node_id: str) -> Repla
         live = await find_live_node(metadata, cluster, known.instance)
         if live is not None:
             raise NodeRunsError(
-                f"node {node_id} is up at {live.address}, and a node that runs is not replaced:"
-                " stop it first. If it has just died, its record goes within"
+                f"node {node_id} is up at {live.address}, and a running node cannot be"
+                " replaced: stop it first. If it has just died, its record goes within"
                 f" {metadata.session_timeout_s:g} s, the session time-out: try again then"
             )
         replaced = ReplacedNode(
@@ -102,7 +103,7 @@ async def mark_replaced(metadata: Metadata, cluster: str, node_id: str) -> Repla
         )
         create = Create(paths.node_replaced(known.instance), seal_document(replaced))
         try:
-            # The version is that of before the look: a node that came up since has changed it.
+            # The version was read before the check: a node that came up since has changed it.
             await metadata.multi([Delete(known_path, found.version), create])
         except (BadVersionError, NodeExistsError, NoNodeError):
             continue
@@ -123,5 +124,5 @@ async def note_moved(metadata: Metadata, cluster: str, instance: InstanceId) -> 
         try:
             await metadata.put(path, seal_document(moved), found.version)
         except (BadVersionError, NoNodeError):
-            continue  # Another noted it, most likely.
+            continue  # Most likely another process noted it.
         return

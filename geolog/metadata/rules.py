@@ -1,4 +1,4 @@
-"""What every metadata store refuses unasked, and what it builds from plainer requests.
+"""Checks and composite operations shared by all metadata stores.
 
 Rules: PROTOCOL M1.
 """
@@ -18,7 +18,7 @@ from geolog.metadata.seam import (
 from topology.errors import InvalidArgumentError, TooLargeError
 
 REQUEST_BYTES_MAX = (1 << 20) - (16 << 10)
-"""ZooKeeper closes the connection on 1 MiB; the margin is for its headers."""
+"""ZooKeeper closes the connection at 1 MiB; the margin is for its headers."""
 
 _OPERATION_OVERHEAD_BYTES = 64
 _VERSION_MAX = (1 << 31) - 1
@@ -26,14 +26,14 @@ _NOT_ALLOWED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 def check_path(path: str) -> None:
-    """Refuse what is not an absolute, normalised path that ZooKeeper would take."""
+    """Refuse paths that are not absolute, normalised and acceptable to ZooKeeper."""
     if path == "/":
         return
     names = path.split("/")
     if names[0] or any(name in ("", ".", "..") for name in names[1:]) or len(names) < 2:
-        raise InvalidArgumentError(f"{path!r} is not a metadata path: it reads /a/b")
+        raise InvalidArgumentError(f"{path!r} is not a metadata path: use e.g. /a/b")
     if _NOT_ALLOWED.search(path):
-        raise InvalidArgumentError(f"{path!r} has a character that no metadata path may have")
+        raise InvalidArgumentError(f"{path!r} has a character not allowed in metadata paths")
 
 
 def check_operations(operations: list[Operation]) -> None:
@@ -45,7 +45,7 @@ def check_operations(operations: list[Operation]) -> None:
         match operation:
             case Create(path=path, data=data):
                 if path == "/":
-                    raise NodeExistsError("/ exists always")
+                    raise NodeExistsError("/ always exists")
                 size_bytes += len(data)
             case Put(version=version, data=data):
                 _check_version(operation.path, version)
@@ -64,7 +64,7 @@ def check_operations(operations: list[Operation]) -> None:
 
 
 async def ensure_path_by_creates(metadata: Metadata, path: str) -> None:
-    """Make the node and its missing parents, from the leaf up: mostly one request."""
+    """Create the node and its missing parents, starting at the leaf: usually one request."""
     if path == "/":
         return
     try:
@@ -73,16 +73,16 @@ async def ensure_path_by_creates(metadata: Metadata, path: str) -> None:
         return
     except NoNodeError:
         await ensure_path_by_creates(metadata, parent_of(path))
-        # Another process may have deleted the parent again: then we begin again.
+        # Another process may have deleted the parent again: then start over.
         await ensure_path_by_creates(metadata, path)
 
 
 def parent_of(path: str) -> str:
-    """The path of the parent; `/` is its own."""
+    """The path of the parent; `/` is its own parent."""
     return path.rpartition("/")[0] or "/"
 
 
 def _check_version(path: str, version: int) -> None:
-    # ZooKeeper takes -1 as "whatever it is": a compare-and-set that compares nothing.
+    # ZooKeeper takes -1 to mean any version: a compare-and-set that compares nothing.
     if not 0 <= version <= _VERSION_MAX:
-        raise InvalidArgumentError(f"{version} is not a version that {path} could have")
+        raise InvalidArgumentError(f"{version} is not a possible version of {path}")

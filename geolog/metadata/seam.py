@@ -1,22 +1,24 @@
 """The metadata seam: a small tree of versioned nodes that every process of a cluster shares.
 
 Writes are linearizable. A read says how new its answer must be (`Freshness`). A watch fires
-once, some time after the change, and also when the connection or the session is lost, since a
-change may have been missed then: after a watch, look again. Ephemeral nodes vanish when the
-session that made them expires, which its holder may learn later than the others. A write whose
+once, some time after the change. It also fires when the connection or the session is lost,
+since
+a change may have been missed then: after a watch, read again. Ephemeral nodes vanish when the
+session that created them expires; its holder may learn that later than others. A write whose
 answer does not come in time raises `OutcomeUnknownError`: it may have been carried out. Read
 again, and compare.
 
-Reads of one process never go back, across sessions too:
+Reads of one process never go back, not even across sessions:
 
-1. Within a session a server answers in order, and a server that is behind what the session was
-   answered does not serve it.
-2. A new session begins only at a server that is not behind what the process was answered.
-3. The first read of a session is LATEST, if it did not ask for more. So it also sees a write of
-   the session before whose answer was lost.
+1. Within a session a server answers in order, and a server that is behind the session's last
+   answer does not serve it.
+2. A new session begins only at a server that is not behind the process's last answer.
+3. The first read of a session is at least LATEST. So it also sees a write of the previous
+   session whose answer was lost.
 
-Therefore a procedure of several steps may begin in one session and go on in the next: what it
-read stays true of what it reads, and what it wrote stays written. Each answer itself belongs to
+So a procedure of several steps may begin in one session and continue in the next: its earlier
+reads stay consistent with later ones, and its writes stay written. Each single answer belongs
+to
 one session: a read that catches up in one session and looks in another fails as unavailable.
 
 Rules: PROTOCOL M2 and M3.
@@ -32,15 +34,15 @@ from topology.errors import ConflictError, NotFoundError
 
 
 class NoNodeError(NotFoundError):
-    """The metadata node, or the parent that it needs, does not exist."""
+    """The metadata node, or its required parent, does not exist."""
 
 
 class NodeExistsError(ConflictError):
-    """A metadata node of that path exists already."""
+    """A metadata node of that path already exists."""
 
 
 class BadVersionError(ConflictError):
-    """The metadata node was changed by somebody else since it was read: read it again."""
+    """Another process changed the metadata node since it was read: read it again."""
 
 
 class NotEmptyError(ConflictError):
@@ -48,17 +50,18 @@ class NotEmptyError(ConflictError):
 
 
 class SessionLostError(ConflictError):
-    """The session of this process is over, its ephemerals are gone; ask again in the next."""
+    """The session of this process is over and its ephemerals are gone; retry in the next."""
 
     retriable: ClassVar[bool] = True
 
 
 class SessionState(enum.Enum):
-    """What this process knows of its session.
+    """This process's knowledge of its session.
 
     SUSPENDED: no server answers now. LOST: expired, or SUSPENDED for longer than the session
-    time-out by this process's own clock, whichever it learns first. LOST is final for the
-    session; a new one begins, with a new `session_id`, as soon as a server can be reached.
+    time-out by this process's own clock, whichever comes first. LOST is final for the session;
+    a
+    new one begins, with a new `session_id`, as soon as a server can be reached.
     """
 
     CONNECTED = "connected"
@@ -70,60 +73,62 @@ class Freshness(enum.Enum):
     """How new the answer of a read must be. Each costs more than the one before."""
 
     NEARBY = "nearby"
-    """What the server of this session has. It may lag behind the others."""
+    """The state of this session's server. It may lag behind the others."""
     LATEST = "latest"
-    """All that was written before the call: the server first catches up with its leader.
+    """Everything written before the call: the server first catches up with its leader.
 
-    The leader answers for itself. One that was deposed and has not noticed yet, because it
-    stood still or is cut off, answers what it has. No choice between servers rules that out.
+    The leader answers for itself. A leader that was deposed and has not noticed yet, because it
+    was
+    paused or is cut off, answers with what it has. No choice between servers rules that out.
     """
     CERTAIN = "certain"
-    """All that was written before the call, whatever the leader believes.
+    """Everything written before the call, whatever the leader believes.
 
-    The server first carries out a write that changes nothing, which takes a quorum. Ask so
-    where a wrong answer would be final: that a stream ends here, that a record is lost.
+    The server first carries out a write that changes nothing, which takes a quorum. Use it
+    where a
+    wrong answer would be final: that a stream ends here, that a record is lost.
     """
 
 
 @attrs.frozen
 class Stored:
-    """A node's content as read, with the version that a compare-and-set names."""
+    """A node's content as read, with the version for a compare-and-set."""
 
     data: bytes
     version: int
     session_id: int = attrs.field(default=0, eq=bool)
-    """Of an ephemeral node: the session that it goes with, as `Metadata.session_id` names it;
-    0 for any other. Stores number sessions differently: equal nodes are both ephemeral or not.
+    """For an ephemeral node: its session, as in `Metadata.session_id`; 0 for any other.
+    Stores number sessions differently: equal nodes are both ephemeral or both not.
     """
     children_count: int = 0
     children_changes: int = attrs.field(default=0, eq=False)
-    """How many children were ever made, or went: the same number says that none has since."""
+    """Count of children ever created or deleted: an equal number means that none was since."""
     created_us: int = attrs.field(default=0, eq=False)
-    """When it was made: Unix time in microseconds, by the metadata store's own clock."""
+    """Creation time: Unix time in microseconds, by the metadata store's own clock."""
     modified_us: int = attrs.field(default=0, eq=False)
-    """When its content was last replaced, or it was made, by the same clock."""
+    """Time of the last write of its content, or of its creation, by the same clock."""
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether it goes with a session."""
+        """Whether it vanishes with a session."""
         return self.session_id != 0
 
 
 @attrs.frozen
 class HeardTime:
-    """What the metadata store's clock said, and when this process heard it, monotonically."""
+    """A time of the metadata store's clock, and when it was received, on a monotonic clock."""
 
     store_us: int
     heard_s: float
 
     def now_us(self, now_s: float) -> int:
-        """What that clock says now, or a little less: the answer took a while to come."""
+        """That clock's time now, or a little less: the answer took a while to arrive."""
         return self.store_us + round((now_s - self.heard_s) * 1e6)
 
 
 @attrs.frozen
 class Create:
-    """Make a node under a parent that exists. Sequential: a rising 10-digit number is added."""
+    """Create a node under an existing parent. Sequential: appends a rising 10-digit number."""
 
     path: str
     data: bytes = b""
@@ -142,7 +147,7 @@ class Put:
 
 @attrs.frozen
 class Delete:
-    """Delete a childless node if its version is still `version` (None: whatever it is)."""
+    """Delete a childless node if its version is still `version` (None: any version)."""
 
     path: str
     version: int | None = None
@@ -160,26 +165,26 @@ Operation = Create | Put | Delete | Check
 
 
 class Metadata(Protocol):
-    """The seam. Paths are absolute and normalised, as /a/b; data is under 1 MiB by a margin."""
+    """The seam. Paths are absolute and normalised, e.g. /a/b; data is safely below 1 MiB."""
 
     @property
     def session_state(self) -> SessionState:
-        """What is known of the session now, without asking."""
+        """The last known state of the session, without asking."""
         ...
 
     @property
     def session_id(self) -> int:
-        """Names the session. When it has changed, the ephemerals made before are gone."""
+        """Id of the session. When it has changed, earlier ephemerals are gone."""
         ...
 
     @property
     def session_timeout_s(self) -> float:
-        """The time-out that was agreed for the session."""
+        """The agreed session time-out."""
         ...
 
     @property
     def time_heard(self) -> HeardTime | None:
-        """What the store's clock said of this process's latest Put; None before the first."""
+        """The store's time at this process's latest Put; None before the first."""
         ...
 
     async def get(
@@ -199,7 +204,7 @@ class Metadata(Protocol):
         changed: trio.Event | None = None,
         freshness: Freshness = Freshness.NEARBY,
     ) -> Stored | None:
-        """As `get`, but None if absent; `changed` is then set once, after it is made."""
+        """As `get`, but None if absent; `changed` is then set once, after it is created."""
         ...
 
     async def children(
@@ -215,7 +220,8 @@ class Metadata(Protocol):
     async def multi(self, operations: list[Operation]) -> list[str | int | None]:
         """Do all or none. For each operation: Create its path, Put the new version, else None.
 
-        Raises what the first operation that failed would raise alone; nothing was done then.
+        Raises the error that the first failed operation would raise alone; then nothing was
+        done.
         """
         ...
 
@@ -227,7 +233,7 @@ class Metadata(Protocol):
         is_ephemeral: bool = False,
         is_sequential: bool = False,
     ) -> str:
-        """Make one node and return its path. NodeExistsError, NoNodeError (no parent)."""
+        """Create one node and return its path. NodeExistsError, NoNodeError (no parent)."""
         ...
 
     async def put(self, path: str, data: bytes, version: int) -> int:
@@ -239,7 +245,7 @@ class Metadata(Protocol):
         ...
 
     async def ensure_path(self, path: str) -> None:
-        """Make the node, empty, and its missing parents; nothing if it exists."""
+        """Create the node, empty, and its missing parents; does nothing if it exists."""
         ...
 
     async def wait_state_change(self, seen: SessionState) -> SessionState:

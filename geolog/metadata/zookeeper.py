@@ -1,19 +1,20 @@
-"""Metadata in ZooKeeper: sessions that follow one another, deadlines, and our own errors.
+"""Metadata in ZooKeeper: successive sessions, deadlines, and our own errors.
 
 Theory of operation. `open_zookeeper` runs one task that opens a session, follows its state and
 opens the next when it is lost, for as long as the block runs. A session is lost when a server
 says so, or when it was SUSPENDED for its whole time-out by this process's clock: then the
-servers have most likely ended it, but there is nobody to ask. Whoever made ephemerals compares
+servers have most likely ended it, but there is nobody to ask. A process with ephemerals
+compares
 `session_id`.
 
-A request waits for a connection and for one of `requests_max` places, then it is sent. Until
-then a deadline or the end of the session refuses it for certain; after that the outcome of a
-write is unknown. ZooKeeper answers a session in order, so a read that follows an unknown write
-on the same session shows what became of it.
+A request waits for a connection and for one of `requests_max` places; then it is sent. Before
+that, a deadline or the end of the session refuses it for certain; after it, the outcome of a
+write is unknown. ZooKeeper answers a session in order, so a read after an unknown write on the
+same session shows the outcome.
 
-A read that must be newer than what the server has is sent right behind a sync, or behind a
-write that changes nothing, over the same session: it counts only if both are answered. So is
-each read of a new session, until one of them, or a write, was answered.
+A read that must be newer than the server's state is sent right behind a sync, or behind a write
+that changes nothing, over the same session: it counts only if both are answered. The same goes
+for each read of a new session, until one of them, or a write, was answered.
 
 Rules: PROTOCOL M4 and M6.
 """
@@ -72,25 +73,25 @@ _SERVERS_EXAMPLE = "10.0.0.1:2181,10.0.0.2:2181/geolog"
 _log = logging.getLogger(__name__)
 
 _NOTICE_S = 10.0
-"""How often a process that waits for its first session for ever says so."""
+"""Interval of log lines while a process waits without limit for its first session."""
 
 _RENEWAL_PAUSE_S = 0.2
-"""Between a lost session and the next, so that a client that fails at once does not spin."""
+"""Pause between a lost session and the next, so that a failing client does not spin."""
 
 
 @attrs.frozen(kw_only=True)
 class ZooKeeperClientConfig:
-    """How a process speaks with ZooKeeper. Seconds, always."""
+    """How a process talks to ZooKeeper. Always in seconds."""
 
     session_timeout_s: float = 6.0
-    """After such a silence the servers end the session. They may agree to less, or to more."""
+    """Silence after which the servers end the session. They may agree to less, or to more."""
 
     request_timeout_s: float = 10.0
-    """How long a request waits for its answer; then the outcome of a write is unknown."""
+    """How long a request waits for its answer; after that the outcome of a write is unknown."""
 
     connect_timeout_s: float = 10.0
-    """How long the first connection may take, at most for ever (inf): then the log says every
-    ten seconds what it waits for. Later ones are tried for ever."""
+    """Time limit of the first connection, or inf for none: the log then says every ten seconds
+    what it waits for. Later connections are retried without limit."""
 
     requests_max: int = 256
     """Requests that may wait for an answer; more wait for a place. It bounds kazoo's memory."""
@@ -98,12 +99,12 @@ class ZooKeeperClientConfig:
     def __attrs_post_init__(self) -> None:
         for field in attrs.fields(ZooKeeperClientConfig):
             if not getattr(self, field.name) > 0:
-                raise InvalidConfigError(f"{field.name} must be above zero")
+                raise InvalidConfigError(f"{field.name} must be positive")
 
 
 @attrs.frozen
 class ZooKeeperStatistics:
-    """How near a client is to its bounds, and how often it lost something."""
+    """How close a client is to its bounds, and its counts of losses."""
 
     questions_count: int
     watches_count: int
@@ -121,10 +122,11 @@ async def open_zookeeper(
     requests_max: int = 256,
     gateway: Gateway | None = None,
 ) -> "AsyncIterator[ZooKeeperMetadata]":
-    """Connect to `HOST:PORT,…[/chroot]`; the chroot is made if it is missing.
+    """Connect to `HOST:PORT,…[/chroot]`; a missing chroot is created.
 
-    gateway: through which the servers are reached, if there is one. InvalidConfigError if the
-    servers cannot be read; UnavailableError if none of them answers.
+    gateway: the one to reach the servers through, if any. InvalidConfigError if `hosts` cannot
+    be
+    parsed; UnavailableError if no server answers.
     """
     config = ZooKeeperClientConfig(
         session_timeout_s=session_timeout_s,
@@ -164,10 +166,10 @@ async def _wait_connected_first(
 async def _nobody_answered(
     hosts: str, waited_s: float, gateway: Gateway | None
 ) -> UnavailableError:
-    """Why there is no session: it looks which servers can be reached, and which serve."""
+    """The error for no session; checks which servers can be reached, and which serve."""
     servers = [Address.parse(host) for host in hosts.split(",")]
     reach = await reach_of(servers, transport_through(gateway))
-    waited = f"no ZooKeeper answers at {hosts} within {waited_s:.3g} s"
+    waited = f"no ZooKeeper answered at {hosts} within {waited_s:.3g} s"
     if reach.idle and not reach.serving:
         return UnavailableError(f"{waited}: {reach.why_away()}")
     why = f": {in_short(reach.unreached)}" if reach.unreached else ""
@@ -179,10 +181,11 @@ async def _nobody_answered(
 
 @asynccontextmanager
 async def _sessions_of(metadata: "ZooKeeperMetadata") -> AsyncIterator[None]:
-    """Keep a session until the block has ended, also while it is cancelled.
+    """Keep a session until the block has ended, even while it is cancelled.
 
-    What a block says in metadata last, as a storage node how far its journal is, comes after
-    the cancellation that ends it; the session must not have ended of the same one.
+    The last words of a block in metadata, e.g. how far a storage node's journal is, come after
+    the
+    cancellation that ends it; the same cancellation must not have ended the session.
     """
     session_scope = trio.CancelScope(shield=True)
 
@@ -199,32 +202,32 @@ async def _sessions_of(metadata: "ZooKeeperMetadata") -> AsyncIterator[None]:
 
 
 def parse_servers(text: str) -> tuple[str, str]:
-    """The servers, and the chroot: empty, or a path."""
+    """Split into the servers and the chroot: empty, or a path."""
     hosts, slash, rest = text.partition("/")
     for where in hosts.split(","):
         host, colon, port = where.strip().rpartition(":")
         if not (host and colon and port.isdecimal() and 0 < int(port) < 1 << 16):
             raise InvalidConfigError(
-                f"{where!r} in {text!r} is not a ZooKeeper server: the whole reads "
-                f"HOST:PORT,…[/chroot], as {_SERVERS_EXAMPLE}"
+                f"{where!r} in {text!r} is not a ZooKeeper server: use "
+                f"HOST:PORT,…[/chroot], e.g. {_SERVERS_EXAMPLE}"
             )
     chroot = f"/{rest.rstrip('/')}" if slash and rest.rstrip("/") else ""
     try:
         check_path(chroot or "/")
     except InvalidArgumentError as error:
-        raise InvalidConfigError(f"the chroot of {text!r} cannot be: {error}") from error
+        raise InvalidConfigError(f"invalid chroot in {text!r}: {error}") from error
     return hosts, chroot
 
 
 @attrs.define(eq=False)
 class ZooKeeperMetadata:
-    """`Metadata` in ZooKeeper. Got by `open_zookeeper`.
+    """`Metadata` in ZooKeeper. Returned by `open_zookeeper`.
 
     Invariants:
     1. A request issued in one session is never sent in another.
     2. `session_state` is CONNECTED or SUSPENDED only if `session_id` names a session that was
        not lost, as far as this process knows.
-    3. No answer is older than one before it, in whichever session that came.
+    3. No answer is older than an earlier one, whichever session gave it.
     """
 
     _hosts: str
@@ -282,7 +285,7 @@ class ZooKeeperMetadata:
         """Read a node, or None: then a second request sets the watch."""
         stored = await self._get(path, changed, freshness)
         if stored is None and changed is not None and await self._exists(path, changed):
-            stored = await self._get(path, None)  # Made in between: the watch stands on it.
+            stored = await self._get(path, None)  # Created in between: the watch is set on it.
         return stored
 
     async def children(
@@ -336,13 +339,13 @@ class ZooKeeperMetadata:
         is_ephemeral: bool = False,
         is_sequential: bool = False,
     ) -> str:
-        """Make one node."""
+        """Create one node."""
         [made] = await self.multi([Create(path, data, is_ephemeral, is_sequential)])
         assert isinstance(made, str)
         return made
 
     async def put(self, path: str, data: bytes, version: int) -> int:
-        """Replace a content by compare-and-set."""
+        """Replace the content by compare-and-set."""
         [version_new] = await self.multi([Put(path, data, version)])
         assert isinstance(version_new, int)
         return version_new
@@ -352,7 +355,7 @@ class ZooKeeperMetadata:
         await self.multi([Delete(path, version)])
 
     async def ensure_path(self, path: str) -> None:
-        """Make a node and its missing parents."""
+        """Create a node and its missing parents."""
         check_path(path)
         await ensure_path_by_creates(self, path)
 
@@ -363,12 +366,12 @@ class ZooKeeperMetadata:
         return self.session_state
 
     async def enter(self, chroot: str) -> None:
-        """Make a node if it is missing; from now on all paths lie under it."""
+        """Create a node if missing; from now on all paths are relative to it."""
         await self.ensure_path(chroot)
         self._chroot = chroot
 
     async def run(self) -> None:
-        """Open one session after the other, for ever."""
+        """Open one session after the other; never returns."""
         servers = [Address.parse(each) for each in self._hosts.split(",")]
         transport = transport_through(self._gateway)
         zxid_seen = 0
@@ -386,7 +389,7 @@ class ZooKeeperMetadata:
             await trio.sleep(_RENEWAL_PAUSE_S)
 
     async def _follow(self, session: KazooSession) -> None:
-        """Show the state of a session until it is lost, by a server's word or by our clock."""
+        """Publish a session's state until it is lost, by a server's word or by our clock."""
         while session.state is not SessionState.LOST:
             moved = session.moved
             patience_s = math.inf
@@ -451,7 +454,7 @@ class ZooKeeperMetadata:
         *,
         freshness: Freshness | None = None,
     ) -> object:
-        """Ask in the session of this moment. A read says how new; a write has no freshness."""
+        """Ask in the current session. A read gives its freshness; a write has none."""
         is_sent = False
         with trio.move_on_after(self._config.request_timeout_s):
             session = await self._wait_connected()
@@ -469,7 +472,7 @@ class ZooKeeperMetadata:
         raise UnavailableError(f"no ZooKeeper server at {self._hosts} was reached {within}")
 
     def _before(self, freshness: Freshness | None, session: KazooSession) -> Send | None:
-        """What is sent right before a request, so that its answer is as new as asked for."""
+        """The request to send right before another, so that its answer is new enough."""
         root = self._full("/")
         match freshness:
             case Freshness.CERTAIN:
@@ -487,7 +490,7 @@ class ZooKeeperMetadata:
             await self._moved.wait()
         if issued_in not in (None, self.session_id):
             raise SessionLostError(
-                f"metadata session {issued_in:#x} is over; nothing was asked"
+                f"metadata session {issued_in:#x} has ended; the request was not sent"
             )
         assert self._session is not None
         return self._session
@@ -502,7 +505,7 @@ class ZooKeeperMetadata:
         return self._chroot + path if path != "/" else self._chroot or "/"
 
     def _done(self, operation: Operation, answer: object) -> str | int | None:
-        """What we answer for an operation that ZooKeeper carried out."""
+        """Our answer for an operation that ZooKeeper carried out."""
         match operation:
             case Create():
                 assert isinstance(answer, str)

@@ -1,11 +1,11 @@
-"""Connections through a gateway: one line says who asks and whither, one line answers.
+"""Connections through a gateway: one line asks for a server, one line answers.
 
-A gateway stands between regions. Whoever wants to reach a server connects to the gateway
-instead and says `geolog-dial/1 REGION HOST:PORT`. The gateway answers with one line:
+A gateway is between regions. A client that wants to reach a server connects to the gateway
+instead and sends `geolog-dial/1 REGION HOST:PORT`. The gateway answers with one line:
 
-- `open`: the server was reached; all that follows is between the two;
-- `direct`: the server is no business of the gateway (it stands in the same region, say):
-  connect to it without me;
+- `open`: the server was reached; everything that follows is between the two;
+- `direct`: the gateway does not handle this server (e.g. it is in the same region): connect
+  without the gateway;
 - `refused REASON`: the server cannot be reached.
 """
 
@@ -24,41 +24,39 @@ _GREETING = "geolog-dial/1"
 
 @attrs.frozen
 class Gateway:
-    """A gateway, and the region in whose name one asks it."""
+    """A gateway, and the region from which the client asks it."""
 
     address: Address
     region: str
 
 
 def gateway_of(address: Address | str | None, region: str | None) -> Gateway | None:
-    """The gateway that these settings mean. InvalidArgumentError if the region is missing."""
+    """The gateway for these settings. InvalidArgumentError if the region is missing."""
     if address is None:
         return None
     if region is None:
-        raise InvalidArgumentError(
-            f"the gateway {address} needs to know where you stand: name your region (--region)"
-        )
+        raise InvalidArgumentError(f"gateway {address} needs your region: pass --region")
     where = Address.parse(address) if isinstance(address, str) else address
     return Gateway(where, region)
 
 
 def dial_line(region: str, address: Address) -> bytes:
-    """What whoever stands in `region` says to reach `address`."""
+    """The line that a client in `region` sends to reach `address`."""
     return f"{_GREETING} {region} {address}\n".encode()
 
 
 def parse_dial_line(line: bytes) -> tuple[str, Address]:
-    """The region and the address. InvalidArgumentError if the line says something else."""
+    """The region and the address. InvalidArgumentError for any other line."""
     match line.decode("utf-8", "replace").split():
         case [greeting, region, where] if greeting == _GREETING:
             return region, Address.parse(where)
-    raise InvalidArgumentError(f"a gateway hears {_GREETING} REGION HOST:PORT, not {line!r}")
+    raise InvalidArgumentError(f"a gateway expects {_GREETING} REGION HOST:PORT, got {line!r}")
 
 
 def is_open(line: bytes, address: Address) -> bool:
-    """Whether the gateway opened the connection; if not, one connects without it.
+    """Whether the gateway opened the connection; if not, connect without it.
 
-    ConnectionFailedError if it refused, or said something else.
+    ConnectionFailedError if it refused, or answered something else.
     """
     word, _, reason = line.decode("utf-8", "replace").strip().partition(" ")
     if word == REFUSED:
@@ -78,7 +76,7 @@ class GatewayTransport:
     tcp: TcpTransport = attrs.field(factory=TcpTransport)
 
     async def connect(self, address: Address) -> ByteStream:
-        """Ask the gateway for the address; connect to it alone if it is told to."""
+        """Ask the gateway for the address; connect directly if the gateway says so."""
         stream = await self.tcp.connect(self.gateway.address)
         try:
             await stream.send([dial_line(self.gateway.region, address)])
@@ -102,7 +100,7 @@ def transport_through(gateway: Gateway | None) -> TcpTransport | GatewayTranspor
 
 
 async def _line(stream: ByteStream) -> bytes:
-    """The gateway's answer, and not one byte of what follows it."""
+    """The gateway's answer, without consuming any byte after it."""
     line, byte = b"", bytearray(1)
     while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
         if not await stream.receive_into(byte):

@@ -1,7 +1,7 @@
-"""The transport seam: ordered byte streams between processes, as TCP gives them.
+"""The transport seam: ordered byte streams between processes, like TCP's.
 
-A stream may end, or break at any byte. Framing, checksums and bounds stand above it, in
-`geolog.wire`; so does every protocol decision.
+A stream may end, or break at any byte. Framing, checksums and bounds are the job of the layer
+above, `geolog.wire`; so is every protocol decision.
 """
 
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ class AddressInUseError(UnavailableError):
 
 @attrs.frozen(order=True)
 class Address:
-    """Where a server listens."""
+    """Address on which a server listens."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read `HOST:PORT`. InvalidArgumentError."""
+        """Parse `HOST:PORT`. InvalidArgumentError."""
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or int(port) > _PORT_MAX:
-            raise InvalidArgumentError(f"{text!r} is not an address: write HOST:PORT")
+            raise InvalidArgumentError(f"{text!r} is not an address: use HOST:PORT")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class ByteStream(Protocol):
 
     @property
     def peer(self) -> str:
-        """The other side, as a person would name it."""
+        """Name of the other side, for people."""
         ...
 
     async def send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
@@ -56,7 +56,7 @@ class ByteStream(Protocol):
         ...
 
     def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Send what the other side takes at once, and return how many bytes that was."""
+        """Send as much as the other side takes at once, and return how many bytes that was."""
         ...
 
     async def receive_into(self, buffer: bytearray | memoryview) -> int:
@@ -64,25 +64,25 @@ class ByteStream(Protocol):
         ...
 
     def close(self) -> None:
-        """Close at once; whoever waits on either side is told. Closing again does nothing."""
+        """Close at once; tasks waiting on either side are woken. Closing again does nothing."""
         ...
 
 
 class Listener(Protocol):
-    """A place where others connect to."""
+    """An address to which others connect."""
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the real port."""
+        """The address it listens on, with the real port."""
         ...
 
     @property
     def failures_count(self) -> int:
-        """How many times a connection could not be accepted."""
+        """How many connections could not be accepted."""
         ...
 
     async def accept(self) -> ByteStream:
-        """Wait for the next connection; one that cannot be accepted is passed over."""
+        """Wait for the next connection; one that cannot be accepted is skipped."""
         ...
 
     def close(self) -> None:
@@ -98,5 +98,5 @@ class Transport(Protocol):
         ...
 
     async def listen(self, address: Address) -> Listener:
-        """Listen; port 0 takes a free one. AddressInUseError."""
+        """Listen; port 0 picks a free port. AddressInUseError."""
         ...

@@ -1,8 +1,9 @@
-"""TCP behind the transport seam: plain non-blocking sockets, tried first and waited for after.
+"""TCP behind the transport seam: plain non-blocking sockets; try first, wait only if needed.
 
-A stream asks the kernel at once and waits only when it would block, which saves a turn of
-trio's scheduler per call. So that a connection that never blocks cannot starve the others, a
-stream that has moved `FAIR_BYTES` without waiting takes a turn anyway.
+A stream calls the kernel at once and waits only when the call would block, which saves a turn
+of
+trio's scheduler per call. A stream that has moved `FAIR_BYTES` without waiting yields a turn
+anyway, so that a connection that never blocks cannot starve the others.
 """
 
 import errno
@@ -25,7 +26,7 @@ from topology.errors import InvalidArgumentError
 Buffer = bytes | bytearray | memoryview
 
 FAIR_BYTES = 4 << 20
-"""What a stream moves between two turns of the scheduler: a millisecond of copying."""
+"""Bytes that a stream moves between two turns of the scheduler: a millisecond of copying."""
 
 _JOINED_BYTES_MAX = 8 << 10
 """Buffers below this are copied together: cheaper than another element of the vector."""
@@ -45,15 +46,15 @@ _OF_THE_PEER = {
     errno.EOPNOTSUPP,
     errno.EPROTO,
     errno.ETIMEDOUT,
-    getattr(errno, "ENONET", errno.EPROTO),  # Linux alone has it.
+    getattr(errno, "ENONET", errno.EPROTO),  # Exists only on Linux.
 }
-"""What `accept` says of one connection, which is gone then: the next may be well."""
+"""Errors of `accept` that concern one connection, which is gone: the next may succeed."""
 _NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 
 
 @attrs.frozen(kw_only=True)
 class TcpConfig:
-    """How sockets are set. Bytes, always."""
+    """Socket settings. Always in bytes."""
 
     send_buffer_bytes: int | None = None
     """Bytes the kernel holds for sending. None: it grows the buffer as needed, to its limit."""
@@ -62,20 +63,20 @@ class TcpConfig:
     """Bytes the kernel holds unread. None: it grows the buffer as needed, to its limit."""
 
     notsent_lowat_bytes: int = 1 << 20
-    """Wake a sender when less than this is unsent: at 16 KiB that is too often to be fast."""
+    """Wake a sender when less than this is unsent: 16 KiB would be too often to be fast."""
 
     accept_pause_s: float = 0.1
     """How long a listener waits when it cannot accept: no file descriptor or memory is left, or
     a firewall forbids it. Connections wait in the backlog meanwhile."""
 
     keepalive_idle_s: int = 30
-    """After such a silence the kernel asks the peer for a sign of life, three times, then ends
-    the connection. It bounds how long a machine that vanished holds memory here."""
+    """Silence after which the kernel probes the peer, three times, then ends the connection. It
+    bounds how long a machine that vanished holds memory here."""
 
 
 @attrs.define(eq=False)
 class TcpStream:
-    """One connection. A cancelled `send` may have sent a part: close the stream then."""
+    """One connection. A cancelled `send` may have sent a part: then close the stream."""
 
     peer: str
     _socket: socket.socket
@@ -94,7 +95,7 @@ class TcpStream:
                 await self._wait(trio.lowlevel.wait_writable)
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> int:
-        """Send what the kernel takes at once."""
+        """Send as much as the kernel takes at once."""
         vector = _joined(buffers)
         first = sent_bytes_all = 0
         while first < len(vector):
@@ -120,13 +121,13 @@ class TcpStream:
                 return received_bytes
 
     def close(self) -> None:
-        """Close at once; whoever waits is told."""
+        """Close at once; waiting tasks are woken."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
     def _send_some(self, vector: list[Buffer], first: int) -> int:
-        """Send from the vector what the kernel takes now: 0 if nothing."""
+        """Send as much of the vector as the kernel takes now: 0 if nothing."""
         try:
             if first + 1 == len(vector):
                 return self._socket.send(vector[first])
@@ -137,7 +138,7 @@ class TcpStream:
             raise self._broken(error) from error
 
     async def _take_turns(self, moved_bytes: int) -> None:
-        # A call counts as a page at least, so that many tiny ones take turns, too.
+        # Each call counts as at least a page, so that many tiny ones yield, too.
         self._bytes_since_turn += max(moved_bytes, 4096)
         if self._bytes_since_turn >= FAIR_BYTES:
             self._bytes_since_turn = 0
@@ -168,11 +169,12 @@ class TcpListener:
     async def accept(self) -> ByteStream:
         """Wait for the next connection. ConnectionFailedError once the listener is closed.
 
-        A connection that broke meanwhile is passed over; where the machine has no room for one,
-        it is tried again after a pause. Both are counted, and neither ends the listener.
+        A connection that broke meanwhile is skipped; if the machine has no room for one, accept
+        is
+        retried after a pause. Both are counted, and neither ends the listener.
         """
         while True:
-            await trio.lowlevel.checkpoint()  # A flood of connections lets others take turns.
+            await trio.lowlevel.checkpoint()  # Others get turns during a flood of connections.
             try:
                 return self._accept_nowait()
             except BlockingIOError:
@@ -194,7 +196,7 @@ class TcpListener:
         return TcpStream(f"{peer[0]}:{peer[1]}", connection)
 
     def close(self) -> None:
-        """Stop listening; whoever waits in `accept` is told."""
+        """Stop listening; tasks waiting in `accept` are woken."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
@@ -264,9 +266,7 @@ async def _addresses(address: Address) -> list[tuple[socket.AddressFamily, tuple
             address.host, address.port, type=socket.SOCK_STREAM
         )
     except OSError as error:
-        raise ConnectionFailedError(
-            f"the host of {address} is not known: {_reason(error)}"
-        ) from error
+        raise ConnectionFailedError(f"unknown host in {address}: {_reason(error)}") from error
     return [(family, (str(where[0]), int(where[1]))) for family, _, _, _, where in found]
 
 
@@ -296,7 +296,7 @@ def _set_up(connection: socket.socket, config: TcpConfig) -> None:
 
 
 def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """The same bytes, with small neighbours copied together and no empty buffer."""
+    """The same bytes, with small neighbours copied together and empty buffers removed."""
     vector: list[Buffer] = []
     small: list[Buffer] = []
     for buffer in buffers:
@@ -313,7 +313,7 @@ def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 
 def _skip(vector: list[Buffer], first: int, sent_bytes: int) -> int:
-    """Index of the first buffer that has bytes left; it is cut to these."""
+    """Index of the first buffer with bytes left; it is cut to these."""
     while first < len(vector) and sent_bytes >= len(vector[first]):
         sent_bytes -= len(vector[first])
         first += 1

@@ -1,4 +1,4 @@
-"""Bytes, and nothing but: the sealed batch, the entry, the frame, the messages in frames."""
+"""Byte formats only: the sealed batch, the entry, the frame, the messages in frames."""
 
 from geolog.wire.batch import (
     Batch,

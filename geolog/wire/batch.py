@@ -10,8 +10,8 @@ Layout, little-endian (docs/FORMATS.md shows one byte by byte):
     10 column flags u16     32  body
     12 record count u32
 
-The header's checksum covers bytes 8 to 32. It stands before what it covers, because the CRC of
-bytes that end in their own CRC is the same whatever they are: an entry's CRC would be blind.
+The header's checksum covers bytes 8 to 32. It comes before the bytes it covers, because bytes
+that end in their own CRC always have the same CRC: an entry's CRC would be blind to them.
 """
 
 import enum
@@ -49,7 +49,7 @@ _SAMPLED_BYTES_MIN = 64 << 10
 """Bodies below this are compressed without a trial."""
 _SAMPLE_BYTES = 4 << 10
 _LZ4_RATIO_MAX = 255
-"""No LZ4 block can say more than 255 bytes per byte of its own."""
+"""Maximum expansion of an LZ4 block: 255 bytes for each of its own."""
 
 
 class Codec(enum.IntEnum):
@@ -60,7 +60,7 @@ class Codec(enum.IntEnum):
 
 
 class Columns(enum.IntFlag):
-    """Which optional columns a batch has, in the order in which they follow the values."""
+    """A batch's optional columns, in the order in which they follow the values."""
 
     NONE = 0
     KEYS = 1
@@ -74,7 +74,7 @@ _COLUMNS_ALL = int(Columns.KEYS | Columns.TRANSACTION_IDS | Columns.HEADERS)
 
 @attrs.frozen
 class BatchHeader:
-    """What the first 32 bytes say."""
+    """The content of the first 32 bytes."""
 
     codec: Codec
     columns: Columns
@@ -92,7 +92,7 @@ class BatchHeader:
 
 @attrs.frozen
 class SealedBatch:
-    """A batch as it travels and rests. `data` is never changed."""
+    """A batch in transit or at rest. `data` is never changed."""
 
     data: bytes | memoryview = attrs.field(repr=False)
     record_count: int
@@ -126,7 +126,7 @@ class Batch:
         return self.value_column.raw(row)
 
     def values(self) -> list[bytes]:
-        """The values of all records, quicker than one by one."""
+        """The values of all records, faster than one by one."""
         return self.value_column.raw_list()
 
     def key(self, row: int) -> bytes | None:
@@ -134,17 +134,17 @@ class Batch:
         return None if self.key_column is None else self.key_column[row]
 
     def transaction_id(self, row: int) -> int | None:
-        """The number that the application gave the record, if it gave one."""
+        """The application's number for the record, if it has one."""
         return None if self.transaction_id_column is None else self.transaction_id_column[row]
 
     def created_us(self, row: int) -> int:
-        """When the record was made, by its writer's clock: microseconds UTC since 1970."""
+        """Creation time of the record, by its writer's clock: microseconds UTC since 1970."""
         created_us = self.created_column[row]
         assert created_us is not None
         return created_us
 
     def headers(self, row: int) -> dict[str, bytes]:
-        """The record's headers; a name that stands twice has its last value."""
+        """The record's headers; a repeated name has its last value."""
         return {} if self.header_column is None else self.header_column[row]
 
 
@@ -159,8 +159,9 @@ def seal_batch(
 ) -> SealedBatch:
     """Seal records, given column by column; one `created_us` may serve for all.
 
-    The body is stored as it is where LZ4 would save less than an eighth. TooLargeError for a
-    record or batch over its limit, InvalidArgumentError for columns that do not fit together.
+    The body is stored uncompressed where LZ4 would save less than an eighth. TooLargeError for
+    a
+    record or batch over its limit, InvalidArgumentError for columns of different lengths.
     """
     count = len(values)
     created = [created_us] * count if isinstance(created_us, int) else created_us
@@ -192,9 +193,9 @@ def seal_batch(
 
 
 def peek_batch_header(data: bytes | memoryview) -> BatchHeader:
-    """Read the header at the front of `data`; the body is not looked at. DamagedBytesError."""
+    """Parse the header at the front of `data`, ignoring the body. DamagedBytesError."""
     if len(data) < HEADER_BYTES:
-        raise DamagedBytesError(f"a batch is cut off after {len(data)} bytes, in its header")
+        raise DamagedBytesError(f"batch truncated to {len(data)} bytes, within its header")
     magic, header_crc, version, codec, flags, count, stored, raw, body_crc, reserved = (
         _HEADER.unpack_from(data)
     )
@@ -203,11 +204,9 @@ def peek_batch_header(data: bytes | memoryview) -> BatchHeader:
     if crc32c(data[_CHECKED_FROM:HEADER_BYTES]) != header_crc:
         raise DamagedBytesError("the header of a batch does not match its checksum")
     if version != VERSION:
-        raise DamagedBytesError(f"version {version} of the batch format is not known here")
+        raise DamagedBytesError(f"unknown version {version} of the batch format")
     if codec >= len(_CODECS) or flags & ~_COLUMNS_ALL or reserved:
-        raise DamagedBytesError(
-            f"codec {codec}, flags {flags:#x} of a batch are not known here"
-        )
+        raise DamagedBytesError(f"unknown codec {codec} or flags {flags:#x} of a batch")
     header = BatchHeader(
         _CODECS[codec], Columns(flags), count, stored, raw, body_crc, header_crc
     )
@@ -222,9 +221,9 @@ def verify_batch(data: bytes | memoryview) -> SealedBatch:
 
 
 def open_batch(data: bytes | memoryview) -> Batch:
-    """Check a sealed batch whole, and give access to its records. DamagedBytesError.
+    """Check a whole sealed batch, and give access to its records. DamagedBytesError.
 
-    The batch refers to `data` where that is not compressed.
+    The batch refers to `data` if that is not compressed.
     """
     view = memoryview(data)
     header = _verified_header(view)
@@ -256,7 +255,7 @@ def _lay_out_optional(
     transaction_ids: Sequence[int | None] | None,
     headers: Sequence[Mapping[str, bytes]] | None,
 ) -> tuple[Columns, list[bytes | memoryview]]:
-    """The optional columns that have something to say, and their buffers."""
+    """The optional columns that have any content, and their buffers."""
     columns = Columns.NONE
     buffers: list[bytes | memoryview] = []
     if keys is not None and any(key is not None for key in keys):
@@ -278,12 +277,12 @@ def _int64_buffers(what: str, numbers: Sequence[int]) -> list[bytes]:
     try:
         return int64_buffers(numbers)
     except OverflowError as error:
-        raise InvalidArgumentError(f"a {what} needs more than 64 bits: {numbers}") from error
+        raise InvalidArgumentError(f"{what} out of 64-bit range: {numbers}") from error
 
 
 def _check_row_counts(count: int, **columns: Sequence[object] | None) -> None:
     if not count:
-        raise InvalidArgumentError("a batch of no records cannot be sealed")
+        raise InvalidArgumentError("cannot seal a batch without records")
     for name, column in columns.items():
         if column is not None and len(column) != count:
             raise InvalidArgumentError(f"{name} has {len(column)} rows for {count} values")
@@ -316,7 +315,7 @@ def _header_bytes(headers: Mapping[str, bytes]) -> int:
 def _finished(
     sealed: bytearray, codec: Codec, columns: Columns, record_count: int, raw_bytes: int
 ) -> SealedBatch:
-    """Write the header into the room that was left for it."""
+    """Write the header into the space reserved for it."""
     view = memoryview(sealed)
     body_crc = crc32c(view[HEADER_BYTES:])
     stored_bytes = len(sealed) - HEADER_BYTES
@@ -332,14 +331,16 @@ def _finished(
 def _verified_header(view: memoryview) -> BatchHeader:
     header = peek_batch_header(view)
     if len(view) != header.length_bytes:
-        raise DamagedBytesError(f"a batch of {header.length_bytes} bytes has {len(view)}")
+        raise DamagedBytesError(
+            f"a batch has {len(view)} bytes, its header says {header.length_bytes}"
+        )
     if crc32c(view[HEADER_BYTES:]) != header.body_crc:
         raise DamagedBytesError("the body of a batch does not match its checksum")
     return header
 
 
 def _check_lengths(header: BatchHeader) -> None:
-    """Refuse what cannot be true, before anything of that length is allocated."""
+    """Refuse impossible lengths before anything of that length is allocated."""
     count, stored_bytes, raw_bytes = header.record_count, header.stored_bytes, header.raw_bytes
     if raw_bytes > BATCH_BYTES_MAX:
         raise DamagedBytesError(
@@ -353,12 +354,12 @@ def _check_lengths(header: BatchHeader) -> None:
         is_possible = stored_bytes < raw_bytes <= stored_bytes * _LZ4_RATIO_MAX
     if not is_possible:
         raise DamagedBytesError(
-            f"{stored_bytes} stored bytes cannot be a batch of {raw_bytes} bytes"
+            f"{stored_bytes} stored bytes cannot hold a batch of {raw_bytes} bytes"
         )
 
 
 def _compressed(body: memoryview) -> bytes | None:
-    """The body as an LZ4 block, or None where that would not pay."""
+    """The body as an LZ4 block, or None if that does not pay."""
     if len(body) >= _SAMPLED_BYTES_MIN and not _sample_shrinks(body):
         return None
     block: bytes = lz4.block.compress(body, store_size=False)

@@ -1,8 +1,10 @@
 """Messages of the ledger protocol as frames, and back.
 
-Bytes that are carried as they are stand in the body of a frame: the entry of an add, or the
-entries of the answer to a read. When an entry goes to several nodes only the front of its frame
-is made anew, by `encode_add_front`; the buffers of the entry follow.
+Payloads carried unchanged are in the body of a frame: the entry of an add, or the entries in
+the
+answer to a read. When an entry goes to several nodes, `encode_add_front` rebuilds only the
+front
+of its frame; the buffers of the entry follow.
 """
 
 from geolog.wire.decoding import decode

@@ -1,7 +1,8 @@
-"""Columns as Arrow lays them out: little-endian buffers, each padded with zeros to 8 bytes.
+"""Columns in Arrow's layout: little-endian buffers, each padded with zeros to 8 bytes.
 
-Building and reading stand side by side, so that one can be checked against the other. What is
-read is checked once, when its column is taken from the body; access afterwards trusts it.
+Building and reading are next to each other, for comparison. A column is checked once, when it
+is
+read from the body; access afterwards trusts it.
 """
 
 import sys
@@ -15,7 +16,7 @@ import attrs
 from geolog.wire.limits import RECORD_BYTES_MAX
 from topology.errors import DamagedBytesError
 
-# Columns are used where they lie, through the machine's own integers.
+# Columns are used in place, as the machine's own integers.
 assert sys.byteorder == "little", "geolog runs on little-endian machines only"
 assert array("i").itemsize == 4
 assert array("q").itemsize == 8
@@ -25,7 +26,7 @@ _ZEROS = bytes(8)
 
 @attrs.frozen(eq=False)
 class Int64Column:
-    """Numbers, some null or none."""
+    """Numbers, some or none of them null."""
 
     validity: memoryview | None
     numbers: memoryview
@@ -41,7 +42,7 @@ class Int64Column:
 
 @attrs.frozen(eq=False)
 class BinaryColumn:
-    """Byte strings, some null or none: string i is `data[offsets[i]:offsets[i + 1]]`."""
+    """Byte strings, some or no nulls: string i is `data[offsets[i]:offsets[i + 1]]`."""
 
     validity: memoryview | None
     offsets: memoryview
@@ -55,11 +56,11 @@ class BinaryColumn:
         return self.raw(row)
 
     def raw(self, row: int) -> bytes:
-        """The bytes at `row`, be they valid or not."""
+        """The bytes at `row`, null or not."""
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def raw_list(self) -> list[bytes]:
-        """All byte strings at once, which is several times faster than one by one."""
+        """All byte strings at once, several times faster than one by one."""
         data = self.data.tobytes()
         return [data[start:end] for start, end in pairwise(self.offsets.tolist())]
 
@@ -105,7 +106,7 @@ class ColumnReader:
         return MapColumn(offsets, keys, self.take_binary(item_count, is_nullable=False))
 
     def finish(self) -> None:
-        """Nothing may be left."""
+        """Check that nothing is left."""
         left_bytes = len(self._body) - self._position
         if left_bytes:
             raise DamagedBytesError(f"{left_bytes} bytes follow the last column of a batch")
@@ -131,7 +132,7 @@ class ColumnReader:
     def _take_offsets(self, count: int) -> tuple[memoryview, int]:
         offsets = self._take(4 * (count + 1)).cast("i")
         numbers: list[int] = offsets.tolist()
-        # Sorting a list that is sorted is a single quick pass.
+        # Sorting a sorted list is a single quick pass.
         if numbers[0] != 0 or numbers != sorted(numbers):
             raise DamagedBytesError("the offsets of a column do not rise from 0")
         if numbers[-1] > RECORD_BYTES_MAX:
@@ -144,7 +145,7 @@ class ColumnReader:
 
 
 def int64_buffers(numbers: Sequence[int]) -> list[bytes]:
-    """Lay out numbers, none null. OverflowError for one that needs more than 64 bits."""
+    """Lay out numbers, none null. OverflowError for one outside 64 bits."""
     return [array("q", numbers).tobytes()]
 
 

@@ -1,4 +1,4 @@
-"""Frames into messages. What cannot be a message is a DamagedBytesError, whatever it is."""
+"""Frames into messages. Anything that is not a message is a DamagedBytesError."""
 
 from collections.abc import Callable
 
@@ -32,16 +32,16 @@ _TYPE_ADD = int(FrameType.ADD)
 
 
 def decode(frame: Frame) -> Message:
-    """Give the message of a frame; bodies stay where they are. DamagedBytesError."""
+    """Decode the message of a frame; bodies are not copied. DamagedBytesError."""
     type_, fields, body, body_crc = frame
     if type_ == _TYPE_ADD:
         return _add(fields, body, body_crc)
     if type_ in _WITH_BODY:
         return _WITH_BODY[type_](fields, body)
     if type_ not in DECODERS:
-        raise DamagedBytesError(f"a message of type {type_} is not known here")
+        raise DamagedBytesError(f"unknown message type {type_}")
     if len(body):
-        raise DamagedBytesError(f"a message of type {type_} has a body of {len(body)} bytes")
+        raise DamagedBytesError(f"message type {type_} cannot have a body: {len(body)} bytes")
     return DECODERS[type_](fields)
 
 
@@ -53,7 +53,7 @@ def _add(fields: memoryview, body: memoryview, body_crc: int) -> Add:
     check_numbers(ordinal, ledger, entry, epoch)
     check_positions(lac)
     if not 0 < len(body) <= ENTRY_BYTES_MAX:
-        raise DamagedBytesError(f"an entry of {len(body)} bytes cannot be added")
+        raise DamagedBytesError(f"entry size out of range: {len(body)} bytes")
     return Add(
         ordinal,
         ledger,
@@ -72,11 +72,11 @@ def _read_answer(fields: memoryview, body: memoryview) -> ReadAnswer:
     fixed = layouts.READ_ANSWER
     line = layouts.ENTRY_ANSWER
     if len(fields) < fixed.size:
-        raise DamagedBytesError(f"fields of {len(fields)} bytes are cut off")
+        raise DamagedBytesError(f"fields truncated to {len(fields)} bytes")
     request, lac, first, is_last, is_fenced, count = fixed.unpack_from(fields)
     table = fields[fixed.size :]
     if len(table) != count * line.size:
-        raise DamagedBytesError(f"{count} answers do not stand in {len(table)} bytes")
+        raise DamagedBytesError(f"{count} answers do not fit {len(table)} bytes")
     check_count(count, DamagedBytesError)
     check_numbers(request, first)
     check_positions(lac)
@@ -101,9 +101,9 @@ def _read_answer(fields: memoryview, body: memoryview) -> ReadAnswer:
 def _entry_answer(number: int, body: memoryview, length: int) -> EntryAnswer:
     answer = member(_ANSWERS, number)
     if len(body) != length or length > ENTRY_BYTES_MAX:
-        raise DamagedBytesError(f"an entry of {length} bytes does not stand in its body")
+        raise DamagedBytesError(f"an entry of {length} bytes exceeds its body")
     if (answer is Answer.HAVE) != (length > 0):
-        raise DamagedBytesError(f"the answer {answer.name} comes with {length} bytes")
+        raise DamagedBytesError(f"answer {answer.name} must not have {length} bytes")
     return EntryAnswer(answer, body)
 
 

@@ -18,15 +18,16 @@ Buffers = list[bytes | memoryview]
 
 
 def encode(message: Message) -> Buffers:
-    """Give the buffers of the message's frame, in order; bodies are not copied.
+    """The buffers of the message's frame, in order; bodies are not copied.
 
-    InvalidArgumentError for a number or text that the format cannot hold, TooLargeError for
-    what is over its limit. Only the message of a `Refused` is cut to fit.
+    InvalidArgumentError for a number or text that the format cannot hold; TooLargeError for
+    anything
+    over its limit. Only the message of a `Refused` is cut to fit.
     """
     try:
         return _encode(message)
     except (struct.error, UnicodeEncodeError) as error:
-        raise InvalidArgumentError(f"{message} cannot be sent: {error}") from error
+        raise InvalidArgumentError(f"cannot send {message}: {error}") from error
 
 
 def encode_add_front(
@@ -42,9 +43,9 @@ def encode_add_front(
     body_bytes: int,
     body_crc: int,
 ) -> bytes:
-    """Give what precedes the entry in the frame of an add; its own buffers follow."""
+    """The part of an add's frame before the entry, whose own buffers follow."""
     if not 0 < body_bytes <= ENTRY_BYTES_MAX:
-        raise TooLargeError(f"an entry of {body_bytes} bytes is not in 1 to {ENTRY_BYTES_MAX}")
+        raise TooLargeError(f"entry size must be 1 to {ENTRY_BYTES_MAX}, got {body_bytes}")
     try:
         fields = layouts.ADD.pack(
             ordinal,
@@ -58,13 +59,13 @@ def encode_add_front(
         )
     except struct.error as error:
         raise InvalidArgumentError(
-            f"entry {entry} of ledger {ledger} cannot be added: {error}"
+            f"cannot add entry {entry} of ledger {ledger}: {error}"
         ) from error
     return encode_frame_front(FrameType.ADD, fields, body_bytes, body_crc)
 
 
 def encode_adds_synced(through: int) -> bytes:
-    """Give the whole frame of an `AddsSynced`."""
+    """The whole frame of an `AddsSynced`."""
     return encode_frame_front(FrameType.ADDS_SYNCED, layouts.ADDS_SYNCED.pack(through))
 
 
@@ -104,7 +105,7 @@ def _encode_read_answer(message: ReadAnswer) -> Buffers:
     count = len(message.entries)
     check_count(count, InvalidArgumentError)
     if any((one.answer is Answer.HAVE) != (len(one.body) > 0) for one in message.entries):
-        raise InvalidArgumentError(f"{message} holds other entries than it says")
+        raise InvalidArgumentError(f"{message}: its entries do not match its answers")
     fixed = layouts.READ_ANSWER.pack(
         message.request,
         message.lac,

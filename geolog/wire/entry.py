@@ -1,8 +1,9 @@
 """The entry, the unit of replication: a header, and one or more sealed batches.
 
-The header holds what the log's owner assigns; its checksum covers that and the checksums of the
-batches. What varies per send (LAC, instance, ordinal, the number of the ledger) is never in it:
-a mirror stores the same bytes under a ledger of its own. Layout, little-endian:
+The header holds the values assigned by the log's owner; its checksum covers them and the
+checksums of the batches. It excludes everything that varies per send (LAC, instance, ordinal,
+the number of the ledger): a mirror stores the same bytes under a ledger of its own. Layout,
+little-endian:
 
     0  magic "GLEN"         16 length of the body u32      40 segment u64
     4  header CRC32C u32    20 record count u32            48 entry u64
@@ -75,18 +76,18 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 
 @attrs.frozen
 class WriterStamp:
-    """Who sealed a batch, for exactly-once: the writer, its epoch, and its records' seqs."""
+    """The sealer of a batch, for exactly-once: the writer, its epoch, and its records' seqs."""
 
     writer_id: bytes
     epoch: int
     seqs: BatchSeqs
     partitions: int = 0
-    """How many the writer divided its records among; 0 if it chose the partition itself."""
+    """Number of partitions that the writer divides its records among; 0 if it chose one."""
 
 
 @attrs.frozen
 class BatchLine:
-    """What an entry's header says of one of its batches."""
+    """An entry header's description of one of its batches."""
 
     length_bytes: int
     record_count: int
@@ -97,7 +98,7 @@ class BatchLine:
 
 @attrs.frozen
 class EntryHeader:
-    """What the owner assigned. The append time never decreases from entry to entry."""
+    """The values the owner assigned. The append time never decreases from entry to entry."""
 
     kind: EntryKind
     home_epoch: int
@@ -124,7 +125,7 @@ class EntryHeader:
 
 @attrs.frozen(eq=False)
 class EncodedEntry:
-    """An entry ready to be sent: its bytes are `buffers` in order, `crc` their CRC32C."""
+    """An entry ready to send: its bytes are `buffers` in order, `crc` their CRC32C."""
 
     header: EntryHeader
     buffers: tuple[bytes | memoryview, ...] = attrs.field(repr=False)
@@ -142,7 +143,7 @@ class EncodedEntry:
 
 @attrs.frozen(eq=False)
 class Entry:
-    """A decoded entry: its header was checked, its batches are opened when asked for."""
+    """A decoded entry: its header was checked; its batches are opened on demand."""
 
     header: EntryHeader
     batch_views: tuple[memoryview, ...] = attrs.field(repr=False)
@@ -181,7 +182,7 @@ def encode_entry(
     kind: EntryKind = EntryKind.DATA,
     writers: Sequence[WriterStamp | None] | None = None,
 ) -> EncodedEntry:
-    """Put sealed batches, and who wrote each, into one entry; the batches are not copied.
+    """Put sealed batches, with the stamp of each, into one entry; the batches are not copied.
 
     TooLargeError for an entry over its limit, InvalidArgumentError for numbers out of range.
     """
@@ -214,12 +215,12 @@ def encode_entry(
 
 
 def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
-    """Read the header at the front of `data`; what follows it is not looked at.
+    """Parse the header at the front of `data`, ignoring the rest.
 
-    DamagedBytesError. No length is believed before the header's checksum has been compared.
+    DamagedBytesError. No length is trusted before the header's checksum was compared.
     """
     if len(data) < _FIXED.size:
-        raise DamagedBytesError(f"an entry is cut off after {len(data)} bytes, in its header")
+        raise DamagedBytesError(f"entry truncated to {len(data)} bytes, within its header")
     (
         magic, header_crc, version, kind, reserved, header_bytes, body_bytes,
         record_count, batch_count, reserved_too,
@@ -228,13 +229,13 @@ def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
     if magic != MAGIC:
         raise DamagedBytesError(f"an entry begins with {magic!r} instead of {MAGIC!r}")
     if not _FIXED.size < header_bytes <= min(len(data), ENTRY_BYTES_MAX):
-        raise DamagedBytesError(f"an entry's header of {header_bytes} bytes cannot be")
+        raise DamagedBytesError(f"impossible header length of an entry: {header_bytes} bytes")
     if crc32c(data[_CHECKED_FROM:header_bytes]) != header_crc:
         raise DamagedBytesError("the header of an entry does not match its checksum")
     if version != VERSION:
-        raise DamagedBytesError(f"version {version} of the entry format is not known here")
+        raise DamagedBytesError(f"unknown version {version} of the entry format")
     if kind not in _KINDS or reserved or reserved_too:
-        raise DamagedBytesError(f"an entry of kind {kind} is not known here")
+        raise DamagedBytesError(f"unknown entry kind {kind}")
     header = EntryHeader(
         _KINDS[kind],
         home_epoch,
@@ -254,14 +255,16 @@ def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
 
 
 def decode_entry(data: bytes | memoryview) -> Entry:
-    """Read an entry: its header, and the header of each batch, must be as they were written.
+    """Decode an entry: its header, and the header of each batch, must be intact.
 
     The bodies are checked by `Entry.verify`, and when a batch is opened. DamagedBytesError.
     """
     view = memoryview(data)
     header = decode_entry_header(view)
     if len(view) != header.length_bytes:
-        raise DamagedBytesError(f"an entry of {header.length_bytes} bytes has {len(view)}")
+        raise DamagedBytesError(
+            f"an entry has {len(view)} bytes, its header says {header.length_bytes}"
+        )
     lengths = (line.length_bytes for line in header.lines)
     ends = pairwise(accumulate(lengths, initial=header.header_bytes))
     views = tuple(view[start:end] for start, end in ends)
@@ -274,7 +277,7 @@ def _check_batch(line: BatchLine, view: memoryview) -> None:
     batch = peek_batch_header(view)
     found = (batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc)
     if found != (line.length_bytes, line.record_count, line.header_crc, line.body_crc):
-        raise DamagedBytesError("a batch is not the one that its entry's header names")
+        raise DamagedBytesError("a batch does not match its line in the entry's header")
 
 
 def _encode_line(batch: SealedBatch, writer: WriterStamp | None) -> tuple[BatchLine, bytes]:
@@ -303,9 +306,7 @@ def _check_stamp(writer: WriterStamp, record_count: int) -> None:
         and 0 < len(writer.writer_id) <= WRITER_ID_BYTES_MAX
     )
     if not is_possible:
-        raise InvalidArgumentError(
-            f"{writer} cannot be the stamp of a writer of {record_count} records"
-        )
+        raise InvalidArgumentError(f"{writer} is not a valid stamp for {record_count} records")
 
 
 def _decode_lines(data: bytes, batch_count: int) -> tuple[BatchLine, ...]:
@@ -322,27 +323,27 @@ def _decode_lines(data: bytes, batch_count: int) -> tuple[BatchLine, ...]:
 def _decode_line(data: bytes, start: int) -> tuple[BatchLine, int]:
     id_start = start + _LINE.size
     if id_start > len(data):
-        raise DamagedBytesError("a line of an entry's header is cut off")
+        raise DamagedBytesError("truncated line in an entry's header")
     (
         length_bytes, record_count, header_crc, body_crc,
         epoch, gaps_length, partitions, seq, id_length,
     ) = _LINE.unpack_from(data, start)  # fmt: skip
     id_end = id_start + id_length
     gaps_end = id_end + gaps_length
-    end = gaps_end + -gaps_end % 8  # The lines begin at a multiple of 8.
+    end = gaps_end + -gaps_end % 8  # Lines are aligned to 8 bytes.
     if end > len(data) or any(data[gaps_end:end]):
-        raise DamagedBytesError("a line of an entry's header is not padded as it should be")
+        raise DamagedBytesError("bad padding of a line in an entry's header")
     writer_id = data[id_start:id_end]
     writer = None
     if (epoch, partitions, seq, writer_id) != _NO_WRITER or gaps_length:
         if not writer_id or partitions > _PARTITIONS_MAX or gaps_length > GAPS_BYTES_MAX:
             raise DamagedBytesError(
-                f"id {writer_id!r}, epoch {epoch}, seq {seq} cannot be the stamp of a writer"
+                f"invalid writer stamp: id {writer_id!r}, epoch {epoch}, seq {seq}"
             )
         seqs = BatchSeqs(seq, record_count, data[id_end:gaps_end])
         fault = seqs.fault()
         if fault is not None:
-            raise DamagedBytesError(f"{fault}: they cannot be in the stamp of a writer")
+            raise DamagedBytesError(f"invalid writer stamp: {fault}")
         writer = WriterStamp(writer_id, epoch, seqs, partitions)
     return BatchLine(length_bytes, record_count, header_crc, body_crc, writer), end
 
@@ -359,9 +360,9 @@ def _encode_header(header: EntryHeader, lines: list[bytes]) -> bytes:
 
 
 def _fault_of(header: EntryHeader) -> str | None:
-    """Why these numbers cannot be those of an entry, if they cannot."""
+    """Why these numbers are not a valid entry; None if they are."""
     if not 0 < len(header.lines) <= BATCHES_PER_ENTRY_MAX:
-        return f"an entry of {len(header.lines)} batches cannot be"
+        return f"an entry must not have {len(header.lines)} batches"
     numbers = (
         header.home_epoch,
         header.segment - 1,  # Segments count from 1.
@@ -371,19 +372,19 @@ def _fault_of(header: EntryHeader) -> str | None:
     if min(numbers) < 0 or max(numbers) > INT64_MAX - header.record_count:
         return (
             f"home epoch {header.home_epoch}, segment {header.segment}, entry {header.entry}, "
-            f"first sequence {header.first_sequence} cannot be those of an entry"
+            f"first sequence {header.first_sequence}: not valid for an entry"
         )
     if not -INT64_MAX <= header.append_time_us <= INT64_MAX:
-        return f"{header.append_time_us} cannot be the append time of an entry"
+        return f"invalid append time of an entry: {header.append_time_us}"
     return None
 
 
 def _fault_of_sums(header: EntryHeader) -> str | None:
-    """Why the header and its lines cannot belong together, if they cannot."""
+    """Why the header and its lines do not match; None if they do."""
     if header.length_bytes > ENTRY_BYTES_MAX:
         return f"an entry of {header.length_bytes} bytes is over the limit of {ENTRY_BYTES_MAX}"
     if sum(line.length_bytes for line in header.lines) != header.body_bytes:
-        return "the batches of an entry are not as long as its body"
+        return "the batches of an entry do not add up to the length of its body"
     if sum(line.record_count for line in header.lines) != header.record_count:
-        return "the batches of an entry do not have the records that it counts"
+        return "the batches of an entry do not add up to its record count"
     return None

@@ -1,4 +1,4 @@
-"""The fields of a message: what may stand in them, and how texts and instances do."""
+"""The fields of a message: valid values, and the encoding of texts and instances."""
 
 import enum
 import functools
@@ -18,55 +18,57 @@ Enum = TypeVar("Enum", bound=enum.IntEnum)
 
 
 def check_length(layout: struct.Struct, fields: memoryview) -> None:
-    """Fields must be as long as their layout, not more and not less."""
+    """Require fields of exactly the length of their layout."""
     if len(fields) != layout.size:
-        raise DamagedBytesError(f"fields of {len(fields)} bytes instead of {layout.size}")
+        raise DamagedBytesError(f"fields have {len(fields)} bytes instead of {layout.size}")
 
 
 def check_numbers(*numbers: int) -> None:
-    """Each number must fit a signed 64-bit column: the formats store it unsigned."""
+    """Require numbers that fit a signed 64-bit column: the formats store them unsigned."""
     if max(numbers) > INT64_MAX:
-        raise DamagedBytesError(f"a number of {numbers} is over {INT64_MAX}")
+        raise DamagedBytesError(f"one of {numbers} is over {INT64_MAX}")
 
 
 def check_count(count: int, error: type[GeologError]) -> int:
-    """Give the count of entries back if one answer can hold so many; `error` if not."""
+    """Return the count of entries if one answer can hold that many; otherwise raise `error`."""
     if count > ENTRIES_PER_ANSWER_MAX:
-        raise error(f"{count} entries are more than one answer holds: {ENTRIES_PER_ANSWER_MAX}")
+        raise error(f"{count} entries in one answer; the limit is {ENTRIES_PER_ANSWER_MAX}")
     return count
 
 
 def check_positions(*positions: int) -> None:
-    """Each number is an entry's, or -1 for none."""
+    """Require numbers of entries, or -1 for none."""
     if min(positions) < -1:
-        raise DamagedBytesError(f"a position of {positions} is below -1")
+        raise DamagedBytesError(f"one of {positions} is below -1")
 
 
 def flag(number: int) -> bool:
-    """Read a truth value, of which there are two."""
+    """Decode a truth value: 0 or 1."""
     if number > 1:
         raise DamagedBytesError(f"{number} is neither true nor false")
     return number == 1
 
 
 def member(members: Mapping[int, Enum], number: int) -> Enum:
-    """Read a member of an enumeration."""
+    """Decode a member of an enumeration."""
     found = members.get(number)
     if found is None:
-        raise DamagedBytesError(f"{number} is none of {[one.name for one in members.values()]}")
+        raise DamagedBytesError(
+            f"{number} is not one of {[one.name for one in members.values()]}"
+        )
     return found
 
 
 @functools.lru_cache(maxsize=4096)
 def instance_bytes(instance: InstanceId) -> bytes:
-    """Give the 16 bytes of an instance's 32 hex digits."""
+    """The 16 bytes of an instance's 32 hex digits."""
     if not _INSTANCE_TEXT.fullmatch(instance):
-        raise InvalidArgumentError(f"{instance!r} is not an instance id: 32 hex digits")
+        raise InvalidArgumentError(f"{instance!r} is not an instance id: use 32 hex digits")
     return bytes.fromhex(instance)
 
 
 def pack_text(text: str) -> bytes:
-    """Lay out a text. TooLargeError for one over the limit."""
+    """Encode a text. TooLargeError for one over the limit."""
     encoded = text.encode()
     if len(encoded) > TEXT_BYTES_MAX:
         raise TooLargeError(
@@ -76,16 +78,16 @@ def pack_text(text: str) -> bytes:
 
 
 def pack_cut_text(text: str) -> bytes:
-    """Lay out a text, cut to fit."""
+    """Encode a text, cut to fit."""
     cut = text.encode(errors="replace")[:TEXT_BYTES_MAX]
     return pack_text(cut.decode(errors="ignore"))
 
 
 def trailing_text(layout: struct.Struct, fields: memoryview) -> str:
-    """Read the one text that follows the fixed fields, and is the last."""
+    """Decode the one text after the fixed fields; nothing follows it."""
     text_start = layout.size + _TEXT_LENGTH.size
     if len(fields) < text_start:
-        raise DamagedBytesError(f"fields of {len(fields)} bytes are cut off before their text")
+        raise DamagedBytesError(f"fields truncated to {len(fields)} bytes, before their text")
     (length,) = _TEXT_LENGTH.unpack_from(fields, layout.size)
     if length > TEXT_BYTES_MAX or len(fields) != text_start + length:
         raise DamagedBytesError(
@@ -95,7 +97,7 @@ def trailing_text(layout: struct.Struct, fields: memoryview) -> str:
 
 
 def decode_text(data: memoryview) -> str:
-    """Read UTF-8."""
+    """Decode UTF-8."""
     try:
         return data.tobytes().decode()
     except UnicodeDecodeError as error:

@@ -1,7 +1,8 @@
-"""The frame: how messages follow each other on a byte stream.
+"""The frame: the unit of messages on a byte stream.
 
-A frame is a header, fields (what varies per message) and a body (bytes that are carried as they
-are, such as an entry). Layout, little-endian:
+A frame is a header, fields (which vary per message) and a body (bytes carried unchanged, such
+as
+an entry). Layout, little-endian:
 
     0  magic "GLF" and version u8     12 length of the body u32
     4  CRC32C of bytes 8 on,          16 CRC32C of the body u32
@@ -9,9 +10,9 @@ are, such as an entry). Layout, little-endian:
     8  type u16                          body
     10 length of the fields u16
 
-`FrameReader` takes bytes as they come and gives whole frames, whose bodies lie where they were
-received: each byte is received once, checked once, and copied only when its frame straddles two
-receive buffers. A buffer is handed over with the frames in it and never written again.
+`FrameReader` takes bytes as they come and returns whole frames, whose bodies stay in the
+receive buffer: each byte is received once, checked once, and copied only when its frame
+straddles two receive buffers. A buffer belongs to the frames in it and is never written again.
 """
 
 import struct
@@ -39,11 +40,11 @@ _EMPTY = memoryview(b"")
 
 
 class FrameTooLargeError(TooLargeError, DamagedBytesError):
-    """A frame is over the limit. Nothing was allocated for it; its stream is of no more use."""
+    """A frame is over the limit. Nothing was allocated for it; its stream is unusable."""
 
 
 class Frame(NamedTuple):
-    """One frame; `body_crc` was compared with the body."""
+    """One frame; `body_crc` was verified."""
 
     type: int
     fields: memoryview
@@ -54,7 +55,7 @@ class Frame(NamedTuple):
 def encode_frame_front(
     type_: int, fields: bytes, body_bytes: int = 0, body_crc: int = 0
 ) -> bytes:
-    """Header and fields of a frame; the body is to follow, as it is."""
+    """Header and fields of a frame; the body follows unchanged."""
     if HEADER_BYTES + len(fields) + body_bytes > FRAME_BYTES_MAX:
         raise FrameTooLargeError(
             f"a frame of {HEADER_BYTES + len(fields) + body_bytes} bytes is over the limit of "
@@ -67,21 +68,24 @@ def encode_frame_front(
 class FrameReader:
     """Cuts a byte stream into frames.
 
-    Receive into `buffer()`, say how much by `received(n)`, then take all of `frames()`. After a
-    DamagedBytesError or FrameTooLargeError the stream cannot be followed any further.
+    Receive into `buffer()`, report the count with `received(n)`, then take all of `frames()`.
+    After
+    a DamagedBytesError or FrameTooLargeError the stream cannot be followed any further.
 
-    Memory: one buffer of 16 KiB to 1 MiB, larger where the stream has filled the one before, or
-    as large as a larger frame (in steps, as it comes); and what the taker of frames keeps. A
-    frame that is kept keeps its whole buffer: copy a small body that is to be kept long.
+    Memory: one buffer of 16 KiB to 1 MiB, larger if the stream has filled the previous one, or
+    as
+    large as a larger frame (in steps, as it arrives); plus the frames that the caller keeps. A
+    kept
+    frame keeps its whole buffer: copy a small body to keep it for long.
     """
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._buffer_bytes = _BUFFER_BYTES_MIN
         self._view = _EMPTY
-        self._start = 0  # Of the first frame that was not given out.
-        self._end = 0  # Of what was received.
-        self._frame_bytes = HEADER_BYTES  # Of the first frame, as far as is known.
+        self._start = 0  # Of the first frame not returned yet.
+        self._end = 0  # Of the received bytes.
+        self._frame_bytes = HEADER_BYTES  # Of the first frame, as far as known.
 
     def __repr__(self) -> str:
         return (
@@ -90,11 +94,11 @@ class FrameReader:
         )
 
     def allow(self, frame_bytes_max: int) -> None:
-        """From now on frames may be so large: a stranger's first words need little room."""
+        """Allow frames of up to this size: a stranger's first words need little room."""
         self._frame_bytes_max = frame_bytes_max
 
     def buffer(self) -> memoryview:
-        """Where to receive next; never empty. Valid until the next call of any method."""
+        """The next buffer to receive into; never empty. Valid until the next call."""
         room_bytes = len(self._view) - self._end
         if self._start + self._frame_bytes <= len(self._view):
             is_known = self._frame_bytes > HEADER_BYTES
@@ -106,7 +110,7 @@ class FrameReader:
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
-        """So many bytes were received into the front of `buffer()`."""
+        """Note that `count` bytes were received into the front of `buffer()`."""
         room_bytes = len(self._view) - self._end
         assert 0 < count <= room_bytes
         if count == room_bytes >= len(self._view) // 2:  # More is waiting, probably.
@@ -114,7 +118,7 @@ class FrameReader:
         self._end += count
 
     def frames(self) -> Iterator[Frame]:
-        """Give the frames that are whole. Damage is raised after the intact ones before it."""
+        """Yield the whole frames. Damage is raised after the intact ones before it."""
         view = self._view
         end = self._end
         while end - self._start >= HEADER_BYTES:
@@ -132,7 +136,7 @@ class FrameReader:
                     f"{self._frame_bytes_max}"
                 )
             if fields_end > end:
-                self._frame_bytes = fields_end - start  # The body's length is not proven yet.
+                self._frame_bytes = fields_end - start  # The body's length is not verified yet.
                 return
             if crc32c(view[start + _CHECKED_FROM : fields_end]) != front_crc:
                 raise DamagedBytesError("the header of a frame does not match its checksum")
@@ -153,9 +157,9 @@ class FrameReader:
             raise DamagedBytesError(f"the stream ended {left_bytes} bytes into a frame")
 
     def _replace_buffer(self) -> None:
-        """Leave the old buffer to the frames in it, but for the part of a frame at its end."""
+        """Leave the old buffer to the frames in it, except for a partial frame at its end."""
         left = self._view[self._start : self._end]
-        # A length is believed in proportion to what has come: a header alone pins little.
+        # A length is trusted in proportion to the bytes received: a header alone pins little.
         believed_bytes = 4 * max(self._buffer_bytes, len(left))
         frame_bytes = min(max(self._frame_bytes, len(left) + 1), believed_bytes)
         self._view = memoryview(bytearray(max(self._buffer_bytes, frame_bytes)))

@@ -1,17 +1,17 @@
-"""How each message stands in a frame: its type number, and the struct of its fixed fields.
+"""The layout of each message in a frame: its type number, and the struct of its fixed fields.
 
-Fields stand in the order of the message's class. One text, where there is one, follows them.
+Fields are in the order of the message's class. A text, if any, follows them.
 """
 
 import enum
 import struct
 
 PROTOCOL_VERSION = 3
-"""Changes when the meaning of a message does; the layouts of the formats have their own."""
+"""Changes when the meaning of a message does; the format layouts have versions of their own."""
 
 
 class FrameType(enum.IntEnum):
-    """The type number of each message. A number is never used for another message."""
+    """The type number of each message. A number is never reused for another message."""
 
     HELLO = 1
     HELLO_ANSWER = 2

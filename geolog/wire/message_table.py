@@ -1,8 +1,10 @@
-"""The messages without a body: a row for each says how it stands in a frame, both ways.
+"""The messages without a body: one row each defines their layout in a frame, both ways.
 
-The fields of a message's class are the columns of its struct, in order; one text stands behind
-them. Their types say the rest: an `InstanceId` is 16 bytes, a `Reason` its number, a `bool` 0
-or 1. A number fits a signed one of 64 bits; in a signed column it is a position, -1 or above.
+The fields of a message's class are the columns of its struct, in order; a text comes after
+them.
+Their types define the rest: an `InstanceId` is 16 bytes, a `Reason` its number, a `bool` 0 or
+1.
+A number must fit a signed 64-bit one; in a signed column it is a position, -1 or above.
 """
 
 import struct
@@ -32,10 +34,10 @@ from geolog.wire.layouts import FrameType
 from topology.errors import DamagedBytesError, InvalidArgumentError
 
 Encoder = Callable[[Message], bytes]
-"""Gives a message's fields. struct.error for a number that its column cannot hold."""
+"""Encodes a message's fields. struct.error for a number that its column cannot hold."""
 
 Decoder = Callable[[memoryview], Message]
-"""Gives the message of fields. DamagedBytesError."""
+"""Decodes a message from its fields. DamagedBytesError."""
 
 _Convert = Callable[[Never], object]
 
@@ -64,7 +66,7 @@ _REASONS = {int(reason): reason for reason in Reason}
 
 @attrs.frozen
 class _Column:
-    """A field in the struct, with what its value passes on the way there, and back."""
+    """A field in the struct, with the conversion of its value in each direction."""
 
     name: str
     to_column: _Convert | None = None
@@ -158,7 +160,7 @@ def _decoder(message: type[Message], fixed: struct.Struct) -> Decoder:
 
 
 def _number_decoder(message: Callable[[int], Message], fixed: struct.Struct) -> Decoder:
-    """Read a message of one number the short way: each answer to adds is one."""
+    """The fast path for a message of one number: every answer to adds is one."""
 
     def decode(fields: memoryview) -> Message:
         check_length(fixed, fields)

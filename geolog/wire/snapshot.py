@@ -1,9 +1,9 @@
 """The snapshot of a partition's state, as control entries hold it.
 
 A snapshot is a run of control entries, one after the other, each with one batch. The first
-record of each batch says which part of how many it is, and what is known of the partition
-itself; each further one has a writer's id as its key and its state as its value. Layout of the
-values, little-endian:
+record of each batch gives its part number, the number of parts, and the state of the partition
+itself. Each further record has a writer's id as its key and its state as its value. Layout of
+the values, little-endian:
 
     first record                        a writer
     0  version u8                       0  writer epoch u64
@@ -44,14 +44,14 @@ _BATCH = struct.Struct("<qQQQIIIIH")
 _GENERATION = struct.Struct("<Hq")
 
 _PART_BYTES = 3 << 20
-"""About how much of writers a part holds: with another half a MiB it still fits a batch."""
+"""Approximate size of the writers in one part: half a MiB more still fits a batch."""
 
 _ROW_BYTES = 32
-"""What a record takes of its batch besides its key and value, generously."""
+"""Generous overhead of a record in its batch, besides its key and value."""
 
 
 def seal_snapshot(state: PartitionState, *, now_us: int) -> list[SealedBatch]:
-    """The batches of the snapshot: a control entry each, with nothing else between them."""
+    """The batches of the snapshot: one per control entry, with nothing else between them."""
     parts = _parts(state)
     return [
         seal_batch(
@@ -102,30 +102,30 @@ def _writer_bytes(writer: WriterState) -> bytes:
 
 
 def snapshot_part(batch: Batch) -> tuple[int, int]:
-    """Which part of how many a control entry's batch is. DamagedBytesError."""
+    """The part number and the number of parts in a control entry's batch. DamagedBytesError."""
     part, parts, _, _ = _open_first(batch)
     return part, parts
 
 
 def _open_first(batch: Batch) -> tuple[int, int, int | None, int]:
-    """Which part of how many; the highest transaction id, and the bytes of all batches."""
+    """Part number, number of parts, highest transaction id, and bytes of all batches."""
     first = batch.value(0)
     if len(first) != _FIRST.size:
         raise DamagedBytesError(f"a snapshot begins with {len(first)} bytes")
     version, has_one, part, parts, reserved, transaction_id, size_bytes = _FIRST.unpack(first)
     if version != VERSION:
-        raise DamagedBytesError(f"version {version} of snapshots is not known here")
+        raise DamagedBytesError(f"unknown version {version} of snapshots")
     if part >= parts or reserved or has_one > 1 or size_bytes < 0:
-        raise DamagedBytesError(f"part {part} of {parts} of a snapshot cannot be")
+        raise DamagedBytesError(f"impossible part {part} of {parts} of a snapshot")
     return part, parts, transaction_id if has_one else None, size_bytes
 
 
 def open_snapshot(
     batches: Iterable[Batch], *, sequence_next: Sequence, append_time_us: int
 ) -> PartitionState:
-    """The state that the parts of a snapshot hold, in order. DamagedBytesError.
+    """Decode the state from the parts of a snapshot, in order. DamagedBytesError.
 
-    Where it stands is said by the headers of its entries.
+    The headers of its entries say where it is.
     """
     state = PartitionState(sequence_next, append_time_us)
     expected = 0
@@ -133,12 +133,12 @@ def open_snapshot(
     for batch in batches:
         part, parts, state.transaction_id, state.size_bytes = _open_first(batch)
         if part != expected:
-            raise DamagedBytesError(f"part {part} of a snapshot stands where {expected} is due")
+            raise DamagedBytesError(f"part {part} of a snapshot, expected part {expected}")
         expected += 1
         for row in range(1, len(batch)):
             writer_id = batch.key(row)
             if not writer_id or len(writer_id) > WRITER_ID_BYTES_MAX:
-                raise DamagedBytesError(f"{writer_id!r} in a snapshot is no writer's id")
+                raise DamagedBytesError(f"invalid writer id in a snapshot: {writer_id!r}")
             state.writers[writer_id] = _open_writer(batch.value(row))
     if expected != parts:
         raise DamagedBytesError(f"a snapshot of {parts} parts has {expected}")
@@ -147,14 +147,14 @@ def open_snapshot(
 
 def _open_writer(data: bytes) -> WriterState:
     if len(data) < _WRITER.size:
-        raise DamagedBytesError(f"a writer's state of {len(data)} bytes is cut off")
+        raise DamagedBytesError(f"writer state truncated to {len(data)} bytes")
     epoch, seq_highest, last_append_us, count = _WRITER.unpack_from(data)
     lines_end = _WRITER.size + count * _BATCH.size
     if count > BATCHES_REMEMBERED or lines_end > len(data):
         raise DamagedBytesError(f"a writer's state of {len(data)} bytes has {count} batches")
     batches, batches_end = _open_batches(data, lines_end)
     if batches_end > len(data) or (len(data) - batches_end) % _GENERATION.size:
-        raise DamagedBytesError(f"a writer's state of {len(data)} bytes is cut off")
+        raise DamagedBytesError(f"writer state truncated to {len(data)} bytes")
     generations = tuple(Generation(*one) for one in _GENERATION.iter_unpack(data[batches_end:]))
     return WriterState(epoch, seq_highest, last_append_us, batches, generations)
 
@@ -170,7 +170,7 @@ def _open_batches(data: bytes, lines_end: int) -> tuple[tuple[WrittenBatch, ...]
         position += gaps_length
         fault = seqs.fault()
         if fault is not None:
-            raise DamagedBytesError(f"{fault}: they cannot be in a snapshot")
+            raise DamagedBytesError(f"invalid batch in a snapshot: {fault}")
         sequence = Sequence(first_sequence)
         batches.append(WrittenBatch(seqs, segment, entry, slot, sequence, header_crc, body_crc))
     return tuple(batches), position

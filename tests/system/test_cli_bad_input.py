@@ -190,7 +190,7 @@ def test_an_unreachable_zookeeper_is_named(tmp_path: Path) -> None:
     assert b"127.0.0.1:1" in done.stderr
 
 
-def test_quorums_that_cannot_hold_are_refused_with_the_smallest_that_can(
+def test_impossible_quorums_are_refused_with_the_smallest_possible(
     demo: DemoProcess,
 ) -> None:
     done = demo.run("stream", "create", "bad/quorum", "--ensemble", "3", "--ack-quorum", "4")
@@ -218,7 +218,7 @@ def test_the_error_for_an_unknown_cluster_or_region_lists_the_known_ones(
     for words in (["stream", "ls"], ["read", hundred], ["cluster", "health"]):
         done = demo.run(*words, "--cluster", "nope")
         assert (done.returncode, done.stdout) == (3, b"")
-        assert b"there is no cluster 'nope' at ZooKeeper 127.0.0.1:" in done.stderr
+        assert b"has no cluster 'nope'" in done.stderr
         assert b"there is only demo" in done.stderr
     for verb in ("read", "append"):
         done = demo.run(verb, hundred, "--region", "mars", given=b"lost\n")

@@ -16,7 +16,7 @@ def test_a_storage_node_waits_for_zookeeper_and_is_ready_once_it_is_registered(
         *("--listen", node, "--zookeeper", zookeeper, "--timeout", "1s"),
     ) as storage:
         # So it goes on after its --timeout, and tells why.
-        read_some(storage.stderr, f"no ZooKeeper answers at {zookeeper}".encode())
+        read_some(storage.stderr, f"no ZooKeeper answered at {zookeeper}".encode())
         with started(
             *("serve", "zookeeper", "--data-dir", str(tmp_path / "zk"), "--listen", zookeeper)
         ):

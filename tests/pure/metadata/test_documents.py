@@ -115,7 +115,9 @@ def test_every_shortened_document_is_found() -> None:
     ],
 )
 def test_a_body_of_another_shape_is_found_although_its_checksum_is_right(body: object) -> None:
-    with pytest.raises(DamagedBytesError, match=r"^/x is whole, but lacks what it must say$"):
+    with pytest.raises(
+        DamagedBytesError, match=r"^/x is intact, but required fields are missing$"
+    ):
         open_document(sealed(body), QuorumConfig, path="/x")
 
 
@@ -123,7 +125,7 @@ def test_a_body_of_another_shape_is_found_although_its_checksum_is_right(body: o
     "data",
     [b"", b"[]", b"7", b"null", b'{"body":{}}', b'{"crc32c":"0"}', b"\xff\xfe", b"[" * 100_000],
 )
-def test_what_is_no_document_is_found(data: bytes) -> None:
+def test_bytes_that_are_not_a_document_are_detected(data: bytes) -> None:
     with pytest.raises(DamagedBytesError, match=r"^/x "):
         open_document(data, QuorumConfig, path="/x")
 
@@ -139,12 +141,12 @@ def test_a_document_can_be_read_by_a_person() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "../other", "x" * 129])
-def test_a_cluster_whose_name_is_no_path_part_is_refused(name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="no cluster's name"):
+def test_a_cluster_name_that_is_not_a_path_part_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="not a valid cluster name"):
         ClusterPaths(name)
 
 
 @pytest.mark.parametrize("node_id", ["", "a/b", "..", "a b"])
-def test_a_node_whose_id_is_no_path_part_is_refused(node_id: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="no node's id"):
+def test_a_node_id_that_is_not_a_path_part_is_refused(node_id: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="not a valid node id"):
         ClusterPaths("default").node_known(node_id)

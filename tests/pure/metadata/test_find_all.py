@@ -6,7 +6,7 @@ from sim.fakes.memory_metadata import open_memory_store
 from topology.errors import UnavailableError
 
 
-async def test_what_is_found_comes_in_the_order_of_the_paths(autojump_clock: MockClock) -> None:
+async def test_results_come_in_the_order_of_the_paths(autojump_clock: MockClock) -> None:
     async with open_memory_store(lambda: 0.1) as store, store.open_session() as metadata:
         for number in range(150):
             await metadata.create(f"/{number}", str(number).encode())
@@ -17,7 +17,7 @@ async def test_what_is_found_comes_in_the_order_of_the_paths(autojump_clock: Moc
         assert [one and int(one.data) for one in everything] == list(range(150))
 
 
-async def test_what_fails_comes_out_bare(autojump_clock: MockClock) -> None:
+async def test_an_error_comes_out_unwrapped(autojump_clock: MockClock) -> None:
     async with open_memory_store(lambda: 0.1) as store, store.open_session() as metadata:
         metadata.cut_off()
         with pytest.raises(UnavailableError):

@@ -15,13 +15,13 @@ NEVER_S = 1e9
 
 @attrs.frozen
 class Distances:
-    """A network in which each server takes its time to connect to; without one it refuses."""
+    """A network with a connection time for each server; one without a time refuses."""
 
     delays_s: dict[Address, float]
     network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
 
     async def connect(self, address: Address) -> ByteStream:
-        """Wait for as long as the server is away."""
+        """Wait for the server's connection time."""
         if address not in self.delays_s:
             raise ConnectionFailedError("refused")
         await trio.sleep(self.delays_s[address])
@@ -30,7 +30,7 @@ class Distances:
         return await transport.connect(listener.address)
 
     async def listen(self, address: Address) -> Listener:
-        """As any host of the network may."""
+        """Listen like any host of the network."""
         return await self.network.transport("server").listen(address)
 
 
@@ -55,7 +55,7 @@ async def test_a_server_that_refuses_comes_last(autojump_clock: trio.testing.Moc
     assert (await ordered({FAR: 0.08, FARTHER: 0.09}))[-1] == NEAR
 
 
-async def test_where_none_answers_all_are_tried_after_a_moment(
+async def test_if_no_server_answers_all_are_tried_after_a_moment(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     found = await ordered({NEAR: NEVER_S, FAR: NEVER_S})
@@ -64,7 +64,7 @@ async def test_where_none_answers_all_are_tried_after_a_moment(
     assert trio.current_time() == PATIENCE_S
 
 
-async def test_clients_spread_over_servers_that_are_as_near(
+async def test_clients_spread_over_equally_near_servers(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     near = dict.fromkeys((NEAR, FAR, FARTHER), 0.0)

@@ -1,4 +1,4 @@
-"""What metadata holds of placement, as docs/FORMATS.md shows it; what older records lack."""
+"""Placement documents in metadata, as in docs/FORMATS.md, and older records without fields."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def body_of(value: object) -> dict[str, object]:
 
 
 def without(value: object, *names: str) -> bytes:
-    """The document as one who did not know these fields wrote it."""
+    """The document as written by a version without these fields."""
     body = {name: item for name, item in body_of(value).items() if name not in names}
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return f'{{"body":{text},"crc32c":"{crc32c(text.encode()):08x}"}}'.encode()
@@ -68,7 +68,7 @@ def test_the_page_shows_the_fields_as_they_are_written() -> None:
     assert json.loads(shown[2]) == body_of(SwitchesRecord(forbidden_regions=("eu-west",)))
 
 
-def test_records_of_before_there_was_a_choice_are_region_aware() -> None:
+def test_records_from_before_there_was_a_choice_are_region_aware() -> None:
     ledger = open_document(without(LEDGER, "placement"), LedgerRecord, path="/l")
     stream = open_document(without(STREAM, "placement", "survive"), StreamRecord, path="/s")
 
@@ -76,16 +76,18 @@ def test_records_of_before_there_was_a_choice_are_region_aware() -> None:
     assert stream.survive == ""
 
 
-def test_a_policy_that_this_code_does_not_know_is_no_record() -> None:
+def test_a_record_with_an_unknown_policy_is_refused() -> None:
     text = seal_document(LEDGER).replace(b"rack_aware", b"moon_aware")
     body = json.dumps(json.loads(text)["body"], sort_keys=True, separators=(",", ":"))
     unknown = f'{{"body":{body},"crc32c":"{crc32c(body.encode()):08x}"}}'.encode()
 
-    with pytest.raises(DamagedBytesError, match="/l is whole, but lacks what it must say"):
+    with pytest.raises(
+        DamagedBytesError, match="/l is intact, but required fields are missing"
+    ):
         open_document(unknown, LedgerRecord, path="/l")
 
 
-async def test_two_who_turn_switches_at_once_both_have_their_way() -> None:
+async def test_concurrent_changes_of_switches_both_take_effect() -> None:
     async with open_memory_store() as store, store.open_session() as metadata:
         await metadata.ensure_path(ClusterPaths("default").root)
         known = frozenset({"a", "b"})

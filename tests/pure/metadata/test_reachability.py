@@ -1,4 +1,4 @@
-"""A wait in vain is told by what cannot be reached or serves nobody, and what to do next."""
+"""A failed wait reports servers that are unreachable or do not serve, and what to do next."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ class Servers:
         return await self.network.transport("client").connect(address)
 
     async def listen(self, address: Address) -> Listener:
-        """As any host of the network may."""
+        """Listen like any host of the network."""
         return await self.network.transport("server").listen(address)
 
     async def serve(self, listener: Listener) -> None:
@@ -62,7 +62,7 @@ async def reach(*asked: Address) -> Reach:
         return await reach_of(asked, servers)
 
 
-async def test_each_server_is_asked_at_once_and_told_in_its_order(
+async def test_all_servers_are_asked_at_once_and_reported_in_order(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     found = await reach(SILENT, UP, DOWN, MUTE, IDLE, SILENT)
@@ -70,14 +70,14 @@ async def test_each_server_is_asked_at_once_and_told_in_its_order(
     assert found.unreached == (
         "server:3 does not answer",
         "cannot connect to server:2: refused",
-        "server:5 ends connections without an answer",
+        "server:5 closes connections without an answer",
         "server:3 does not answer",
     )
     assert (found.idle, found.serving) == ((IDLE,), (UP,))
     assert trio.current_time() <= 1.0
 
 
-async def test_who_serves_nobody_is_no_part_of_a_majority(
+async def test_a_server_that_does_not_serve_is_not_part_of_a_majority(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     found = await reach(UP, IDLE, UP, UP, DOWN)
@@ -92,7 +92,7 @@ async def test_who_serves_nobody_is_no_part_of_a_majority(
     assert (await reach(UP, DOWN, IDLE)).spare_count == 0
 
 
-async def test_where_one_serves_nothing_is_wrong_with_the_store(
+async def test_one_serving_server_means_that_the_store_is_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     assert (await reach(DOWN, UP, IDLE)).why_away() is None
@@ -111,7 +111,7 @@ async def test_servers_that_answer_and_serve_nobody_have_no_quorum(
     )
 
 
-async def test_where_none_can_be_reached_the_first_reason_is_told(
+async def test_if_none_can_be_reached_the_first_reason_is_reported(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     assert (await reach(DOWN, SILENT)).why_away() == (
@@ -120,7 +120,7 @@ async def test_where_none_can_be_reached_the_first_reason_is_told(
     )
 
 
-def test_of_many_reasons_the_first_is_told_and_how_many_more_there_are() -> None:
+def test_many_reasons_are_shortened_to_the_first_and_a_count() -> None:
     reasons: Sequence[str] = ["one: refused", "two: refused", "three: refused"]
     assert in_short(reasons[:1]) == "one: refused"
     assert in_short(reasons) == "one: refused (and 2 more of its servers)"

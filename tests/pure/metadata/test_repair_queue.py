@@ -1,4 +1,4 @@
-"""The ledgers that want repair: put in more than once, taken out only if nothing was added."""
+"""The repair queue: repeated enqueues, and dequeues only without new findings."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ class Queue:
     queue: RepairQueue
     metadata: MemoryMetadata
     other: RepairQueue
-    """Of another process."""
+    """Belongs to another process."""
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ async def test_ledgers_of_all_buckets_are_listed_by_id(autojump_clock: MockClock
         ]
 
 
-async def test_the_same_reason_found_again_raises_the_version_alone(
+async def test_a_repeated_reason_raises_only_the_version(
     autojump_clock: MockClock,
 ) -> None:
     now_us = 100
@@ -85,7 +85,7 @@ async def test_another_reason_is_added(autojump_clock: MockClock) -> None:
         assert await here.queue.list() == [item(1, MISSING, DAMAGED, version=1)]
 
 
-async def test_a_ledger_that_was_seen_to_leaves_nothing_behind(
+async def test_a_dequeued_ledger_leaves_nothing_behind(
     autojump_clock: MockClock,
 ) -> None:
     async with open_queue() as here:
@@ -99,7 +99,7 @@ async def test_a_ledger_that_was_seen_to_leaves_nothing_behind(
         assert await here.metadata.children(PATHS.repairs) == []
 
 
-async def test_what_is_found_during_the_repair_keeps_the_ledger_in(
+async def test_a_finding_during_the_repair_keeps_the_ledger_queued(
     autojump_clock: MockClock,
 ) -> None:
     async with open_queue() as here:
@@ -120,7 +120,7 @@ async def test_two_copiers_may_both_be_done(autojump_clock: MockClock) -> None:
         assert await here.other.done(listed)
 
 
-async def test_many_put_in_the_same_and_take_out_at_once_and_none_fails(
+async def test_concurrent_enqueues_and_dequeues_of_one_ledger_all_succeed(
     autojump_clock: MockClock,
 ) -> None:
     async with open_queue() as here:
@@ -141,7 +141,7 @@ async def test_many_put_in_the_same_and_take_out_at_once_and_none_fails(
             await here.metadata.get(PATHS.repair(LedgerId(1)))
 
 
-async def test_with_metadata_away_it_says_so_and_a_repeat_puts_it_in_once(
+async def test_with_metadata_away_enqueue_fails_and_a_repeat_enqueues_once(
     autojump_clock: MockClock,
 ) -> None:
     async with open_queue() as here:

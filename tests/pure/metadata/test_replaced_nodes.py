@@ -1,4 +1,4 @@
-"""An instance is given up once, for good, and never while it runs."""
+"""An instance is replaced once, for good, and never while it runs."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -74,7 +74,7 @@ async def test_a_node_that_was_given_up_does_not_come_up(
 
 
 @pytest.mark.parametrize("head_start", range(-8, 9))
-async def test_of_a_node_that_starts_and_one_who_gives_it_up_one_wins(
+async def test_of_a_starting_node_and_an_operator_replacing_it_only_one_wins(
     autojump_clock: MockClock, metadata: MemoryMetadata, head_start: int
 ) -> None:
     won: list[str] = []

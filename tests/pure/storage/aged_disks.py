@@ -1,4 +1,4 @@
-"""A disk on which all that can happen to a journal has happened, and what may be said of it."""
+"""A disk on which everything that can happen to a journal has happened."""
 
 from collections.abc import Iterator
 
@@ -44,15 +44,15 @@ NAMES = sorted([SEALED_NAME, CRASHED_NAME, TABLE_NAME, LAST_NAME])
 class Aged:
     """File 1 was retired, 2 is sealed, 3 was ended by a crash, 4 is the last.
 
-    The third has a table file beside it.
+    The third has a table file.
     """
 
     disk: MemoryDisk
     end: JournalEnd
-    """As metadata noted it."""
+    """As noted in metadata."""
 
     def places(self, name: str) -> Iterator[int]:
-        """Offsets of all bytes that mean something."""
+        """Offsets of all significant bytes."""
         content_bytes = len(self.disk.content(name))
         if file_id_of(name) is None:
             yield from range(content_bytes)
@@ -114,9 +114,9 @@ async def _fill_three_files(node: Running) -> None:
 
 
 async def check_nothing_is_lost_silently(node: Running) -> list[bytes | Answer]:
-    """Entries are there or known to be damaged; fences hold; what is deleted stays so.
+    """Entries are present or known to be damaged; fences hold; deletions stand.
 
-    What is said of the entries, as `answers_of` gives it.
+    Returns the answers for the entries, as `answers_of` does.
     """
     answers = await answers_of(node)
     for answer, body in zip(answers, BODIES.values(), strict=True):

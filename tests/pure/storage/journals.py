@@ -1,4 +1,4 @@
-"""A journal over a disk in memory, started, written and looked at in a few words."""
+"""Helpers to start, write and inspect a journal on a disk in memory."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ IDENTITY = JournalIdentity(InstanceId("ab" * 16), "cd" * 16, "node-1")
 
 @attrs.frozen
 class Running:
-    """A journal that runs, and all that stands on it."""
+    """A running journal, and everything on top of it."""
 
     journal: Journal
     ledgers: Ledgers
@@ -54,7 +54,7 @@ class Running:
         )
 
     def settle(self) -> None:
-        """Note that all which damage took was made good."""
+        """Note that all damage was made good."""
         for damage in self.ledgers.damaged:
             self.journal.append_nowait(settle_record(damage))
             self.ledgers.settle(damage)
@@ -101,7 +101,7 @@ async def restarted(
     cached_bytes_max: int = 0,
     ahead_bytes: int = 0,
 ) -> Running:
-    """Restart without running: what is on the disk can be looked at, nothing written."""
+    """Restart without running: the disk can be inspected, and nothing is written."""
 
     def salt_source(count: int) -> bytes:
         return bytes(range(1, 1 + count))
@@ -139,7 +139,7 @@ async def running(
     noted: JournalEnd = NO_END,
     clean_stop: bool = True,
 ) -> AsyncIterator[Running]:
-    """Restart and run; at the end stop cleanly, or as a process that is killed."""
+    """Restart and run; at the end stop cleanly, or like a killed process."""
     found = await restarted(
         disk, noted=noted, file_bytes_max=file_bytes_max, ahead_bytes=ahead_bytes
     )

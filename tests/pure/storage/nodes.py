@@ -1,4 +1,4 @@
-"""A storage node in one process, and a client that speaks the bare protocol to it."""
+"""A storage node in one process, and a client that speaks the bare protocol."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -43,16 +43,16 @@ HOST = "storage"
 
 @attrs.define
 class World:
-    """What a node stands on, and what outlives it."""
+    """A node's surroundings, which outlive it."""
 
     store: MemoryStore
     chance: Random
     network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
     disk: Disk = attrs.field(factory=MemoryDisk)
     disks: list[Disk] = attrs.field(factory=list)
-    """Of a node with several data directories, in the order in which they are given."""
+    """For a node with several data directories, in the order given."""
     node_session: MemoryMetadata = attrs.field(init=False)
-    """Of the node that was started last."""
+    """For the node that was started last."""
 
     @asynccontextmanager
     async def node(self, config: StorageConfig | None = None) -> AsyncIterator[StorageNode]:
@@ -94,7 +94,7 @@ def a_config() -> StorageConfig:
 
 
 class BareClient:
-    """Sends messages and takes what comes, in order."""
+    """Sends messages and receives answers, in order."""
 
     def __init__(self, stream: ByteStream) -> None:
         self.stream = stream
@@ -102,7 +102,7 @@ class BareClient:
         self._received: list[Message] = []
         self._instance = InstanceId("0" * 32)
         self.added_through = 0
-        """The last add of `store`."""
+        """Ordinal of the last add by `store`."""
 
     async def say_hello(self, cluster: str = "default") -> HelloAnswer:
         await self.send(Hello(1, PROTOCOL_VERSION, cluster))
@@ -145,7 +145,7 @@ class BareClient:
             synced_through = (await self.receive_one(AddsSynced)).through
 
     async def is_closed(self) -> bool:
-        """Whether the node closes the connection, whatever it still says."""
+        """Whether the node closes the connection, whatever it still sends."""
         with trio.fail_after(60):
             while await self.receive() is not None:
                 pass
@@ -228,7 +228,7 @@ class BareClient:
         return PushLac(LEDGER, Epoch(epoch), EntryId(lac), self._instance)
 
     async def ask_for_reads(self, count: int) -> None:
-        """Ask for the first entry, again and again, and take no answer."""
+        """Request the first entry repeatedly, without receiving answers."""
         for _ in range(count):
             await self.send(self.reading(0, 1))
 

@@ -1,4 +1,4 @@
-"""Cumulative answers over several journals: none that is untrue, and in the end all."""
+"""Cumulative answers over several journals: always true, and complete in the end."""
 
 import attrs
 from hypothesis import given
@@ -34,7 +34,7 @@ def test_a_refused_add_at_the_end_is_not_counted() -> None:
     assert runs.on_synced(0) == 1, "the second was refused, and is not named"
 
 
-def test_what_was_said_is_not_said_again() -> None:
+def test_an_answer_is_not_repeated() -> None:
     runs = AddRuns(2)
     runs.take(0, group=1, ordinal=1)
     runs.take(1, group=1, ordinal=2)
@@ -45,7 +45,7 @@ def test_what_was_said_is_not_said_again() -> None:
 
 @attrs.define
 class NaiveAnswers:
-    """Remembers every add with its directory and group, and what of them is on disk."""
+    """Remembers every add with its directory and group, and which are on disk."""
 
     group_newest: list[int]
     group_synced: list[int]
@@ -87,7 +87,7 @@ def test_the_answers_agree_with_the_naive_count(history: list[tuple[str, int]]) 
         if answer is not None:
             assert said < answer <= naive.through()
             said = answer
-        # Only refused adds may be left unnamed.
+        # Only refused adds may remain unnamed.
         assert all(place is None for place in naive.adds[said : naive.through()])
 
     for what, directory in history:

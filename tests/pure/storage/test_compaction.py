@@ -1,4 +1,4 @@
-"""Space of deleted ledgers comes back, and nothing that lives is lost on the way."""
+"""Space of deleted ledgers is freed, and no live entry is lost on the way."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -119,7 +119,7 @@ async def test_files_of_deleted_ledgers_go_and_those_of_others_stay(
         assert await it.node.read(2, 0) is Answer.UNKNOWN
 
 
-async def test_what_lives_in_a_file_of_many_ledgers_is_copied(
+async def test_live_entries_of_a_file_of_many_ledgers_are_copied(
     autojump_clock: MockClock,
 ) -> None:
     disk = MemoryDisk()
@@ -217,7 +217,7 @@ async def test_a_file_whose_damage_was_settled_goes_before_it_is_damaged_again(
         assert file_name(1) in disk.names, "it puts ledgers in doubt"
         lost = [n for n in range(100) if await it.node.read(1, n) is Answer.UNKNOWN]
         assert lost == [5]
-        await it.add_all(1, 1, first=5)  # As a repair does that then settles.
+        await it.add_all(1, 1, first=5)  # Like a repair that then settles.
         it.node.settle()
         await it.compact_all()
         assert file_name(1) not in disk.names
@@ -269,7 +269,7 @@ uses = st.builds(
 
 
 @given(st.lists(uses, unique_by=lambda use: use.file_id), st.integers(0, 1000))
-def test_what_is_chosen_fits_and_is_worth_it(files: list[FileUse], room_bytes: int) -> None:
+def test_a_chosen_file_fits_and_is_worth_it(files: list[FileUse], room_bytes: int) -> None:
     policy = CompactionPolicy(live_share_max=0.5, small_bytes=100)
     chosen = choose_file(files, policy, room_bytes=room_bytes)
     fitting = [each for each in files if each.live_bytes <= room_bytes]
@@ -289,7 +289,7 @@ def test_what_is_chosen_fits_and_is_worth_it(files: list[FileUse], room_bytes: i
     st.integers(1, 7),
     st.floats(0.0, 1.0),
 )
-def test_a_sweep_gives_each_entry_once_in_order_of_its_place_also_of_a_file_that_was_cut(
+def test_a_sweep_yields_each_entry_once_by_offset_even_of_a_cut_file(
     entries: list[tuple[int, int]], window_bytes: int, rows_max: int, left_share: float
 ) -> None:
     table, offset = OpenTable(), 4096

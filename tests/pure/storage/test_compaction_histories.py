@@ -1,4 +1,4 @@
-"""Adds, fences, what goes, compactions, starts; and power loss before any call of the disk."""
+"""Adds, fences, removals, compactions, starts; and power loss before any call of the disk."""
 
 from collections.abc import Callable
 from random import Random
@@ -22,7 +22,7 @@ LEDGERS = range(1, 5)
 
 @attrs.define
 class Model:
-    """What was confirmed, and what was begun."""
+    """Confirmed and begun operations."""
 
     entries: dict[tuple[int, int], bytes] = attrs.field(factory=dict)
     begun: set[tuple[int, int]] = attrs.field(factory=set)
@@ -33,7 +33,7 @@ class Model:
     let_go: set[int] = attrs.field(factory=set)
     letting_go: set[int] = attrs.field(factory=set)
     bodies: dict[tuple[int, int], bytes] = attrs.field(factory=dict)
-    """Of all that was ever confirmed: what was let go may be found, and may be brought back."""
+    """Everything ever confirmed: entries let go may be found, and may be brought back."""
 
     def copy(self) -> "Model":
         return Model(*(each.copy() for each in attrs.astuple(self, recurse=False)))
@@ -64,7 +64,7 @@ class Model:
 
 
 class WatchedDisk(MemoryDisk):
-    """Calls before anything changes on it: the moment at which power may be lost."""
+    """Calls back before any change: the moment at which power may be lost."""
 
     before: Callable[[], None] = staticmethod(lambda: None)
 
@@ -123,7 +123,7 @@ async def let_go(it: Compacting, model: Model, ledger: int) -> None:
 
 
 async def bring_back(it: Compacting, model: Model, ledger: int) -> None:
-    """Bring the first copy that a ledger which was let go need not have any more."""
+    """Bring the first copy that a ledger, once let go, need not have any more."""
     lacking = (each for each in model.bodies if each[0] == ledger and each not in model.entries)
     key = min(lacking, default=None)
     if ledger not in model.let_go or ledger in model.deleting or key is None:

@@ -1,4 +1,4 @@
-"""Damage that was settled, and damage of the same files that came after."""
+"""Settled damage, and later damage to the same files."""
 
 from collections.abc import Awaitable, Callable
 
@@ -55,7 +55,7 @@ async def cut(disk: MemoryDisk) -> None:
 
 
 async def spoil_a_record(disk: MemoryDisk) -> None:
-    """And the table, which would tell of it."""
+    """Spoil also the table, which would reveal it."""
     content = disk.content(NAME)
     at = content.index(body_of(2)) - RECORD_HEADER_BYTES
     disk.overwrite_at(NAME, at, b"rot")
@@ -63,14 +63,14 @@ async def spoil_a_record(disk: MemoryDisk) -> None:
 
 
 async def spoil_another_record(disk: MemoryDisk) -> None:
-    """And the table file, which would tell of it."""
+    """Spoil also the table file, which would reveal it."""
     at = disk.content(NAME).index(body_of(4)) - RECORD_HEADER_BYTES
     disk.overwrite_at(NAME, at, b"rot")
     await remove_table_file(disk)
 
 
 async def cut_more(disk: MemoryDisk) -> None:
-    """And remove the table file, which would tell of it."""
+    """Remove also the table file, which would reveal it."""
     await cut(disk)
     await remove_table_file(disk)
 
@@ -86,7 +86,7 @@ async def remove_table_file(disk: MemoryDisk) -> None:
 
 
 async def make_good_and_settle(disk: MemoryDisk) -> None:
-    """What a repair does that brings all copies back, and then settles."""
+    """Act like a repair that brings all copies back, and then settles."""
     async with running(disk) as node:
         assert node.ledgers.is_any_in_doubt
         for entry in ENTRIES:
@@ -135,7 +135,7 @@ async def test_settled_damage_that_is_found_again_as_it_was_puts_nothing_in_doub
 
 
 @given(damages, damages)
-def test_what_is_left_of_damage_is_what_nobody_settled_in_that_extent(
+def test_only_damage_settled_to_the_same_extent_is_taken_out(
     found: list[Damage], settled: list[Damage]
 ) -> None:
     left = DamageSet(found).without(DamageSet(settled))

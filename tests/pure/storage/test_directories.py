@@ -1,4 +1,4 @@
-"""A node over several data directories: whose they are, and what goes on in each of them."""
+"""A node over several data directories: their owner, and the work in each of them."""
 
 import json
 from collections.abc import AsyncIterator
@@ -69,7 +69,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def start(world: World, config: StorageConfig = NODE_1) -> InstanceId:
-    """Start a node and stop it; its instance."""
+    """Start a node and stop it; return its instance."""
     async with world.node(config) as node:
         return node.instance
 
@@ -78,7 +78,7 @@ async def names_on(disks: list[Disk]) -> list[list[str]]:
     return [await disk.list() for disk in disks]
 
 
-# Where a ledger lives.
+# The directory of a ledger.
 
 
 def test_a_ledger_lives_where_the_documented_hash_says() -> None:
@@ -98,7 +98,7 @@ def test_ledgers_are_spread_over_all_directories_alike(count: int, step: int) ->
         assert found.count(directory) == pytest.approx(6000 / count, rel=0.15)
 
 
-# Which directories are a node's.
+# The directories of a node.
 
 
 async def test_the_order_in_which_directories_are_given_does_not_matter(
@@ -250,10 +250,10 @@ async def test_a_directory_that_lost_its_journal_is_refused(
 
 
 @pytest.mark.parametrize("sync_failing", range(1, 16))
-async def test_a_first_start_that_ended_anywhere_is_gone_on_with(
+async def test_a_first_start_that_ended_anywhere_is_resumed(
     autojump_clock: MockClock, world: World, sync_failing: int
 ) -> None:
-    """Power is lost at some sync of some disk; what it left starts, as one node."""
+    """After power loss at any sync of any disk, the rest starts as one node."""
     index, call = (sync_failing - 1) % COUNT, 1 + (sync_failing - 1) // COUNT
     disk_of(world, index).faults = DiskFaults(sync_failing=call)
     with suppress(DiskFailedError):
@@ -282,7 +282,7 @@ async def test_a_node_is_not_known_before_all_its_directories_have_a_cookie(
         assert await find_known_node(metadata, "default", "node-1") is None
 
 
-# What goes on in them.
+# Work in the directories.
 
 
 async def opened(client: BareClient) -> list[LedgerId]:
@@ -294,7 +294,7 @@ async def opened(client: BareClient) -> list[LedgerId]:
     return ledgers
 
 
-async def test_adds_are_answered_in_order_though_their_disks_are_not_alike(
+async def test_adds_are_answered_in_order_on_disks_of_unequal_speed(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node(NODE_1) as node, world.client(node) as client:
@@ -314,7 +314,7 @@ async def test_adds_are_answered_in_order_though_their_disks_are_not_alike(
     assert heard == [(1, 0.1), (2, 0.3), (5, 1.0)]
 
 
-async def test_received_adds_are_told_once_for_many_and_before_they_are_synced(
+async def test_receipts_are_cumulative_and_come_before_the_sync(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node(NODE_1) as node, world.client(node) as client:
@@ -344,7 +344,7 @@ async def test_received_adds_are_told_once_for_many_and_before_they_are_synced(
     assert isinstance(answers[0], AddsReceived)
 
 
-async def test_an_add_that_was_refused_is_not_told_as_received(
+async def test_a_refused_add_is_not_acknowledged_as_received(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node(NODE_1) as node, world.client(node) as client:

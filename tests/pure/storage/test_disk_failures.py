@@ -1,8 +1,8 @@
-"""A disk of which any one call fails: nothing is acknowledged over it, and nothing is lost.
+"""Any single call of a disk fails: nothing false is acknowledged, and nothing is lost.
 
-Each of these runs a small history with the n-th call failing, for every n there is. The node
-ends with the disk's own error; on the disk as it then is, with the pages of a failed sync gone,
-it starts again and keeps all its promises.
+Each test runs a small history with the n-th call failing, for every possible n. The node ends
+with the disk's own error. Then it restarts on the disk as it is, without the pages of a failed
+sync, and keeps all its promises.
 """
 
 import errno
@@ -44,12 +44,12 @@ CONFIG = StorageConfig(
 )
 
 GOES_ON = frozenset({DiskCall.READ})
-"""A read that fails is one damaged copy, also at a start."""
+"""A failed read is one damaged copy, at a start too."""
 
 
 @attrs.define
 class History:
-    """A node through some lives, and what it has promised."""
+    """A node through several lives, and its promises."""
 
     store: MemoryStore
     seed: int
@@ -57,7 +57,7 @@ class History:
     disk: MemoryDisk = attrs.field(factory=MemoryDisk)
     promises: NodePromises = attrs.field(factory=NodePromises)
     has_acted: bool = False
-    """Whether the load came to its end, so that the node was asked to end in order."""
+    """Whether the load finished, so that the node was asked to end in order."""
     rng: Random = attrs.field(init=False)
     client: NodeClient = attrs.field(init=False)
 
@@ -80,7 +80,7 @@ class History:
         await self.client.check()
 
     async def live(self, disk: Disk, act: Callable[[], Awaitable[None]]) -> Exception | None:
-        """One life of the node; what its disk ended it with, if it did."""
+        """One life of the node; the disk error that ended it, if any."""
         address: list[Address] = []
         begun, over = trio.Event(), trio.Event()
         ended_by: list[Exception] = []
@@ -125,7 +125,7 @@ class History:
 
 
 async def first_life(store: MemoryStore, failure: Failure) -> History:
-    """A node that never ran before meets the failure."""
+    """A new node meets the failure."""
     history = History(store, seed=1)
     await live_with(history, failure)
     return history
@@ -145,7 +145,7 @@ async def live_with(history: History, failure: Failure) -> None:
     if failure.failed is None or failure.failed in GOES_ON:
         assert ended_by is None
     elif failure.error == errno.ENOSPC and failure.failed is DiskCall.ALLOCATE:
-        assert ended_by is None, "space that cannot be taken ahead is no failure"
+        assert ended_by is None, "failing to take space ahead is not a failure"
     elif failure.error == errno.ENOSPC and history.has_acted:
         assert ended_by is None, "without space a file is not sealed; its successor will do"
     else:

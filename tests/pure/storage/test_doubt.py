@@ -1,4 +1,4 @@
-"""What damage puts in doubt, what it cannot have touched, and how doubt ends."""
+"""Ledgers that damage puts in doubt, those it cannot have touched, and the end of doubt."""
 
 from collections.abc import AsyncIterator
 
@@ -34,7 +34,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def a_damaged_disk(world: World, *, counter: bytes | None = COUNTER) -> None:
-    """Ledger 7 lived in a file that is lost."""
+    """Ledger 7 was in a file that is lost."""
     async with world.store.open_session() as metadata:
         paths = ClusterPaths("default")
         await metadata.ensure_path(paths.root)
@@ -68,7 +68,7 @@ async def test_ledgers_made_after_the_damage_are_taken_at_once(
         assert '"doubt_below": 20' in node.status()
 
 
-async def test_a_ledger_that_may_have_been_fenced_takes_recovery_adds_alone(
+async def test_a_ledger_that_may_have_been_fenced_takes_only_recovery_adds(
     autojump_clock: MockClock,
     world: World,
 ) -> None:
@@ -111,7 +111,7 @@ async def test_settled_doubt_is_over_for_good(autojump_clock: MockClock, world: 
             assert '"doubt_below": 0' in node.status()
 
 
-async def test_doubt_is_not_settled_by_who_did_not_look_at_all_ledgers(
+async def test_a_request_that_covers_too_few_ledgers_settles_no_doubt(
     autojump_clock: MockClock, world: World
 ) -> None:
     await a_damaged_disk(world)
@@ -125,10 +125,10 @@ async def test_doubt_is_not_settled_by_who_did_not_look_at_all_ledgers(
         assert await answer_of(client, OLD) is Answer.UNKNOWN
 
 
-async def test_doubt_is_not_settled_by_who_looked_before_the_node_started_again(
+async def test_an_inspection_before_a_restart_settles_no_doubt(
     autojump_clock: MockClock, world: World
 ) -> None:
-    """What it found intact then may have been damaged since."""
+    """Data that was intact then may have been damaged since."""
     await a_damaged_disk(world)
     async with world.node() as node:
         looked_at = node.service.start_number

@@ -33,5 +33,5 @@ def test_a_duration_over_the_range_still_counts_and_is_the_highest() -> None:
     assert 1_000.0 <= found.p50_s <= 5_000.0
 
 
-def test_nothing_noted_is_nothing() -> None:
+def test_statistics_of_no_durations_are_zero() -> None:
     assert Durations().statistics().p99_s == 0.0

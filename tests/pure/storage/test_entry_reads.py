@@ -1,4 +1,4 @@
-"""Entries spread over files are read with one call a file, as if each were read alone."""
+"""Entries spread over files are read with one call per file, as if each were read alone."""
 
 from collections.abc import Sequence
 
@@ -21,12 +21,12 @@ from tests.system.planted_disks import FileAsItIs
 
 LEDGER = LedgerId(7)
 GAP_BYTES = 40_000
-"""Too many to be read along."""
+"""Too many to read along."""
 
 
 @attrs.frozen
 class PatchyFile(FileAsItIs):
-    """A file of which some bytes cannot be read; it counts what it was asked for."""
+    """A file with some unreadable bytes; it counts the reads."""
 
     bad: set[int] = attrs.field(factory=set)
     asked: list[Sequence[Piece]] = attrs.field(factory=list)
@@ -43,7 +43,7 @@ class PatchyFile(FileAsItIs):
 
 @attrs.frozen
 class Stored:
-    """One entry as it is put into a file."""
+    """One entry as stored in a file."""
 
     is_behind_gap: bool
     is_rotten: bool = False
@@ -108,7 +108,7 @@ def test_each_entry_is_answered_as_if_it_were_alone(files: list[list[Stored]]) -
     trio.run(run)
 
 
-async def test_one_call_reads_all_that_lies_spread_over_a_file() -> None:
+async def test_one_call_reads_all_entries_spread_over_a_file() -> None:
     store, files = await filled([[Stored(is_behind_gap=True)] * 50] * 2)
 
     answers = await store.read(LEDGER, EntryId(0), 100, 1 << 20)
@@ -117,7 +117,7 @@ async def test_one_call_reads_all_that_lies_spread_over_a_file() -> None:
     assert [len(pieces) for file in files for pieces in file.asked] == [50, 50]
 
 
-async def test_the_cache_counts_what_small_entries_take_beside_their_bytes(
+async def test_the_cache_counts_the_overhead_of_small_entries(
     autojump_clock: MockClock,
 ) -> None:
     node = await restarted(MemoryDisk(), cached_bytes_max=30_000)

@@ -1,4 +1,4 @@
-"""Who waits for a ledger's LAC: against a list that is searched for every question."""
+"""Followers of a LAC, against a list that is searched for every question."""
 
 import math
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def clients_of(waiters: Iterable[WaitingFollow[str]]) -> str:
     return "".join(waiter.client for waiter in waiters)
 
 
-def test_a_lac_wakes_those_it_serves_in_order_of_what_they_wait_for() -> None:
+def test_a_lac_wakes_the_waiters_it_serves_ordered_by_entry() -> None:
     waiting = followers()
     waiting.wait("b", follow(6), 0.0)
     waiting.wait("a", follow(5), 0.0)
@@ -65,7 +65,7 @@ def test_the_end_of_a_ledger_wakes_all() -> None:
     assert ONE not in waiting
 
 
-def test_time_is_over_at_most_a_tick_late_and_never_early() -> None:
+def test_a_wait_ends_at_most_a_tick_late_and_never_early() -> None:
     waiting = followers()
     waiting.wait("a", follow(0, wait_s=1.02), 100.0)
 
@@ -106,7 +106,7 @@ def test_waiters_are_bounded_for_each_client_and_for_all() -> None:
     assert waiting.wait("c", follow(0), 0.0)
 
 
-def test_who_follows_again_and_again_takes_no_more_room() -> None:
+def test_repeated_follows_take_no_more_room() -> None:
     waiting = followers()
     for _ in range(1000):
         waiting.wait("a", follow(0), 0.0)
@@ -177,7 +177,7 @@ def test_followers_agree_with_the_naive_list(
             case _:
                 waiting.forget(client)
                 naive.forget(client)
-        # Whole seconds are whole ticks, so that both agree when time is over.
+        # Whole seconds are whole ticks, so both agree when time is up.
         found = [(waiter.client, waiter.follow) for waiter in woken]
         assert sorted(found, key=repr) == sorted(expected, key=repr)
         assert len(waiting) == len(naive.waiting)

@@ -1,4 +1,4 @@
-"""Followers of a tail, as clients of a node see them."""
+"""Followers of a tail, seen by a node's clients."""
 
 import json
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ async def test_a_pushed_lac_wakes_a_follower(autojump_clock: MockClock, world: W
         assert answer.entries == (EntryAnswer(HAVE, b"one"),)
 
 
-async def test_what_is_below_the_lac_is_shown_at_once(
+async def test_entries_below_the_lac_are_shown_at_once(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.client(node) as client:
@@ -86,7 +86,7 @@ async def test_what_is_below_the_lac_is_shown_at_once(
         assert answer.entries == (EntryAnswer(HAVE, b"zero"), EntryAnswer(HAVE, b"one"))
 
 
-async def test_a_follower_is_told_when_its_time_is_over(
+async def test_a_follower_is_answered_when_its_time_is_up(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.client(node) as client:
@@ -129,7 +129,7 @@ async def test_a_follower_holds_up_no_other_request_of_its_connection(
 async def test_followers_of_one_tail_share_the_bytes_of_its_entries(
     autojump_clock: MockClock, world: World
 ) -> None:
-    """What a thousand followers wait for costs little more than what one waits for."""
+    """A thousand followers cost little more memory than one."""
     async with (
         world.node() as node,
         world.client(node) as writer,
@@ -212,7 +212,7 @@ async def test_a_flood_of_followers_is_refused_as_busy(
         assert [answer.request for answer in served] == list(range(50))
 
 
-async def test_a_follower_that_takes_no_answers_is_read_for_no_further(
+async def test_nothing_more_is_read_for_a_follower_that_takes_no_answers(
     autojump_clock: MockClock, world: World
 ) -> None:
     entry_bytes = 1 << 20
@@ -261,7 +261,7 @@ async def test_a_crowd_at_one_tail_holds_up_no_other_client_and_all_of_it_is_ser
             assert (await crowd.receive_one(ReadAnswer)).request == number
 
 
-async def test_a_crowd_whose_time_is_over_is_told_in_slices(
+async def test_a_crowd_whose_time_is_up_is_answered_in_slices(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.client(node) as client:

@@ -1,4 +1,4 @@
-"""docs/FORMATS_JOURNAL.md shows a journal file byte by byte; it is made anew here."""
+"""docs/FORMATS_JOURNAL.md shows a journal file byte by byte; this test rebuilds it."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tests.pure.storage.journals import restarted, running
 PAGE = (Path(__file__).parents[3] / "docs" / "FORMATS_JOURNAL.md").read_text(encoding="utf-8")
 
 Parts = list[tuple[int, str]]
-"""How many bytes, and what they are; {} stands for the number that they hold."""
+"""Number of bytes, and their meaning; {} stands for the number they hold."""
 
 HEADER: Parts = [
     (8, 'magic "geologJF"'),
@@ -86,15 +86,15 @@ RECORDS: Parts = [
 
 
 def hexdump(data: bytes, start: int, parts: Parts) -> list[str]:
-    """Each part on lines of its own, eight bytes a line, its meaning beside the first."""
+    """Each part on lines of its own, eight bytes a line, with its meaning on the first."""
     lines = []
     for length, meaning in parts:
         part, data = data[:length], data[length:]
-        beside = meaning.format(int.from_bytes(part, "little"))
+        note = meaning.format(int.from_bytes(part, "little"))
         for offset in range(0, length, 8):
             digits = part[offset : offset + 8].hex(" ")
-            lines.append(f"{start + offset:4d}  {digits:23}  {beside}".rstrip())
-            beside = ""
+            lines.append(f"{start + offset:4d}  {digits:23}  {note}".rstrip())
+            note = ""
         start += length
     assert not data
     return lines

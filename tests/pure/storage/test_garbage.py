@@ -1,4 +1,4 @@
-"""A ledger goes when nobody needs it, on proof, after its grace, and for ever."""
+"""A ledger goes when nobody needs it: on proof, after its grace time, and for ever."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -106,7 +106,7 @@ async def check_refuses_all(client: BareClient, ledger: LedgerId) -> None:
 async def check_takes_copies_alone(
     client: BareClient, ledger: LedgerId, *, entry: int = 0
 ) -> None:
-    """Its writer is refused, nothing is called absent, and a copy is taken."""
+    """Its writer is refused, nothing is reported absent, and copies are taken."""
     await client.send(client.open(9, ledger))
     assert (await client.receive_one(Refused)).reason is Reason.FENCED
     client.added_through += 1
@@ -119,7 +119,7 @@ async def check_takes_copies_alone(
 
 
 async def store_copy(client: BareClient, ledger: LedgerId, *, entry: int = 0) -> None:
-    """Bring an entry as recovery and copiers do."""
+    """Bring an entry like recovery and copiers do."""
     client.added_through += 1
     copy = client.add(client.added_through, entry, b"zero", recovery=True, ledger=ledger)
     await client.send(copy)
@@ -192,7 +192,7 @@ async def test_a_ledger_that_was_let_go_is_held_again_as_long_as_it_is_needed(
         assert await is_held(client, ledger)
 
 
-async def test_who_is_told_what_is_here_finds_it_there_for_the_whole_grace(
+async def test_a_probed_ledger_stays_for_the_whole_grace_time(
     autojump_clock: MockClock, world: World, owner: Owner
 ) -> None:
     async with world.node(config_quick()) as node, world.client(node) as client:
@@ -204,7 +204,7 @@ async def test_who_is_told_what_is_here_finds_it_there_for_the_whole_grace(
             assert (await client.receive_one(ProbeAnswer)).answers == (Answer.HAVE,)
 
 
-async def test_what_a_ledger_that_was_let_go_left_on_disk_goes(
+async def test_leftovers_of_a_ledger_that_was_let_go_are_removed(
     autojump_clock: MockClock, world: World, owner: Owner
 ) -> None:
     config = attrs.evolve(
@@ -245,7 +245,7 @@ async def test_a_node_that_knows_a_higher_epoch_lets_nothing_go(
         assert await is_held(client, ledger)
 
 
-async def test_copies_that_are_on_their_way_stay_however_long_who_brings_them_rests(
+async def test_arriving_copies_stay_however_long_their_copier_pauses(
     autojump_clock: MockClock, world: World, owner: Owner
 ) -> None:
     async with world.node(config_quick()) as node, world.client(node) as client:
@@ -292,7 +292,7 @@ async def test_a_ledger_made_while_metadata_is_asked_is_no_sign_of_old_metadata(
     assert "older" not in caplog.text
 
 
-async def test_who_adds_within_the_grace_begins_it_anew(
+async def test_an_add_within_the_grace_time_restarts_it(
     autojump_clock: MockClock, world: World, owner: Owner
 ) -> None:
     async with world.node(config_quick()) as node, world.client(node) as client:
@@ -327,7 +327,7 @@ async def test_nothing_is_deleted_while_metadata_is_away(
 
 
 @pytest.mark.parametrize("what", ["no cluster", "another cluster", "an older store", "rot"])
-async def test_nothing_is_deleted_by_metadata_that_is_not_what_it_was(
+async def test_nothing_is_deleted_once_metadata_has_changed_identity(
     autojump_clock: MockClock, world: World, owner: Owner, what: str
 ) -> None:
     async with world.node(config_quick()) as node, world.client(node) as client:
@@ -359,7 +359,9 @@ async def test_an_allocated_ledger_that_nobody_activates_expires(
         await client.send(client.open(ledger=old.record.ledger))
         await client.receive_one(LedgerOpened)
         await trio.sleep(2300)
-        await owner.allocate(node.instance)  # The cluster lives: its time is known to go on.
+        await owner.allocate(
+            node.instance
+        )  # The cluster is active, so its time is known to advance.
         assert await owner.metadata.find(PATHS.ledger(old.record.ledger)) is not None
         await trio.sleep(200)
         await owner.allocate(node.instance)
@@ -389,7 +391,7 @@ events = st.lists(st.tuples(st.one_of(st.just("asked"), records), st.integers(0,
 
 
 @given(events)
-def test_garbage_was_seen_so_for_the_whole_grace_and_not_asked_for(
+def test_garbage_was_garbage_for_the_whole_grace_time_and_nobody_asked_for_it(
     history: list[tuple[LedgerRecord | str | None, int]],
 ) -> None:
     watch, now_s = GarbageWatch(HERE, grace_s=10.0), 0.0
@@ -410,7 +412,7 @@ def test_garbage_was_seen_so_for_the_whole_grace_and_not_asked_for(
         assert watch.on_look(LedgerId(1), seen, now_s=now_s) is expected
 
 
-def test_what_was_let_go_is_left_alone_until_it_is_asked_for_or_its_record_goes() -> None:
+def test_a_ledger_let_go_is_left_alone_until_requested_or_its_record_goes() -> None:
     watch, ledger = GarbageWatch(HERE, grace_s=10.0), LedgerId(1)
     elsewhere = a_record(LedgerState.CLOSED, ELSEWHERE)
     watch.on_let_go(ledger)

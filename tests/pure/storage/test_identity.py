@@ -38,7 +38,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def start(world: World, config: StorageConfig = NODE_1) -> InstanceId:
-    """Start a node and stop it; its instance."""
+    """Start a node and stop it; return its instance."""
     async with world.node(config) as node:
         return node.instance
 
@@ -216,7 +216,7 @@ async def test_an_old_copy_of_a_disk_is_refused(
 
 
 async def remove_journal_files(disk: MemoryDisk, *, count: int) -> None:
-    """Lose the newest ones."""
+    """Lose the newest files."""
     for name in [one for one in await disk.list() if file_id_of(one) is not None][-count:]:
         await disk.remove(name)
     await disk.sync_directory()
@@ -270,7 +270,7 @@ async def test_a_copy_of_a_disk_is_refused_while_its_original_is_up(
             await start(world, NODE_1_ELSEWHERE)
 
         (live,) = await list_live_nodes(observer, "default")
-        known = attrs.evolve(live, free_bytes=0)  # Space is told while a node is up.
+        known = attrs.evolve(live, free_bytes=0)  # A running node reports its space.
         assert await list_known_nodes(observer, "default") == [known]
         assert live.address == NODE_1.listen
 

@@ -1,4 +1,4 @@
-"""The journal as the store: what was answered is there after every kind of end."""
+"""The journal as the store: every answered entry is there after every kind of end."""
 
 from functools import partial
 from random import Random
@@ -39,7 +39,7 @@ async def test_entries_are_read_back_while_in_flight_and_when_synced(
         assert await node.read(7, 1) is Answer.ABSENT
 
 
-async def test_what_waits_together_shares_one_sync(
+async def test_records_that_wait_together_share_one_sync(
     autojump_clock: MockClock,
 ) -> None:
     disk = MemoryDisk()
@@ -84,7 +84,7 @@ async def test_a_restart_finds_entries_fences_and_lac(
         node.fence(8, 4)
         await node.journal.wait_synced()
 
-    for _ in range(3):  # Each restart goes on from the files of the one before.
+    for _ in range(3):  # Each restart continues from the files of the one before.
         disk = disk.crash()
         node = await restarted(disk)
         for entry in range(20):
@@ -136,7 +136,7 @@ async def test_power_loss_at_any_time_keeps_all_that_was_synced(
                     node.journal.when_synced(partial(fences.append, ledger))
                 await trio.sleep(chance.choice([0, 0.003, 0.02, 0.2]))
             disk = disk.crash(keep_unsynced=chance)
-            synced, fences = dict(synced), list(fences)  # What is synced now comes too late.
+            synced, fences = dict(synced), list(fences)  # Later syncs do not count.
 
 
 async def test_records_above_the_mark_are_synced_again_before_anything_is_answered(
@@ -170,7 +170,7 @@ async def test_nothing_is_answered_over_a_failed_write_or_sync(
     try:
         await add_one_by_one(disk, synced)
     except* DiskFailedError:
-        pass  # At once, when already the start failed.
+        pass  # At once if the start already failed.
 
     assert synced == list(range(len(synced)))
     disk.faults = DiskFaults()
@@ -197,7 +197,7 @@ async def test_a_full_disk_ends_the_node_and_loses_nothing(
     ]
 
 
-async def test_what_a_seal_would_take_can_be_asked_also_while_a_file_is_sealed(
+async def test_the_size_of_a_seal_is_known_even_while_a_file_is_sealed(
     autojump_clock: MockClock,
 ) -> None:
     disk = MemoryDisk()
@@ -213,7 +213,7 @@ async def test_what_a_seal_would_take_can_be_asked_also_while_a_file_is_sealed(
             await trio.sleep(0.001)
 
 
-async def test_others_have_their_turn_while_a_large_file_is_sealed(
+async def test_other_tasks_get_turns_while_a_large_file_is_sealed(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "_SEAL_ROWS_MAX", 10)

@@ -1,4 +1,4 @@
-"""Rot and torn tails: damage is never served, and never read as absence."""
+"""Rot and torn tails: damage is never served, and never passes for absence."""
 
 import trio
 from trio.testing import MockClock
@@ -42,7 +42,7 @@ async def test_a_tail_torn_at_any_length_loses_nothing_that_was_synced(
         assert not node.ledgers.is_any_in_doubt
 
 
-async def test_what_stands_behind_the_first_bad_record_of_a_torn_tail_is_not_taken(
+async def test_records_after_the_first_bad_one_of_a_torn_tail_are_dropped(
     autojump_clock: MockClock,
 ) -> None:
     """It was never acknowledged, and taking it would leave a hole before it."""
@@ -80,7 +80,7 @@ async def test_rot_of_a_body_is_corrupt_and_of_that_entry_alone(
     assert node.entries.statistics().corrupt_count == 1
 
 
-async def test_a_damaged_table_is_made_anew_from_the_records(autojump_clock: MockClock) -> None:
+async def test_a_damaged_table_is_rebuilt_from_the_records(autojump_clock: MockClock) -> None:
     aged = await an_aged_disk(clean_stop=True)
     sealed_bytes = len(aged.disk.content(SEALED_NAME))
 
@@ -106,7 +106,7 @@ async def test_damage_of_table_and_last_mark_together_is_not_taken_for_a_torn_ta
     assert await node.read(7, 1) is Answer.UNKNOWN
 
 
-async def test_a_missing_file_puts_what_it_may_have_held_in_doubt(
+async def test_a_missing_file_puts_ledgers_it_may_have_held_in_doubt(
     autojump_clock: MockClock,
 ) -> None:
     aged = await an_aged_disk(clean_stop=True)
@@ -133,7 +133,7 @@ async def test_a_ledger_whose_first_record_is_newer_than_the_damage_is_not_in_do
     content = bytearray(disk.content(file_name(1)))
     content[DATA_OFFSET + 60] ^= 1  # The first record behind the first mark.
     disk.overwrite(file_name(1), bytes(content))
-    await disk.remove(table_file_name(1))  # Which would tell what was in it.
+    await disk.remove(table_file_name(1))  # It would reveal the content.
 
     node = await restarted(disk)
 

@@ -1,4 +1,4 @@
-"""What metadata is told of a journal's end, and when."""
+"""The notes of a journal's end in metadata, and their timing."""
 
 from functools import partial
 
@@ -30,7 +30,7 @@ def test_ends_of_directories_only_rise(before: list[JournalEnd], now: list[Journ
 
 
 async def writes_count(metadata: MemoryMetadata) -> int:
-    """How often the note was written."""
+    """Number of times the note was written."""
     return (await metadata.get(ClusterPaths("default").journal(INSTANCE))).version
 
 

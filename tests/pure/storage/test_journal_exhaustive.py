@@ -1,8 +1,8 @@
-"""Every flip of a bit, every length of a file: each is noticed, or changes nothing.
+"""Every bit flip and every cut of a file is noticed, or changes nothing.
 
-The disk is a small one on which all has happened (`aged_disks`); flips are those of files whose
-last mark is written. Damage in a group that power loss left without a mark is a torn tail by
-definition.
+The disk is a small one on which everything has happened (`aged_disks`); flips are in files
+whose last mark is written. Damage in a group that power loss left without a mark is a torn
+tail by definition.
 """
 
 import logging
@@ -36,7 +36,7 @@ WHOLE = list(BODIES.values())
 
 @pytest.fixture(autouse=True)
 def without_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Thousands of lines on damage would take longer than finding it."""
+    """Logging thousands of damages would take longer than finding them."""
     caplog.set_level(logging.CRITICAL)
 
 
@@ -91,7 +91,7 @@ async def test_a_last_file_cut_below_what_was_noted_is_refused_at_every_length(
 
 
 async def check_refused(disk: MemoryDisk, aged: Aged) -> None:
-    """And nothing is changed by it."""
+    """Refused, without any change."""
     contents = {name: disk.content(name) for name in await disk.list()}
 
     with pytest.raises(OlderDiskError, match="geolog node replace node-1"):
@@ -107,7 +107,7 @@ async def test_an_older_file_cut_at_any_length_is_never_taken_for_whole(
 ) -> None:
     aged = await an_aged_disk(clean_stop=False)
     whole = aged.disk.content(name)
-    # Above its last mark a file that a crash ended holds nothing that is needed.
+    # After its last mark, a file that a crash ended holds nothing needed.
     needed_bytes = len(whole) - (RECORD_HEADER_BYTES if name == CRASHED_NAME else 0)
 
     for length in thinned(range(needed_bytes), one_in=5):
@@ -128,14 +128,14 @@ async def test_a_table_file_cut_at_any_length_costs_a_walk(autojump_clock: MockC
         node = await restarted(disk, noted=aged.end)
         assert await answers_of(node) == WHOLE
         assert not node.ledgers.is_any_in_doubt
-        assert TableFile.decode(disk.content(TABLE_NAME), 3), "it is made anew"
+        assert TableFile.decode(disk.content(TABLE_NAME), 3), "it is rebuilt"
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 async def test_a_last_file_that_is_zero_from_anywhere_on_is_not_taken_for_space_taken_ahead(
     autojump_clock: MockClock, end: str
 ) -> None:
-    """An older copy looks so, if its file had taken as much space ahead."""
+    """An older copy looks like that if its file had taken as much space ahead."""
     aged = await an_aged_disk(clean_stop=end == "stopped")
     whole = aged.disk.content(LAST_NAME)
     refused_count = 0
@@ -163,7 +163,9 @@ async def test_any_one_or_two_lost_files_are_noticed(autojump_clock: MockClock) 
         await check_refused(await aged.without(name, LAST_NAME), aged)
 
 
-async def test_what_metadata_noted_is_proven_without_a_mark(autojump_clock: MockClock) -> None:
+async def test_the_end_noted_in_metadata_is_proof_without_a_mark(
+    autojump_clock: MockClock,
+) -> None:
     disk = MemoryDisk()
     async with running(disk, clean_stop=False) as node:
         node.open_ledger(7)
@@ -183,8 +185,8 @@ async def test_what_metadata_noted_is_proven_without_a_mark(autojump_clock: Mock
         assert await node.read(7, 0) in (b"zero", Answer.CORRUPT, Answer.UNKNOWN)
 
 
-async def test_a_second_restart_says_the_same_of_the_damage(autojump_clock: MockClock) -> None:
-    """The first one begins a file, writes table files: that must not hide what was found."""
+async def test_a_second_restart_reports_the_same_damage(autojump_clock: MockClock) -> None:
+    """The first one begins a file and writes table files: that must not hide the damage."""
     aged = await an_aged_disk(clean_stop=False)
 
     for name in (SEALED_NAME, CRASHED_NAME, LAST_NAME):
@@ -200,7 +202,7 @@ async def test_a_second_restart_says_the_same_of_the_damage(autojump_clock: Mock
             assert told == answers, f"byte {offset} of {name}"
 
 
-async def test_the_disk_is_as_it_is_said_to_be(autojump_clock: MockClock) -> None:
+async def test_the_aged_disk_has_the_described_history(autojump_clock: MockClock) -> None:
     aged = await an_aged_disk(clean_stop=True)
 
     node = await restarted(aged.disk, noted=aged.end)

@@ -26,7 +26,7 @@ def body_of(entry: int) -> bytes:
 
 @attrs.define
 class Synced:
-    """What was answered, and so must be there for ever."""
+    """Answered entries and fences, which must be there for ever."""
 
     entries: set[int] = attrs.field(factory=set)
     fences: set[int] = attrs.field(factory=set)
@@ -54,7 +54,7 @@ class History:
         self.retired_count = 0
 
     async def live(self) -> None:
-        """Start, check all that was answered, do this and that, lose power."""
+        """Start, check all answers, do random work, lose power."""
         self._disk.faults = DiskFaults(sync_s=0.01)
         node = await restarted(
             self._disk, noted=self._noted, file_bytes_max=FILE_BYTES, ahead_bytes=AHEAD_BYTES
@@ -71,7 +71,7 @@ class History:
             kept: list[bool | Random] = [self._chance, self._chance, True, False]
             how = self._chance.choice(kept)
             self._disk = self._disk.crash(keep_unsynced=how)
-            self._synced = synced.copy()  # What is synced now comes too late.
+            self._synced = synced.copy()  # Later syncs do not count.
             nursery.cancel_scope.cancel(reason="power is lost")
 
     async def _act(self, node: Running, synced: Synced) -> None:
@@ -96,7 +96,7 @@ class History:
         node.journal.when_synced(partial(synced.fences.add, ledger))
 
     async def _compact_oldest(self, node: Running, synced: Synced) -> None:
-        """Copy what lives in the oldest file and retire it, if a later one has a table."""
+        """Copy the live entries of the oldest file and retire it, if a later has a table."""
         rows = list(node.journal.files.rows())
         if len(rows) < 3 or not rows[-1].table_crc:
             return
@@ -118,7 +118,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_what_was_answered_outlives_every_history(
+async def test_every_answer_outlives_every_history(
     autojump_clock: MockClock, seed: int
 ) -> None:
     history = History(seed)
@@ -128,7 +128,7 @@ async def test_what_was_answered_outlives_every_history(
 
 
 async def test_histories_retire_files(autojump_clock: MockClock) -> None:
-    """How many a life retires depends on the order of tasks, which trio draws."""
+    """The number that a life retires depends on trio's random order of tasks."""
     history = History(seed=1)
 
     for _ in range(LIVES_COUNT_MAX):

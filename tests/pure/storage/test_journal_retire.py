@@ -1,4 +1,4 @@
-"""Files that are retired, ledgers that are deleted, damage that is settled: for ever."""
+"""Retired files, deleted ledgers and settled damage stay so for ever."""
 
 import pytest
 import trio
@@ -31,7 +31,7 @@ async def a_disk_to_compact() -> MemoryDisk:
 
 
 async def copied(node: Running) -> None:
-    """As compaction copies what lives in files 1 and 2."""
+    """Copy the live entries of files 1 and 2, as compaction does."""
     node.add(7, 0, KEPT)
     node.add(7, 1, b"one")
     await node.journal.wait_synced()
@@ -103,7 +103,7 @@ async def test_a_file_is_kept_until_another_table_has_its_promises(
     assert (nine.is_fenced, nine.epoch_highest) == (True, 2)
 
 
-async def test_a_retired_file_whose_promises_stand_nowhere_is_a_lost_one(
+async def test_a_retired_file_whose_promises_are_nowhere_else_counts_as_lost(
     autojump_clock: MockClock,
 ) -> None:
     disk = await a_disk_to_compact()
@@ -115,7 +115,7 @@ async def test_a_retired_file_whose_promises_stand_nowhere_is_a_lost_one(
             disk.overwrite(name, disk.content(name)[:-1])
     await disk.remove(table_file_name(2))
 
-    for _ in range(3):  # Tables that are written without what was lost do not hide it.
+    for _ in range(3):  # Tables written without the lost records do not hide the loss.
         node = await restarted(disk)
         assert await node.read(9, 0) is Answer.UNKNOWN
         assert node.ledgers.replica_of(LedgerId(9)).is_in_doubt

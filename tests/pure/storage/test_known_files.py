@@ -1,4 +1,4 @@
-"""Which files are lost, against a naive look at each id."""
+"""Lost files, against a naive check of each id."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def test_a_file_is_lost_unless_it_is_there_or_was_retired_before_an_intact_table
     files = KnownFiles()
     for file_id in retired:
         files.retire(file_id)
-    for file_id in present:  # Also retired ones that were not removed yet.
+    for file_id in present:  # Including retired ones not removed yet.
         files.keep(FileRow(file_id, 1, 1))
 
     lost = [
@@ -41,7 +41,7 @@ def test_a_file_that_is_retired_has_no_row_any_more() -> None:
 
 
 @given(st.lists(rows))
-def test_of_all_that_is_promised_of_a_file_the_most_counts(said: list[FileRow]) -> None:
+def test_the_strongest_promise_of_a_file_counts(said: list[FileRow]) -> None:
     merged = merged_rows(said)
 
     for file_id in range(1, NEWEST + 1):

@@ -1,4 +1,4 @@
-"""A storage node as its clients see it."""
+"""A storage node, seen by its clients."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -127,7 +127,7 @@ async def test_a_fence_outlives_power_loss(autojump_clock: MockClock, world: Wor
         await client.receive_one(Fenced)
         assert isinstance(world.disk, MemoryDisk)
         after_power_loss = world.disk.crash()
-        world.node_session.cut_off()  # Nobody hears of what the node does afterwards.
+        world.node_session.cut_off()  # Nobody sees what the node does afterwards.
     world.disk = after_power_loss
 
     async with world.node() as node, world.client(node) as client:
@@ -136,7 +136,7 @@ async def test_a_fence_outlives_power_loss(autojump_clock: MockClock, world: Wor
         assert (refused.reason, refused.epoch_highest) == (Reason.FENCED, 5)
 
 
-async def test_a_read_gives_as_many_bytes_as_asked_but_one_entry_at_least(
+async def test_a_read_returns_the_requested_bytes_but_at_least_one_entry(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.client(node) as client:
@@ -151,7 +151,7 @@ async def test_a_read_gives_as_many_bytes_as_asked_but_one_entry_at_least(
         assert len((await client.read(8, 10, bytes_max=10_000)).entries) == 10
 
 
-async def test_a_probe_tells_all_but_the_bodies(
+async def test_a_probe_returns_everything_except_bodies(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.client(node) as client:
@@ -179,7 +179,7 @@ async def test_a_pushed_lac_is_told_to_readers(autojump_clock: MockClock, world:
         assert (await client.read(0, 1)).lac == 0
 
 
-async def test_the_wrong_cluster_is_told_so_and_closed(
+async def test_a_client_of_another_cluster_is_told_so_and_closed(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.bare_client(node.address) as client:
@@ -202,7 +202,7 @@ async def test_a_request_before_hello_ends_the_connection(
         assert await client.is_closed()
 
 
-async def test_who_says_nothing_is_closed_in_time(
+async def test_a_silent_connection_is_closed_in_time(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.bare_client(node.address) as client:
@@ -235,7 +235,7 @@ async def test_garbage_ends_its_connection_and_no_other(
         assert status["connections"]["closed_over_garbage"] == 1
 
 
-async def test_what_a_probe_says_is_held_outlives_power_loss(
+async def test_entries_that_a_probe_reports_outlive_power_loss(
     autojump_clock: MockClock, world: World
 ) -> None:
     async with world.node() as node, world.client(node) as client:
@@ -294,7 +294,7 @@ async def test_a_full_disk_takes_nothing_new_but_still_fences_and_reads(
         assert (await client.read(0, 1)).entries == (EntryAnswer(HAVE, b"zero"),)
 
 
-async def test_a_burst_fills_no_disk_before_its_space_is_looked_at_again(
+async def test_a_burst_between_space_checks_does_not_fill_the_disk(
     autojump_clock: MockClock, world: World
 ) -> None:
     config = attrs.evolve(
@@ -336,7 +336,7 @@ async def test_a_failed_sync_ends_the_node_and_answers_nothing(
     assert answers == []
 
 
-async def test_a_client_that_takes_no_answers_is_not_read_on_and_closed_in_the_end(
+async def test_a_client_that_takes_no_answers_is_read_no_further_and_finally_closed(
     autojump_clock: MockClock, world: World
 ) -> None:
     entry_bytes = 1 << 20
@@ -389,10 +389,10 @@ async def test_adds_beyond_the_bound_in_flight_wait_and_none_is_refused(
 @pytest.mark.parametrize(
     "what", thinned(["small adds", "fences", "probes", "opens", "ledgers"], one_in=3)
 )
-async def test_what_waits_for_a_disk_that_hangs_is_bounded_whatever_it_is(
+async def test_requests_of_every_kind_that_wait_for_a_hanging_disk_are_bounded(
     autojump_clock: MockClock, world: World, what: str
 ) -> None:
-    """Nothing of this is large: it is the number that would fill the memory."""
+    """None of this is large: the number alone would fill the memory."""
     config = attrs.evolve(a_config(), in_flight_bytes_max=8 << 20)
     async with world.node(config) as node, world.client(node) as client:
         await client.send(client.open())
@@ -450,5 +450,5 @@ async def test_a_node_that_runs_is_known_and_live_and_leaves_at_the_end(
             assert live.free_bytes > 0
 
         assert await list_live_nodes(metadata, "default") == []
-        known = attrs.evolve(live, free_bytes=0)  # Space is told while a node is up.
+        known = attrs.evolve(live, free_bytes=0)  # A running node reports its space.
         assert await list_known_nodes(metadata, "default") == [known]

@@ -1,4 +1,4 @@
-"""A quota that the free space does not show makes a node read-only, and does not end it."""
+"""A quota that the reported free space hides makes a node read-only, and does not end it."""
 
 from collections.abc import AsyncIterator
 
@@ -40,7 +40,7 @@ def disk_of(world: World) -> MemoryDisk:
 
 
 async def add_until_refused(client: BareClient, *, at_once: int = AT_ONCE) -> int:
-    """Add many entries at once, again and again; how many were stored."""
+    """Add many entries at once, repeatedly, until refused; return how many were stored."""
     await client.send(client.open())
     await client.receive_one(LedgerOpened)
     sent = stored = 0
@@ -68,7 +68,7 @@ async def test_a_node_under_a_quota_is_read_only_and_fences_durably(
         async with world.client(node) as client:
             stored = await add_until_refused(client)
         await trio.sleep(2 * CONFIG.free_check_s)
-        assert await world.disk.free_bytes() > CONFIG.free_bytes_min, "nothing tells of it"
+        assert await world.disk.free_bytes() > CONFIG.free_bytes_min, "nothing reveals it"
         async with world.store.open_session() as metadata:
             (live,) = await list_live_nodes(metadata, "default")
         async with world.client(node) as client:

@@ -1,4 +1,4 @@
-"""What a start reads, and what it refuses without touching anything."""
+"""The reads of a start, and its refusals, which touch nothing."""
 
 from random import Random
 
@@ -83,7 +83,7 @@ async def test_a_table_file_of_another_file_or_node_is_not_taken(
         attrs.evolve(found, instance=InstanceId("ee" * 16)).encode(1),
         attrs.evolve(found, salt=b"othersal").encode(1),
         found.encode(2),
-        empty.encode(1),  # Made when less of the file was known to be synced.
+        empty.encode(1),  # Written when less of the file was known to be synced.
     ):
         disk.overwrite(table_file_name(1), alien)
         node = await restarted(disk)
@@ -114,7 +114,7 @@ async def test_a_table_file_of_another_file_or_node_is_not_taken(
     ],
     ids=["another node", "another cluster", "another name"],
 )
-async def test_a_file_that_does_not_belong_here_is_refused_and_nothing_is_done(
+async def test_a_foreign_file_is_refused_untouched(
     autojump_clock: MockClock,
     header: FileHeader,
     error: type[Exception],
@@ -132,7 +132,7 @@ async def test_a_file_that_does_not_belong_here_is_refused_and_nothing_is_done(
 
 
 @pytest.mark.parametrize("version", [1, FORMAT_VERSION + 1])
-async def test_a_file_of_another_age_is_refused_and_nothing_is_done(
+async def test_a_file_of_another_format_version_is_refused_untouched(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     disk = MemoryDisk()
@@ -183,7 +183,7 @@ async def test_a_start_on_a_full_disk_uses_the_space_that_was_taken_ahead(
 async def test_space_taken_ahead_is_given_back_before_the_tail_is_safe_but_the_tail_is_not(
     autojump_clock: MockClock,
 ) -> None:
-    """The last record was synced and answered, and no mark says so."""
+    """The last record was synced and answered, but no mark says so."""
     disk = MemoryDisk()
     async with running(
         disk, file_bytes_max=1 << 20, ahead_bytes=1 << 20, clean_stop=False
@@ -277,8 +277,8 @@ async def test_an_empty_file_that_metadata_knows_to_have_been_written_is_refused
 async def test_a_start_that_is_cut_off_anywhere_loses_nothing(
     autojump_clock: MockClock, call: str, seed: int
 ) -> None:
-    """At each of its writes and syncs, again and again on the disk that is left by it."""
-    is_marked = seed % 3 > 0  # Without, the last record is above all that is proven.
+    """At each of its writes and syncs, repeatedly, on the disk that remains."""
+    is_marked = seed % 3 > 0  # Without it, the last record is above all that is proven.
     aged = await an_aged_disk(clean_stop=seed % 2 == 0 and is_marked, is_marked=is_marked)
     disk = await aged.without(TABLE_NAME)
     noted = aged.end if is_marked else NO_END

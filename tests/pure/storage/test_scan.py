@@ -1,4 +1,4 @@
-"""Walking a file of records, whole and with holes in it."""
+"""Walk a file of records, whole and with holes in it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from tests.pure.storage.journals import IDENTITY, entry_record
 
 CODEC = RecordCodec(5, b"saltsalt")
 
-# Bodies that look like the beginning of records are what a search could stumble over.
+# Bodies that look like the beginning of records could mislead a search.
 bodies = st.lists(
     st.sampled_from([b"x", RECORD_MAGIC, RECORD_MAGIC * 20, bytes(100), b"gJ"]), max_size=4
 ).map(b"".join)
@@ -98,7 +98,7 @@ def test_a_file_cut_short_gives_the_records_before_the_cut(
     st.integers(0, 300),
     st.integers(RECORD_HEADER_BYTES, 400),
 )
-def test_behind_the_content_there_is_nothing_but_zeros_and_all_records_lie_in_it(
+def test_all_records_are_within_the_content_and_only_zeros_follow(
     drawn: list[bytes | None], hole: int, garbage: bytes, unwritten: int, window_bytes: int
 ) -> None:
     records, _ = file_of(drawn)

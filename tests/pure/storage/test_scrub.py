@@ -1,4 +1,4 @@
-"""Rot is found though nobody reads, and then known to whoever asks."""
+"""Rot is found although nobody reads, and every reader then sees it."""
 
 import pytest
 import trio
@@ -42,7 +42,7 @@ def rot(disk: MemoryDisk, file_id: int, was: bytes) -> None:
     disk.overwrite(file_name(file_id), content.replace(was, b"\xff" * len(was)))
 
 
-async def test_a_damaged_entry_is_found_told_once_and_taken_again(
+async def test_a_damaged_entry_is_found_reported_once_and_stored_again(
     autojump_clock: MockClock,
 ) -> None:
     disk = await a_disk()
@@ -78,7 +78,7 @@ async def test_a_damaged_table_is_found(autojump_clock: MockClock, at: int) -> N
         assert scrub.counts.damaged_tables == 1
 
 
-async def test_a_round_takes_as_long_as_its_rate_asks_for_and_comes_again(
+async def test_a_round_keeps_its_rate_and_repeats(
     autojump_clock: MockClock,
 ) -> None:
     disk = await a_disk()

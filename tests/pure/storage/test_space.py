@@ -1,4 +1,4 @@
-"""Read-only before full, and back only when a good deal is free again."""
+"""Read-only before full, and writable only when considerably more is free again."""
 
 import pytest
 import trio
@@ -35,13 +35,13 @@ def test_entries_stop_before_the_room_of_compaction_and_that_before_the_reserve(
     assert bound.copyable_bytes(10 + COMPACTION) == 0
 
 
-def test_what_was_taken_already_counts_as_used() -> None:
+def test_space_already_taken_counts_as_used() -> None:
     bound = SpaceBound(reserve_bytes=RESERVE, compaction_bytes=COMPACTION)
     bound.on_look(KEPT + 50, needed_bytes=50, appended_bytes=0)
     assert bound.is_read_only
 
 
-def test_it_comes_back_by_itself_but_not_for_a_few_bytes() -> None:
+def test_it_becomes_writable_again_but_not_for_a_few_bytes() -> None:
     bound = a_bound(KEPT)
     for free_bytes, is_read_only in ((KEPT + 1, True), (KEPT + 41, False), (KEPT + 1, False)):
         bound.on_look(free_bytes, needed_bytes=0, appended_bytes=0)
@@ -56,7 +56,7 @@ def test_entries_never_eat_the_reserve(steps: list[tuple[bool, int]]) -> None:
         if is_look:
             bound.on_look(free_bytes, needed_bytes=0, appended_bytes=appended)
             continue
-        for _ in range(count):  # Entries of a byte each, taken as a node takes them.
+        for _ in range(count):  # Entries of a byte each, accepted like a node does.
             bound.on_append(appended)
             if not bound.is_read_only:
                 appended, free_bytes = appended + 1, free_bytes - 1

@@ -29,7 +29,7 @@ async def test_a_fence_can_be_written_when_the_disk_is_full(autojump_clock: Mock
         node.open_ledger(7)
         node.add(7, 0, b"zero")
         await node.journal.wait_synced()
-        disk.faults = DiskFaults(full_at_bytes=1)  # Not one byte more is to be had.
+        disk.faults = DiskFaults(full_at_bytes=1)  # No more space at all.
         for epoch in range(2, 500):
             node.fence(7, epoch)
             await node.journal.wait_synced()
@@ -88,7 +88,7 @@ async def test_power_loss_anywhere_in_space_taken_ahead_keeps_all_that_was_synce
             disk, file_bytes_max=FILE_BYTES, ahead_bytes=AHEAD_BYTES, clean_stop=False
         ) as node:
             while await node.read(7, synced) is not Answer.ABSENT:
-                synced += 1  # It was written, though nobody was told.
+                synced += 1  # It was written, but not answered.
             for entry in range(synced):
                 assert await node.read(7, entry) == bytes([entry]) * 30_000
             for entry in range(synced, synced + chance.randrange(12)):

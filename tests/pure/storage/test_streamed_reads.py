@@ -1,4 +1,4 @@
-"""Reads of several answers, and what else goes on beside a read."""
+"""Reads of several answers, and other requests during a read."""
 
 import json
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ def entries_of(answers: list[ReadAnswer]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("config", [a_config(), UNCACHED], ids=["cached", "from disk"])
-async def test_a_streamed_read_gives_entry_after_entry_and_says_which_answer_is_the_last(
+async def test_a_streamed_read_returns_entry_after_entry_and_marks_the_last_answer(
     autojump_clock: MockClock, world: World, config: StorageConfig
 ) -> None:
     async with world.node(config) as node, world.client(node) as client:
@@ -77,7 +77,7 @@ async def test_a_streamed_read_ends_with_as_many_answers_as_were_asked_for(
         assert (await client.read(0, 1)).is_last
 
 
-async def test_a_streamed_read_of_the_last_entries_there_can_be_comes_to_its_end(
+async def test_a_streamed_read_of_the_highest_possible_entries_ends(
     autojump_clock: MockClock, world: World
 ) -> None:
     highest = (1 << 63) - 1
@@ -213,7 +213,7 @@ def _is_last(message: Message | None) -> bool:
 async def test_cold_reads_of_many_connections_stay_within_the_bytes_of_the_node(
     autojump_clock: MockClock, world: World
 ) -> None:
-    """Bytes that are being read count before they are there."""
+    """Bytes being read count before they arrive."""
     entry_bytes = 1 << 20
     config = attrs.evolve(UNCACHED, outgoing_bytes_max_all=4 * entry_bytes)
     async with world.node(config) as node, world.client(node) as writer:

@@ -1,4 +1,4 @@
-"""The table that ends a file is built in short steps, and true whatever happens meanwhile."""
+"""The table that ends a file is built in short steps, and is true at the end."""
 
 from itertools import islice
 
@@ -51,7 +51,7 @@ def some_files() -> KnownFiles:
 
 
 @given(rows)
-def test_a_table_that_is_built_in_steps_is_the_one_that_is_built_at_once(
+def test_a_table_built_in_steps_equals_one_built_at_once(
     added: list[tuple[int, int]],
 ) -> None:
     ledgers, files, table = some_ledgers(), some_files(), a_table(added)
@@ -66,7 +66,7 @@ def test_a_table_that_is_built_in_steps_is_the_one_that_is_built_at_once(
 
 
 @given(rows)
-def test_no_step_puts_many_rows_in_order(added: list[tuple[int, int]]) -> None:
+def test_no_step_sorts_many_rows(added: list[tuple[int, int]]) -> None:
     sealing = TableSealing(a_table(added))
     size = len(a_table([(0, 0)]).sealed().rows)
 
@@ -76,7 +76,7 @@ def test_no_step_puts_many_rows_in_order(added: list[tuple[int, int]]) -> None:
     assert sum(steps) == len(set(added))
 
 
-def test_rows_that_come_late_are_sorted_in_pieces() -> None:
+def test_late_rows_are_sorted_in_pieces() -> None:
     """However many they are: each piece is a turn of work."""
     table = a_table([(0, 1000), *((0, entry) for entry in range(999, 0, -1))])
     [(_, of_ledger)] = table.ledger_rows()
@@ -89,10 +89,10 @@ def test_rows_that_come_late_are_sorted_in_pieces() -> None:
 
 
 @given(rows, changes)
-def test_what_is_promised_between_steps_is_never_lost(
+def test_promises_between_steps_are_never_lost(
     added: list[tuple[int, int]], todo: list[tuple[str, int]]
 ) -> None:
-    """A ledger has its row or is deleted, a fence is ahead, and a file is there or retired."""
+    """A ledger has its row or is deleted; a fence is ahead; a file is present or retired."""
     ledgers, files = some_ledgers(), some_files()
     build = TableBuild(ledgers, files, a_table(added))
     fenced: set[int] = set()

@@ -1,4 +1,4 @@
-"""Tables of places against plain dicts."""
+"""Tables of entry offsets, against plain dicts."""
 
 import pytest
 from hypothesis import given
@@ -94,7 +94,7 @@ def test_a_table_whose_counts_do_not_add_up_is_damaged(length: int) -> None:
         FoundTable(body)
 
 
-def test_a_footer_is_of_its_file_and_whole() -> None:
+def test_a_footer_matches_its_file_and_is_intact() -> None:
     footer = Footer(3, 8192, 128, 7)
     encoded = footer.encode()
 

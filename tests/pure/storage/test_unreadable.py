@@ -1,4 +1,4 @@
-"""Sectors that cannot be read are damage, as flipped bytes are: the node starts and goes on."""
+"""Unreadable sectors are damage, like flipped bytes: the node starts and goes on."""
 
 import pytest
 from trio.testing import MockClock
@@ -39,7 +39,7 @@ def unreadable_at(aged: Aged, name: str, offset: int) -> MemoryDisk:
 async def test_any_unreadable_sector_loses_nothing_silently(
     autojump_clock: MockClock, name: str, *, clean_stop: bool
 ) -> None:
-    """Not even the sector with the last mark, and though metadata noted nothing."""
+    """Not even the sector with the last mark, and although metadata noted nothing."""
     aged = await an_aged_disk(clean_stop=clean_stop)
 
     for offset in range(0, len(aged.disk.content(name)), SECTOR_BYTES):
@@ -51,7 +51,7 @@ async def test_any_unreadable_sector_loses_nothing_silently(
         assert Answer.ABSENT not in [*first, *second]
 
 
-async def test_an_unreadable_table_is_made_anew_from_the_records(
+async def test_an_unreadable_table_is_rebuilt_from_the_records(
     autojump_clock: MockClock,
 ) -> None:
     aged = await an_aged_disk(clean_stop=True)
@@ -66,10 +66,10 @@ async def test_an_unreadable_table_is_made_anew_from_the_records(
         assert readable == [body for body in BODIES.values() if body in readable]
 
 
-async def test_what_was_never_written_does_not_look_like_what_is_unreadable(
+async def test_unwritten_space_is_told_from_unreadable_bytes(
     autojump_clock: MockClock,
 ) -> None:
-    """A hole in the tail of the newest file may have held what was acknowledged."""
+    """A hole in the tail of the newest file may have held acknowledged entries."""
     disk = MemoryDisk()
     async with running(disk, clean_stop=False) as node:
         node.open_ledger(LEDGER)
@@ -112,7 +112,7 @@ async def test_scrub_and_compaction_go_on_past_an_unreadable_region(
         assert it.compaction.counts.files_retired >= 1
         assert file_name(1) in disk.names, "it is held while an entry in it is damaged"
         assert await it.node.read(LEDGER, 10) is Answer.CORRUPT
-        for entry in range(0, 60, 2):  # As repair does that brings good copies.
+        for entry in range(0, 60, 2):  # Like a repair that brings good copies.
             if await it.node.read(LEDGER, entry) is Answer.CORRUPT:
                 await it.add_all(LEDGER, 1, first=entry)
         await it.compact_all()
@@ -133,7 +133,7 @@ async def test_a_cookie_that_cannot_be_read_is_damaged(autojump_clock: MockClock
                 pass
 
 
-async def test_around_an_unreadable_page_all_is_read(autojump_clock: MockClock) -> None:
+async def test_everything_around_an_unreadable_page_is_read(autojump_clock: MockClock) -> None:
     disk = MemoryDisk()
     content = bytes(range(1, 251)) * 80
     file = await disk.create("one")

@@ -1,4 +1,4 @@
-"""A file was sealed, but the sync of its table failed or never came: what is true then."""
+"""A sealed file whose table was not synced: the sync failed or never came."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ FILE_BYTES_MAX = 100_000
 
 @asynccontextmanager
 async def whose_next_sync_fails(disk: MemoryDisk) -> AsyncIterator[Running]:
-    """A journal whose open file is nearly full; the next group has it sealed, in vain."""
+    """A journal whose open file is nearly full; sealing it with the next group fails."""
     has_failed = False
     try:
         async with running(disk, file_bytes_max=FILE_BYTES_MAX, clean_stop=False) as node:
@@ -46,10 +46,10 @@ def is_fenced(node: Running) -> bool:
     return node.ledgers.replica_of(LedgerId(FENCED)).is_fenced
 
 
-async def test_a_fence_that_only_an_unsynced_table_tells_is_answered_for_good(
+async def test_a_fence_found_only_in_an_unsynced_table_is_durable_before_it_is_answered(
     autojump_clock: MockClock,
 ) -> None:
-    """Who asks for it again is answered at once, so it must be on disk by then."""
+    """A repeated fence is answered at once, so it must be on disk by then."""
     disk = MemoryDisk()
     async with whose_next_sync_fails(disk) as node:
         node.fence(FENCED, epoch=2)
@@ -64,15 +64,15 @@ async def test_a_fence_that_only_an_unsynced_table_tells_is_answered_for_good(
         assert await node.read(LARGE, 90) is Answer.ABSENT
 
 
-async def test_a_file_goes_only_when_it_is_on_disk_that_it_may(
+async def test_a_file_goes_only_after_its_retirement_is_on_disk(
     autojump_clock: MockClock,
 ) -> None:
-    """Else it would be a lost file, that puts all ledgers in doubt."""
+    """Otherwise it would count as a lost file and put all ledgers in doubt."""
     disk = MemoryDisk()
     async with running(disk):
         pass
     async with whose_next_sync_fails(disk) as node:
-        node.journal.files.retire(1)  # As `retire` does, before its record is on the way.
+        node.journal.files.retire(1)  # Like `retire`, before its record is on the way.
 
     await restarted(disk)
     assert file_name(1) not in disk.names
@@ -80,7 +80,7 @@ async def test_a_file_goes_only_when_it_is_on_disk_that_it_may(
     assert not node.ledgers.is_any_in_doubt
 
 
-async def test_a_start_that_cannot_make_it_sure_says_so_and_a_later_one_succeeds(
+async def test_a_start_that_cannot_write_a_table_file_says_so_and_a_later_one_succeeds(
     autojump_clock: MockClock,
 ) -> None:
     disk = MemoryDisk()
@@ -97,7 +97,7 @@ async def test_a_start_that_cannot_make_it_sure_says_so_and_a_later_one_succeeds
     assert is_fenced(await restarted(disk.crash()))
 
 
-async def test_a_file_that_is_known_to_be_synced_to_its_end_needs_no_table_beside_it(
+async def test_a_file_known_to_be_synced_to_its_end_needs_no_table_file(
     autojump_clock: MockClock,
 ) -> None:
     disk = MemoryDisk()

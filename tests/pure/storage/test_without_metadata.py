@@ -1,4 +1,4 @@
-"""A node whose metadata is away waits for it: at its start, and while it serves."""
+"""A node whose metadata is away waits for it, at its start and while it serves."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""The quorum rules once more, with sets and too plain to be wrong."""
+"""A second implementation of the quorum rules, with sets, too plain to be wrong."""
 
 from topology.quorum import QuorumConfig
 
@@ -15,5 +15,5 @@ def naive_ack(config: QuorumConfig, layout: str, entry: int, slots: set[int]) ->
 
 
 def naive_block(config: QuorumConfig, layout: str, entry: int, slots: set[int]) -> bool:
-    """Whether the rest of the write set is no ack set."""
+    """Whether the rest of the write set is not an ack set."""
     return not naive_ack(config, layout, entry, naive_write_set(config, entry) - slots)

@@ -1,4 +1,4 @@
-"""The rules of the policies once more, over whole ensembles and too plain to be wrong."""
+"""A second implementation of the policies, over whole ensembles, too plain to be wrong."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ def windows(ring: Sequence[Location], width: int) -> list[list[Location]]:
 
 @attrs.frozen
 class NaiveRegions:
-    """Region-aware placement with m regions; 0: none is enforced."""
+    """Region-aware placement with m regions; 0: not enforced."""
 
     write: int
     ack: int
@@ -39,7 +39,7 @@ class NaiveRegions:
         return "strict" if self._is_count_kept(ring) else "fail"
 
     def _is_count_kept(self, ring: Sequence[Location]) -> bool:
-        """No A nodes of a write set lie in fewer than m regions."""
+        """No A nodes of a write set are in fewer than m regions."""
         return all(
             len({one.region for one in answers}) >= self.m
             for window in windows(ring, self.write)
@@ -106,7 +106,7 @@ class NaiveZones:
 
 
 def rings(places: Sequence[Location], size: int) -> Iterator[tuple[Location, ...]]:
-    """Every ring of so many nodes; nodes of one place are alike."""
+    """Every ring of this many nodes; nodes of one location are equivalent."""
     left = {place: places.count(place) for place in sorted(set(places))}
     ring: list[Location] = []
 
@@ -142,7 +142,7 @@ def best(judge: Judge, places: Sequence[Location], size: int) -> str:
 def fewest_changes(
     judge: Judge, ensemble: Sequence[str], places: dict[str, Location]
 ) -> tuple[int, str] | None:
-    """How many slots must change until these nodes adhere, and how well they then can."""
+    """How many slots must change until these nodes adhere, and the best adherence then."""
     found: dict[int, str] = {}
     for nodes in itertools.permutations(sorted(places), len(ensemble)):
         adherence = judge([places[node] for node in nodes])

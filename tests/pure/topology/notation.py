@@ -1,4 +1,4 @@
-"""Quorums on one line, for the tests of all that stands on them."""
+"""Quorums on one line, for tests."""
 
 from topology.quorum import Durability, QuorumConfig
 

@@ -1,4 +1,4 @@
-"""Drawing at random: every item once, and as often first as its weight says."""
+"""Random draws: every item once, and first as often as its weight says."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ def test_a_shuffle_has_every_item_once(size: int, seed: int) -> None:
 
 
 @given(st.lists(st.integers(1, 10_000), max_size=12), st.integers(0, 99))
-def test_a_weighted_shuffle_has_every_item_once_also_beside_a_giant(
+def test_a_weighted_shuffle_has_every_item_once_even_with_one_giant(
     weights: list[int], seed: int
 ) -> None:
     sums = running_sums([*map(float, weights), 1e9])
@@ -25,7 +25,7 @@ def test_a_weighted_shuffle_has_every_item_once_also_beside_a_giant(
     assert sorted(shuffled_by_weight(items, sums, random.Random(seed))) == list(items)
 
 
-def test_what_comes_first_and_second_follows_the_weights() -> None:
+def test_the_first_and_second_items_follow_the_weights() -> None:
     rng = random.Random(1)
     sums = running_sums([6.0, 3.0, 1.0])
     drawn = Counter(tuple(shuffled_by_weight("abc", sums, rng))[:2] for _ in range(20_000))
@@ -45,7 +45,7 @@ def test_what_comes_first_and_second_follows_the_weights() -> None:
         ([0, 0, 500], [500, 500, 500]),
     ],
 )
-def test_a_weight_is_at_most_three_medians_and_never_nothing(
+def test_a_weight_is_at_most_three_medians_and_never_zero(
     values: list[int], weights: list[float]
 ) -> None:
     assert capped_weights(values, 3.0) == weights

@@ -1,4 +1,4 @@
-"""Where a node stands, read and written."""
+"""Locations, parsed and printed."""
 
 import pytest
 
@@ -28,12 +28,12 @@ def test_a_location_reads_back_as_it_was_written() -> None:
         "/.eu/r1",
     ],
 )
-def test_anything_else_is_refused_with_the_form_it_should_have(text: str) -> None:
+def test_anything_else_is_refused_with_the_expected_form(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="is not of the form /REGION/RACK"):
         Location.parse(text)
 
 
-def test_a_location_may_be_deeper_and_its_rack_is_all_below_the_region() -> None:
+def test_a_location_may_be_deeper_and_its_rack_is_everything_below_the_region() -> None:
     place = Location.parse("/eu-west/row-2/rack-1")
 
     assert (place.region, place.rack, place.depth) == ("eu-west", "row-2/rack-1", 3)

@@ -1,4 +1,4 @@
-"""Snapshots of the cluster: who died, who may still be placed on, who is held back."""
+"""Snapshots of the cluster: nodes that died, stay candidates, or are held back."""
 
 import random
 
@@ -55,7 +55,7 @@ def registered(
     )
 
 
-def test_a_change_answers_who_died_also_of_those_that_only_read() -> None:
+def test_a_change_returns_the_nodes_that_died_including_read_only_ones() -> None:
     members = cluster("n1/a n2/a n3/b")
     readonly, dead = registered(members, "n1", "n2")
 
@@ -65,14 +65,14 @@ def test_a_change_answers_who_died_also_of_those_that_only_read() -> None:
     assert readonly.state_of("n2") is NodeUse.READONLY
 
 
-def test_a_change_leaves_the_snapshot_before_as_it_was() -> None:
+def test_a_change_leaves_the_earlier_snapshot_unchanged() -> None:
     members = cluster("n1/a n2/a")
     registered(members, "")
 
     assert members.writable.count == 2
 
 
-def test_the_place_of_a_departed_node_is_remembered() -> None:
+def test_the_location_of_a_departed_node_is_remembered() -> None:
     left, _ = registered(cluster("n1/a n2/b"), "n1")
     back, _ = registered(left, "n1 n2")
 
@@ -106,7 +106,7 @@ def test_a_node_goes_on_draining_until_it_is_restored_or_has_left() -> None:
     assert back.state_of("n1") is NodeUse.WRITABLE
 
 
-def test_a_departed_node_is_a_last_resort_for_as_long_as_is_set() -> None:
+def test_a_departed_node_is_a_last_resort_for_the_configured_time() -> None:
     left, _ = registered(cluster("n1/a n2/b", stabilize_s=30.0), "n1", now_s=100.0)
     policy = AnyNode(default_location=UNKNOWN)
 
@@ -119,7 +119,7 @@ def test_a_departed_node_is_a_last_resort_for_as_long_as_is_set() -> None:
         placed(130.0)
 
 
-def test_a_node_that_flaps_is_held_back_while_others_will_do() -> None:
+def test_a_flapping_node_is_held_back_while_others_suffice() -> None:
     members = cluster("n1/a n2/a n3/a", departures_max=1)
     for now_s in (0.0, 10.0):
         members, _ = registered(members, "n1 n2", now_s=now_s)
@@ -146,7 +146,7 @@ def test_a_node_that_flaps_is_held_back_while_others_will_do() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("ab"), st.sampled_from("xy"))))
-def test_a_tree_that_is_changed_step_by_step_equals_one_that_is_built(
+def test_a_tree_changed_step_by_step_equals_one_built_at_once(
     steps: list[tuple[int, str, str]],
 ) -> None:
     tree, held = Tree.of([]), dict[int, TreeNode]()
@@ -175,10 +175,10 @@ def test_a_tree_has_one_depth_and_each_node_once() -> None:
         Tree.of([shallow, shallow])
 
 
-# ---------------------------------------------------------------- where nodes stand
+# ---------------------------------------------------------------- locations of nodes
 
 
-def test_a_table_goes_before_registration_and_a_script_before_both() -> None:
+def test_a_table_overrides_registration_and_a_script_overrides_both() -> None:
     table = StaticTable.parse(
         '[locations]\n"n2" = "/t/r2"\n"n*" = "/t/any"\n', "locations.toml"
     )
@@ -208,7 +208,7 @@ def test_a_table_goes_before_registration_and_a_script_before_both() -> None:
         ('[locations]\nn1 = "/a/r"\nn2 = "/a/w/r"', "location /a/w/r of node 'n2' has 3 parts"),
     ],
 )
-def test_a_table_that_is_wrong_is_refused_whole(text: str, message: str) -> None:
+def test_an_invalid_table_is_refused_as_a_whole(text: str, message: str) -> None:
     with pytest.raises(InvalidConfigError, match=message):
         StaticTable.parse(text, "t.toml")
 
@@ -268,7 +268,7 @@ def test_a_policy_counts_what_it_answered_and_refused() -> None:
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(NodeUse)),
     st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(NodeUse)),
 )
-def test_members_that_change_leave_the_tree_that_would_be_built_anew(
+def test_changed_members_give_the_same_tree_as_building_it_again(
     before: dict[str, NodeUse], changed: dict[str, NodeUse]
 ) -> None:
     def member(node: str, state: NodeUse) -> KnownNode:

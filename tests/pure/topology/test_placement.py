@@ -1,4 +1,4 @@
-"""Where a new ledger stands, against a naive enumeration of every ring of regions."""
+"""Placement of a new ledger, against a naive enumeration of every ring of regions."""
 
 import itertools
 import random
@@ -60,7 +60,7 @@ def chosen_of(
 def chosen_at(
     config: QuorumConfig, nodes: list[Candidate], place: PlacementPlace, *, seed: int
 ) -> Placement:
-    """The same, for a client at a place."""
+    """The same, for a client at a location."""
     return policy_of(REGION_AWARE_TERMS, config, place).new_ensemble(
         Membership.of(
             MembershipConfig(default_location=DEFAULT_LOCATION),
@@ -108,7 +108,7 @@ def test_other_slots_of_the_writers_region_lie_on_other_racks_in_no_order() -> N
     assert "b7" not in seconds
 
 
-def test_without_a_node_on_its_own_rack_the_writers_region_has_its_slots_all_the_same() -> None:
+def test_without_a_node_on_its_own_rack_the_writers_region_still_has_its_slots() -> None:
     at = PlacementPlace(local=Location("b", "r7"))
 
     found = chosen_at(quorum_of("3/3/2 m2"), up("a2 b2 c2"), at, seed=0)
@@ -200,7 +200,7 @@ def test_an_ensemble_is_of_distinct_nodes_that_are_up_and_adheres_as_it_says(
     try:
         placement = chosen(config, tree, local=local, seed=seed)
     except PlacementUndecidedError:
-        raise  # Trees as small as these are searched to the end.
+        raise  # Trees this small are searched to the end.
     except NotEnoughNodesError:
         return
 
@@ -240,7 +240,7 @@ def test_other_seeds_give_other_ensembles() -> None:
 
 
 def test_nodes_count_for_their_region_wherever_their_names_sort() -> None:
-    # 0a 0b 1a 1b …: in the order of names no region's nodes lie together.
+    # 0a 0b 1a 1b …: in name order no region's nodes are adjacent.
     assert chosen(quorum_of("6/6/4 m2"), "a2 b2 c2").adherence is Adherence.STRICT
 
 
@@ -253,7 +253,7 @@ def test_regions_take_turns_and_the_local_one_comes_first() -> None:
     assert len(set(regions)) == 3
 
 
-def test_two_nodes_of_a_region_stand_in_two_racks() -> None:
+def test_two_nodes_of_a_region_are_in_two_racks() -> None:
     racks = {one.node: str(one.location) for one in up("a4 b4 c4")}
 
     for seed in range(20):
@@ -263,7 +263,7 @@ def test_two_nodes_of_a_region_stand_in_two_racks() -> None:
 
 
 def test_a_ring_is_found_where_turns_alone_would_leave_a_write_set_to_one_region() -> None:
-    # In turns: a b a b b b, whose last write sets are of b alone.
+    # In turns: a b a b b b, whose last write sets are only in b.
     ring = arrange_regions(quorum_of("6/3/2 m2"), counts_of("a2 b4"))
 
     assert "".join(ring or []) in {"abbabb", "babbab", "bbabba"}
@@ -287,7 +287,7 @@ def test_a_strict_ring_is_preferred_to_turns_that_are_soft() -> None:
         ("23/19/10 m4", "a1 b10 c1 d1 e3 f11"),
     ],
 )
-def test_strict_rings_are_found_that_one_order_of_trying_takes_long_to_find(
+def test_strict_rings_are_found_even_if_one_order_of_trying_is_slow(
     quorum: str, tree: str
 ) -> None:
     placement = chosen(quorum_of(quorum), tree, local="b")
@@ -305,7 +305,7 @@ def test_strict_rings_are_found_that_one_order_of_trying_takes_long_to_find(
         ("28/7/4 m4", "a2 b8 c2 d1 e9 f6 g1"),
     ],
 )
-def test_that_no_ring_is_strict_is_proved_where_shares_alone_do_not_tell(
+def test_the_search_proves_that_no_ring_is_strict_where_shares_alone_do_not(
     quorum: str, tree: str
 ) -> None:
     placement = chosen(quorum_of(quorum), tree)
@@ -314,12 +314,12 @@ def test_that_no_ring_is_strict_is_proved_where_shares_alone_do_not_tell(
     assert not placement.is_undecided
 
 
-def test_a_search_that_is_cut_off_says_so_and_not_that_there_is_none() -> None:
+def test_a_search_that_is_cut_off_does_not_claim_that_there_is_no_ring() -> None:
     with pytest.raises(PlacementUndecidedError, match="though there may be one"):
         arrange_regions(quorum_of("23/7/6 m3 count"), counts_of("a24 b8 c5 d2"))
 
 
-def test_a_soft_ensemble_says_whether_it_is_open_if_there_is_a_strict_one() -> None:
+def test_a_soft_ensemble_says_whether_a_strict_one_may_exist() -> None:
     placement = chosen(quorum_of("15/10/7 m5"), "a11 b10 c8 d1 e1 f1 g20")
 
     assert placement.adherence is Adherence.SOFT
@@ -349,7 +349,7 @@ def test_a_request_that_no_order_of_regions_can_keep_is_refused_with_the_count(
         chosen(quorum_of(quorum), tree)
 
 
-def test_what_no_ring_can_keep_is_refused_without_a_search() -> None:
+def test_a_request_that_no_ring_can_keep_is_refused_without_a_search() -> None:
     with pytest.raises(
         NotEnoughNodesError,
         match="at least 5 nodes must be outside regions a and b and d; there are 1: 4 short",
@@ -370,12 +370,12 @@ def test_too_few_regions_are_refused_with_how_many_are_up() -> None:
         chosen(quorum_of("3/3/2 m2"), "a5")
 
 
-def test_nodes_that_hold_no_ack_set_are_refused_with_the_quorums() -> None:
+def test_nodes_without_an_ack_set_are_refused_with_the_quorums() -> None:
     with pytest.raises(NotEnoughNodesError, match=r"no ensemble fits .E 4 W 4 A 3, 2 regions"):
         chosen(quorum_of("4/4/3 m2 count"), "a4 b1")
 
 
-def test_a_node_that_flaps_is_taken_where_no_strict_ensemble_is_without_it() -> None:
+def test_a_flapping_node_is_taken_if_no_strict_ensemble_exists_without_it() -> None:
     config = quorum_of("3/3/2 m2")
     members = Membership.of(
         MembershipConfig(default_location=DEFAULT_LOCATION, departures_max=0, flapping_s=60),

@@ -1,4 +1,4 @@
-"""The worked examples of placement, each asked often and held to what it expects."""
+"""The worked examples of placement, each run often and checked against its expectation."""
 
 import itertools
 import json
@@ -104,7 +104,7 @@ CHECKS: dict[str, Callable[[Example, ScenarioAnswer, Json], bool]] = {
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: str(example["id"]))
-def test_an_example_is_answered_as_it_expects(example: Example) -> None:
+def test_an_example_has_the_expected_answer(example: Example) -> None:
     trials = min(cast("int", example.get("trials", 1)), CHECKED_TRIALS_MAX)
     for seed in range(trials):
         answer = evaluate(example, 0, random.Random(seed))

@@ -1,4 +1,4 @@
-"""Each policy finds an ensemble wherever there is one: against naive enumeration."""
+"""Each policy finds an ensemble if one exists, against naive enumeration."""
 
 import random
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ QUARTERS = [Location(region, rack) for region in "ab" for rack in "xy"]
 
 
 def up(places: Sequence[Location]) -> Membership:
-    """Nodes n0, n1, … at these places, all of them writable."""
+    """Nodes n0, n1, … at these locations, all of them writable."""
     return Membership.of(
         MembershipConfig(default_location=UNKNOWN),
         [
@@ -62,7 +62,7 @@ def check_placed(
     try:
         placed = policy.new_ensemble(members, request, random.Random(1))
     except PlacementUndecidedError:
-        raise  # Layouts as small as these are searched to the end.
+        raise  # Layouts this small are searched to the end.
     except NotEnoughNodesError:
         assert wanted == "fail"
         return
@@ -227,7 +227,7 @@ def test_zones_that_acknowledgements_count_are_strict_only_if_any_one_can_be_los
     st.integers(2, 5),
     st.sampled_from(["racks", "regions", "zones"]),
 )
-def test_a_repair_makes_the_fewest_changes_that_there_are(
+def test_a_repair_makes_the_fewest_possible_changes(
     places: list[Location], size: int, write: int, kind: str
 ) -> None:
     size = min(size, len(places))
@@ -269,7 +269,7 @@ def test_a_repair_makes_the_fewest_changes_that_there_are(
     st.integers(1, 4),
     st.sampled_from(["racks", "regions", "survival", "zones"]),
 )
-def test_a_replacement_is_the_best_there_is_and_is_refused_only_where_none_adheres(
+def test_a_replacement_is_the_best_and_is_refused_only_if_none_adheres(
     places: list[Location], size: int, write: int, kind: str
 ) -> None:
     size = min(size, len(places) - 1)
@@ -295,7 +295,7 @@ def test_a_replacement_is_the_best_there_is_and_is_refused_only_where_none_adher
             policy = ZoneAware(default_location=UNKNOWN, desired_zones=2, min_zones=1)
             judge = NaiveZones(write, 2, 1).judge
     if judge(places[:size]) == "fail":
-        return  # What was broken before may be mended in part: another test's matter.
+        return  # An earlier breach may be repaired in part: another test's matter.
     rings = [[place, *places[1:size]] for place in places[size:]]
     wanted = max((judge(ring) for ring in rings), key=["fail", "soft", "strict"].index)
     request = PlacementRequest(ensemble_size=size, write_quorum=write, ack_quorum=ack)
@@ -311,7 +311,7 @@ def test_a_replacement_is_the_best_there_is_and_is_refused_only_where_none_adher
     assert judge([members.location_of(found.node), *places[1:size]]) == wanted
 
 
-def test_a_repair_of_a_long_ring_is_found_at_once_and_changes_no_more_than_it_must() -> None:
+def test_a_repair_of_a_long_ring_is_fast_and_minimal() -> None:
     # All 15 in rack 0: of each three in a row two must change, so 10 of all.
     places = [Location("a", f"r{0 if number < 15 else number % 5}") for number in range(75)]
     ensemble = [f"n{number}" for number in range(15)]

@@ -1,4 +1,4 @@
-"""Whether an ensemble keeps what was promised: against trying every loss by hand."""
+"""Whether an ensemble keeps its promise, against trying every loss by hand."""
 
 import itertools
 import random
@@ -82,10 +82,10 @@ def test_a_promise_is_broken_when_some_loss_leaves_no_ack_set_or_is_one(
     st.lists(st.sampled_from("abcde"), min_size=9, max_size=9),
     st.sampled_from(["1 region", "1 region and 1 node", "2 regions"]),
 )
-def test_a_policy_that_keeps_a_promise_is_strict_just_where_it_is_kept(
+def test_a_policy_that_keeps_a_promise_is_strict_exactly_where_it_is_kept(
     size: int, regions: list[str], survive: str
 ) -> None:
-    """For majorities and an m of one more than may go, as all promises have."""
+    """For majorities, and an m of one more than may be lost, as in all promises."""
     min_regions = Loss.parse(survive).domains + 1
     quorum = QuorumConfig(
         ensemble_size=size,
@@ -132,7 +132,7 @@ def placed_for(plan: SurvivalPlan, nodes: Sequence[Candidate], seed: int) -> Pla
         ("2 regions", "a3 b3 c3 d3 e3"),
     ],
 )
-def test_what_is_placed_for_a_promise_keeps_it(survive: str, tree: str) -> None:
+def test_an_ensemble_placed_for_a_promise_keeps_it(survive: str, tree: str) -> None:
     nodes = up(tree)
     plan = plan_to_survive(survive, nodes)
     places = {one.node: one.location for one in nodes}
@@ -145,7 +145,7 @@ def test_what_is_placed_for_a_promise_keeps_it(survive: str, tree: str) -> None:
         assert promise_broken(plan.loss, plan.quorum, found) is None
 
 
-def test_on_the_racks_that_are_left_a_ledger_is_soft_and_not_wrong() -> None:
+def test_on_the_remaining_racks_a_ledger_is_soft_and_does_not_fail() -> None:
     nodes = [Candidate(f"{rack}{at}", Location("a", rack)) for rack in "xyz" for at in range(3)]
     plan = plan_to_survive("1 rack", nodes)
 

@@ -46,7 +46,7 @@ def test_each_ack_set_meets_each_blocking_set_in_every_write_set(layout: str) ->
 
 
 def every_layout(size: int) -> list[str]:
-    """All regions of so many slots; those that differ in names alone are one."""
+    """All layouts of regions over this many slots; those that differ only in names are one."""
     return [
         "".join(layout)
         for layout in itertools.product("abcdef"[:size], repeat=size)
@@ -58,9 +58,9 @@ def every_layout(size: int) -> list[str]:
 
 
 @pytest.mark.parametrize("size", range(1, 7))
-def test_no_layout_of_up_to_six_nodes_has_an_ack_set_beside_a_blocking_set(size: int) -> None:
-    # More slots ack, and block, if fewer do: so the largest set beside an ack set is enough.
-    # Write sets of later entries are those of entry 0 in a layout that is turned round.
+def test_no_layout_of_up_to_six_nodes_has_disjoint_ack_and_blocking_sets(size: int) -> None:
+    # If a set acks, or blocks, so does every larger one: testing the complement of an ack set
+    # is enough. Write sets of later entries are those of entry 0 in a rotated layout.
     for layout, config in itertools.product(every_layout(size), every_config(size)):
         rule = AckRule(config, layout)
         write_mask = rule.write_mask(0)
@@ -122,7 +122,7 @@ def test_counting_asks_for_more_than_the_fullest_regions_hold_when_only_m_are_le
     for write, regions in itertools.product(range(1, 31), repeat=2):
         if regions > write:
             continue
-        # Degraded as far as it may be: m regions share the write set as evenly as it goes.
+        # Maximally degraded: m regions share the write set as evenly as possible.
         in_fewer_regions = sum(shares(write, regions)[: regions - 1])
 
         assert ack_quorum_smallest(write, regions, Durability.COUNT) == in_fewer_regions + 1
@@ -182,7 +182,7 @@ def test_regions_count_also_where_the_ack_quorum_should_have_seen_to_it() -> Non
         ("65/3/2 m1", "ensemble_size must be <= 64, got 65"),
     ],
 )
-def test_quorums_that_cannot_hold_are_refused_with_the_smallest_that_can(
+def test_impossible_quorums_are_refused_with_the_smallest_possible(
     text: str, named: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=named):
@@ -207,7 +207,7 @@ def test_an_ensemble_may_have_64_members() -> None:
     assert quorum_of("64/3/2 m1").ensemble_size == 64
 
 
-def test_one_region_is_enough_unless_more_are_asked_for() -> None:
+def test_one_region_is_enough_unless_more_are_requested() -> None:
     assert QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2).min_regions == 1
 
 

@@ -1,4 +1,4 @@
-"""In which order replicas are read: the table of both orders, and what always holds."""
+"""The order of reads from replicas: the table of both orders, and properties."""
 
 import random
 
@@ -57,7 +57,7 @@ def test_bookkeepers_order(text: str, region: str | None, expected: list[int]) -
     assert by_bookkeeper(text, region) == expected
 
 
-def test_those_that_failed_long_ago_go_before_those_that_failed_of_late() -> None:
+def test_nodes_that_failed_long_ago_come_before_recent_failures() -> None:
     health = NodeHealth(
         slow=frozenset({"n3", "n4"}),
         pending={"n3": 9, "n4": 2},

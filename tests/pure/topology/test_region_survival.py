@@ -1,4 +1,4 @@
-"""Sizes that are left out keep surviving one region, or the answer says why they cannot."""
+"""Omitted sizes are filled in to survive one region, or the answer says why they cannot."""
 
 import itertools
 
@@ -22,7 +22,7 @@ def members(tree: str) -> list[KnownNode]:
 
 
 def sizes(text: str) -> SizesGiven:
-    """`6/./4 m.`: what a dot stands for is left out; `count` may follow."""
+    """`6/./4 m.`: a dot is an omitted size; `count` may follow."""
     numbers, regions, *kind = text.split()
     ensemble, write, ack = (None if one == "." else int(one) for one in numbers.split("/"))
     return SizesGiven(
@@ -42,7 +42,7 @@ def sizes(text: str) -> SizesGiven:
         ("a3 b3 c3", "3/3/2 m.", "3/3/2 m2"),
         ("a3 b3 c3", "3/./. m.", "3/3/2 m2"),
         ("a3 b3 c3", "./6/. m.", "6/6/4 m2"),
-        ("a3 b3 c3", "./4/. m.", "4/4/2 m2"),  # A majority of four is too many to be left.
+        ("a3 b3 c3", "./4/. m.", "4/4/2 m2"),  # A majority of four cannot be left.
         ("a3 b3 c3", "././. m1", "6/6/4 m1"),
         ("a3 b3 c3", "6/./2 m1", "6/3/2 m1"),  # Narrow sets: no region holds two of one.
         ("a3 b3 c3", "././. m. count", "6/6/4 m2 count"),
@@ -50,7 +50,9 @@ def sizes(text: str) -> SizesGiven:
         ("a9 b2 c2", "././. m.", "3/3/2 m2"),
     ],
 )
-def test_what_is_left_out_keeps_surviving_one_region(tree: str, asked: str, found: str) -> None:
+def test_omitted_sizes_are_filled_in_to_survive_one_region(
+    tree: str, asked: str, found: str
+) -> None:
     assert complete_sizes(sizes(asked), REGION_AWARE_TERMS, members(tree)) == quorum_of(found)
 
 
@@ -83,7 +85,7 @@ def test_where_no_sizes_survive_a_region_none_are_made_up(tree: str, asked: str)
         ),
     ],
 )
-def test_why_a_stream_does_not_survive_a_region_is_said(
+def test_a_stream_that_does_not_survive_a_region_says_why(
     tree: str, quorums: str, why: str
 ) -> None:
     said = why_not_without_a_region(quorum_of(quorums), REGION_AWARE_TERMS, members(tree))
@@ -93,7 +95,7 @@ def test_why_a_stream_does_not_survive_a_region_is_said(
 
 
 @pytest.mark.parametrize("kind", [PolicyKind.DEFAULT, PolicyKind.RACK_AWARE])
-def test_a_policy_that_is_blind_to_regions_promises_nothing_of_them(kind: PolicyKind) -> None:
+def test_a_policy_that_ignores_regions_promises_nothing_about_them(kind: PolicyKind) -> None:
     terms = PlacementTerms(policy=kind)
 
     assert complete_sizes(sizes("././. m."), terms, members("a3 b3 c3")) is None
@@ -110,7 +112,7 @@ def naive_acks(config: QuorumConfig, held: list[str]) -> bool:
 
 
 def naive_survives(config: QuorumConfig, ring: tuple[str, ...]) -> bool:
-    """Whichever region goes, each write set keeps an ack set, and what went was none."""
+    """Without any one region each write set keeps an ack set, and the lost are not one."""
     size = len(ring)
     for lost in set(ring):
         for first in range(size):
@@ -136,7 +138,7 @@ def naive_can_ack(config: QuorumConfig, rings: list[tuple[str, ...]]) -> bool:
 
 
 def rings_of(counts: dict[str, int], size: int) -> list[tuple[str, ...]]:
-    """Every order of regions that so many nodes allow, the first slot in each region once."""
+    """Every order of regions that these nodes allow, the first slot in each region once."""
     return [
         ring
         for ring in itertools.product(sorted(counts), repeat=size)

@@ -1,4 +1,4 @@
-"""Who takes a lost member's slot, against a naive trial of everybody in every slot."""
+"""Replacement of lost members, against a naive trial of every node in every slot."""
 
 import itertools
 import random
@@ -46,7 +46,7 @@ def replace_nodes(
     seed: int = 0,
     policy: PolicyKind = PolicyKind.REGION_AWARE,
 ) -> Replacement:
-    """Give these slots of a ring, whose members are all down, to candidates that are up."""
+    """Replace these slots of a ring, whose members are all down, by candidates that are up."""
     members = [
         KnownNode(node=one.node, location=one.location, state=state)
         for state, some in ((NodeUse.DOWN, ring), (NodeUse.WRITABLE, candidates))
@@ -89,7 +89,7 @@ def replaced(
 def naive_best(
     config: QuorumConfig, letters: str, slots: set[int], tree: str
 ) -> tuple[int, Adherence] | None:
-    """The most slots that can be given away, and the best adherence among those choices."""
+    """The most slots that can be replaced, and the best adherence among those choices."""
     found = []
     stay_or_go = [
         [letters[slot], *(one.location.region.upper() for one in up(tree))]
@@ -110,7 +110,7 @@ def naive_best(
 
 
 @pytest.mark.parametrize("kind", [PolicyKind.REGION_AWARE, PolicyKind.RACK_AWARE])
-def test_the_writers_own_rack_comes_first_among_those_that_do_as_well(kind: PolicyKind) -> None:
+def test_the_writers_own_rack_comes_first_among_equals(kind: PolicyKind) -> None:
     ring = ring_of("ab")
     racks = [Candidate(f"b{rack}", Location("b", f"r{rack}")) for rack in range(9)]
     for seed in range(10):
@@ -134,7 +134,7 @@ def test_the_writers_own_rack_comes_first_among_those_that_do_as_well(kind: Poli
     trees(regions_max=3, nodes_max=2),
     st.integers(0, 99),
 )
-def test_as_many_as_can_be_are_replaced_as_well_as_can_be(
+def test_as_many_as_possible_are_replaced_as_well_as_possible(
     config: QuorumConfig, letters: str, some_slots: set[int], tree: str, seed: int
 ) -> None:
     letters = letters[: config.ensemble_size]
@@ -158,13 +158,13 @@ def test_the_region_of_the_lost_member_is_preferred_where_the_ring_lacks_it() ->
         assert replaced("3/3/2 m2", "abc", "2", "a2 b2 c1", seed=seed).nodes == {2: "0c"}
 
 
-def test_a_lost_region_is_stood_in_for_by_another_and_that_is_said() -> None:
+def test_another_region_replaces_a_lost_one_and_the_answer_says_so() -> None:
     found = replaced("3/3/2 m2", "abc", "2", "a1 b1")
 
     assert found.adherence is Adherence.SOFT
 
 
-def test_of_regions_that_are_as_good_the_local_one_is_taken() -> None:
+def test_of_equally_good_regions_the_local_one_is_taken() -> None:
     for seed in range(10):
         assert replaced("3/3/2 m2", "abc", "2", "a1 b1", local="b", seed=seed).nodes == {
             2: "0b"
@@ -195,17 +195,17 @@ def test_with_one_spare_node_for_two_lost_members_one_is_replaced() -> None:
     assert found.nodes == {1: "0b"}
 
 
-def test_none_that_is_free_is_refused_with_what_is_there() -> None:
+def test_without_a_free_node_the_refusal_says_what_is_there() -> None:
     with pytest.raises(NotEnoughNodesError, match="of a b c; free are none"):
         replaced("3/3/2 m2", "abc", "2", "")
 
 
-def test_nodes_with_which_no_ack_set_is_left_are_refused() -> None:
+def test_nodes_that_leave_no_ack_set_are_refused() -> None:
     with pytest.raises(NotEnoughNodesError, match="free are a: 3"):
         replaced("2/2/2 m2", "ab", "1", "a3")
 
 
-def test_a_ring_of_many_windows_is_mended_strictly_where_one_fits() -> None:
+def test_a_ring_of_many_windows_is_repaired_strictly_where_one_fits() -> None:
     found = replaced("9/3/2 m2", "abcabcabc", "258", "a3 b3 c3")
 
     assert found.adherence is Adherence.STRICT
@@ -220,7 +220,7 @@ def test_of_many_slots_and_regions_the_only_strict_choices_are_found() -> None:
         assert replaced(quorums, letters, slots, tree).adherence is Adherence.STRICT
 
 
-def test_under_a_rack_aware_policy_a_rack_that_the_ring_lacks_takes_the_place() -> None:
+def test_a_rack_aware_policy_prefers_a_rack_that_the_ring_lacks() -> None:
     ring = [Candidate("m0", Location("a", "r0")), Candidate("m1", Location("a", "r1"))]
     candidates = [Candidate("n0", Location("a", "r0")), Candidate("n2", Location("a", "r2"))]
     for seed in range(10):
@@ -236,7 +236,7 @@ def test_under_a_rack_aware_policy_a_rack_that_the_ring_lacks_takes_the_place() 
         assert found == Replacement({1: "n2"}, Adherence.STRICT)
 
 
-def test_what_a_rack_aware_policy_cannot_keep_is_placed_all_the_same_and_that_is_said() -> None:
+def test_a_rack_aware_policy_places_what_it_cannot_keep_and_says_so() -> None:
     ring = [Candidate("m0", Location("a", "r0")), Candidate("m1", Location("a", "r1"))]
     found = replace_nodes(
         quorum_of("2/2/2 m1"),
@@ -249,26 +249,24 @@ def test_what_a_rack_aware_policy_cannot_keep_is_placed_all_the_same_and_that_is
     assert found == Replacement({1: "n0"}, Adherence.FAIL)
 
 
-def test_that_a_better_choice_was_looked_for_and_cut_off_is_said() -> None:
+def test_a_search_for_a_better_choice_that_is_cut_off_says_so() -> None:
     found = replaced("9/6/4 m4", "bacddceba", "01234678", "a4 b2 c2 d1 e3")
 
     assert found.adherence is Adherence.SOFT
     assert found.is_undecided
 
 
-def test_a_search_for_anybody_that_is_cut_off_is_not_a_no() -> None:
+def test_a_search_for_any_node_that_is_cut_off_is_not_a_refusal() -> None:
     with pytest.raises(PlacementUndecidedError, match="though there may be one"):
         replaced("11/5/5 m4", "ccdddbccccb", "023456789", "a3 b3 c4 d3")
 
 
-def test_write_sets_that_nobody_can_mend_are_a_certain_no_however_many_choices_there_are() -> (
-    None
-):
+def test_unrepairable_write_sets_are_a_certain_refusal_however_many_choices_there_are() -> None:
     with pytest.raises(NotEnoughNodesError, match="can take a slot"):
         replaced("8/3/3 m3", "bbadabad", "2457", "a2 b4 c1 d3 e4 f1")
 
 
-def test_of_many_lost_and_few_free_the_choice_comes_to_an_end() -> None:
+def test_the_choice_ends_even_with_many_lost_and_few_free_nodes() -> None:
     found = replaced("10/3/2 m2", "aaabaababa", "012345678", "a3 b2")
 
     assert len(found.nodes) == 5

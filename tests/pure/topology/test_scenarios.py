@@ -1,4 +1,4 @@
-"""What-ifs that are wrong are refused with the reason; odd ones are answered right."""
+"""Wrong what-ifs are refused with the reason; odd ones are answered right."""
 
 import random
 
@@ -67,7 +67,7 @@ def view(policy: str, up: list[Json], params: dict[str, Json]) -> Json:
         ("zone_aware", {}, "default-zone"),
     ],
 )
-def test_a_node_whose_place_is_not_known_is_in_the_region_of_the_default(
+def test_a_node_of_unknown_location_is_in_the_default_region(
     policy: str, params: dict[str, Json], region: str
 ) -> None:
     up: list[Json] = [{"id": "n", "location": None}, {"id": "a", "location": "/a/r1"}]
@@ -75,14 +75,14 @@ def test_a_node_whose_place_is_not_known_is_in_the_region_of_the_default(
     assert view(policy, up, params) == {"a": ["a"], region: ["n"]}
 
 
-def test_what_resolvers_print_for_a_place_that_they_do_not_know_is_not_known() -> None:
+def test_the_default_location_of_resolvers_counts_as_unknown() -> None:
     up = nodes("n=/default-region/default-rack a=/a/r1")
 
     assert view("region_aware", up, {}) == {"a": ["a"], "UnknownRegion": ["n"]}
     assert view("zone_aware", up, {}) == {"a": ["a"], "default-region": ["n"]}
 
 
-def test_a_client_whose_place_is_not_known_has_no_region_of_its_own_to_read_from() -> None:
+def test_a_client_of_unknown_location_has_no_region_of_its_own() -> None:
     args: dict[str, Json] = {"ensemble": ["n", "a0"], "write_set": [0, 1]}
     nowhere: dict[str, Json] = {"local_location": "/default-region/default-rack"}
     up = "n=/default-region/default-rack a0=/a/r0"
@@ -346,7 +346,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
         ),
     ],
 )
-def test_what_cannot_be_answered_says_why(
+def test_a_scenario_that_cannot_be_answered_says_why(
     policy: str,
     up: str,
     operation: str,
@@ -362,7 +362,7 @@ def test_what_cannot_be_answered_says_why(
         raise AssertionError(found["message"])
 
 
-def test_what_is_no_object_is_an_answer_with_its_number() -> None:
+def test_a_scenario_that_is_not_an_object_is_answered_by_number() -> None:
     assert evaluate(7, 3, random.Random(0)) == {
         "error": "invalid_argument",
         "message": "scenario 3 must be an object, got 7",
@@ -493,7 +493,7 @@ def test_the_other_questions_are_answered(
     assert expected in str({name: value for name, value in found.items() if name != "id"})
 
 
-def test_the_local_node_is_the_only_one_there_is() -> None:
+def test_the_local_node_is_the_only_choice() -> None:
     one: dict[str, Json] = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
     here: dict[str, Json] = {"local_location": "/b/r1"}
 
@@ -511,7 +511,7 @@ def test_the_local_node_is_the_only_one_there_is() -> None:
     assert asked("check_acked", {"acked": ["b1"]}, here)["value"] is True
 
 
-def test_racks_that_are_not_enforced_are_spread_as_evenly_as_they_can_be() -> None:
+def test_unenforced_racks_are_spread_as_evenly_as_possible() -> None:
     up = "a=/x/r1 b=/x/r1 c=/x/r1 d=/x/r1 e=/x/r2"
     sizes: dict[str, Json] = {"ensemble_size": 4, "write_quorum": 2, "ack_quorum": 2}
     for seed in range(10):

@@ -1,4 +1,4 @@
-"""What a stream can be promised to outlive, and that the promise is kept."""
+"""The losses that a stream can be promised to survive, and that promises are kept."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def quorums_to_survive(survive: str, candidates: list[Candidate]) -> QuorumConfi
         ("a2 b2 c2", "3/3/2 m2"),
         ("a3 b3 c3", "6/6/4 m2"),
         ("a9 b2 c2", "3/3/2 m2"),
-        ("a5 b5 c1", "3/3/2 m2"),  # Six copies would lie three in a: too many to lose.
+        ("a5 b5 c1", "3/3/2 m2"),  # Six copies would put three in a: too many to lose.
         ("a1 b1 c1 d1", "3/3/2 m2"),
         ("a2 b2 c2 d2", "4/4/3 m2"),
         ("a3 b3 c3 d3", "8/8/5 m2"),
@@ -51,7 +51,7 @@ def test_surviving_a_region_is_refused_where_nothing_could_be_written_after_it(
         quorums_to_survive("1 region", up(tree))
 
 
-def test_what_cannot_be_promised_is_refused_with_what_can() -> None:
+def test_an_impossible_promise_is_refused_with_the_possible_ones() -> None:
     with pytest.raises(InvalidArgumentError, match=r"unknown survive '3 regions' .*2 reg"):
         quorums_to_survive("3 regions", up("a3 b3 c3"))
     with pytest.raises(InvalidArgumentError, match=r"is in one region; .*'1 node', '1 rack'"):
@@ -69,9 +69,7 @@ def test_what_cannot_be_promised_is_refused_with_what_can() -> None:
         ("1 rack", "a4", "1 node"),
     ],
 )
-def test_a_refusal_says_what_can_be_promised_instead(
-    survive: str, tree: str, nearest: str
-) -> None:
+def test_a_refusal_names_the_possible_promise(survive: str, tree: str, nearest: str) -> None:
     with pytest.raises(NotEnoughNodesError, match=f"Possible now: '{nearest}'"):
         plan_to_survive(survive, up(tree))
 
@@ -82,7 +80,7 @@ def test_a_lost_rack_takes_one_copy_at_most() -> None:
     assert plan.placement == PlacementTerms(policy=PolicyKind.RACK_AWARE, min_racks=3)
 
 
-def test_a_promise_by_count_waits_for_so_many_that_no_region_lost_holds_them() -> None:
+def test_a_promise_by_count_waits_for_more_than_any_lost_region_holds() -> None:
     tree = "a4 b4 c4"
 
     assert plan_to_survive(
@@ -145,7 +143,7 @@ def test_other_losses_give_quorums_too(survive: str, tree: str, quorums: str) ->
         ("1 region and 1 node", "a3 b1 c1 d1", "the smallest has 8 nodes"),
     ],
 )
-def test_a_loss_that_nothing_can_be_placed_after_is_refused(
+def test_a_loss_that_leaves_no_room_for_an_ensemble_is_refused(
     survive: str, tree: str, message: str
 ) -> None:
     with pytest.raises(NotEnoughNodesError, match=message):

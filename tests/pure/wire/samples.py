@@ -1,4 +1,4 @@
-"""Small batches, entries and frames that the tests of the formats share."""
+"""Small batches, entries and frames, shared by the tests of the formats."""
 
 from geolog.protocol.batch_seqs import RisingSeqs
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
@@ -37,7 +37,7 @@ INSTANCE = InstanceId("00112233445566778899aabbccddeeff")
 
 
 def batch_of_all_columns(*, compress: bool = False) -> SealedBatch:
-    """Three records; each column that may be null holds a null, and an empty string."""
+    """Three records; each nullable column has a null and an empty string."""
     return seal_batch(
         [b"depart", b"", b"land" * 20],
         created_us=[1_700_000_000_000_000, 1_700_000_000_000_001, -1],
@@ -53,9 +53,9 @@ def batch_of_values(*values: bytes) -> SealedBatch:
 
 
 def entry_of(*batches: SealedBatch, entry: int = 4) -> EncodedEntry:
-    """An entry of a log's first home; only the first batch has a writer with a name.
+    """An entry of a log's first home; only the first batch has a named writer.
 
-    The seqs of that one have gaps, if they are more than one.
+    Its seqs have gaps, if there is more than one.
     """
     seqs = RisingSeqs(40)
     for _ in range(batches[0].record_count - 1):

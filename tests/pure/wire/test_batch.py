@@ -1,4 +1,4 @@
-"""The sealed batch: what goes in comes out, and what does not fit is refused."""
+"""The sealed batch: it opens to the same records, and refuses what does not fit."""
 
 import random
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def sealed_and_opened(rows: Sequence[Record], *, compress: bool) -> list[Record]
 
 
 @given(st.lists(records, min_size=1, max_size=40), st.booleans())
-def test_what_was_sealed_is_what_is_opened(rows: list[Record], compress: bool) -> None:  # noqa: FBT001 - drawn
+def test_a_sealed_batch_opens_to_the_same_records(rows: list[Record], compress: bool) -> None:  # noqa: FBT001 - drawn
     assert sealed_and_opened(rows, compress=compress) == rows
 
 
@@ -75,7 +75,7 @@ def test_validity_holds_at_the_edges_of_its_bytes(count: int) -> None:
     assert [batch.key(row) for row in range(count)] == keys
 
 
-def test_a_column_that_says_nothing_is_left_out() -> None:
+def test_an_empty_column_is_left_out() -> None:
     bare = seal_batch([b"a", b"b"], created_us=5)
 
     full = seal_batch(
@@ -132,7 +132,7 @@ def test_the_columns_of_a_raw_batch_lie_in_the_bytes_that_were_given() -> None:
     assert batch.value(1) == b"xbbb"
 
 
-def test_peek_and_verify_tell_what_was_sealed() -> None:
+def test_peek_and_verify_describe_the_sealed_batch() -> None:
     sealed = batch_of_all_columns(compress=True)
 
     header = peek_batch_header(sealed.data)
@@ -171,7 +171,7 @@ def test_a_record_may_be_as_large_as_the_limit_and_no_larger() -> None:
         seal_batch([b"", largest + b"x"], created_us=0)
 
 
-def test_key_and_headers_count_as_the_record() -> None:
+def test_key_and_headers_count_towards_the_record_limit() -> None:
     value = bytes(RECORD_BYTES_MAX - 10)
     fits = {"keys": [b"12345"], "headers": [{"a": b"1234"}]}
 
@@ -188,11 +188,11 @@ def test_a_batch_over_its_limit_is_refused_however_well_it_compresses() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"values": [], "created_us": 0}, "no records"),
+        ({"values": [], "created_us": 0}, "without records"),
         ({"values": [b"a"], "created_us": [1, 2]}, "created_us has 2 rows for 1 values"),
         ({"values": [b"a"], "created_us": 0, "keys": []}, "keys has 0 rows"),
         ({"values": [b"a"], "created_us": 0, "headers": [{}, {}]}, "headers has 2 rows"),
-        ({"values": [b"a"], "created_us": 1 << 63}, "creation time needs more than 64 bits"),
+        ({"values": [b"a"], "created_us": 1 << 63}, "creation time out of 64-bit range"),
         ({"values": [b"a"], "created_us": 0, "transaction_ids": [1 << 63]}, "transaction id"),
         (
             {"values": [b"a"], "created_us": 0, "headers": [{"\ud800": b""}]},
@@ -200,6 +200,6 @@ def test_a_batch_over_its_limit_is_refused_however_well_it_compresses() -> None:
         ),
     ],
 )
-def test_columns_that_cannot_be_are_refused(columns: dict[str, object], message: str) -> None:
+def test_impossible_columns_are_refused(columns: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         seal_batch(**columns)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The messages in frames: each comes back as it was, and nothing else comes back as one."""
+"""The messages in frames: each decodes to itself, and nothing else decodes to one."""
 
 from typing import get_args
 
@@ -166,14 +166,14 @@ def test_the_same_entry_serves_every_node() -> None:
     assert b"".join([front, *entry.buffers]) == frame_bytes(whole)
 
 
-def test_an_add_of_no_possible_entry_is_refused() -> None:
+def test_an_add_of_an_impossible_entry_is_refused() -> None:
     add = add_of(entry_of(batch_of_values(b"a")))
 
-    with pytest.raises(InvalidArgumentError, match="entry -1 of ledger 12 cannot be added"):
+    with pytest.raises(InvalidArgumentError, match="cannot add entry -1 of ledger 12"):
         encode(attrs.evolve(add, entry=EntryId(-1)))
 
 
-def test_the_short_way_to_an_acknowledgement_leads_to_the_same_bytes() -> None:
+def test_the_fast_path_of_an_acknowledgement_gives_the_same_bytes() -> None:
     assert encode_adds_synced(17) == frame_bytes(AddsSynced(17))
 
 
@@ -186,7 +186,7 @@ def test_bodies_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize("sample", one_of_each_message(), ids=lambda one: type(one).__name__)
-def test_fields_of_another_length_are_no_message(sample: Message) -> None:
+def test_fields_of_another_length_are_not_a_message(sample: Message) -> None:
     frame = frame_of(sample)
     whole = bytes(frame.fields)
 
@@ -199,7 +199,7 @@ def test_fields_of_another_length_are_no_message(sample: Message) -> None:
 
 
 @pytest.mark.parametrize("sample", one_of_each_message(), ids=lambda one: type(one).__name__)
-def test_a_body_where_none_belongs_is_no_message(sample: Message) -> None:
+def test_an_unexpected_body_is_not_a_message(sample: Message) -> None:
     frame = frame_of(sample)
     longer = frame._replace(body=memoryview(bytes(frame.body) + b"\x01"))
 
@@ -261,11 +261,11 @@ def answer_fields(*lines: tuple[int, int], count: int | None = None) -> bytes:
             FrameType.ADD,
             layouts.ADD.pack(0, 0, 0, 0, 0, 0, 0, ID),
             b"",
-            "0 bytes cannot be added",
+            "size out of range: 0 bytes",
         ),
         (FrameType.ADDS_SYNCED, layouts.ADDS_SYNCED.pack(OVER), b"", "is over"),
-        (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 0, 1), b"", "0 is none of"),
-        (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 12, 1), b"", "12 is none of"),
+        (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 0, 1), b"", "0 is not one of"),
+        (FrameType.ADD_REFUSED, layouts.ADD_REFUSED.pack(1, 12, 1), b"", "12 is not one of"),
         (FrameType.FENCED, layouts.FENCED.pack(1, 0, -2), b"", "below -1"),
         (FrameType.PUSH_LAC, layouts.PUSH_LAC.pack(1, OVER, 0, ID), b"", "is over"),
         (FrameType.READ, layouts.READ.pack(1, 1, 0, 8193, 1, 1, 0, ID, 0), b"", "8193 entries"),
@@ -277,17 +277,17 @@ def answer_fields(*lines: tuple[int, int], count: int | None = None) -> bytes:
             bytes([1]) * 8193,
             "8193 entries",
         ),
-        (FrameType.READ_ANSWER, answer_fields((2, 0), count=1 << 31), b"", "do not stand"),
+        (FrameType.READ_ANSWER, answer_fields((2, 0), count=1 << 31), b"", "do not fit"),
         (FrameType.READ_ANSWER, answer_fields(*[(2, 0)] * 8193), b"", "8193 entries"),
-        (FrameType.READ_ANSWER, answer_fields((1, 0)), b"", "HAVE comes with 0 bytes"),
-        (FrameType.READ_ANSWER, answer_fields((2, 1)), b"e", "ABSENT comes with 1 bytes"),
-        (FrameType.READ_ANSWER, answer_fields((1, 2)), b"e", "does not stand in its body"),
+        (FrameType.READ_ANSWER, answer_fields((1, 0)), b"", "HAVE must not have 0 bytes"),
+        (FrameType.READ_ANSWER, answer_fields((2, 1)), b"e", "ABSENT must not have 1 bytes"),
+        (FrameType.READ_ANSWER, answer_fields((1, 2)), b"e", "exceeds its body"),
         (FrameType.READ_ANSWER, answer_fields((1, 1)), b"ee", "2 bytes instead of 1"),
         (
             FrameType.READ_ANSWER,
             answer_fields((1, ENTRY_BYTES_MAX + 1)),
             bytes(ENTRY_BYTES_MAX + 1),
-            "does not stand",
+            "exceeds its body",
         ),
         (FrameType.HELLO, layouts.HELLO.pack(1, 1) + b"\x02\x00\xff\xfe", b"", "not UTF-8"),
         (
@@ -299,8 +299,8 @@ def answer_fields(*lines: tuple[int, int], count: int | None = None) -> bytes:
         (FrameType.HELLO, layouts.HELLO.pack(1, 1) + b"\x05\x00c", b"", "text of 5 bytes"),
         (FrameType.STATUS, layouts.REQUEST.pack(1), b"\xff", "not UTF-8"),
         (FrameType.STATUS, layouts.REQUEST.pack(1), b" " * (1 << 21), "over the limit"),
-        (0, b"", b"", "type 0 is not known"),
-        (22, layouts.REQUEST.pack(1), b"", "type 22 is not known"),
+        (0, b"", b"", "unknown message type 0"),
+        (22, layouts.REQUEST.pack(1), b"", "unknown message type 22"),
         (FrameType.FOLLOW, layouts.FOLLOW.pack(1, 1, 0, 8193, 1, 1, ID), b"", "8193 entries"),
     ],
     ids=lambda parameter: parameter if isinstance(parameter, str) else "",
@@ -346,7 +346,7 @@ READ = Read(1, LedgerId(1), EntryId(0), 1, 1, 1, Epoch(0), INSTANCE)
         ),
     ],
 )
-def test_what_cannot_be_sent_is_refused(
+def test_unsendable_messages_are_refused(
     message: Message, error: type[InvalidArgumentError | TooLargeError]
 ) -> None:
     with pytest.raises(error):

@@ -1,7 +1,7 @@
-"""Every flipped bit and every truncation is found, in each of the formats.
+"""Every flipped bit and every truncation is detected, in each of the formats.
 
-Exhaustive on small samples, of which there is one per feature; drawn at random on large ones.
-What `read` gives for intact bytes must be given for no others.
+Exhaustive on small samples, one per feature; random on large ones. Bytes that are not intact
+must never give the value of intact ones.
 """
 
 import random
@@ -28,7 +28,7 @@ from topology.errors import DamagedBytesError
 
 @attrs.frozen
 class Format:
-    """Bytes of a format, and their reader: it raises unless they are as they were written."""
+    """Bytes of a format, and their reader: it raises unless they are unchanged."""
 
     name: str
     intact: bytes

@@ -1,4 +1,4 @@
-"""The entry: what its owner wrote of it, and the batches in it, as they were sealed."""
+"""The entry: the values its owner assigned, and the batches in it, as sealed."""
 
 import pytest
 from crc32c import crc32c
@@ -21,7 +21,7 @@ from topology.errors import DamagedBytesError, InvalidArgumentError, TooLargeErr
 
 naturals = st.integers(0, INT64_MAX - 1000)
 ONE = BatchSeqs(0, 1)
-"""What a batch of one record may have."""
+"""Variants of a batch of one record."""
 batches = st.lists(st.binary(max_size=20), min_size=1, max_size=4).map(
     lambda values: batch_of_values(*values)
 )
@@ -57,7 +57,7 @@ def entries(draw: st.DrawFn) -> EncodedEntry:
 
 
 @given(entries())
-def test_what_was_encoded_is_what_is_decoded(encoded: EncodedEntry) -> None:
+def test_a_decoded_entry_equals_the_encoded_one(encoded: EncodedEntry) -> None:
     data = encoded.join()
 
     decoded = decode_entry(data)
@@ -70,9 +70,7 @@ def test_what_was_encoded_is_what_is_decoded(encoded: EncodedEntry) -> None:
 
 
 @given(entries(), st.binary(max_size=50))
-def test_the_header_is_read_without_what_follows_it(
-    encoded: EncodedEntry, following: bytes
-) -> None:
+def test_the_header_is_read_without_the_rest(encoded: EncodedEntry, following: bytes) -> None:
     assert decode_entry_header(bytes(encoded.buffers[0]) + following) == encoded.header
 
 
@@ -115,11 +113,13 @@ def test_the_checksum_tells_entries_apart_that_hold_equal_batches() -> None:
     assert len(checksums) == 1000
 
 
-def test_a_batch_of_another_entry_is_found_though_it_is_intact() -> None:
+def test_an_intact_batch_of_another_entry_is_detected() -> None:
     one, other = batch_of_values(b"aaaa"), batch_of_values(b"bbbb")
     data = entry_of(one).join()
 
-    with pytest.raises(DamagedBytesError, match="not the one that its entry's header names"):
+    with pytest.raises(
+        DamagedBytesError, match="does not match its line in the entry's header"
+    ):
         decode_entry(data.replace(one.data, other.data))
 
 
@@ -158,7 +158,7 @@ def test_a_damaged_body_is_found_when_its_batch_is_opened() -> None:
     ],
     ids=str,
 )
-def test_numbers_that_cannot_be_are_refused(changed: dict[str, object]) -> None:
+def test_impossible_numbers_are_refused(changed: dict[str, object]) -> None:
     arguments: dict[str, object] = {
         "batches": [batch_of_values(b"a")],
         "home_epoch": 1,

@@ -1,7 +1,7 @@
-"""docs/FORMATS.md shows a batch, an entry and a frame byte by byte; they are made anew here.
+"""docs/FORMATS.md shows a batch, an entry and a frame byte by byte; this test rebuilds them.
 
-A format that changes its bytes fails here first. That is meant: bytes on disk outlive the code
-that wrote them, so a change of layout is a new version, not another page.
+A format that changes its bytes fails here first. That is intended: bytes on disk outlive the
+code that wrote them, so a change of layout is a new version, not another page.
 """
 
 import re
@@ -21,7 +21,7 @@ from geolog.wire.frame import FrameReader
 PAGE = (Path(__file__).parents[3] / "docs" / "FORMATS.md").read_text(encoding="utf-8")
 
 Parts = list[tuple[int, str]]
-"""How many bytes, and what they are; {} stands for the number that they hold."""
+"""Number of bytes, and their meaning; {} stands for the number they hold."""
 
 BATCH: Parts = [
     (4, 'magic "GLBA"'),
@@ -129,17 +129,17 @@ def add() -> Add:
 
 
 def hexdump(data: bytes, parts: Parts, end: str = "") -> str:
-    """Each part on lines of its own, eight bytes a line, its meaning beside the first."""
+    """Each part on lines of its own, eight bytes a line, with its meaning on the first."""
     assert sum(length for length, _ in parts) == len(data)
     lines = []
     start = 0
     for length, meaning in parts:
         part = data[start : start + length]
-        beside = meaning.format(int.from_bytes(part, "little"))
+        note = meaning.format(int.from_bytes(part, "little"))
         for offset in range(0, length, 8):
             digits = part[offset : offset + 8].hex(" ")
-            lines.append(f"{start + offset:4d}  {digits:23}  {beside}".rstrip())
-            beside = ""
+            lines.append(f"{start + offset:4d}  {digits:23}  {note}".rstrip())
+            note = ""
         start += length
     return "\n".join([*lines, *([f"{start:4d}  {end}"] if end else [])])
 

@@ -1,4 +1,4 @@
-"""The frame reader: whole frames from bytes that come as they please, in bounded memory."""
+"""The frame reader: whole frames from bytes in arbitrary pieces, in bounded memory."""
 
 import random
 import tracemalloc
@@ -30,7 +30,7 @@ def frame_of(type_: int, fields: bytes, body: bytes) -> bytes:
 
 
 def feed(reader: FrameReader, data: bytes, piece_bytes: int = 1 << 30) -> list[Frame]:
-    """Give a reader some bytes, at most so many at a time, and take the frames."""
+    """Feed a reader some bytes, in pieces of limited size, and take the frames."""
     left = memoryview(data)
     frames: list[Frame] = []
     while left:
@@ -48,7 +48,7 @@ def plain(frames: list[Frame]) -> list[Plain]:
 
 
 @given(st.lists(plain_frames, max_size=20), st.integers(1, 300))
-def test_frames_come_whole_however_their_bytes_come(
+def test_frames_come_whole_however_their_bytes_arrive(
     frames: list[Plain], piece_bytes: int
 ) -> None:
     reader = FrameReader()
@@ -71,7 +71,7 @@ def test_frames_larger_than_any_buffer_come_whole(piece_bytes: int) -> None:
     assert plain(received) == frames
 
 
-def test_a_frame_that_was_given_out_never_changes() -> None:
+def test_a_returned_frame_never_changes() -> None:
     rng = random.Random(3)
     frames = [(1, b"", rng.randbytes(rng.randrange(9000))) for _ in range(300)]
 
@@ -80,7 +80,7 @@ def test_a_frame_that_was_given_out_never_changes() -> None:
     assert plain(received) == frames
 
 
-def test_bodies_are_given_where_they_were_received() -> None:
+def test_bodies_stay_where_they_were_received() -> None:
     reader = FrameReader()
     buffer = reader.buffer()
 
@@ -117,7 +117,7 @@ def test_a_reader_shows_how_far_it_is() -> None:
     assert repr(reader) == "FrameReader(30 of 120 bytes of a frame, buffer of 16384)"
 
 
-def test_frames_that_were_not_taken_are_there_the_next_time() -> None:
+def test_frames_not_taken_are_returned_the_next_time() -> None:
     reader = FrameReader()
     data = frame_of(1, b"", b"a" * 9000) + frame_of(2, b"", b"b" * 7000)
     buffer = reader.buffer()
@@ -134,7 +134,7 @@ def test_frames_that_were_not_taken_are_there_the_next_time() -> None:
     ]
 
 
-def test_the_frames_before_the_damage_are_given_first() -> None:
+def test_the_frames_before_the_damage_are_returned_first() -> None:
     reader = FrameReader()
     data = frame_of(1, b"x", b"y") + frame_of(2, b"", b"") + b"GET / HTTP/1.1\r\nHost: x\r\n"
     reader.buffer()[: len(data)] = data

@@ -1,7 +1,7 @@
-"""Bytes whose checksums are right and whose content lies: refused, and before memory is taken.
+"""Bytes with right checksums and lying content: refused, before memory is allocated.
 
-A checksum finds damage, not malice, and not a writer that is wrong. So each rule of a layout is
-broken here under checksums made to match.
+A checksum finds damage, but neither malice nor a faulty writer. So each rule of a layout is
+broken here under matching checksums.
 """
 
 import struct
@@ -88,17 +88,17 @@ def test_the_forger_of_these_tests_can_write_a_good_batch() -> None:
         (batch_bytes(ONE_VALUE, version=2), "version 2"),
         (batch_bytes(ONE_VALUE, codec=2), "codec 2"),
         (batch_bytes(ONE_VALUE, flags=8), "flags 0x8"),
-        (batch_bytes(ONE_VALUE, reserved=1), "not known"),
+        (batch_bytes(ONE_VALUE, reserved=1), "unknown"),
         (batch_bytes(ONE_VALUE, count=0), "0 records do not fit"),
         (batch_bytes(ONE_VALUE, count=2), "2 records do not fit"),
         (batch_bytes(ONE_VALUE, count=0xFFFF_FFFF), "4294967295 records do not fit"),
         (batch_bytes(ONE_VALUE, flags=1), "a column ends at byte"),
         (batch_bytes(ONE_VALUE, flags=4), "a column ends at byte"),
-        (batch_bytes(ONE_VALUE, stored=16), "cannot be a batch"),
+        (batch_bytes(ONE_VALUE, stored=16), "cannot hold a batch"),
         (batch_bytes(ONE_VALUE, raw=BATCH_BYTES_MAX + 8), "over the limit"),
         (batch_bytes(ONE_VALUE, stored=1 << 31, raw=1 << 31), "over the limit"),
-        (batch_bytes(ONE_VALUE, stored=48, raw=48), "a batch of 80 bytes has 56"),
-        (batch_bytes(ONE_VALUE + bytes(8), stored=24, raw=24), "a batch of 56 bytes has 64"),
+        (batch_bytes(ONE_VALUE, stored=48, raw=48), "56 bytes, its header says 80"),
+        (batch_bytes(ONE_VALUE + bytes(8), stored=24, raw=24), "64 bytes, its header says 56"),
         (batch_bytes(ONE_VALUE + bytes(8)), "8 bytes follow the last column"),
         (batch_bytes(ONE_VALUE[:-1] + b"x"), "padding at byte 19 of a body is not zero"),
         (batch_bytes(TIMES + struct.pack("<ii", 1, 3) + b"abc\0\0\0\0\0"), "rise from 0"),
@@ -108,7 +108,7 @@ def test_the_forger_of_these_tests_can_write_a_good_batch() -> None:
         (batch_bytes(bytes(8) + struct.pack("<ii", 0, (1 << 20) + 8) + bytes((1 << 20) + 8)),
          "a record of 1048584 bytes is over the limit"),
         (batch_bytes(ONE_VALUE + b"\x03" + bytes(7 + 8), flags=1), "bits past its last row"),
-        (batch_bytes(ONE_VALUE, codec=Codec.LZ4, raw=24), "cannot be a batch of 24"),
+        (batch_bytes(ONE_VALUE, codec=Codec.LZ4, raw=24), "cannot hold a batch of 24"),
         (batch_bytes(ONE_VALUE, codec=Codec.LZ4, raw=32), "not an LZ4 block"),
         (batch_bytes(lz4.block.compress(bytes(40), store_size=False), codec=Codec.LZ4, raw=64),
          "unpacks to 40 bytes instead of 64"),
@@ -171,7 +171,7 @@ def test_a_batch_that_lies_about_a_length_takes_no_memory(data: bytes) -> None:
     assert peak_bytes_of(open_batch, data) < 50_000
 
 
-def test_an_lz4_bomb_takes_no_more_than_it_says() -> None:
+def test_an_lz4_bomb_takes_no_more_than_its_header_says() -> None:
     bomb = lz4.block.compress(bytes(100 << 20), store_size=False)
     says = len(bomb) + 8 & ~7
 
@@ -266,35 +266,35 @@ def test_the_forger_of_these_tests_can_write_a_good_entry() -> None:
         (entry_bytes(LINE, BODY, version=2), "version 2"),
         (entry_bytes(LINE, BODY, kind=0), "kind 0"),
         (entry_bytes(LINE, BODY, kind=3), "kind 3"),
-        (entry_bytes(LINE, BODY, reserved=1), "not known"),
+        (entry_bytes(LINE, BODY, reserved=1), "unknown"),
         (entry_bytes(LINE, BODY, segment=0), "segment 0"),
-        (entry_bytes(LINE, BODY, segment=1 << 63), "cannot be those of an entry"),
-        (entry_bytes(LINE, BODY, first_sequence=(1 << 63) - 1), "cannot be those of an entry"),
+        (entry_bytes(LINE, BODY, segment=1 << 63), "not valid for an entry"),
+        (entry_bytes(LINE, BODY, first_sequence=(1 << 63) - 1), "not valid for an entry"),
         (entry_bytes(LINE, BODY, batches=2), "2 batches describes 1"),
         (entry_bytes(LINE, BODY, batches=1 << 31), "describes 1"),
-        (entry_bytes(LINE, BODY, records=2), "do not have the records"),
-        (entry_bytes(LINE, BODY, body_bytes=8), "not as long as its body"),
+        (entry_bytes(LINE, BODY, records=2), "do not add up to its record count"),
+        (entry_bytes(LINE, BODY, body_bytes=8), "do not add up to the length of its body"),
         (entry_bytes(LINE, BODY, body_bytes=ENTRY_BYTES_MAX), "over the limit"),
-        (entry_bytes(LINE, BODY, header_bytes=72), "header of 72 bytes cannot be"),
-        (entry_bytes(LINE, BODY, header_bytes=1 << 31), "cannot be"),
-        (entry_bytes(LINE, BODY + b"x", body_bytes=len(BODY)), "bytes has"),
-        (entry_bytes(line_bytes(ONE, length=len(BODY) - 1), BODY), "not as long"),
-        (entry_bytes(line_bytes(ONE, records=2), BODY, records=2), "not the one"),
-        (entry_bytes(line_bytes(batch_of_values(b"abd")), BODY), "not the one"),
-        (entry_bytes(line_bytes(ONE, padding=b"x"), BODY), "not padded"),
-        (entry_bytes(LINE[:-8], BODY), "cut off"),
-        (entry_bytes(LINE + bytes(8), BODY), "cut off"),
-        (entry_bytes(line_bytes(ONE, writer=(1, 0, b"")), BODY), "stamp of a writer"),
-        (entry_bytes(line_bytes(ONE, writer=(0, -1, b"w")), BODY), "stamp of a writer"),
-        (entry_bytes(line_bytes(ONE, writer=(1 << 63, 0, b"w")), BODY), "stamp of a writer"),
-        (entry_bytes(line_bytes(ONE, writer=(1 << 32, 0, b"w")), BODY), "stamp of a writer"),
-        (entry_bytes(LINE[:32] + b"\xff" + LINE[33:], BODY), "not padded"),
-        (entry_bytes(line_bytes(ONE, gaps=b"\x09"), BODY), "stamp of a writer"),
+        (entry_bytes(LINE, BODY, header_bytes=72), "impossible header length .* 72 bytes"),
+        (entry_bytes(LINE, BODY, header_bytes=1 << 31), "impossible"),
+        (entry_bytes(LINE, BODY + b"x", body_bytes=len(BODY)), "its header says 168"),
+        (entry_bytes(line_bytes(ONE, length=len(BODY) - 1), BODY), "do not add up"),
+        (entry_bytes(line_bytes(ONE, records=2), BODY, records=2), "does not match its line"),
+        (entry_bytes(line_bytes(batch_of_values(b"abd")), BODY), "does not match its line"),
+        (entry_bytes(line_bytes(ONE, padding=b"x"), BODY), "bad padding"),
+        (entry_bytes(LINE[:-8], BODY), "truncated"),
+        (entry_bytes(LINE + bytes(8), BODY), "truncated"),
+        (entry_bytes(line_bytes(ONE, writer=(1, 0, b"")), BODY), "invalid writer stamp"),
+        (entry_bytes(line_bytes(ONE, writer=(0, -1, b"w")), BODY), "invalid writer stamp"),
+        (entry_bytes(line_bytes(ONE, writer=(1 << 63, 0, b"w")), BODY), "invalid writer stamp"),
+        (entry_bytes(line_bytes(ONE, writer=(1 << 32, 0, b"w")), BODY), "invalid writer stamp"),
+        (entry_bytes(LINE[:32] + b"\xff" + LINE[33:], BODY), "bad padding"),
+        (entry_bytes(line_bytes(ONE, gaps=b"\x09"), BODY), "invalid writer stamp"),
         (entry_bytes(line_bytes(ONE, writer=TILL, gaps=b"\x09"), BODY), "expected 0"),
         (entry_bytes(line_bytes(TWO, writer=TILL, gaps=b"\x00"), BODY, records=2), "all zero"),
         (entry_bytes(line_bytes(TWO, writer=TILL, gaps=b"\x89"), BODY, records=2), "cut off"),
-        (entry_bytes(line_bytes(ONE, writer=TILL, gaps=b"\x01" * 8193), BODY), "stamp of a"),
-        (entry_bytes(LINE[:20] + b"\xff\xff" + LINE[22:], BODY), "not padded"),
+        (entry_bytes(line_bytes(ONE, writer=TILL, gaps=b"\x01" * 8193), BODY), "writer stamp"),
+        (entry_bytes(LINE[:20] + b"\xff\xff" + LINE[22:], BODY), "bad padding"),
     ],
     ids=message_alone,
 )  # fmt: skip

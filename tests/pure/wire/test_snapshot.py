@@ -1,4 +1,4 @@
-"""Snapshots of a partition's state: what goes in comes out, and damage is told."""
+"""Snapshots of a partition's state: it opens to the same state, and damage is detected."""
 
 import pytest
 from hypothesis import given
@@ -53,7 +53,7 @@ def opened(parts: list[Batch], state: PartitionState) -> PartitionState:
 
 
 @given(states)
-def test_what_goes_in_comes_out(state: PartitionState) -> None:
+def test_an_opened_snapshot_equals_the_sealed_state(state: PartitionState) -> None:
     assert opened(parts_of(state), state) == state
 
 
@@ -95,7 +95,7 @@ def test_a_crowd_of_writers_takes_several_parts(writers_count: int, parts_count:
     assert opened(parts, state) == state
 
 
-def test_the_longest_gaps_of_all_that_is_remembered_fit_a_snapshot() -> None:
+def test_the_longest_possible_gaps_fit_a_snapshot() -> None:
     gaps = b"\x01" * GAPS_BYTES_MAX
     batch = WrittenBatch(BatchSeqs(0, GAPS_BYTES_MAX + 1, gaps), 1, 1, 0, Sequence(1), 7, 8)
     state = PartitionState(
@@ -105,7 +105,7 @@ def test_the_longest_gaps_of_all_that_is_remembered_fit_a_snapshot() -> None:
     assert opened(parts_of(state), state) == state
 
 
-def test_parts_that_are_missing_or_out_of_turn_are_told() -> None:
+def test_missing_and_misplaced_parts_are_detected() -> None:
     state = a_crowd(2500)
     one, two, three = parts_of(state)
 
@@ -135,7 +135,7 @@ FIRST = b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(16)
         ],
     ],
 )
-def test_bytes_that_are_no_snapshot_are_told(values: list[bytes]) -> None:
+def test_bytes_that_are_not_a_snapshot_are_refused(values: list[bytes]) -> None:
     keys = [None, *(b"writer" for _ in values[1:])]
     batch = open_batch(seal_batch(values, keys=keys, created_us=1).data)
     with pytest.raises(DamagedBytesError):
