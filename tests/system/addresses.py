@@ -11,5 +11,5 @@ atexit.register(_HELD.close)
 
 
 def free_addresses(count: int) -> list[Address]:
-    """Addresses that nobody listens on; nobody else is given them while this process runs."""
+    """Addresses on which nobody listens, reserved for the caller while this process runs."""
     return [Address("127.0.0.1", port) for port in _HELD.enter_context(held_ports(count))]

@@ -1,4 +1,4 @@
-"""Disks between a node and its own that break the seam's promises, as planted bugs."""
+"""Disks that wrap a node's own disk and break the seam's promises, as planted bugs."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ Buffers = Sequence[bytes | bytearray | memoryview]
 
 @attrs.frozen
 class FileAsItIs:
-    """A file that passes every call on."""
+    """A file that forwards every call."""
 
     file: DiskFile
 
@@ -53,7 +53,7 @@ class FileAsItIs:
 
 @attrs.frozen
 class DiskAsItIs:
-    """A disk that passes every call on."""
+    """A disk that forwards every call."""
 
     disk: Disk
 
@@ -83,14 +83,14 @@ class DiskAsItIs:
 
 
 class NeverSyncedFile(FileAsItIs):
-    """Says that bytes are on disk when they are written."""
+    """Claims that bytes are on disk as soon as they are written."""
 
     async def write_synced(self, offset: int, buffers: Buffers) -> None:
         await self.file.write(offset, buffers)
 
 
 class NeverSyncedDisk(DiskAsItIs):
-    """Planted bug 13: what stands in the page cache is acknowledged."""
+    """Planted bug 13: bytes in the page cache are acknowledged."""
 
     def file(self, file: DiskFile) -> DiskFile:
         return NeverSyncedFile(file) if file.name.endswith((".journal", ".new")) else file

@@ -74,7 +74,7 @@ from tests.system.demo_process import (
         (["wan", "set", "a", "b", "--rtt", "-80ms"], 2, "'-80ms' is negative"),
         (["wan", "set", "a", "b", "--bandwidth", "20MB"], 2, "unknown unit 'MB'"),
         (["wan", "set", "a", "b", "--stall-rate", "0.01"], 2, "'0.01' has no unit"),
-        (["stream", "ls", "--zookeeper", "h:1", "--gateway", "h:2"], 2, "name your region"),
+        (["stream", "ls", "--zookeeper", "h:1", "--gateway", "h:2"], 2, "needs your region"),
         (["stream", "ls", "--zookeeper", "h:1", "--gateway", "h"], 2, "'h' is not an address"),
         (["serve", "wan", "--setup", "none.json"], 2, "none.json is no setup"),
         (["serve", "storage", "--data-dir", "d"], 2, "--location"),
@@ -219,7 +219,7 @@ def test_the_error_for_an_unknown_cluster_or_region_lists_the_known_ones(
         done = demo.run(*words, "--cluster", "nope")
         assert (done.returncode, done.stdout) == (3, b"")
         assert b"has no cluster 'nope'" in done.stderr
-        assert b"there is only demo" in done.stderr
+        assert b"it has only demo" in done.stderr
     for verb in ("read", "append"):
         done = demo.run(verb, hundred, "--region", "mars", given=b"lost\n")
         assert (done.returncode, done.stdout) == (3, b"")

@@ -1,4 +1,4 @@
-"""A storage node over two data directories, as a process: what it starts on, and what not."""
+"""A storage node process with two data directories: where it starts, and where it refuses."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def arguments(zookeeper: str, *directories: Path, node_id: str = "node-1") -> li
 
 
 def start_and_stop(zookeeper: str, *directories: Path) -> str:
-    """Start a node, wait until it answers, end it in order; its instance."""
+    """Start a node, wait until it answers, end it in order; return its instance."""
     with started(*arguments(zookeeper, *directories)) as node:
         ready = json.loads(read_some(node.stdout, b"\n"))
         node.send_signal(signal.SIGTERM)
@@ -46,7 +46,7 @@ def start_and_stop(zookeeper: str, *directories: Path) -> str:
 
 
 def refusal(zookeeper: str, *directories: Path, node_id: str = "node-1") -> str:
-    """What a node says that does not start."""
+    """The message of a node that refuses to start."""
     done = geolog(*arguments(zookeeper, *directories, node_id=node_id))
     assert done.returncode == 1
     assert done.stdout == b""
@@ -75,7 +75,7 @@ def test_a_node_starts_on_all_of_its_directories_in_any_order_and_on_no_others(
     assert start_and_stop(zookeeper, one, two) == instance
 
 
-def test_a_node_that_ended_in_order_notices_whatever_its_journal_lost_since(
+def test_a_node_that_ended_in_order_notices_any_later_loss_of_its_journal(
     zookeeper: str, tmp_path: Path
 ) -> None:
     data_dir = tmp_path / "whole"
@@ -84,7 +84,7 @@ def test_a_node_that_ended_in_order_notices_whatever_its_journal_lost_since(
         node.send_signal(signal.SIGTERM)
         _, said = node.communicate(timeout=WAIT_S_MAX)
 
-    assert said == b"", "an orderly end is nothing to warn of"
+    assert said == b"", "an orderly end needs no warning"
     journal = data_dir / "0000000000000001.journal"
     os.truncate(journal, journal.stat().st_size - 1)
     message = refusal(zookeeper, data_dir, node_id="node-2")

@@ -1,4 +1,4 @@
-"""A real script that tells where nodes stand, and the ways in which it may not."""
+"""A real location script, and the ways in which it can fail."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def script(tmp_path: Path, body: str, timeout_s: float = 20.0) -> LocationScript
     return LocationScript(LocationScriptConfig(path=str(path), script_timeout_s=timeout_s))
 
 
-async def test_a_node_stands_where_the_script_says_which_is_asked_once(
+async def test_the_script_is_asked_once_for_the_location_of_a_node(
     tmp_path: Path,
 ) -> None:
     located = script(tmp_path, f'echo "$1" >> {tmp_path}/asked; echo "/eu/rack-$1"')
@@ -46,7 +46,7 @@ async def test_a_node_stands_where_the_script_says_which_is_asked_once(
         ("echo eu/rack", InvalidConfigError, "is not of the form /REGION/RACK"),
     ],
 )
-async def test_a_script_that_fails_hangs_or_prints_nonsense_is_told_of(
+async def test_a_script_that_fails_hangs_or_prints_nonsense_is_reported(
     tmp_path: Path, body: str, error: type[Exception], message: str
 ) -> None:
     located = script(tmp_path, body, timeout_s=0.5 if "sleep" in body else 20.0)
@@ -55,7 +55,7 @@ async def test_a_script_that_fails_hangs_or_prints_nonsense_is_told_of(
         await located.locate(["n1"])
 
 
-async def test_what_a_script_started_ends_with_it(tmp_path: Path) -> None:
+async def test_child_processes_of_a_script_end_with_it(tmp_path: Path) -> None:
     said, written = tmp_path / "pid", tmp_path / "unfinished"
     located = script(tmp_path, f'sleep 60 & echo "$!" > {written}; mv {written} {said}')
 
@@ -71,7 +71,7 @@ async def test_what_a_script_started_ends_with_it(tmp_path: Path) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process goes on: one that was killed may not be reaped yet."""
+    """Whether a process runs: a killed one may not be reaped yet."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -90,7 +90,7 @@ async def test_nothing_is_kept_when_one_node_of_several_fails(tmp_path: Path) ->
     assert (tmp_path / "asked").read_text(encoding="utf-8").split() == ["1", "2", "1", "2"]
 
 
-async def test_a_script_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+async def test_a_missing_script_is_reported(tmp_path: Path) -> None:
     located = LocationScript(LocationScriptConfig(path=str(tmp_path / "none")))
 
     with pytest.raises(UnavailableError, match="cannot be run: No such file"):
@@ -108,7 +108,7 @@ async def test_nodes_stay_where_they_were_when_the_script_fails_later(
     first = await locations.locate([old])
     path.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     later = await locations.locate([old, new])
-    again = await locations.locate([old, new])  # It is not asked again so soon.
+    again = await locations.locate([old, new])  # It is not asked again this soon.
 
     assert first == {old.instance: Location("moved", "n1")}
     assert later == again == {**first, new.instance: new.location}

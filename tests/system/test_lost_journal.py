@@ -1,4 +1,4 @@
-"""A node loses one of its journal files: health says so, and one command makes it good."""
+"""A node loses one of its journal files: health reports it, and one command repairs it."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ LINES = b"".join(b"line %d\n" % number for number in range(1000))
 
 
 def lose_a_sealed_file(demo: DemoProcess, directory: Path) -> None:
-    """The oldest journal file that holds something goes while the node is down."""
+    """Remove the oldest non-empty journal file while the node is down."""
     assert demo.run("demo", "stop", NODE).returncode == 0
     journals = sorted(directory.glob("**/*.journal"))
     assert len(journals) > 1, "the newest is not a sealed one"
@@ -19,13 +19,13 @@ def lose_a_sealed_file(demo: DemoProcess, directory: Path) -> None:
     assert demo.run("demo", "restart", NODE).returncode == 0
 
 
-def test_a_lost_journal_file_is_told_by_health_and_made_good_by_the_repair_queue(
+def test_a_lost_journal_file_is_reported_by_health_and_repaired_by_the_queue(
     tmp_path: Path,
 ) -> None:
     with running_demo(tmp_path, "--regions", "a,b,c", "--nodes-per-region", "1") as demo:
         assert demo.run("stream", "create", "t/lost", *QUORUMS).returncode == 0
         assert demo.run("append", "t/lost", given=LINES).returncode == 0
-        assert demo.run("demo", "restart", NODE).returncode == 0  # It begins another file.
+        assert demo.run("demo", "restart", NODE).returncode == 0  # It begins a new file.
         well = demo.run("cluster", "health", "--wait", "--timeout", "60s")
         lose_a_sealed_file(demo, tmp_path / "c" / "storage-1")
 

@@ -26,14 +26,14 @@ def instances(demo: DemoProcess) -> dict[str, str]:
 
 
 def members(demo: DemoProcess, ledger: int) -> dict[str, tuple[str, object]]:
-    """By node id, the instance and how many copies it says it has."""
+    """By node id, the instance and the number of copies it reports."""
     details = demo.json("ledger", "describe", str(ledger))
     assert isinstance(details, dict)
     return {one["node_id"]: (one["instance"], one["copies"]) for one in details["members"]}
 
 
 def fragments(demo: DemoProcess, stream: str) -> list[tuple[str, str, bool]]:
-    """Of each fragment with entries how well it is placed, and now, and if it can be mended."""
+    """For each fragment with entries: its adherence then and now, and if it is repairable."""
     document = demo.json("placement", "show", stream)
     assert isinstance(document, dict)
     return [
@@ -43,7 +43,7 @@ def fragments(demo: DemoProcess, stream: str) -> list[tuple[str, str, bool]]:
     ]
 
 
-def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_load(
+def test_a_lost_disk_and_a_lost_region_are_repaired_under_load(
     tmp_path: Path,
 ) -> None:
     with running_demo(tmp_path, "--regions", "a,b,c", "--nodes-per-region", "2") as demo:
@@ -65,7 +65,7 @@ def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_l
             wait_until(lambda: states(demo).count("down") == 3)
             down = fragments(demo, "t/s")
             assert demo.run("append", "t/outage", given=LINES).returncode == 0
-            # Nobody is up to take its place yet: the old disk is given up all the same.
+            # No node is up to take its place yet; the old disk is still given up.
             too_early = replaced_too_early(demo)
             nodes_without = demo.json("node", "ls")
             given_up = demo.run("placement", "show", "t/s", "--check")
@@ -118,7 +118,7 @@ def test_a_lost_disk_and_what_was_written_without_a_region_are_made_good_under_l
 
 
 def replaced_too_early(demo: DemoProcess) -> subprocess.CompletedProcess[bytes]:
-    """Replace it while nobody is there to take its place, for as long as it takes to say so."""
+    """Try to replace it, until it says that no node can take its place."""
     for patience in ("500ms", "4s"):
         done = demo.run("node", "replace", LOST, "--timeout", patience)
         if b"is given up" in done.stderr:
@@ -133,7 +133,7 @@ def states(demo: DemoProcess) -> list[str]:
 
 
 def start_on(directory: Path, demo: DemoProcess) -> subprocess.CompletedProcess[bytes]:
-    """Start the lost node on its old disk after all."""
+    """Start the lost node on its old disk."""
     return geolog(
         *("serve", "storage", "--data-dir", str(directory), "--node-id", LOST),
         *("--location", "/a/rack-1", "--listen", "127.0.0.1:0"),

@@ -1,4 +1,4 @@
-"""A node on real files keeps its word after power loss; and the drill that says so can fail."""
+"""A node on real files keeps its promises after power loss; and the drill can fail."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,14 +25,14 @@ from tests.system.planted_disks import ForgetfulDirectory, NeverSyncedDisk
 LOOPS = 200
 LOOPS_ALL = 10
 LOOPS_TO_FIND_MAX = 1000
-"""Each is found after about forty, here and there after a hundred: moments differ."""
+"""Each is found after about forty, sometimes a hundred: moments differ."""
 
 
 def silent(_line: str) -> None:
     pass
 
 
-async def test_what_a_node_answered_outlives_every_power_loss(tmp_path: Path) -> None:
+async def test_a_nodes_answers_outlive_every_power_loss(tmp_path: Path) -> None:
     verdict = await power_loss(PowerLossOptions(loops=LOOPS), tmp_path, silent)
 
     assert verdict.problems == []
@@ -44,7 +44,7 @@ async def test_what_a_node_answered_outlives_every_power_loss(tmp_path: Path) ->
     assert verdict.counts["fences_promised"] > LOOPS / 4
 
 
-async def test_what_a_cluster_acknowledged_outlives_the_power_loss_of_all_its_nodes(
+async def test_acknowledged_records_outlive_the_power_loss_of_all_nodes(
     tmp_path: Path,
 ) -> None:
     verdict = await power_loss_all(AllNodesOptions(loops=LOOPS_ALL), tmp_path, silent)
@@ -73,7 +73,7 @@ async def test_a_disk_that_breaks_its_promise_is_found(
 async def test_a_node_that_serves_an_unsynced_tail_after_a_restart_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted bug 34: the tail that a kill left is served without a sync of its own."""
+    """Planted bug 34: the tail that a kill left is served without a new sync."""
     monkeypatch.setattr(restart, "create_file", create_file_unsynced)
 
     verdict = await power_loss(PowerLossOptions(loops=LOOPS_TO_FIND_MAX), tmp_path, silent)
@@ -84,7 +84,7 @@ async def test_a_node_that_serves_an_unsynced_tail_after_a_restart_is_found(
 async def test_a_node_that_believes_an_unsynced_table_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What only that table tells, a fence or that a file may go, is gone with it."""
+    """Facts known only from that table, a fence or a retired file, are lost with it."""
     monkeypatch.setattr(Replay, "_is_synced", lambda _replay, _found: True)
     options = PowerLossOptions(loops=3 * LOOPS_TO_FIND_MAX, at_seal_share=1.0)
 

@@ -58,13 +58,13 @@ async def a_client(node: StorageNode) -> AsyncIterator[BareClient]:
 
 @attrs.define
 class Flood:
-    """Connections that were made at once, of strangers who say nothing."""
+    """Connections made at once by silent strangers."""
 
     node: StorageNode
     sockets: list[socket.socket] = attrs.field(factory=list)
 
     def come(self) -> None:
-        """Connect so many before the node has a turn: they wait in its backlog."""
+        """Connect this many before the node has a turn: they wait in its backlog."""
         where = (self.node.address.host, self.node.address.port)
         self.sockets = [socket.create_connection(where) for _ in range(FLOOD_COUNT)]
 
@@ -112,7 +112,7 @@ async def test_a_flood_takes_no_more_descriptors_than_connections_may_be_open() 
             flood.leave()
 
 
-async def test_there_is_room_again_once_the_strangers_of_a_flood_were_closed() -> None:
+async def test_there_is_room_again_after_the_connections_of_a_flood_were_closed() -> None:
     async with a_node_on_loopback() as node:
         flood = Flood(node)
         try:

@@ -1,4 +1,4 @@
-"""Running out of descriptors: few files stay open, and nothing fails for want of one."""
+"""Running out of descriptors: few files stay open, and nothing fails for lack of one."""
 
 import errno
 import os
@@ -44,7 +44,7 @@ def _target(link: Path) -> Path:
 
 
 class Scarcity:
-    """The process has no descriptor left for files of a disk while this is on."""
+    """While active, the process has no descriptor left for files of a disk."""
 
     def __init__(self, disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_on = False
@@ -69,7 +69,7 @@ async def store(directory: Path, disk: FileDisk, count: int) -> None:
         assert opened_in(directory) <= FILES_OPEN_MAX + 1
 
 
-async def test_however_many_journal_files_there_are_few_are_open_and_all_are_read(
+async def test_of_many_journal_files_few_are_open_and_all_are_readable(
     tmp_path: Path,
 ) -> None:
     async with open_file_disk(tmp_path, files_open_max=FILES_OPEN_MAX) as disk:
@@ -97,7 +97,7 @@ async def test_entries_of_a_file_that_cannot_be_opened_again_are_damaged(
                 assert found.answer is Answer.CORRUPT
 
 
-async def test_many_who_read_at_once_get_what_they_ask_for(tmp_path: Path) -> None:
+async def test_many_concurrent_readers_get_their_entries(tmp_path: Path) -> None:
     async with open_file_disk(tmp_path, files_open_max=FILES_OPEN_MAX) as disk:
         files = []
         for number in range(30):
@@ -107,7 +107,7 @@ async def test_many_who_read_at_once_get_what_they_ask_for(tmp_path: Path) -> No
             files.append(file)
 
         async def read(number: int) -> None:
-            for _ in range(3):  # More than is read at once, so that a thread reads it.
+            for _ in range(3):  # Too large to read at once, so a thread reads it.
                 found = await files[number].read(0, 2 << 20)
                 assert found == bytes([number]) * (2 << 20)
 
@@ -117,7 +117,7 @@ async def test_many_who_read_at_once_get_what_they_ask_for(tmp_path: Path) -> No
         assert disk.descriptors.statistics().idle_count <= FILES_OPEN_MAX
 
 
-def test_a_descriptor_that_is_lent_is_not_closed_and_those_that_rest_longest_are(
+def test_a_borrowed_descriptor_stays_open_and_the_one_idle_longest_is_closed(
     tmp_path: Path,
 ) -> None:
     def opening(name: str) -> Callable[[], int]:
@@ -146,7 +146,7 @@ def test_a_descriptor_that_is_lent_is_not_closed_and_those_that_rest_longest_are
         descriptors.close(other)
 
 
-def test_a_descriptor_that_another_reader_opened_meanwhile_is_not_closed_while_it_is_lent(
+def test_a_descriptor_opened_by_another_reader_is_not_closed_while_borrowed(
     tmp_path: Path,
 ) -> None:
     """Two readers find a file closed, and open it; one is done before the other takes it."""
@@ -171,15 +171,15 @@ def test_a_descriptor_that_another_reader_opened_meanwhile_is_not_closed_while_i
     with descriptors.lent(shared) as number:
         assert descriptors.statistics().idle_count == 0
         descriptors.close_idle()
-        with (tmp_path / "b").open("rb"):  # It would get the number.
+        with (tmp_path / "b").open("rb"):  # It would get the same number.
             assert os.pread(number, 1, 0) == b"a"
     assert descriptors.statistics().idle_count == 1
 
 
-async def test_a_descriptor_that_is_closed_under_its_reader_is_not_taken_for_damage(
+async def test_a_descriptor_closed_under_its_reader_is_not_mistaken_for_damage(
     tmp_path: Path,
 ) -> None:
-    """Damage is repaired from others; a defect of ours ends the node."""
+    """Damage is repaired from other nodes; our own defect ends the node."""
     async with open_file_disk(tmp_path, files_open_max=1) as disk:
         file = await disk.create("a")
         await file.write_synced(0, [BODY])
@@ -187,7 +187,7 @@ async def test_a_descriptor_that_is_closed_under_its_reader_is_not_taken_for_dam
             os.close(number)
             with pytest.raises(AssertionError, match="closed under"):
                 await file.read(0, len(BODY) + 1)
-            assert os.open(tmp_path / "a", os.O_RDWR) == number  # The lowest that is free.
+            assert os.open(tmp_path / "a", os.O_RDWR) == number  # The lowest free number.
 
 
 async def test_without_a_descriptor_a_read_is_refused_as_busy_and_the_node_goes_on(
@@ -211,7 +211,7 @@ async def test_without_a_descriptor_a_read_is_refused_as_busy_and_the_node_goes_
     assert (found.answer, bytes(found.body)) == (Answer.HAVE, BODY)
 
 
-async def test_a_roll_closes_idle_files_first_and_waits_until_there_is_a_descriptor(
+async def test_a_roll_closes_idle_files_first_and_waits_for_a_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_file_disk(tmp_path) as disk:
@@ -235,7 +235,7 @@ async def test_a_roll_closes_idle_files_first_and_waits_until_there_is_a_descrip
             assert [await node.read(7, entry) for entry in range(4)] == [BODY] * 4
 
 
-async def test_a_file_that_rests_and_is_removed_is_read_on_by_who_has_it(
+async def test_a_removed_idle_file_remains_readable_by_its_holder(
     tmp_path: Path,
 ) -> None:
     async with open_file_disk(tmp_path, files_open_max=1) as disk:
@@ -248,7 +248,7 @@ async def test_a_file_that_rests_and_is_removed_is_read_on_by_who_has_it(
         assert await file.read(0, 10) == b"still here"
 
 
-async def test_a_resting_file_that_somebody_else_removed_cannot_be_read(
+async def test_an_idle_file_removed_by_somebody_else_cannot_be_read(
     tmp_path: Path,
 ) -> None:
     async with open_file_disk(tmp_path, files_open_max=1) as disk:
@@ -282,7 +282,7 @@ async def test_a_start_without_descriptors_says_so(
         (57, 1, 13, 4),
     ],
 )
-def test_connections_get_what_the_node_itself_leaves_of_the_limit(
+def test_connections_get_the_rest_of_the_limit(
     limit: int, directories: int, connections: int, files: int
 ) -> None:
     planned = plan_descriptors(
@@ -293,9 +293,7 @@ def test_connections_get_what_the_node_itself_leaves_of_the_limit(
 
 
 @pytest.mark.parametrize(("limit", "directories"), [(56, 1), (20, 1), (64, 2)])
-def test_a_limit_that_holds_less_than_the_least_is_refused(
-    limit: int, directories: int
-) -> None:
+def test_a_limit_below_the_minimum_is_refused(limit: int, directories: int) -> None:
     with pytest.raises(TooFewDescriptorsError, match=f"open-file limit: {limit};"):
         plan_descriptors(
             limit, connections_max=1024, journal_files_open_max=256, directories=directories
@@ -306,7 +304,7 @@ def test_a_limit_that_holds_less_than_the_least_is_refused(
     ("soft", "hard", "raised"),
     [(256, 700, 700), (700, 700, 700), (15_000, 15_000, 15_000), (256, 15_000, 15_000)],
 )
-def test_a_process_raises_its_own_limit_as_far_as_it_may(
+def test_a_process_raises_its_own_limit_as_far_as_allowed(
     soft: int, hard: int, raised: int
 ) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -57,7 +57,7 @@ async def answer_to(client: BareClient, message: Message) -> str:
 
 
 async def add_until_it_ends(client: BareClient) -> int:
-    """Add one entry after the other; how many were acknowledged."""
+    """Add one entry after the other; return how many were acknowledged."""
     await client.send(client.open())
     await client.receive_one(LedgerOpened)
     for entry in range(ENTRIES_MAX):
@@ -70,7 +70,7 @@ async def add_until_it_ends(client: BareClient) -> int:
 
 
 def end_of(node: subprocess.Popen[bytes]) -> str:
-    """What a node says that ends over its disk."""
+    """The message of a node that its disk ended."""
     assert node.wait(WAIT_S_MAX) == 1
     message = read_rest(node.stderr).decode()
     assert "Traceback" not in message
@@ -99,7 +99,7 @@ async def test_a_node_whose_disk_refuses_a_write_ends_and_loses_nothing(
                 assert (found.answer, bytes(found.body)) == (Answer.HAVE, BODY)
 
 
-async def test_a_node_whose_directory_vanishes_ends_before_it_answers_from_nowhere(
+async def test_a_node_whose_directory_vanishes_ends_before_it_answers_without_data(
     zookeeper: str, tmp_path: Path
 ) -> None:
     (address,) = free_addresses(1)
@@ -155,7 +155,7 @@ async def test_a_node_that_starts_on_a_full_disk_fences_and_stores_nothing_new(
     assert fenced.startswith("Fenced(")
 
 
-async def test_a_node_takes_nothing_under_a_lower_epoch_than_it_was_told(
+async def test_a_node_takes_nothing_below_the_epoch_it_was_told(
     zookeeper: str, tmp_path: Path
 ) -> None:
     (address,) = free_addresses(1)

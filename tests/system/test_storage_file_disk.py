@@ -21,7 +21,7 @@ from tests.pure.storage.nodes import BareClient
 from topology.errors import NotFoundError
 
 
-async def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+async def test_written_bytes_are_read_back(tmp_path: Path) -> None:
     async with open_file_disk(tmp_path / "new" / "directory") as disk:
         file = await disk.create("one")
         await file.write_synced(0, [b"head ", b"", bytes(100_000), b" tail"])
@@ -47,7 +47,7 @@ async def test_what_is_written_is_read_back(tmp_path: Path) -> None:
             await disk.remove("two")
 
 
-async def test_in_a_directory_that_is_gone_nothing_can_be_made(tmp_path: Path) -> None:
+async def test_nothing_can_be_created_in_a_vanished_directory(tmp_path: Path) -> None:
     async with open_file_disk(tmp_path / "data") as disk:
         (tmp_path / "data").rmdir()
 
@@ -70,7 +70,7 @@ async def test_space_is_taken_ahead_and_given_back(tmp_path: Path) -> None:
         await file.close()
 
 
-async def test_space_that_is_not_there_leaves_the_file_as_it_was(
+async def test_a_failed_allocation_leaves_the_file_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = os.posix_fallocate
@@ -92,7 +92,7 @@ async def test_space_that_is_not_there_leaves_the_file_as_it_was(
         assert await file.read(0, 20) == b"head and more"
 
 
-async def test_a_file_system_that_cannot_take_space_ahead_is_written_all_the_same(
+async def test_a_file_system_without_allocation_is_still_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_descriptor: int, _offset: int, _length: int) -> None:
@@ -107,7 +107,9 @@ async def test_a_file_system_that_cannot_take_space_ahead_is_written_all_the_sam
         assert file.size_bytes == (tmp_path / "one").stat().st_size == 4
 
 
-async def test_a_removed_file_is_read_on_until_its_last_reader_lets_go(tmp_path: Path) -> None:
+async def test_a_removed_file_remains_readable_until_its_last_reader_lets_go(
+    tmp_path: Path,
+) -> None:
     async with open_file_disk(tmp_path) as disk:
         file = await disk.create("one")
         await file.write_synced(0, [b"still here"])
@@ -135,7 +137,7 @@ async def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
                 pass
 
     async with open_file_disk(tmp_path):
-        pass  # It was given back.
+        pass  # It was released.
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ async def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
         ("fsync", "cannot sync directory"),
     ],
 )
-async def test_an_error_of_any_call_is_the_disk_s_and_says_what_it_was_about(
+async def test_an_error_of_any_call_names_the_call_and_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str, what: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -184,7 +186,7 @@ async def test_an_error_of_any_call_is_the_disk_s_and_says_what_it_was_about(
                 await ask[refused]()
 
 
-async def test_bytes_that_cannot_be_read_are_damaged_and_the_disk_has_not_failed(
+async def test_unreadable_bytes_are_damage_and_not_a_disk_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -226,7 +228,7 @@ async def test_after_an_error_a_file_is_never_written_again(
             await file.write_synced(0, [b"again"])
 
 
-async def test_a_write_goes_on_where_the_kernel_stopped(
+async def test_a_write_continues_where_the_kernel_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = os.pwritev
@@ -280,7 +282,7 @@ async def test_many_pieces_are_read_as_each_would_be(
         await file.close()
 
 
-async def test_what_is_forgotten_is_read_from_the_disk_where_the_platform_lets_it(
+async def test_forgotten_pages_are_read_from_disk_where_the_platform_allows(
     tmp_path: Path,
 ) -> None:
     content = secrets.token_bytes(256 << 10)
@@ -300,7 +302,7 @@ async def test_what_is_forgotten_is_read_from_the_disk_where_the_platform_lets_i
 
 
 def _is_cached(path: Path) -> bool:
-    """Whether the first page of a file can be had without waiting for the disk."""
+    """Whether the first page of a file can be read without waiting for the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT) == 1
@@ -311,7 +313,7 @@ def _is_cached(path: Path) -> bool:
 
 
 def _keeps_pages(path: Path) -> bool:
-    """Whether this file system keeps pages that it is told to drop, as one in memory does."""
+    """Whether this file system keeps pages that it should drop, like one in memory."""
     path.write_bytes(bytes(4096))
     descriptor = os.open(path, os.O_RDWR)
     try:

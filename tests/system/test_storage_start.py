@@ -1,4 +1,4 @@
-"""A storage server that is started before ZooKeeper answers."""
+"""A storage server started before ZooKeeper answers."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ def test_a_storage_node_waits_for_zookeeper_and_is_ready_once_it_is_registered(
         *("serve", "storage", "--data-dir", str(tmp_path / "disk"), "--location", "/a/rack-1"),
         *("--listen", node, "--zookeeper", zookeeper, "--timeout", "1s"),
     ) as storage:
-        # So it goes on after its --timeout, and tells why.
+        # So it goes on after its --timeout, and says why.
         read_some(storage.stderr, f"no ZooKeeper answered at {zookeeper}".encode())
         with started(
             *("serve", "zookeeper", "--data-dir", str(tmp_path / "zk"), "--listen", zookeeper)

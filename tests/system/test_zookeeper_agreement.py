@@ -1,4 +1,4 @@
-"""One property: the store in memory and a real ZooKeeper answer the same requests the same."""
+"""One property: the store in memory and a real ZooKeeper answer requests alike."""
 
 import itertools
 import subprocess
@@ -33,15 +33,15 @@ from topology.errors import GeologError
 
 ANSWER_TIMEOUT_S = 30.0
 
-# Few paths, so that requests meet: a parent, its children, a grandchild, and what sequential
-# creates make.
+# Few paths, so that requests interact: a parent, its children, a grandchild, and the nodes of
+# sequential creates.
 PATHS = ["/a", "/a/b", "/a/b/d", "/a/c", "/a/s-0000000000", "/a/s-0000000001", "/"]
 WHO = ["one", "other"]
 
 
 @attrs.frozen
 class Do:
-    """Ask for all or none of some operations."""
+    """Do all or none of some operations."""
 
     who: str
     operations: list[Operation]
@@ -49,7 +49,7 @@ class Do:
 
 @attrs.frozen
 class Look:
-    """Read by one of the three ways, as new as asked for, with or without a watch."""
+    """Read by one of the three ways, with a given freshness, with or without a watch."""
 
     who: str
     verb: str
@@ -103,14 +103,14 @@ kinds: dict[str, st.SearchStrategy[Step]] = {
     "ensure": st.builds(Ensure, whos, paths),
     "reopen": st.builds(Reopen, whos),
 }
-# What meets often is drawn often: a random choice of all kinds alike rarely fires a watch.
+# Steps that interact often are drawn often: a uniform choice of kinds rarely fires a watch.
 steps = st.sampled_from(
     ["make"] * 4 + ["single"] * 6 + ["multi"] * 2 + ["watch"] * 6 + ["look", "ensure", "reopen"]
 ).flatmap(kinds.__getitem__)
 
 
 class Side:
-    """One of the stores, with two sessions and all watches that were set in them."""
+    """One of the stores, with two sessions and all watches set in them."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Side:
         left.set()
 
     async def take(self, step: Step) -> object:
-        """What the store answers: a value, or the class of the error."""
+        """The store's answer: a value, or the class of the error."""
         try:
             return await self._take(step)
         except GeologError as error:
@@ -174,7 +174,7 @@ class Side:
         return None
 
     def session_of(self, answer: object) -> str | None:
-        """Which of the two sessions a node that was read goes with; None for a plain node."""
+        """Which session's ephemeral node was read; None for a plain node."""
         if not isinstance(answer, Stored) or not answer.is_ephemeral:
             return None
         [who] = [who for who in WHO if self._sessions[who][0].session_id == answer.session_id]
@@ -182,12 +182,12 @@ class Side:
 
 
 def changes_of(answer: object) -> int | None:
-    """How often a child of a node that was read was made, or went."""
+    """How often a child of a node that was read was created or deleted."""
     return answer.children_changes if isinstance(answer, Stored) else None
 
 
 def check_times(answer: object) -> None:
-    """Each store has a clock of its own; what they must agree on is the order."""
+    """Each store has a clock of its own; they must agree on the order."""
     if isinstance(answer, Stored):
         assert 0 <= answer.created_us <= answer.modified_us
         assert answer.version > 0 or answer.created_us == answer.modified_us
@@ -225,13 +225,13 @@ async def compare(servers: str, history: list[Step]) -> None:
 
 
 async def check_watches(memory: Side, zookeeper: Side) -> None:
-    """What fired in memory fires in ZooKeeper, if a little later, and nothing else does."""
+    """Watches that fired in memory fire in ZooKeeper, if a little later, and no others."""
     for expected, found in zip(memory.watches, zookeeper.watches, strict=True):
         if expected.is_set():
             with trio.fail_after(ANSWER_TIMEOUT_S):
                 await found.wait()
         else:
-            assert not found.is_set(), "a watch fired in ZooKeeper alone"
+            assert not found.is_set(), "a watch fired only in ZooKeeper"
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +274,7 @@ EVERY_WATCH: list[Step] = [
 ]
 
 
-# An ephemeral node is handed on to another session, and stays when the first is over.
+# An ephemeral node is handed on to another session, and stays when the first ends.
 HANDED_ON: list[Step] = [
     Ensure("one", "/a"),
     Do("one", [Create("/a/b", is_ephemeral=True)]),
@@ -286,7 +286,7 @@ HANDED_ON: list[Step] = [
 ]
 
 
-# A child that tells a node from one that is made again goes in one step with it.
+# A child that tells a node from a recreated one goes in one step with it.
 MADE_AGAIN: list[Step] = [
     Do("one", [Create("/a"), Create("/a/b")]),
     Do("one", [Check("/a/b", 0), Put("/a", b"x", 0)]),

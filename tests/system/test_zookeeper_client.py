@@ -1,4 +1,4 @@
-"""The ZooKeeper client against a real server: sessions, deadlines, errors, no remains."""
+"""The ZooKeeper client against a real server: sessions, deadlines, errors, no leftovers."""
 
 import struct
 import threading
@@ -34,13 +34,13 @@ WAIT_S = 100.0
 
 @attrs.define
 class Forwarder:
-    """Stands between client and server; held, it lets nothing through and nobody notices."""
+    """A proxy between client and server; when held, it silently lets nothing through."""
 
     address: Address
     _listener: Listener
     _server: Address
     connects: list[bytes] = attrs.Factory(list)
-    """What clients said first, each over a connection of its own."""
+    """The first message of each client connection."""
     _streams: list[ByteStream] = attrs.Factory(list)
     _is_open: trio.Event = attrs.Factory(trio.Event)
 
@@ -98,14 +98,14 @@ async def wait_state(metadata: ZooKeeperMetadata, wanted: SessionState) -> None:
 
 
 async def got_at_last(metadata: ZooKeeperMetadata, path: str) -> Stored:
-    """A node, once the server answers as fast as is asked for."""
+    """A node, once the server answers as fast as required."""
     with trio.fail_after(WAIT_S):
         while True:
             with suppress(UnavailableError):
                 return await metadata.get(path)
 
 
-async def test_everything_lies_under_the_chroot(tmp_path: Path) -> None:
+async def test_everything_is_under_the_chroot(tmp_path: Path) -> None:
     async with open_server(tmp_path / "data") as address:
         async with open_zookeeper(f"{address}/geo/log") as inside:
             assert await inside.create("/a", b"x") == "/a"
@@ -146,7 +146,7 @@ async def test_a_client_leaves_no_thread_and_no_session_behind(tmp_path: Path) -
         assert await stays.find("/e") is None
 
 
-async def test_a_block_that_is_cancelled_can_still_say_its_last_word(tmp_path: Path) -> None:
+async def test_a_cancelled_block_can_still_write_to_metadata(tmp_path: Path) -> None:
     async with open_server(tmp_path / "data") as address, open_zookeeper(f"{address}") as stays:
         with trio.CancelScope() as scope:
             async with open_zookeeper(f"{address}") as metadata:
@@ -256,13 +256,13 @@ async def refused_with_the_session(metadata: ZooKeeperMetadata) -> None:
 
 
 def zxid_told(connect: bytes) -> int:
-    """The highest zxid that a client has seen, by its own word as it connects."""
+    """The highest zxid that a client reports when it connects."""
     _length, _protocol, zxid = struct.unpack_from(">iiq", connect)
     assert isinstance(zxid, int)
     return zxid
 
 
-async def test_a_new_session_is_for_servers_that_are_not_behind_what_was_seen_before(
+async def test_a_new_session_avoids_servers_that_are_behind_earlier_answers(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -293,7 +293,7 @@ async def zxid_of(server: Address) -> int:
     return int(line.partition(": ")[2], 16)
 
 
-async def test_a_read_that_is_to_be_certain_takes_a_quorum_and_changes_nothing(
+async def test_a_certain_read_takes_a_quorum_and_changes_nothing(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -311,7 +311,7 @@ async def test_a_read_that_is_to_be_certain_takes_a_quorum_and_changes_nothing(
         assert await metadata.children("/", freshness=Freshness.CERTAIN) == ["a"]
 
 
-async def test_a_read_fails_if_what_it_is_to_stand_behind_was_not_answered(
+async def test_a_read_fails_if_the_request_before_it_was_not_answered(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -359,7 +359,7 @@ async def test_a_session_that_the_server_ended_is_lost(tmp_path: Path) -> None:
         assert await metadata.find("/e") is None
 
 
-async def test_no_server_is_said_with_the_address_and_the_next_step() -> None:
+async def test_a_missing_server_is_reported_with_the_address_and_the_next_step() -> None:
     [nobody] = free_addresses(1)
     with pytest.raises(UnavailableError, match=f"{nobody}.*geolog serve zookeeper"):
         async with open_zookeeper(f"{nobody}", connect_timeout_s=0.5):
@@ -374,7 +374,7 @@ async def test_an_error_of_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("servers", ["", "host", "host:", ":1", "h:1,", "h:99999", "h:1//a"])
-def test_servers_that_cannot_be_read_are_refused(servers: str) -> None:
+def test_servers_that_cannot_be_parsed_are_refused(servers: str) -> None:
     with pytest.raises(InvalidConfigError):
         parse_servers(servers)
 

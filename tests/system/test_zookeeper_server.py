@@ -1,4 +1,4 @@
-"""The embedded ZooKeeper server: where it finds Java, what it refuses, and how it ends."""
+"""The embedded ZooKeeper server: how it finds Java, refuses, and ends."""
 
 import os
 import signal
@@ -50,11 +50,11 @@ def processes_in(directory: Path) -> list[int]:
             if each.name.isdigit() and (each / "cwd").samefile(directory):
                 found.append(int(each.name))
         except OSError:
-            continue  # It ended meanwhile, or belongs to somebody else.
+            continue  # It has ended, or belongs to somebody else.
     return found
 
 
-async def test_it_runs_on_the_java_of_the_package_where_there_is_no_other(
+async def test_it_runs_on_the_java_of_the_package_if_there_is_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -97,7 +97,7 @@ async def test_java_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     os.close(java_ends)
 
 
-async def test_the_end_of_java_is_told_with_the_log(tmp_path: Path) -> None:
+async def test_the_end_of_java_is_reported_with_the_log(tmp_path: Path) -> None:
     [address] = free_addresses(1)
     config = ZooKeeperConfig(data_dir=tmp_path / "data", listen=address)
 
@@ -172,7 +172,7 @@ async def test_a_port_in_use_is_refused_by_name(tmp_path: Path) -> None:
             await serve_zookeeper(config, no_call)
 
 
-async def test_three_voters_bear_the_loss_of_one(tmp_path: Path) -> None:
+async def test_three_voters_survive_the_loss_of_one(tmp_path: Path) -> None:
     addresses = free_addresses(9)
     peers = tuple(
         Peer(number, "127.0.0.1", quorum.port, election.port)
@@ -229,7 +229,7 @@ def test_no_java_and_no_package_names_what_to_install(
         find_jars()
 
 
-def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
+def test_java_home_overrides_the_path(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.touch(mode=0o755)
@@ -260,7 +260,7 @@ def test_a_peer_that_cannot_be_read_is_refused(text: str) -> None:
         (1, "1=h:1:2,2=h:1:2", "two voters"),
     ],
 )
-def test_a_quorum_that_cannot_be_is_refused(server_id: int, peers: str, reason: str) -> None:
+def test_an_impossible_quorum_is_refused(server_id: int, peers: str, reason: str) -> None:
     with pytest.raises(InvalidConfigError, match=reason):
         ZooKeeperConfig(
             data_dir=Path("unused"),

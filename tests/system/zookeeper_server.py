@@ -1,4 +1,4 @@
-"""A real ZooKeeper server for a test: started in the test's own process, ended with it."""
+"""A real ZooKeeper server for a test, which starts and ends with the test's process."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,12 +23,12 @@ address = Address("127.0.0.1", int(sys.argv[2]))
 config = ZooKeeperConfig(data_dir=Path(sys.argv[1]), listen=address)
 trio.run(serve_zookeeper, config, lambda: print("ready", flush=True))
 """
-"""The same in a process of its own: data directory and port are its arguments."""
+"""The same in a separate process: its arguments are data directory and port."""
 
 
 @asynccontextmanager
 async def open_server(data_dir: Path) -> AsyncIterator[Address]:
-    """A server that stands alone and answers."""
+    """A standalone server that answers."""
     [address] = free_addresses(1)
     config = ZooKeeperConfig(data_dir=data_dir, listen=address)
     is_ready = trio.Event()
