@@ -1,4 +1,4 @@
-"""All ledgers of a cluster, whatever stream they belong to, a bucket at a time."""
+"""All ledgers of a cluster, of every stream, one bucket at a time."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from geolog.protocol.ledger_state import LedgerRecord
 
 
 class LedgerCatalog:
-    """Lists what metadata holds; of ledgers that come or go meanwhile it may miss some."""
+    """Lists ledger records. It may miss ledgers that are created or deleted meanwhile."""
 
     def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
         self._metadata = metadata
         self._paths = paths
 
     async def buckets(self) -> list[str]:
-        """Names of the buckets, in order of the ledgers in them, as of this call."""
+        """Names of the buckets at the time of this call, in order of their ledgers."""
         try:
             return await self._metadata.children(
                 self._paths.ledgers, freshness=Freshness.LATEST
@@ -41,7 +41,7 @@ class LedgerCatalog:
         ]
 
     async def with_member(self, instances: set[InstanceId]) -> list[LedgerRecord]:
-        """The ledgers that have one of these instances in a fragment, by id."""
+        """The ledgers with one of these instances in a fragment, by id."""
         return [
             record
             for bucket in await self.buckets()
@@ -54,7 +54,7 @@ class LedgerCatalog:
         ]
 
     async def records_of(self, ledgers: Sequence[LedgerId]) -> list[LedgerRecord | None]:
-        """The records of these ledgers, in order; None for one that is gone."""
+        """The records of these ledgers, in order; None for a ledger that is gone."""
         paths = [self._paths.ledger(ledger) for ledger in ledgers]
         return [
             None if one is None else open_document(one.data, LedgerRecord, path=path)

@@ -1,4 +1,4 @@
-"""Ledger records in metadata: made once, then changed by compare-and-set alone.
+"""Ledger records in metadata: created once, then changed only by compare-and-set.
 
 Rules: PROTOCOL L1, L2 and M2.
 """
@@ -39,19 +39,19 @@ _ANSWERS_LOST_MAX = 3
 
 
 class NoSuchLedgerError(NotFoundError):
-    """No ledger has this id, or it was deleted."""
+    """No ledger has this id, or the ledger was deleted."""
 
 
 @attrs.frozen
 class VersionedLedger:
-    """A ledger's record as it was read, and the version that a compare-and-set names."""
+    """A ledger's record as read, with the version that a compare-and-set names."""
 
     record: LedgerRecord
     version: int
 
 
 class LedgerMetadata:
-    """The ledgers of one cluster, as metadata holds them."""
+    """The ledger records of one cluster."""
 
     def __init__(
         self, metadata: Metadata, paths: ClusterPaths, repairs: RepairReporter | None = None
@@ -61,7 +61,7 @@ class LedgerMetadata:
         self._repairs = repairs
 
     def report_nowait(self, ledger: LedgerId, why: RepairReason) -> None:
-        """Have a copier look at the ledger some time; nothing waits for it or fails of it."""
+        """Ask a copier to look at the ledger. Never waits and never fails."""
         if self._repairs is not None:
             self._repairs.report_nowait(ledger, why)
 
@@ -72,28 +72,28 @@ class LedgerMetadata:
         changed: trio.Event | None = None,
         freshness: Freshness = Freshness.NEARBY,
     ) -> VersionedLedger:
-        """The record as one server of the metadata store has it. NoSuchLedgerError.
+        """Read the record as one metadata server has it. NoSuchLedgerError.
 
-        `changed` is set once, after the record changes or goes.
+        `changed` is set once, after the record changes or is deleted.
         """
         path = self._paths.ledger(ledger)
         stored = await self._metadata.find(path, changed=changed, freshness=freshness)
         if stored is None:
-            raise NoSuchLedgerError(f"there is no ledger {ledger}")
+            raise NoSuchLedgerError(f"ledger {ledger} does not exist")
         return VersionedLedger(
             open_document(stored.data, LedgerRecord, path=path), stored.version
         )
 
     async def read_latest(self, ledger: LedgerId) -> VersionedLedger:
-        """The record with all that was written before this call."""
+        """Read the record, including everything written before this call."""
         return await self.read(ledger, freshness=Freshness.LATEST)
 
     async def read_certain(self, ledger: LedgerId) -> VersionedLedger:
-        """The same, though the metadata store's leader may be deposed: for what is final."""
+        """Read the record even if the metadata leader may be deposed; for final decisions."""
         return await self.read(ledger, freshness=Freshness.CERTAIN)
 
     async def record_certain(self, ledger: LedgerId) -> LedgerRecord:
-        """The same, without the version."""
+        """Like `read_certain`, without the version."""
         return (await self.read_certain(ledger)).record
 
     async def allocate(
@@ -104,10 +104,10 @@ class LedgerMetadata:
         stream: str,
         placement: PlacementTerms = REGION_AWARE_TERMS,
     ) -> VersionedLedger:
-        """Make a ledger ALLOCATED, under an id that was never used before.
+        """Create an ALLOCATED ledger, under an id that was never used before.
 
-        UnavailableError when metadata did not tell in a few tries whether it was made. Those
-        that were are in no list, so they expire.
+        UnavailableError if metadata did not say, in a few tries, whether it was created.
+        Ledgers created that way are in no list, so they expire.
         """
         answers_lost_count = 0
         while True:
@@ -129,7 +129,7 @@ class LedgerMetadata:
                     ]
                 )
             except BadVersionError:
-                continue  # Somebody else took that id: take the next.
+                continue  # Another client took that id: take the next.
             except NoNodeError:
                 await self._metadata.ensure_path(self._paths.ledger_bucket(ledger))
                 continue
@@ -157,7 +157,7 @@ class LedgerMetadata:
                 continue
 
     async def replace(self, read: VersionedLedger, record: LedgerRecord) -> VersionedLedger:
-        """Store the successor of a record that was read, unless it changed: BadVersionError."""
+        """Store the successor of a record that was read; BadVersionError if it has changed."""
         return VersionedLedger(
             record,
             await self._metadata.put(
@@ -166,17 +166,17 @@ class LedgerMetadata:
         )
 
     def put(self, read: VersionedLedger, record: LedgerRecord) -> Put:
-        """The same as an operation of a multi."""
+        """Like `replace`, as an operation of a multi."""
         return Put(self._paths.ledger(record.ledger), seal_document(record), read.version)
 
     async def forget(self, read: VersionedLedger) -> None:
-        """Delete the record of a ledger that was never listed, unless it changed."""
+        """Delete the record of a ledger that was never listed, unless it has changed."""
         await self._metadata.delete(self._paths.ledger(read.record.ledger), read.version)
 
     async def drop_empty_buckets(self, ledgers: Iterable[LedgerId]) -> None:
-        """Delete the buckets of ledgers that were deleted, as far as nothing is left there.
+        """Delete the buckets of deleted ledgers, if they are empty.
 
-        Whoever allocates a ledger makes its bucket anew if it has gone.
+        `allocate` makes a bucket again if it is gone.
         """
         for bucket in sorted({self._paths.ledger_bucket(one) for one in ledgers}):
             with suppress(NoNodeError, NotEmptyError):

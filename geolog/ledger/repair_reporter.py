@@ -1,8 +1,8 @@
-"""Puts ledgers into the repair queue in the background: nobody waits, and nothing fails of it.
+"""Queues ledgers for repair in the background: the caller never waits, and nothing fails.
 
-Whoever closes a ledger that lacks copies says so and goes on. While metadata is away what was
-said is kept, up to a bound, and tried again; what is lost with the process is found by whoever
-looks at the ledgers themselves.
+A process that closes a ledger with missing copies reports it and goes on. While metadata is
+away reports are kept, up to a bound, and retried. Reports lost with the process are found again
+by a check of the ledgers themselves, such as `verify`.
 
 Rules: PROTOCOL C6.
 """
@@ -21,51 +21,51 @@ from topology.errors import GeologError
 _log = logging.getLogger(__name__)
 
 WAITING_MAX = 10_000
-"""Ledgers that may wait for metadata; beyond that the oldest are forgotten, which is logged."""
+"""Reports that may wait for metadata; beyond that the oldest are dropped and logged."""
 
 RETRY_DELAY_S_MIN = 0.5
 RETRY_DELAY_S_MAX = 30.0
 
 LEAVE_S = 2.0
-"""How long the end of the process may wait until all is said."""
+"""How long the end of the process may wait until all reports are queued."""
 
 
 class RepairReporter:
-    """What a process has to say to the repair queue; `open_repair_reporter` makes it."""
+    """The repair reports of one process; made by `open_repair_reporter`."""
 
     def __init__(self, queue: RepairQueue) -> None:
         self._queue = queue
         self._waiting: dict[tuple[LedgerId, RepairReason], None] = {}
         self._wake = trio.Event()
-        self._all_said = trio.Event()
-        self._all_said.set()
+        self._all_queued = trio.Event()
+        self._all_queued.set()
 
     def __repr__(self) -> str:
         return f"RepairReporter({len(self._waiting)} waiting)"
 
     def report_nowait(self, ledger: LedgerId, why: RepairReason) -> None:
-        """Put the ledger into the queue soon."""
+        """Queue the ledger for repair soon."""
         self._waiting[ledger, why] = None
         if len(self._waiting) > WAITING_MAX:
             forgotten = next(iter(self._waiting))
             del self._waiting[forgotten]
             _log.warning(
-                "ledger %s wants repair, which is not noted: too many do", *forgotten[:1]
+                "ledger %s: needs repair; report dropped, too many are waiting", *forgotten[:1]
             )
-        if self._all_said.is_set():
-            self._all_said = trio.Event()
+        if self._all_queued.is_set():
+            self._all_queued = trio.Event()
         self._wake.set()
 
-    async def wait_all_said(self) -> None:
-        """Wait until metadata has all that was reported."""
-        await self._all_said.wait()
+    async def wait_all_queued(self) -> None:
+        """Wait until every report is queued."""
+        await self._all_queued.wait()
 
     async def run(self) -> None:
-        """Say what is reported, one after the other; never returns."""
+        """Queue reports one after another; never returns."""
         delay_s = RETRY_DELAY_S_MIN
         while True:
             if not self._waiting:
-                self._all_said.set()
+                self._all_queued.set()
                 self._wake = trio.Event()
                 await self._wake.wait()
             ledger, why = next(iter(self._waiting))
@@ -73,7 +73,12 @@ class RepairReporter:
                 await self._queue.enqueue(ledger, why)
             except GeologError as error:
                 if delay_s == RETRY_DELAY_S_MIN:
-                    _log.warning("ledger %s wants repair (%s): %s", ledger, why.value, error)
+                    _log.warning(
+                        "ledger %s: needs repair (%s), but cannot be queued: %s",
+                        ledger,
+                        why.value,
+                        error,
+                    )
                 await trio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
                 if error.retriable:
@@ -84,7 +89,7 @@ class RepairReporter:
 
 @asynccontextmanager
 async def open_repair_reporter(queue: RepairQueue) -> AsyncIterator[RepairReporter]:
-    """A reporter that lives as long as the block, and a moment longer to say the rest."""
+    """Open a reporter for the block; its end waits a moment for the remaining reports."""
     async with open_background() as nursery:
         reporter = RepairReporter(queue)
         nursery.start_soon(reporter.run, name="repair reporter")
@@ -92,4 +97,4 @@ async def open_repair_reporter(queue: RepairQueue) -> AsyncIterator[RepairReport
             yield reporter
         finally:
             with trio.move_on_after(LEAVE_S, shield=True):
-                await reporter.wait_all_said()
+                await reporter.wait_all_queued()

@@ -56,7 +56,7 @@ class AppendClock:
     after the clock was found ahead, and has answered.
     """
 
-    _told_us: int = 0
+    _reported_us: int = 0
     """The reported difference; 0 while the clock is believed."""
     _is_asking: bool = False
     _is_sure: bool = False
@@ -73,15 +73,15 @@ class AppendClock:
         ahead_us = local_us - metadata_us
         if ahead_us > AHEAD_US_MAX:
             return metadata_us + AHEAD_US_MAX, self._on_ahead(ahead_us, now_s, is_sure=is_sure)
-        if self._told_us and ahead_us <= AHEAD_US_MAX // 2:  # Half, so that it does not flap.
-            self._told_us = 0
+        if self._reported_us and ahead_us <= AHEAD_US_MAX // 2:  # Half: it must not flap.
+            self._reported_us = 0
             return local_us, [ClockRight()]
         return local_us, []
 
     def _on_ahead(self, ahead_us: int, now_s: float, *, is_sure: bool) -> list[ClockEffect]:
-        is_news = abs(ahead_us - self._told_us) > AHEAD_US_MAX
+        is_news = abs(ahead_us - self._reported_us) > AHEAD_US_MAX
         if is_news and is_sure:
-            self._told_us = ahead_us
+            self._reported_us = ahead_us
             return [ClockAhead(ahead_us)]
         is_due = is_news or now_s >= self._answered_s + ASK_AGAIN_S
         if self._is_asking or not is_due or now_s < self._ended_s + RETRY_S:

@@ -52,7 +52,7 @@ class LedgerChange:
     """Close the ledger at this entry."""
 
     def __attrs_post_init__(self) -> None:
-        assert self.fragments or self.last_entry is not None, "nothing is to be changed"
+        assert self.fragments or self.last_entry is not None, "the change is empty"
 
     def over(self, record: LedgerRecord) -> LedgerRecord:
         """The record with this change applied."""

@@ -3,6 +3,7 @@
 Recovery reads and rewrites one batch before it asks for the next, which costs two round trips a
 batch. With batches as short as large entries require, a ledger of tiny entries would take
 minutes to recover over a slow link.
+
 Rules: PROTOCOL F9.
 """
 

@@ -39,7 +39,7 @@ async def test_the_script_is_asked_once_for_the_location_of_a_node(
 @pytest.mark.parametrize(
     ("body", "error", "message"),
     [
-        ("echo no such node >&2; exit 3", UnavailableError, r"ended with 3 .*no such node"),
+        ("echo no such node >&2; exit 3", UnavailableError, r"exited with 3 .*no such node"),
         ("exec sleep 60", UnavailableError, "took over 0.5 s"),
         ("trap '' TERM; sleep 60", UnavailableError, "took over 0.5 s"),
         ("yes /eu/rack", InvalidConfigError, "printed over 16,384 bytes"),
@@ -93,7 +93,7 @@ async def test_nothing_is_kept_when_one_node_of_several_fails(tmp_path: Path) ->
 async def test_a_missing_script_is_reported(tmp_path: Path) -> None:
     located = LocationScript(LocationScriptConfig(path=str(tmp_path / "none")))
 
-    with pytest.raises(UnavailableError, match="cannot be run: No such file"):
+    with pytest.raises(UnavailableError, match=r"cannot run location script .*: No such file"):
         await located.locate(["n1"])
 
 
@@ -113,8 +113,8 @@ async def test_nodes_stay_where_they_were_when_the_script_fails_later(
     assert first == {old.instance: Location("moved", "n1")}
     assert later == again == {**first, new.instance: new.location}
     assert [record.getMessage() for record in caplog.records] == [
-        "nodes are taken to stand where they did: the location script"
-        f" {path} ended with 3 for node 'n2' (it is broken)"
+        f"node locations: keeping the last known ones (location script {path} exited with 3"
+        " for node 'n2' (it is broken))"
     ]
 
 

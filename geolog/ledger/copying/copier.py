@@ -1,7 +1,7 @@
-"""Copies what members of fragments lack from those that have it intact.
+"""Copies entries to the members of a fragment that lack them, from those that have them intact.
 
-The core (`geolog.protocol.copying`) says what is fetched from where; `FragmentCopy` does it.
-Here are the rate and the progress, which are those of all fragments together.
+The core (`geolog.protocol.copying`) decides which entry to fetch from which member, and
+`FragmentCopy` fetches it. This module keeps rate and progress, over all fragments together.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ from geolog.protocol.ledger_state import LedgerRecord
 
 @attrs.define
 class CopyProgress:
-    """How far a copier is, over all that it was given to do."""
+    """Progress of a copier over all its fragments."""
 
     entries_checked: int = 0
     copies_stored: int = 0
@@ -33,7 +33,7 @@ class CopyProgress:
 
 
 class Copier:
-    """Copies fragments, one at a time; rate and progress are those of all together."""
+    """Copies fragments, one at a time, with one rate limit and one progress for all."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Copier:
         *,
         is_deep: bool = False,
     ) -> CopyOutcome:
-        """Give the targets (slots) what they lack of their entries, as far as can be now.
+        """Give the targets (slots) the entries that they lack, as far as possible now.
 
-        `is_deep` reads the targets' own copies, which finds damage that nobody noticed.
+        `is_deep` reads the targets' own copies, which finds unnoticed damage.
         """
         members = (*extent.fragment.ensemble, *(member for _, member in extent.leaving))
         order = sorted(
@@ -76,7 +76,7 @@ class Copier:
             run.close()
 
     async def lacks_count(self, record: LedgerRecord, extent: FragmentExtent, slot: int) -> int:
-        """How many of its own entries the member does not say it has. UnavailableError."""
+        """Number of its own entries that the member does not report. UnavailableError."""
         rule = extent.fragment.rule(record.quorum)
         member = extent.fragment.ensemble[slot]
         lacking_count = 0

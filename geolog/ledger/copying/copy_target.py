@@ -1,4 +1,4 @@
-"""A node that is given copies of a ledger's entries by somebody who is not its writer.
+"""A node that gets copies of a ledger's entries from a process that is not its writer.
 
 Rules: PROTOCOL C5.
 """
@@ -23,16 +23,16 @@ from geolog.wire.entry import EncodedEntry
 from topology.errors import UnavailableError
 
 _WHY_REFUSED = {
-    Reason.FENCED: "another took the ledger over meanwhile",
+    Reason.FENCED: "the ledger was taken over",
     Reason.READ_ONLY: "the node is read-only and stores nothing new",
-    Reason.CONFLICT: "the node has other bytes there, and takes them for intact",
+    Reason.CONFLICT: "the node has other bytes there, which it considers intact",
     Reason.NO_SUCH_LEDGER: "the node has deleted the ledger",
 }
 
 
 @attrs.define
 class _Add:
-    """An add in flight: it has ended when `ended` is set, well if there is no `failure`."""
+    """An add in flight. It is over when `ended` is set, successfully unless `failure` is."""
 
     ended: trio.Event = attrs.field(factory=trio.Event)
     failure: UnavailableError | None = None
@@ -41,9 +41,9 @@ class _Add:
 class CopyTarget:
     """One ledger at one node, over one connection.
 
-    A ledger that is not OPEN is fenced there under its epoch, and gets its entries as recovery
-    writes them. An OPEN one has a writer, whom a fence would end: it is opened under its epoch,
-    and gets entries as that writer sent them, with a LAC that covers them: all are final.
+    A ledger that is not OPEN is fenced there under its epoch, and filled as recovery fills it.
+    An OPEN ledger has a writer, which a fence would end, so it is opened under its epoch and
+    filled as the writer would, with a LAC that covers the entries: all are final.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class CopyTarget:
         self._adds: dict[EntryId, _Add] = {}
         self._room_changed = trio.Event()
         connection.attach(self, slot)
-        link.subscribe(self)  # It is kept while it is used, however slowly.
+        link.subscribe(self)  # Keeps the link up while it is used, however slowly.
 
     @property
     def _is_open(self) -> bool:
         return self._record.state is LedgerState.OPEN
 
     async def make_known(self) -> None:
-        """Make the ledger known to the node, durably, before it gets entries."""
+        """Make the ledger durably known to the node before its first entry."""
         record, instance = self._record, self._member.instance
         if self._is_open:
             await self._connection.ask(
@@ -85,11 +85,11 @@ class CopyTarget:
             )
 
     async def store(self, entry: EntryId, encoded: EncodedEntry) -> None:
-        """Send a copy, and wait until it is on disk there. NodeRefusedError, UnavailableError.
+        """Send a copy, and wait until it is on disk. NodeRefusedError, UnavailableError.
 
-        Nobody else may be storing the same entry here.
+        The same entry must not be stored here twice at the same time.
         """
-        assert entry not in self._adds, f"entry {entry} is under way already"
+        assert entry not in self._adds, f"entry {entry} is in flight already"
         while not (
             self._connection.is_broken or self._connection.has_room(encoded.length_bytes)
         ):
@@ -116,41 +116,41 @@ class CopyTarget:
             raise add.failure
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         self._connection.detach(self, self._slot)
         self._link.unsubscribe(self)
 
     def _lost(self) -> ConnectionFailedError:
         return ConnectionFailedError(self._connection.broken_why)
 
-    # What the link and the connection tell.
+    # Calls from the link and the connection.
 
     def on_link_up(self, instance: InstanceId, connection: NodeConnection) -> None:
-        """A connection is there: this target has its own, or has lost it for good."""
+        """Ignored: this target has its own connection, or has lost it for good."""
 
     def on_link_down(self, instance: InstanceId, why: str) -> None:
-        """The node cannot be reached; the connection said so before."""
+        """Ignored: the end of the connection was reported already."""
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:  # noqa: ARG002 - the one it has.
         """The copy is on disk."""
         self._end(entry, None)
 
     def on_add_received(self, slot: int, entry: EntryId) -> None:
-        """It is not asked for: a copy counts when it is on disk."""
+        """Not requested: a copy counts once it is on disk."""
 
     def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:  # noqa: ARG002 - the one it has.
-        """The node does not take the copy."""
+        """The node refuses the copy."""
         why = _WHY_REFUSED.get(refused.reason, refused.reason.name.lower())
         self._end(entry, NodeRefusedError(f"entry {entry} was refused: {why}", refused.reason))
 
     def on_slot_lost(self, slot: int) -> None:
-        """The connection is gone; what was not answered may be stored all the same."""
+        """The connection is gone; unanswered copies may be stored all the same."""
         for entry in list(self._adds):
             self._end(entry, self._lost())
         self.on_room(slot)
 
     def on_room(self, slot: int) -> None:  # noqa: ARG002 - the one it has.
-        """More may be sent."""
+        """The connection takes more."""
         changed, self._room_changed = self._room_changed, trio.Event()
         changed.set()
 

@@ -1,8 +1,7 @@
-"""The copying of one fragment: it performs the effects of one core after the other.
+"""Copies one fragment: performs the effects of one core after another.
 
 Every byte is checked between reading and sending: the entry's checksums, and that it is the
-entry that was asked for. What is under way at once is bounded in bytes, and what is copied in a
-second where a rate is given.
+requested entry. Bytes in flight are bounded, and so is the rate if one is set.
 
 Rules: PROTOCOL C2.
 """
@@ -37,49 +36,49 @@ from topology.errors import DamagedBytesError, GeologError, UnavailableError
 from topology.quorum import AckRule
 
 LOST_NAMED_MAX = 100
-"""Lost entries that an outcome names one by one; all are counted."""
+"""Maximum lost entries that an outcome lists; all are counted."""
 
 
 @attrs.frozen(kw_only=True)
 class CopyConfig:
-    """Bounds of copying."""
+    """Limits of copying."""
 
     rate_bytes_per_s: float = math.inf
-    """Bytes copied, or read to be compared, a second, over all ledgers; by default no bound."""
+    """Bytes per second to copy or compare, over all ledgers; unlimited by default."""
 
     batch_entries: int = 1024
-    """Entries that are compared at a time."""
+    """Entries to compare at a time."""
 
     run_entries: int = 64
-    """Entries that one question asks for."""
+    """Entries per request."""
 
     reads_at_once: int = 8
-    """Questions that are open at once; each holds one answer's bytes in memory."""
+    """Concurrent requests; each holds the bytes of one answer in memory."""
 
     read_bytes: int = 512 * 1024
-    """Bytes that one answer may have, unless a single entry is larger."""
+    """Bytes of one answer, unless a single entry is larger."""
 
     member_timeout_s: float = 5.0
-    """How long a member may take for one answer; then it counts as silent for this fragment."""
+    """How long a member may take to answer; then it counts as silent for this fragment."""
 
 
 @attrs.define
 class CopyOutcome:
-    """What came of one fragment. Slots are those of its ensemble, then who leaves it."""
+    """Outcome of copying one fragment. Slots are its ensemble's, then the leaving members'."""
 
     copies_stored: int = 0
     bytes_stored: int = 0
     damaged_count: int = 0
-    """Copies found damaged, at whichever member."""
+    """Copies found damaged, at any member."""
     lost_count: int = 0
-    """Entries of which all members have spoken, and none has an intact copy."""
+    """Entries for which all members answered and none has an intact copy."""
     lost: list[EntryId] = attrs.field(factory=list)
     unreachable_count: int = 0
     """Entries whose intact copies, if any, are at members that do not answer."""
     complaints: dict[int, str] = attrs.field(factory=dict)
-    """Why a member does not answer, or a target does not take all that it lacks."""
+    """Why a member does not answer, or why a target does not take all that it lacks."""
     never: set[int] = attrs.field(factory=set)
-    """Members that will not take it at another time either."""
+    """Members that will not take the entries later either."""
 
     def note(self, missing: NoIntactCopy) -> None:
         """Count an entry that could not be copied."""
@@ -91,7 +90,7 @@ class CopyOutcome:
             self.lost.append(missing.entry)
 
     def why_incomplete(self, slot: int) -> str | None:
-        """Why a target may lack copies; None if it has all of its own."""
+        """Why a target may lack copies; None if it has all of its own entries."""
         if slot in self.complaints:
             return self.complaints[slot]
         if self.lost_count:
@@ -103,7 +102,7 @@ class CopyOutcome:
 
 @attrs.frozen
 class CopyMeans:
-    """What all fragments of a copier share."""
+    """Resources shared by all fragments of a copier."""
 
     pool: NodePool
     members: MemberAnswers
@@ -113,7 +112,7 @@ class CopyMeans:
 
 
 class FragmentCopy:
-    """Gives the targets (slots) what they lack; `run` once, then `close`."""
+    """Gives the targets (slots) the entries that they lack; `run` once, then `close`."""
 
     def __init__(
         self,
@@ -134,17 +133,17 @@ class FragmentCopy:
         self._order = order
         self._means = means
         self._outcome = CopyOutcome()
-        self._silent: set[int] = set()  # Asked for nothing more, sent nothing more.
+        self._silent: set[int] = set()  # Members that get no further requests or copies.
         self._sinks: dict[int, CopyTarget] = {}
         self._reads = trio.Semaphore(means.config.reads_at_once)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Release all connections."""
         for sink in self._sinks.values():
             sink.close()
 
     async def run(self, *, is_deep: bool) -> CopyOutcome:
-        """Copy batch by batch; `is_deep` reads the targets' own copies too."""
+        """Copy batch by batch; `is_deep` also reads the targets' own copies."""
         for first, count in batches_of(self._extent, self._means.config.batch_entries):
             core = CopyBatch(
                 self._rule,
@@ -184,7 +183,7 @@ class FragmentCopy:
                 nursery.start_soon(ask, slot)
 
     async def _probe(self, slot: int, first: EntryId, count: int) -> Sequence[Answer] | None:
-        """What the member says it has; None when it does not answer."""
+        """Ask the member which entries it has; None if it does not answer."""
         if slot in self._silent:
             return None
         try:
@@ -197,7 +196,7 @@ class FragmentCopy:
         return probed.answers
 
     async def _compare(self, slot: int, first: EntryId, count: int) -> Sequence[Answer] | None:
-        """What the member's copies are, each read and checked; None when it does not answer."""
+        """Read and check each of the member's copies; None if it does not answer."""
         answers: list[Answer] = []
         while len(answers) < count:
             entry = EntryId(first + len(answers))
@@ -213,7 +212,7 @@ class FragmentCopy:
     async def _read(
         self, slot: int, first: EntryId, count: int, *, is_from_disk: bool = False
     ) -> list[tuple[Answer, EncodedEntry | None]] | None:
-        """Some copies from `first` on, checked: HAVE has its entry; None without an answer."""
+        """Some copies from `first`, checked; HAVE has its entry. None if unanswered."""
         if slot in self._silent:
             return None
         try:
@@ -249,7 +248,7 @@ class FragmentCopy:
         self._silent.add(slot)
         self._outcome.complaints[slot] = str(error)
         if isinstance(error, NodeRefusedError) and error.reason is Reason.NO_SUCH_LEDGER:
-            self._outcome.never.add(slot)  # Who never had it takes it: there it was deleted.
+            self._outcome.never.add(slot)  # Deleted there: it would know a ledger it never had.
 
     def _is_of(self, slot: int, entry: int) -> bool:
         size = len(self._extent.fragment.ensemble)
@@ -260,7 +259,7 @@ class FragmentCopy:
     # Copying.
 
     async def _perform(self, core: CopyBatch, effects: list[CopyEffect]) -> list[NoIntactCopy]:
-        """Carry effects out, and those that follow: in at most as many rounds as members."""
+        """Perform effects and those that follow, in at most as many rounds as members."""
         missing: list[NoIntactCopy] = []
         while effects:
             fetches = [effect for effect in effects if isinstance(effect, Fetch)]
@@ -278,7 +277,7 @@ class FragmentCopy:
         return missing
 
     async def _make_known(self, slot: int) -> None:
-        """Make the ledger known to a target, when the first copy is to be sent there."""
+        """Make the ledger known to a target before its first copy."""
         if slot in self._silent or slot in self._sinks:
             return
         member = self._members[slot]
@@ -297,7 +296,7 @@ class FragmentCopy:
             self._silence(slot, error)
 
     async def _fetch(self, core: CopyBatch, run: FetchRun, following: list[CopyEffect]) -> None:
-        """Read a run of entries and store them; what cannot be had here is had elsewhere."""
+        """Read a run of entries and store them; what is missing here is fetched elsewhere."""
         try:
             entry, end = run.first, EntryId(run.first + run.count)
             while entry < end:
@@ -336,7 +335,7 @@ class FragmentCopy:
             if slot in self._silent:
                 continue
             try:
-                # A node that leaves it unanswered loses its connection, which ends the wait.
+                # A node that leaves it unanswered loses its connection, which ends this wait.
                 await self._sinks[slot].store(entry, encoded)
             except NodeRefusedError as error:
                 self._outcome.complaints[slot] = str(error)
@@ -354,7 +353,7 @@ class FragmentCopy:
     async def _look_again(
         self, first: EntryId, count: int, missing: Sequence[NoIntactCopy]
     ) -> None:
-        """Ask the targets whether they have now what was copied."""
+        """Ask the targets whether they now have what was copied."""
         for slot in self._targets:
             answers = await self._probe(slot, first, count)
             if answers is None or slot in self._outcome.complaints:
@@ -363,12 +362,12 @@ class FragmentCopy:
             lacking_count -= sum(slot in one.to for one in missing)
             if lacking_count > 0:
                 self._outcome.complaints[slot] = (
-                    f"{lacking_count} entries that were copied there are not there"
+                    f"{lacking_count} entries were copied there, but are still missing"
                 )
 
 
 def batches_of(extent: FragmentExtent, size: int) -> Iterator[tuple[EntryId, int]]:
-    """The entries of a fragment in batches: the first, and how many."""
+    """The entries of a fragment in batches, each as first entry and count."""
     for first in range(extent.fragment.first_entry, extent.last + 1, size):
         yield EntryId(first), min(size, extent.last - first + 1)
 
@@ -376,7 +375,7 @@ def batches_of(extent: FragmentExtent, size: int) -> Iterator[tuple[EntryId, int
 def lacking_count_of(
     rule: AckRule, slot: int, first: EntryId, answers: Sequence[Answer]
 ) -> int:
-    """How many entries of its own a member does not say it has."""
+    """Number of a member's own entries that it does not report."""
     return sum(
         answer is not Answer.HAVE and rule.write_mask(first + place) >> slot & 1
         for place, answer in enumerate(answers)

@@ -1,4 +1,4 @@
-"""One question to one member of an ensemble, with a bound on the wait for its answer."""
+"""Single requests to members of an ensemble, with a time limit."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -30,7 +30,7 @@ _A = TypeVar("_A")
 
 
 class MemberAnswers:
-    """Asks members. Any question raises UnavailableError where none comes in time."""
+    """Sends requests to members. Each raises UnavailableError if no answer comes in time."""
 
     def __init__(self, pool: NodePool, *, timeout_s: float) -> None:
         self._pool = pool
@@ -39,7 +39,7 @@ class MemberAnswers:
     async def probe(
         self, ledger: LedgerId, member: Member, first: EntryId, count: int
     ) -> ProbeAnswer:
-        """What the member says it has of `count` entries from `first` on: all are answered."""
+        """Ask the member which of `count` entries from `first` it has; it answers for all."""
         answer = await self._ask(
             member.instance,
             lambda request: Probe(request, ledger, first, count, member.instance),
@@ -47,8 +47,8 @@ class MemberAnswers:
         )
         if len(answer.answers) != count:
             raise UnavailableError(
-                f"node {member.node_id} was asked for {count} entries of ledger {ledger}, and"
-                f" answered for {len(answer.answers)}"
+                f"node {member.node_id} answered for {len(answer.answers)} of {count} entries"
+                f" of ledger {ledger}"
             )
         return answer
 
@@ -62,7 +62,7 @@ class MemberAnswers:
         *,
         is_from_disk: bool = False,
     ) -> tuple[EntryAnswer, ...]:
-        """What the member hands out of these entries: at least the first, as bytes allow."""
+        """Read these entries from the member: at least the first, and more as bytes allow."""
         answer = await self._ask(
             member.instance,
             lambda request: Read(
@@ -80,15 +80,15 @@ class MemberAnswers:
             LinkUse.READING,
         )
         if not answer.entries:
-            raise UnavailableError(f"node {member.node_id} answers a read with nothing")
+            raise UnavailableError(f"node {member.node_id} answered a read without entries")
         return answer.entries[:count]
 
     async def status(self, instance: InstanceId) -> str:
-        """How a node says it is: a JSON object."""
+        """The node's status: a JSON object."""
         return (await self._ask(instance, StatusRequest, Status)).document
 
     async def fence(self, ledger: LedgerId, instance: InstanceId, epoch: Epoch) -> None:
-        """Fence the ledger there under its epoch, durably. To be deleted there is as good."""
+        """Durably fence the ledger there under its epoch. A ledger deleted there is as good."""
         try:
             await self._ask(
                 instance, lambda request: Fence(request, ledger, epoch, instance), Fenced
@@ -100,7 +100,7 @@ class MemberAnswers:
     async def settle_doubt(
         self, instance: InstanceId, ledgers_below: LedgerId, start_number: int
     ) -> None:
-        """Tell a node that all that damage took from it is made good; see `SettleDoubt`."""
+        """Tell a node that all its damage is made good; see `SettleDoubt`."""
         await self._ask(
             instance,
             lambda request: SettleDoubt(request, ledgers_below, start_number, instance),

@@ -1,1 +1,1 @@
-"""Storage nodes as a client knows them: where they are, and connections to them."""
+"""Storage nodes from a client's side: their locations, and the connections to them."""

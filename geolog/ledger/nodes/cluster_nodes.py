@@ -1,9 +1,9 @@
-"""The nodes of the cluster as placement sees them: one snapshot, kept over the process's life.
+"""The cluster's nodes as placement sees them: one snapshot, maintained while the process lives.
 
-Who is up is read anew whenever nodes are chosen; metadata is the truth. Between two looks the
-list of live nodes is watched for those that leave, so that one that comes and goes is known for
-it, and the switches are watched, so that writers follow them without being started again. The
-watching begins with the first look: a process that places nothing watches nothing.
+Metadata is the truth: the live nodes are read again whenever nodes are chosen. Between two
+looks the client watches the list of live nodes for departures, so that flapping nodes are
+noticed, and the switches, so that writers follow them without a restart. Watching begins with
+the first look: a process that places nothing watches nothing.
 """
 
 import logging
@@ -31,7 +31,7 @@ from topology.tree import Weighting
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
-"""Pause before metadata that did not answer is watched again."""
+"""Pause before watching again after metadata did not answer."""
 
 
 @attrs.frozen
@@ -39,26 +39,26 @@ class ClusterSnapshot:
     """The nodes at one moment."""
 
     members: Membership
-    """By instance id."""
+    """Nodes by instance id."""
     records: Mapping[InstanceId, NodeRecord]
-    """Those that are up, and those that left a while ago, as they were."""
+    """Records of nodes that are up, and last records of nodes that left recently."""
     place: PlacementPlace
-    """Where the client stands, and which regions are forbidden."""
+    """Location of the client, and the forbidden regions."""
     now_s: float
 
     def member(self, node: str) -> Member:
-        """A node as a member of an ensemble, where it stands now."""
+        """A node as a member of an ensemble, with its current location."""
         record = self.records[InstanceId(node)]
         location = self.members.location_of(node)
         return Member(record.instance, record.node_id, location)
 
     def excluded(self, instances: Iterable[InstanceId] = ()) -> frozenset[str]:
-        """These, and the nodes that nothing new is placed on."""
+        """These instances, and the nodes on which nothing new is placed."""
         return self.place.excluded(self.members) | frozenset(instances)
 
 
 class ClusterNodes:
-    """Follows the nodes of one cluster; the node pool has one."""
+    """Follows the nodes of one cluster; one for each node pool."""
 
     def __init__(
         self,
@@ -85,14 +85,14 @@ class ClusterNodes:
             [],
         )
         self._records: Mapping[InstanceId, NodeRecord] = {}
-        # What the snapshot was made from; None if nodes left since.
+        # The input of the snapshot; None if nodes have left since.
         self._settled: tuple[list[NodeRecord], Mapping[InstanceId, Location]] | None = None
         self._is_watching = False
         self.switches = PlacementSwitches()
-        """As they were seen last."""
+        """The switches as last seen."""
 
     async def look(self, region: str | None) -> ClusterSnapshot:
-        """All nodes as they are now, for a client in this region."""
+        """Take a snapshot of all nodes for a client in this region."""
         live, _ = await both(self._live_nodes, self._begin_watching)
         self._observe(live, await self._locations.locate(live))
         return ClusterSnapshot(
@@ -100,22 +100,22 @@ class ClusterNodes:
         )
 
     async def _begin_watching(self) -> None:
-        """Read the switches, and watch what changes from now on; nothing if that was begun."""
+        """Read the switches and start watching; does nothing if already started."""
         if self._is_watching:
             return
         self.switches = await read_switches(self._metadata, self._cluster)
-        if not self._is_watching:  # Several may look at once.
+        if not self._is_watching:  # Several looks may run at once.
             self._is_watching = True
             self._nursery.start_soon(self._run_watching_switches)
             self._nursery.start_soon(self._run_watching_departures)
 
     async def resolved(self, records: list[NodeRecord]) -> list[NodeRecord]:
-        """These records with the places that the client's table or script knows better."""
+        """These records, with locations overridden by the client's table or script."""
         found = await self._locations.locate(records)
         return [attrs.evolve(one, location=found[one.instance]) for one in records]
 
     def place(self, region: str | None) -> PlacementPlace:
-        """Where a client of this region stands, and what is forbidden now."""
+        """Location of a client in this region, and the current restrictions."""
         config = self._config
         return PlacementPlace(
             local=config.standing(region),
@@ -130,7 +130,7 @@ class ClusterNodes:
     ) -> None:
         now_s = trio.current_time()
         if self._settled == (live, locations):
-            return  # The snapshot stays, and with it what was worked out from it.
+            return  # Keep the snapshot, and everything derived from it.
         members, _ = self._members.changed(
             writable={one.instance for one in live if one.is_writable},
             readonly={one.instance for one in live if not one.is_writable},
@@ -149,7 +149,7 @@ class ClusterNodes:
         }
         self._settled = (live, locations)
 
-    # What is watched between two looks.
+    # Watching between two looks.
 
     async def _run_watching_switches(self) -> None:
         while True:
@@ -175,7 +175,7 @@ class ClusterNodes:
                 await changed.wait()
 
     def _note_departures(self, instances: list[str]) -> None:
-        """Those that are not in the list any more have left; who is new is read when needed."""
+        """Note nodes missing from the list as departed; new nodes are read when needed."""
         listed = frozenset(instances)
         if all(one.node in listed for one in self._members.members.values() if one.is_up):
             return
@@ -197,5 +197,5 @@ class ClusterNodes:
 
     async def _rest(self, error: GeologError) -> None:
         if not error.retriable and not isinstance(error, NoNodeError):
-            _log.warning("what placement goes by cannot be read: %s", error)
+            _log.warning("placement: cannot read switches or live nodes (%s); retrying", error)
         await trio.sleep(_RETRY_S)

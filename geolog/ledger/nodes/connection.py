@@ -1,14 +1,14 @@
-"""One connection to one storage node: questions with answers, and a pipeline of adds.
+"""One connection to one storage node: requests with answers, and a pipeline of adds.
 
-A question may have several answers, one after the other. They are kept until whoever asked
-takes them; how many there may be is part of the question.
+A request may have several answers, one after another. They are kept until the caller takes
+them; their maximum number is part of the request.
 
 Adds are numbered as they are sent and answered cumulatively, so an answer costs the same for
-one add as for a thousand. Who added is told through an `AddSink`, at once and in order, from
-the receiving task: no task, timer or channel per add. A message goes out by the caller's own
-hand when the socket takes it; the sending task has only the rest. When the connection ends,
-whoever waits for an answer gets ConnectionFailedError, and each sink is told once that its adds
-are lost.
+one add as for a thousand. Outcomes go to the sender's `AddSink`, at once and in order, from the
+receiving task: there is no task, timer or channel per add. A message is sent directly by the
+caller if the socket takes it; the sending task sends only the rest. When the connection ends,
+every waiting caller gets ConnectionFailedError, and each sink learns once that its adds are
+lost.
 
 Rules: PROTOCOL N15.
 """
@@ -47,7 +47,7 @@ A = TypeVar("A")
 
 
 class NodeRefusedError(UnavailableError):
-    """A node refuses the request, for a reason of its own that the message tells."""
+    """A node refuses the request, for a reason that the message gives."""
 
     def __init__(self, message: str, reason: Reason) -> None:
         super().__init__(message)
@@ -55,54 +55,54 @@ class NodeRefusedError(UnavailableError):
 
 
 class AddSink(Protocol):
-    """Who sends adds, and is told what became of them. Called from the receiving task."""
+    """A sender of adds, which gets their outcomes. Called from the receiving task."""
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:
-        """The entry is on disk at the node that this sink knows as `slot`."""
+        """The entry is on disk at this sink's node `slot`."""
         ...
 
     def on_add_received(self, slot: int, entry: EntryId) -> None:
-        """The entry is in the memory of that node; said only if somebody asked for it."""
+        """The entry is in that node's memory; called only if the add asked for it."""
         ...
 
     def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:
-        """The entry is not stored there, and will not be."""
+        """The node has not stored the entry, and will not."""
         ...
 
     def on_slot_lost(self, slot: int) -> None:
-        """The connection is gone; what was not answered may or may not be stored there."""
+        """The connection is gone; the node may or may not store unanswered adds."""
         ...
 
 
 class RoomWaiter(Protocol):
-    """Who holds adds back, and is told when the connection takes more."""
+    """A sender that holds adds back until the connection takes more."""
 
     def on_room(self, slot: int) -> None:
-        """Half of what may wait to be sent is free again."""
+        """Half of the send buffer is free again."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class ConnectionConfig:
-    """Bounds of one connection to a storage node."""
+    """Limits of one connection to a storage node."""
 
     unsent_bytes_max: int = 32 * 1024 * 1024
-    """Bytes that may wait to be sent, of all writers together. They hold more back; where it
-    comes all the same, the node counts as too slow and is let go."""
+    """Bytes that may wait to be sent, over all writers. Writers hold back beyond that; if the
+    limit is exceeded all the same, the node is too slow and the connection is closed."""
 
     connect_timeout_s: float = 2.0
-    """How long a node may take to accept a connection and say who it is."""
+    """How long a node may take to accept a connection and identify itself."""
 
     answer_timeout_s: float = 5.0
-    """How long a question may wait, or adds without that any is answered, before the connection
-    is ended."""
+    """Close the connection if a request gets no answer for this long, or if adds are in flight
+    and none is answered."""
 
 
 class NodeConnection:
-    """An open connection; `NodePool` makes it.
+    """An open connection, made by `NodePool`.
 
-    Invariants: ordinals of adds rise by one from 1; `_adds` holds, in order, those that were
-    sent and not answered, the first of which has ordinal `_ordinal_first`.
+    Invariants: ordinals of adds rise by one from 1; `_adds` holds, in order, the adds that were
+    sent and not answered, and the first of them has ordinal `_ordinal_first`.
     """
 
     def __init__(self, stream: ByteStream, config: ConnectionConfig, peer: str) -> None:
@@ -120,7 +120,7 @@ class NodeConnection:
         self._refused: set[int] = set()
         self._sinks: dict[tuple[AddSink, int], None] = {}
         self._room_waiters: dict[tuple[RoomWaiter, int], None] = {}
-        self._progress_s = -math.inf  # When adds were last answered.
+        self._progress_s = -math.inf  # Time of the last answer to adds.
         self._request_last = 0
         self._questions: dict[int, PendingQuestion] = {}
         self._broken: ConnectionFailedError | None = None
@@ -135,24 +135,24 @@ class NodeConnection:
 
     @property
     def instance(self) -> InstanceId:
-        """Who the node said it is."""
+        """The instance that the node identified itself as."""
         assert self.node is not None, "the node has not said hello"
         return self.node.instance
 
     @property
     def is_broken(self) -> bool:
-        """Whether nothing more can be sent."""
+        """Whether the connection has ended."""
         return self._broken is not None
 
     @property
     def broken_why(self) -> str:
-        """What ended it; empty while it is open."""
+        """Why the connection ended; empty while it is open."""
         return "" if self._broken is None else str(self._broken)
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether an add of so many bytes may be sent, or be held back until there is room.
+        """Whether an add of this size may be sent now, or should be held back.
 
-        A quarter is left for all that is not held back.
+        A quarter of the buffer is reserved for everything that is not held back.
         """
         unsent_bytes = self._unsent_bytes
         return not unsent_bytes or unsent_bytes + size_bytes <= (
@@ -160,15 +160,15 @@ class NodeConnection:
         )
 
     def tell_room(self, waiter: RoomWaiter, slot: int) -> None:
-        """Tell the waiter once, when there is room again; never if the connection ends."""
+        """Call the waiter once when there is room again; never if the connection ends."""
         self._room_waiters[waiter, slot] = None
 
     def attach(self, sink: AddSink, slot: int) -> None:
-        """Tell this sink when the connection ends, whether or not it has adds in flight."""
+        """Notify this sink when the connection ends, even if it has no adds in flight."""
         self._sinks[sink, slot] = None
 
     def detach(self, sink: AddSink, slot: int) -> None:
-        """Stop telling it. Answers to its adds in flight are dropped."""
+        """Stop notifying the sink; answers to its adds in flight are dropped."""
         self._sinks.pop((sink, slot), None)
 
     def add_nowait(
@@ -184,7 +184,7 @@ class NodeConnection:
         encoded: EncodedEntry,
         wants_received: bool = False,
     ) -> None:
-        """Send an add; its outcome comes to the sink. Does nothing on a broken connection."""
+        """Send an add; its outcome goes to the sink. Does nothing on a broken connection."""
         if self._broken is not None:
             return
         ordinal = self._ordinal_first + len(self._adds)
@@ -204,15 +204,15 @@ class NodeConnection:
         self._send_nowait([front, *encoded.buffers])
 
     def push_lac_nowait(self, ledger: LedgerId, epoch: Epoch, lac: EntryId) -> None:
-        """Tell the node the LAC, when no add carries it soon."""
+        """Send the node the LAC, when no add will carry it soon."""
         if self._broken is None:
             self._send_nowait(encode(PushLac(ledger, epoch, lac, self.instance)))
 
     async def ask(self, make: Callable[[int], Message], kind: type[A]) -> A:
-        """Send the question that `make` makes of a request number, and wait for its answer.
+        """Send the request that `make` builds from a request number, and wait for its answer.
 
-        ConnectionFailedError when the connection ends first; FencedError or NodeRefusedError
-        when the node refuses.
+        ConnectionFailedError if the connection ends first; FencedError or NodeRefusedError if
+        the node refuses.
         """
         with self.asking(make) as question:
             return await question.answer(kind)
@@ -221,10 +221,11 @@ class NodeConnection:
     def asking(
         self, make: Callable[[int], Message], *, answers_max: int = 1
     ) -> Iterator["PendingQuestion"]:
-        """Send the question that `make` makes of a request number; its answers are kept.
+        """Send the request that `make` builds from a request number, and keep its answers.
 
-        At most `answers_max` of them: a node that gives more is let go. When the block ends,
-        what still comes is dropped. ConnectionFailedError when the connection has ended.
+        There may be at most `answers_max` answers: a node that sends more is disconnected.
+        Answers that come after the block are dropped. ConnectionFailedError if the connection
+        has ended.
         """
         if self._broken is not None:
             raise self._broken
@@ -238,21 +239,21 @@ class NodeConnection:
             self._questions.pop(request, None)
 
     def ended_why(self) -> ConnectionFailedError:
-        """What to raise to those who wait on a connection that has ended."""
+        """The error for callers that wait on an ended connection."""
         return self._broken or ConnectionFailedError(f"connection to {self._peer} ended")
 
     @property
     def peer(self) -> str:
-        """The node's address, as a person would read it."""
+        """The node's address, for people."""
         return self._peer
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for anything on it."""
+        """Whether nothing waits on the connection."""
         return not (self._questions or self._adds or self._sinks or self._unsent)
 
     def break_off(self, why: str) -> None:
-        """End the connection now; everybody who waits on it is told."""
+        """End the connection now, and notify everything that waits on it."""
         if self._broken is not None:
             return
         self._broken = ConnectionFailedError(f"connection to {self._peer} ended: {why}")
@@ -269,7 +270,7 @@ class NodeConnection:
             sink.on_slot_lost(slot)
 
     def oldest_open_s(self) -> float | None:
-        """Since when a question, or all adds, have been waiting for an answer; trio's clock."""
+        """When the longest-waiting request, or all adds, began to wait; by trio's clock."""
         times = [
             question.waiting_since_s
             for question in self._questions.values()
@@ -300,12 +301,12 @@ class NodeConnection:
         self._unsent.extend(buffers)
         self._unsent_bytes += sum(len(buffer) for buffer in buffers)
         if self._unsent_bytes > self._config.unsent_bytes_max:
-            self.break_off(f"it is too slow: {self._unsent_bytes} bytes wait to be sent")
+            self.break_off(f"too slow: {self._unsent_bytes} bytes are waiting to be sent")
             return
         self._has_unsent.set()
 
     async def run(self, *, cluster: str, on_ready: Callable[["NodeConnection"], None]) -> None:
-        """Greet the node, call `on_ready` once it says who it is; return when all is over."""
+        """Greet the node, call `on_ready` once it answers; return when the connection ends."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_sender, name=f"send to {self._peer}")
             nursery.start_soon(self._run_receiver, name=f"receive from {self._peer}")
@@ -327,7 +328,9 @@ class NodeConnection:
             except GeologError as error:
                 self.break_off(str(error))
         if patience.cancelled_caught:
-            self.break_off(f"it does not say who it is in {self._config.connect_timeout_s} s")
+            self.break_off(
+                f"the node did not identify itself within {self._config.connect_timeout_s:g} s"
+            )
 
     async def _run_sender(self) -> None:
         while self._broken is None:
@@ -384,14 +387,14 @@ class NodeConnection:
             case _:
                 request = getattr(message, "request", None)
                 question = self._questions.get(request) if request is not None else None
-                if question is not None:  # Else whoever asked has gone.
+                if question is not None:  # Otherwise the caller has gone.
                     question.take(message)
 
     def _on_synced(self, through: int) -> None:
         if through >= self._ordinal_first + len(self._adds):
-            self.break_off(f"it confirmed add {through}, which was never sent")
+            self.break_off(f"the node confirmed add {through}, which was never sent")
             return
-        if through >= self._ordinal_first:  # Else it repeats itself, which is no progress.
+        if through >= self._ordinal_first:  # A repeated answer is not progress.
             self._progress_s = trio.current_time()
         while self._ordinal_first <= through:
             sink, slot, entry, _ = self._adds.popleft()
@@ -406,11 +409,11 @@ class NodeConnection:
 
     def _on_received(self, through: int) -> None:
         if through >= self._ordinal_first + len(self._adds):
-            self.break_off(f"it confirmed add {through}, which was never sent")
+            self.break_off(f"the node confirmed add {through}, which was never sent")
             return
         first = max(self._received_through + 1, self._ordinal_first)
         if through < first:
-            return  # It was said already, or synced meanwhile.
+            return  # Reported already, or synced since.
         self._received_through = through
         places = slice(first - self._ordinal_first, through + 1 - self._ordinal_first)
         for place, (sink, slot, entry, _) in enumerate(list(self._adds)[places]):
@@ -418,7 +421,7 @@ class NodeConnection:
                 sink.on_add_received(slot, entry)
 
     def _drop_refused(self) -> None:
-        """Refused adds that no other stands before are answered: nothing more comes of them."""
+        """Drop refused adds at the front of the queue: they are fully answered."""
         while self._adds and self._ordinal_first in self._refused:
             self._refused.discard(self._ordinal_first)
             self._adds.popleft()
@@ -427,7 +430,7 @@ class NodeConnection:
     def _on_refused(self, refused: AddRefused) -> None:
         place = refused.ordinal - self._ordinal_first
         if not 0 <= place < len(self._adds):
-            self.break_off(f"it refused add {refused.ordinal}, which is not open")
+            self.break_off(f"the node refused add {refused.ordinal}, which is not in flight")
             return
         sink, slot, entry, _ = self._adds[place]
         self._refused.add(refused.ordinal)
@@ -437,7 +440,7 @@ class NodeConnection:
 
 
 class PendingQuestion:
-    """What was asked on a connection, and the answers that came and were not taken yet."""
+    """A request that was sent, with the answers that were received but not taken yet."""
 
     def __init__(self, connection: NodeConnection, answers_max: int) -> None:
         self._connection = connection
@@ -445,23 +448,23 @@ class PendingQuestion:
         self._answers: deque[Message] = deque()
         self._came = trio.Event()
         self.waiting_since_s = trio.current_time()
-        """When it was asked, or last answered."""
+        """Time of the request, or of its last answer."""
         self.asked_s = self.waiting_since_s
         self.first_answer_s = math.nan
-        """When the first answer came."""
+        """Time of the first answer."""
         self.answers_count = 0
-        """How many came."""
+        """Number of answers so far."""
 
     @property
     def is_answered(self) -> bool:
-        """Whether no further answer is waited for."""
+        """Whether no further answer is expected."""
         return self._answers_left == 0
 
     async def answer(self, kind: type[A]) -> A:
         """Wait for the next answer, and take it.
 
-        ConnectionFailedError when the connection ends first; FencedError or NodeRefusedError
-        when the node refuses.
+        ConnectionFailedError if the connection ends first; FencedError or NodeRefusedError if
+        the node refuses.
         """
         while not self._answers:
             if self._connection.is_broken:
@@ -473,13 +476,13 @@ class PendingQuestion:
             return answer
         if isinstance(answer, Refused):
             raise _refusal_error(self._connection.peer, answer)
-        self._connection.break_off("it answered out of turn")
+        self._connection.break_off("the node sent an answer of the wrong kind")
         raise self._connection.ended_why()
 
     def take(self, message: Message) -> None:
-        """An answer came."""
+        """Keep an answer that has come."""
         if not self._answers_left:
-            self._connection.break_off("it answered more often than it was asked")
+            self._connection.break_off("the node sent more answers than requested")
             return
         is_last = isinstance(message, Refused) or getattr(message, "is_last", True)
         self._answers_left = 0 if is_last else self._answers_left - 1
@@ -491,13 +494,13 @@ class PendingQuestion:
         self._came.set()
 
     def end(self) -> None:
-        """The connection has ended: what came can still be taken, no more will come."""
+        """The connection ended: received answers can still be taken, no more will come."""
         self._answers_left = 0
         self._came.set()
 
 
 def _after(buffers: list[bytes | memoryview], sent_bytes: int) -> list[bytes | memoryview]:
-    """What is left of the buffers after so many bytes."""
+    """The buffers without their first `sent_bytes` bytes."""
     for place, buffer in enumerate(buffers):
         if sent_bytes < len(buffer):
             return [memoryview(buffer)[sent_bytes:], *buffers[place + 1 :]]
@@ -506,7 +509,7 @@ def _after(buffers: list[bytes | memoryview], sent_bytes: int) -> list[bytes | m
 
 
 def _refusal_error(peer: str, refused: Refused) -> GeologError:
-    text = f"{peer} refuses ({refused.reason.name.lower()}): {refused.message}"
+    text = f"{peer} refused ({refused.reason.name.lower()}): {refused.message}"
     if refused.reason is Reason.FENCED:
         return FencedError(text)
     return NodeRefusedError(text, refused.reason)

@@ -1,7 +1,7 @@
-"""Asking a script where nodes stand: bounded in time and output, its answers kept for a while.
+"""Runs a script that prints node locations; bounded in time and output, with cached answers.
 
-The script gets one node as its only argument and prints one location. If it fails, hangs or
-prints something else, nothing of what was asked is taken over.
+The script gets one node id as its only argument and prints one location. If it fails, hangs or
+prints anything else, the whole request fails.
 """
 
 import os
@@ -17,41 +17,41 @@ from topology.errors import InvalidArgumentError, InvalidConfigError, Unavailabl
 from topology.location import Location
 
 ANSWERS_MAX = 100_000
-"""How many answers are kept; past it all are asked anew."""
+"""Maximum cached answers; beyond that the cache is cleared."""
 
 _OUTPUT_BYTES_MAX = 16_384
-"""Of what it prints so much is read; a script that prints more is ended."""
+"""Maximum bytes read from the script; a script that prints more is killed."""
 
 
 @attrs.frozen(kw_only=True)
 class LocationScriptConfig:
-    """Which script, and how long it may take."""
+    """The script, and its limits."""
 
     path: str
-    """The program to run, with the node as its only argument."""
+    """Program to run, with the node id as its only argument."""
     script_timeout_s: float = 5.0
-    """It is killed after so long, and what was asked fails."""
+    """Kill the script after this time; the request then fails."""
     kept_s: float = 600.0
-    """An answer is used for so long before the script is asked again."""
+    """Use an answer for this long before running the script again."""
 
     def __attrs_post_init__(self) -> None:
         for name in ("script_timeout_s", "kept_s"):
             if getattr(self, name) <= 0:
-                raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be above 0")
+                raise InvalidConfigError(f"{name} must be above 0, got {getattr(self, name)}")
 
 
 class LocationScript:
-    """The script, and what it said of late."""
+    """The script, with its recent answers."""
 
     def __init__(self, config: LocationScriptConfig) -> None:
         self._config = config
         self._kept: dict[str, tuple[float, Location]] = {}
 
     async def locate(self, nodes: Iterable[str]) -> dict[str, Location]:
-        """Where each node stands; all or nothing.
+        """Location of each node; all or nothing.
 
-        UnavailableError if the script fails or hangs, InvalidConfigError if what it prints is
-        no location.
+        UnavailableError if the script fails or hangs, InvalidConfigError if its output is not a
+        location.
         """
         now_s = trio.current_time()
         found: dict[str, Location] = {}
@@ -76,35 +76,35 @@ class LocationScript:
                 done = await _run([path, node])
         except trio.TooSlowError:
             raise UnavailableError(
-                f"the location script {path} took over {self._config.script_timeout_s:g} s for"
-                f" node {node!r} and was ended"
+                f"location script {path} took over {self._config.script_timeout_s:g} s for"
+                f" node {node!r} and was killed"
             ) from None
         except OSError as error:
             raise UnavailableError(
-                f"the location script {path} cannot be run: {error.strerror}"
+                f"cannot run location script {path}: {error.strerror}"
             ) from None
         if done.returncode is None:
             raise InvalidConfigError(
-                f"the location script {path} printed over {_OUTPUT_BYTES_MAX:,} bytes for node"
-                f" {node!r} and was ended: it prints one location"
+                f"location script {path} printed over {_OUTPUT_BYTES_MAX:,} bytes for node"
+                f" {node!r} and was killed; it must print one location"
             )
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip()[:200]
             raise UnavailableError(
-                f"the location script {path} ended with {done.returncode} for node {node!r}"
-                f" ({said or 'it said nothing'})"
+                f"location script {path} exited with {done.returncode} for node {node!r}"
+                f" ({said or 'no error output'})"
             )
         try:
             return Location.parse(done.stdout.decode(errors="replace").strip())
         except InvalidArgumentError as error:
             raise InvalidConfigError(
-                f"the location script {path} answered for node {node!r}: {error}"
+                f"location script {path} gave no valid location for node {node!r}: {error}"
             ) from None
 
 
 @attrs.frozen
 class _Done:
-    """What a script said, and how it ended; None if it was ended."""
+    """Output and exit status of a script; the status is None if it was killed."""
 
     returncode: int | None
     stdout: bytes
@@ -112,7 +112,7 @@ class _Done:
 
 
 async def _run(command: list[str]) -> _Done:
-    """Run it to its end, or until it says too much; whatever it started ends with it."""
+    """Run the command to its end, or until it prints too much; all its children end too."""
     process = await trio.lowlevel.open_process(
         command,
         stdin=subprocess.DEVNULL,
@@ -131,7 +131,7 @@ async def _run(command: list[str]) -> _Done:
                 async for chunk in stream:
                     said[at] += chunk
                     if len(said[at]) > _OUTPUT_BYTES_MAX:
-                        nursery.cancel_scope.cancel(reason="it says too much")
+                        nursery.cancel_scope.cancel(reason="it prints too much")
 
             nursery.start_soon(read, 0, process.stdout)
             nursery.start_soon(read, 1, process.stderr)
@@ -144,7 +144,7 @@ async def _run(command: list[str]) -> _Done:
 
 
 async def _kill(process: trio.Process) -> None:
-    """End it and all that it started, which may live though it ended: they are one group."""
+    """Kill the whole process group: children may outlive the script itself."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with trio.CancelScope(shield=True):

@@ -1,9 +1,9 @@
-"""Choosing nodes without holding up all else that the process does.
+"""Chooses nodes without blocking the event loop.
 
-The search of a placement policy is bounded, but for large ensembles over uneven regions it may
-take half a second. So large ones are chosen in a thread: a policy is pure, and what it is asked
-about does not change. Small ones take a few milliseconds, and are chosen at once, in the order
-in which they are asked for.
+A placement search is bounded, but for a large ensemble over uneven regions it may take half a
+second. So large ensembles are chosen in a thread, which is safe because a policy is pure and
+its arguments do not change. Small ensembles take a few milliseconds and are chosen inline, in
+the order of the requests.
 """
 
 import random
@@ -13,7 +13,7 @@ from typing import TypeVar
 import trio
 
 AT_ONCE_SIZE_MAX = 15
-"""Members of the largest ensemble that is chosen at once: the search takes 40 ms at most."""
+"""Largest ensemble that is chosen inline: its search takes 40 ms at most."""
 
 _T = TypeVar("_T")
 
@@ -21,8 +21,8 @@ _T = TypeVar("_T")
 async def choose_nodes(
     ensemble_size: int, choose: Callable[[random.Random], _T], rng: random.Random
 ) -> _T:
-    """What the policy's question `choose` gives; NotEnoughNodesError, as it raises it."""
+    """Run `choose`, inline or in a thread; NotEnoughNodesError if it raises that."""
     if ensemble_size <= AT_ONCE_SIZE_MAX:
         return choose(rng)
-    drawn = random.Random(rng.getrandbits(64))  # Others draw from `rng` meanwhile.
+    drawn = random.Random(rng.getrandbits(64))  # Others may use `rng` during the search.
     return await trio.to_thread.run_sync(choose, drawn)

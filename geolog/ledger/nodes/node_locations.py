@@ -1,9 +1,9 @@
-"""Where nodes stand, as the client resolves it: a script, a table, or what they registered.
+"""Node locations as the client resolves them: from a script, a table, or the registration.
 
-A script is asked about each node, by its id, and its answers are kept for a while; a table is a
-file of TOML, read again when it changes. What is wrong in one place is not taken over at all:
-then the places that were known before stay, those of new nodes are as they registered, and a
-warning says why. At the first look it is an error, since nothing was known before.
+The script is run once for each node id, and its answers are kept for a while. The table is a
+TOML file that is read again when it changes. If either has an error, none of its answers are
+used: known locations stay, new nodes get their registered locations, and a warning gives the
+reason. On the first look it is an error instead, because nothing is known yet.
 """
 
 import logging
@@ -23,11 +23,11 @@ from topology.stream_policy import DEFAULT_LOCATION
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 30.0
-"""So long after a failure places are taken to be as they were, and nobody is asked."""
+"""After a failure, keep the known locations for so long before resolving again."""
 
 
 class NodeLocations:
-    """Resolves the places of nodes, again and again."""
+    """Resolves the locations of nodes, repeatedly."""
 
     def __init__(self, config: PlacementConfig) -> None:
         self._table_path = config.locations
@@ -39,7 +39,7 @@ class NodeLocations:
         self._not_before_s = float("-inf")
 
     async def locate(self, nodes: Iterable[NodeRecord]) -> Mapping[InstanceId, Location]:
-        """Where each of the nodes stands. InvalidConfigError, UnavailableError at first."""
+        """Locations of these nodes. At first InvalidConfigError, UnavailableError."""
         records = list(nodes)
         if self._table_path is None and self._script is None:
             return {one.instance: one.location for one in records}
@@ -81,18 +81,18 @@ class NodeLocations:
                 self._table, self._table_stamp = StaticTable.parse(text, str(path)), stamp
         except OSError as error:
             raise InvalidConfigError(
-                f"the table of locations {path} cannot be read: {error.strerror}"
+                f"cannot read the locations table {path}: {error.strerror}"
             ) from error
         except UnicodeDecodeError as error:
             raise InvalidConfigError(
-                f"the table of locations {path} is not UTF-8: byte {error.start}"
+                f"the locations table {path} is not UTF-8 at byte {error.start}"
             ) from error
         return self._table
 
     def _warn(self, error: GeologError) -> None:
         if str(error) != self._warned:
             self._warned = str(error)
-            _log.warning("nodes are taken to stand where they did: %s", error)
+            _log.warning("node locations: keeping the last known ones (%s)", error)
 
 
 def _script_of(config: PlacementConfig) -> LocationScript | None:

@@ -1,11 +1,11 @@
-"""The storage nodes that a process talks to, and the connections to each that are wanted.
+"""The storage nodes that a process talks to, and its connections to them.
 
-A link stands for one instance and one use: what is read goes over a connection of its own, so
-that the answers to a large read never stand before those to adds. A link is kept connected
-while somebody wants it, with growing pauses between attempts; those who use it are told when it
-comes up; when nobody has wanted it for a while its connection is given up. One task a link,
-none a ledger. One more task watches for nodes that leave something unanswered, one follows the
-list of live nodes, and one pushes the LAC of writers that have fallen idle.
+A link stands for one instance and one use. Reads have a connection of their own, so that the
+answers to a large read never delay those to adds. A link stays connected while it has users,
+with growing pauses between attempts; users are notified when it comes up. A connection that
+nobody has used for a while is closed. There is one task per link, none per ledger. Three more
+tasks close connections to nodes that leave something unanswered, follow the list of nodes, and
+push the LAC of writers that have gone idle.
 
 Rules: PROTOCOL D3 and N14.
 """
@@ -33,72 +33,71 @@ from topology.errors import GeologError, UnavailableError
 _log = logging.getLogger(__name__)
 
 LAC_PUSH_TURNS = 3
-"""So many turns of the event loop a writer is idle before its LAC is pushed.
+"""Turns of the event loop that a writer is idle before its LAC is pushed."""
 
-That is what a record at the tail costs beyond its append when no other follows. The turns are
-for the application, which has just been answered: if it adds again at once, as those do that
-wait for each answer, its next add carries the LAC and nothing is pushed. A timer would wait for
-longer than most appends take: the event loop sleeps in whole milliseconds.
-"""
+# This is the extra delay of a record at the tail when no other record follows. The turns give
+# the application, whose append was just answered, time to add again. If it does so at once, as
+# one that waits for each answer does, its next add carries the LAC and nothing is pushed. A
+# timer would be longer than most appends: the event loop sleeps in whole milliseconds.
 
 
 class LinkUse(enum.Enum):
-    """What goes over a connection."""
+    """Purpose of a connection."""
 
     WRITING = "writing"
-    """Adds, fences, and all else that is small."""
+    """Adds, fences, and other small messages."""
     READING = "reading"
     """Reads and follows."""
 
 
 class LinkUser(Protocol):
-    """Who wants a node's connection, and is told each time it comes up."""
+    """A user of a node's connection, notified each time it comes up."""
 
     def on_link_up(self, instance: InstanceId, connection: NodeConnection) -> None:
-        """The connection is new: nothing that was sent before it will be answered."""
+        """The connection is new: nothing sent before it will be answered."""
         ...
 
     def on_link_down(self, instance: InstanceId, why: str) -> None:
-        """The node could not be reached; the link tries again after a pause."""
+        """The node cannot be reached; the link tries again after a pause."""
         ...
 
 
 class LacPusher(Protocol):
-    """Who has a LAC that readers may be waiting for."""
+    """A writer with a LAC that readers may be waiting for."""
 
     def push_lac_nowait(self) -> None:
-        """Send the LAC to the members, if no add has carried it since."""
+        """Send the LAC to the members, unless an add has carried it since."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class PoolConfig:
-    """How a process keeps in touch with storage nodes."""
+    """How a process connects to storage nodes."""
 
     connection: ConnectionConfig = attrs.field(factory=ConnectionConfig)
-    """Bounds of each connection."""
+    """Limits of each connection."""
 
     retry_delay_s_min: float = 0.1
-    """First pause before a node that is not reached is tried again; doubled each time."""
+    """First pause before connecting again to an unreachable node; doubles each time."""
 
     retry_delay_s_max: float = 2.0
-    """Longest pause."""
+    """Longest pause before connecting again."""
 
     watch_interval_s: float = 0.5
-    """How often nodes are looked at that leave something unanswered."""
+    """How often to check for nodes that leave something unanswered."""
 
     nodes_refresh_s: float = 5.0
-    """How often the list of nodes is read again even if no watch fired."""
+    """How often to read the list of nodes again, even if no watch fired."""
 
     idle_s: float = 60.0
-    """How long a connection that nobody wants is kept."""
+    """How long to keep an unused connection."""
 
     placement: PlacementConfig = attrs.field(factory=PlacementConfig)
-    """How nodes are chosen for new entries, and replicas for reads."""
+    """How to choose nodes for new entries, and replicas for reads."""
 
 
 class NodeLink:
-    """What a process has to do with one instance, for one use."""
+    """A process's connection to one instance, for one use."""
 
     def __init__(self, pool: "NodePool", instance: InstanceId, use: LinkUse) -> None:
         self._pool = pool
@@ -114,7 +113,7 @@ class NodeLink:
         self.is_resting = False
 
     def subscribe(self, user: LinkUser) -> None:
-        """Keep the link up for this user; it is told at once if it is up already."""
+        """Keep the link up for this user, and notify it at once if the link is up already."""
         self._users[user] = None
         self._wanted.set()
         if self.connection is not None:
@@ -123,14 +122,14 @@ class NodeLink:
             user.on_link_down(self.instance, self.why_down)
 
     def unsubscribe(self, user: LinkUser) -> None:
-        """The user has no more need of it."""
+        """Stop keeping the link up for this user."""
         self._users.pop(user, None)
 
     async def wait_connection(self) -> NodeConnection:
-        """The connection, waiting for an attempt that is under way.
+        """Return the connection, waiting for an attempt under way.
 
-        ConnectionFailedError when that fails, or at once while the link rests after a failure:
-        the caller has other replicas to ask.
+        ConnectionFailedError if that attempt fails, or at once while the link pauses after a
+        failure, so that the caller can try other replicas.
         """
         if self.is_resting:
             raise ConnectionFailedError(self.why_down)
@@ -147,12 +146,12 @@ class NodeLink:
             self._waiting_count -= 1
 
     def give_up_if_idle(self) -> None:
-        """Close the connection if nobody has wanted it for a while."""
+        """Close the connection if it has been unused for a while."""
         connection = self.connection
         if connection is None or self._users or not connection.is_idle:
             self._wanted_s = trio.current_time()
         elif trio.current_time() - self._wanted_s > self._pool.config.idle_s:
-            connection.break_off("nobody wanted it for a while")
+            connection.break_off("unused for a while")
 
     def _announce(self) -> None:
         changed, self._changed = self._changed, trio.Event()
@@ -180,15 +179,15 @@ class NodeLink:
             self.is_resting = False
 
     async def _connect_once(self) -> bool:
-        """One life of the connection; whether it ever came up."""
+        """Run one connection from start to end. Returns whether it ever came up."""
         was_up = False
 
         def on_ready(connection: NodeConnection) -> None:
             nonlocal was_up
             if connection.instance != self.instance:
                 connection.break_off(
-                    f"instance {connection.instance} answers, not {self.instance}: the node was"
-                    " replaced"
+                    f"expected instance {self.instance}, but {connection.instance} answered:"
+                    " the node was replaced"
                 )
                 return
             was_up = True
@@ -202,7 +201,7 @@ class NodeLink:
             with trio.fail_after(self._pool.config.connection.connect_timeout_s):
                 stream = await self._pool.transport.connect(address)
         except trio.TooSlowError:
-            self.why_down = f"node {self.instance} does not accept a connection"
+            self.why_down = f"node {self.instance} did not accept a connection in time"
             return False
         except GeologError as error:
             self.why_down = str(error)
@@ -217,7 +216,7 @@ class NodeLink:
 
 
 class NodePool:
-    """The links of a process, and what metadata says of the nodes; see `open_node_pool`."""
+    """The links of a process, and the nodes that metadata lists; see `open_node_pool`."""
 
     def __init__(
         self,
@@ -248,7 +247,7 @@ class NodePool:
         )
 
     def link(self, instance: InstanceId, use: LinkUse = LinkUse.WRITING) -> NodeLink:
-        """The link to an instance, made when it is first asked for."""
+        """The link to an instance, created on first use."""
         link = self._links.get((instance, use))
         if link is None:
             link = self._links[instance, use] = NodeLink(self, instance, use)
@@ -256,23 +255,23 @@ class NodePool:
         return link
 
     def links(self) -> list[NodeLink]:
-        """All links that were ever asked for."""
+        """All links created so far."""
         return list(self._links.values())
 
     def unreachable(self) -> list[InstanceId]:
-        """Instances that this process tried to reach and does not, whatever metadata says."""
+        """Instances that this process failed to reach, whatever metadata says."""
         resting = {link.instance: None for link in self._links.values() if link.is_resting}
         return list(resting)
 
     async def live_nodes(self) -> list[NodeRecord]:
-        """The nodes that are up, as metadata says."""
+        """The nodes that are up, according to metadata."""
         records = await list_live_nodes(self._metadata, self.cluster)
-        # Whoever asks for them will soon connect to some: their links need not ask again.
+        # The caller will soon connect to some of them: save their links the lookup.
         self._addresses.update({record.instance: record.address for record in records})
         return records
 
     async def address_of(self, instance: InstanceId) -> Address:
-        """Where an instance listens. It is read once: an instance keeps its address."""
+        """Address of an instance. Read once, since an instance seldom moves."""
         known = self._addresses.get(instance)
         if known is None:
             for record in await list_known_nodes(self._metadata, self.cluster):
@@ -301,7 +300,7 @@ class NodePool:
                 writer.push_lac_nowait()
 
     async def run_watch(self) -> None:
-        """End connections to nodes that leave something unanswered; never returns."""
+        """Close unused connections, and those with late answers; never returns."""
         while True:
             await trio.sleep(self.config.watch_interval_s)
             for link in self.links():
@@ -316,9 +315,9 @@ class NodePool:
             try:
                 records = await list_known_nodes(self._metadata, self.cluster)
             except GeologError as error:
-                # What is known is used on, whether metadata is away or a record is damaged.
+                # Keep using the last list, whether metadata is away or a record is damaged.
                 if not error.retriable:
-                    _log.warning("the list of nodes cannot be read: %s", error)
+                    _log.warning("node list: cannot be read, keeping the last one (%s)", error)
                 continue
             self._addresses = {record.instance: record.address for record in records}
 
@@ -332,7 +331,7 @@ async def open_node_pool(
     rng: random.Random,
     config: PoolConfig | None = None,
 ) -> AsyncIterator[NodePool]:
-    """A pool that lives as long as the block."""
+    """Open a pool for the block."""
     async with open_background() as nursery:
         pool = NodePool(
             transport=transport,

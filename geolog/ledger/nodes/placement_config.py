@@ -1,4 +1,4 @@
-"""How a client chooses nodes for new entries, and among replicas when it reads."""
+"""Settings for choosing nodes for new entries, and replicas for reads."""
 
 from pathlib import Path
 from typing import Literal
@@ -11,57 +11,57 @@ from topology.location import Location
 
 @attrs.frozen(kw_only=True)
 class PlacementConfig:
-    """How a client finds out where nodes stand, and chooses among them."""
+    """How a client locates nodes and chooses among them."""
 
     location: str | None = None
-    """Where the client stands, `/region/rack`: its own rack comes first then, and `local_node`
-    streams have their copy there. Without it the region is all that is known."""
+    """Location of the client, e.g. `/region/rack`. Nodes of its rack are then preferred, and
+    `local_node` streams keep their copy there. Without it only the region is known."""
 
     locations: Path | None = None
-    """A table of TOML that says where nodes stand: below `[locations]`, node id or pattern to
-    `/region/rack`. It goes before what they registered, and is read again when it changes."""
+    """TOML file with node locations: under `[locations]`, node id or pattern to `/region/rack`.
+    It overrides registered locations, and is read again when it changes."""
 
     location_script: Path | None = None
-    """A program that gets a node id and prints where the node stands. It goes before the table;
-    what it says is taken over whole or not at all."""
+    """Program that gets a node id and prints the node's location. It overrides the table. If it
+    fails, none of its answers are used."""
 
     script_timeout_s: float = 5.0
-    """The script is ended after so long, and nothing of what was asked is taken over."""
+    """Kill the script after this time and use none of its answers."""
 
     script_kept_s: float = 600.0
-    """An answer of the script is used for so long before it is asked again."""
+    """Use an answer of the script for this long before asking again."""
 
     weight_by_free_space: bool = False
-    """Nodes that have more space left are chosen more often."""
+    """Choose nodes with more free space more often."""
 
     weight_multiple_max: float = 3.0
-    """A node counts for at most this many times the median of the space left."""
+    """Count a node's free space as at most this many times the median."""
 
     stabilize_s: float = 0.0
-    """So long after it left a node may still be chosen when too few others are up, so that a
-    rolling restart does not keep new ledgers from being made. 0: never."""
+    """For this long after a node left it may still be chosen if too few others are up, so that
+    ledgers can be made during a rolling restart. 0: never."""
 
     departures_max: int = 3
-    """A node that left more often than so within `flapping` is chosen after the others."""
+    """A node that left more often than this within `flapping` is chosen last."""
 
     flapping_s: float = 600.0
-    """The time in which departures are counted."""
+    """Period in which departures are counted."""
 
     read_order: Literal["seed", "bookkeeper"] = "seed"
-    """Which replica is read first. `seed`: the closest, one at random of those as close, then
-    another rack, another region, the rest. `bookkeeper`: two of the region, one of another."""
+    """Which replica to read first. `seed`: a random one of the closest, then another rack,
+    another region, the rest. `bookkeeper`: two of the region, then one of another."""
 
     def __attrs_post_init__(self) -> None:
         for name in ("script_timeout_s", "script_kept_s", "weight_multiple_max", "flapping_s"):
             if not getattr(self, name) > 0:
-                raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be above 0")
+                raise InvalidConfigError(f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("stabilize_s", "departures_max"):
             if getattr(self, name) < 0:
-                raise InvalidConfigError(f"{name} is {getattr(self, name)}; the smallest is 0")
+                raise InvalidConfigError(f"{name} must be >= 0, got {getattr(self, name)}")
         self.standing(None)
 
     def standing(self, region: str | None) -> Location | None:
-        """Where a client of this region stands; its rack may be unknown. InvalidConfigError."""
+        """Location of a client in this region; the rack may be unknown. InvalidConfigError."""
         if self.location is None:
             return None if region is None else Location.within(region)
         try:
@@ -70,7 +70,7 @@ class PlacementConfig:
             raise InvalidConfigError(str(error)) from None
         if region is not None and place.region != region:
             raise InvalidConfigError(
-                f"location {self.location!r} is not in region {region!r}, where this client"
-                " is said to stand: make both say the same"
+                f"location {self.location!r} is not in region {region!r}, the region of this"
+                " client: make the two agree"
             )
         return place

@@ -1,9 +1,9 @@
-"""Reading a ledger's entries in order, from the nearest replica that has them intact.
+"""Reads a ledger's entries in order, from the nearest replica that has them intact.
 
-At or below the LAC, or the end of a CLOSED ledger, there is no negative answer: an entry is
-read, or it is unavailable for now, or all its replicas, proven intact, say that it is not
-there. Then it has moved, or it is lost: which of the two says the ledger's record, read for
-certain after they were asked. As long as metadata does not answer the entry is unavailable.
+At or below the LAC, or the end of a CLOSED ledger, an entry is never simply absent: it is read,
+or is unavailable for now, or all its replicas, proven intact, say that it is not there. In the
+last case it has moved or is lost. The ledger's record, read for certain after the replicas
+answered, decides which. While metadata does not answer, the entry is unavailable.
 
 Rules: PROTOCOL R2, R8 and R9.
 """
@@ -29,11 +29,11 @@ from topology.errors import DamagedBytesError, DataLostError, GeologError, Unava
 from topology.read_order import ReadOrder
 
 RecordNow = Callable[[LedgerId], Awaitable[LedgerRecord]]
-"""A ledger's record, read for certain. NoSuchLedgerError, UnavailableError."""
+"""Reads a ledger's record for certain. NoSuchLedgerError, UnavailableError."""
 
 
 class EntriesMovedError(UnavailableError):
-    """Entries are elsewhere than the record says that they are read by: read by `ledger`."""
+    """Entries have moved to other nodes since the record was read; `ledger` is the new one."""
 
     def __init__(self, ledger: LedgerRecord) -> None:
         super().__init__(f"entries of ledger {ledger.ledger} have moved to other nodes")
@@ -42,27 +42,27 @@ class EntriesMovedError(UnavailableError):
 
 @attrs.frozen(kw_only=True)
 class LedgerReadConfig:
-    """Bounds of reading."""
+    """Limits of reading."""
 
     batch_entries: int = 256
-    """Entries asked for at a time."""
+    """Entries per request."""
 
     batch_bytes: int = 1024 * 1024
     """Bytes of one answer, unless a single entry is larger."""
 
     replica_timeout_s: float = 2.0
-    """How long one replica may take before the next one is asked."""
+    """How long to wait for one replica before trying the next."""
 
     retry_delay_s: float = 0.2
-    """Pause after all replicas failed, before they are asked again."""
+    """Pause before trying again after all replicas failed."""
 
     suspect_s: float = 5.0
-    """How long a replica that failed is asked after the others."""
+    """How long a replica that failed is tried after the others."""
 
 
 @attrs.frozen
 class FetchedEntry:
-    """An intact entry, and who served it."""
+    """An intact entry, and the member that served it."""
 
     entry: EntryId
     decoded: Entry
@@ -71,7 +71,7 @@ class FetchedEntry:
 
 @attrs.frozen
 class Followed:
-    """What a member said to a follower: its LAC, and entries up to it that it has intact."""
+    """A member's answer to a follower: its LAC, and its intact entries up to that LAC."""
 
     lac: EntryId
     entries: list[FetchedEntry]
@@ -80,13 +80,15 @@ class Followed:
 
 @attrs.frozen
 class TailView:
-    """What a probe found at the tail of a ledger that may still be written.
+    """Result of a probe at the tail of a ledger that may still be written.
 
-    `lac`: the highest that any member knows. `end`: no entry from here on was ever acknowledged
-    (of its write set a blocking set says ABSENT); None when too few members answered, or when
-    it lies behind what was asked. `held_to`: up to here there is surely no end, as all was
-    asked and some member has the last. `is_taken`: some member knows more than the record says,
-    a fence or a higher epoch, so the ledger is being taken over, or was.
+    `lac`: the highest LAC that any member knows.
+    `end`: no entry from here up was ever acknowledged, because a blocking set of its write set
+    says ABSENT. None if too few members answered, or if the end lies beyond the entries probed.
+    `held_to`: up to here there is surely no end, because all entries were probed and some
+    member has the last one.
+    `is_taken`: some member knows of a fence or a higher epoch that the record does not mention,
+    so the ledger is, or was, being taken over.
     """
 
     lac: EntryId
@@ -97,7 +99,7 @@ class TailView:
 
 
 class LedgerReader:
-    """Reads ledgers from where it stands; one serves any number of ledgers."""
+    """Reads ledgers from one location; one reader serves any number of ledgers."""
 
     def __init__(
         self,
@@ -122,17 +124,17 @@ class LedgerReader:
         self._following: SharedAnswers[tuple[LedgerId, EntryId, InstanceId], Followed | None]
         self._following = SharedAnswers()
         self.windows: defaultdict[InstanceId, ReadWindow] = defaultdict(ReadWindow)
-        """How far ahead each replica is asked."""
+        """How far ahead to request from each replica."""
         self.damaged_count = 0
 
     async def read(
         self, record: LedgerRecord, first: EntryId, last: EntryId
     ) -> list[FetchedEntry]:
-        """Some entries from `first` on, at least one, none above `last`; the caller bounds it.
+        """Read at least one entry starting at `first`, none above `last`; the caller bounds it.
 
-        All of `first` to `last` must be acknowledged. DataLostError when `first` is provably on
-        no replica, EntriesMovedError or NoSuchLedgerError when the record is not the ledger's
-        any more; waits and tries again while the entry is merely unavailable.
+        All of `first` to `last` must be acknowledged. Tries again while `first` is merely
+        unavailable. DataLostError if `first` is provably on no replica; EntriesMovedError or
+        NoSuchLedgerError if the record is out of date.
         """
         assert first <= last
         while True:
@@ -144,7 +146,7 @@ class LedgerReader:
             await trio.sleep(self.config.retry_delay_s * self._rng.uniform(0.5, 1.5))
 
     async def read_one(self, record: LedgerRecord, entry: EntryId) -> FetchedEntry:
-        """The same of one entry, wherever the ledger has moved since its record was read."""
+        """Read one entry, wherever the ledger has moved since its record was read."""
         while True:
             try:
                 return (await self.read(record, entry, entry))[0]
@@ -181,10 +183,11 @@ class LedgerReader:
     async def _check_not_lost(
         self, record: LedgerRecord, entry: EntryId, absent_count: int
     ) -> None:
-        """After all replicas have said that they lack an entry: they are others, or it is lost.
+        """Decide, after all replicas said ABSENT, whether the entry has moved or is lost.
 
-        The record was read before they were asked, and says the same after that, if it is lost:
-        so they were its replicas meanwhile. That metadata does not answer says nothing.
+        It is lost only if the record is still the one that was read before they were asked,
+        because then they were its replicas throughout. If metadata does not answer, nothing is
+        decided.
         """
         try:
             latest = await self._record_now(record.ledger)
@@ -195,16 +198,16 @@ class LedgerReader:
         if latest.fragments != record.fragments:
             raise EntriesMovedError(latest)
         raise DataLostError(
-            f"entry {entry} of ledger {record.ledger} was acknowledged, and none of its"
+            f"entry {entry} of ledger {record.ledger} was acknowledged, but none of its"
             f" {absent_count} replicas has it: restore a node's disk, or report data loss"
         )
 
     async def _read_spread(
         self, record: LedgerRecord, first: EntryId, last: EntryId
     ) -> list[FetchedEntry]:
-        """Where no member holds all entries: ask those that together do, at once.
+        """Read concurrently from members that together hold the entries, if none holds all.
 
-        Nothing where one holds all, or if the first entry does not come.
+        Returns nothing if one member holds all, or if the first entry does not come.
         """
         quorum = record.quorum
         if quorum.write_quorum == quorum.ensemble_size:
@@ -233,7 +236,7 @@ class LedgerReader:
         return [found[EntryId(entry)] for entry in range(first, end)]
 
     def _that_hold(self, record: LedgerRecord, first: EntryId, count: int) -> list[int]:
-        """Few members, the nearest first, of whom each entry has one."""
+        """A few members, nearest first, so that each entry is at one of them."""
         fragment = record.fragment_of(first)
         rule = fragment.rule(record.quorum)
         size = record.quorum.ensemble_size
@@ -247,16 +250,16 @@ class LedgerReader:
         return chosen
 
     def _count_asked(self, record: LedgerRecord, first: EntryId, last: EntryId) -> int:
-        """Entries of one question: of one ensemble."""
+        """Number of entries for one request; all have the same ensemble."""
         end = record.end_of_run(first, last)
         return min(end - first + 1, self.config.batch_entries, ENTRIES_PER_ANSWER_MAX)
 
     def note_failed(self, member: Member) -> None:
-        """Ask this replica after the others for a while."""
+        """Try this replica after the others for a while."""
         self._order.note_slow(member.instance)
 
     def in_order(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
-        """The one to ask first in front; those that failed us lately last."""
+        """These slots, the one to try first in front, and recently failed ones last."""
         return self._order.of(fragment, slots)
 
     async def _ask(
@@ -290,7 +293,7 @@ class LedgerReader:
     def intact_prefix(
         self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
     ) -> list[FetchedEntry]:
-        """The entries of an answer up to the first that the member has not, or not intact."""
+        """The intact entries of an answer, up to the first that is missing or damaged."""
         fetched: list[FetchedEntry] = []
         for entry, found in self._intact(record, member, first, answer):
             if entry != first + len(fetched):
@@ -310,14 +313,14 @@ class LedgerReader:
                 decoded.verify()
                 check_place(decoded.header, record, entry)
             except DamagedBytesError:
-                self.damaged_count += 1  # Another replica's turn.
+                self.damaged_count += 1  # Another replica must serve it.
                 continue
             yield entry, FetchedEntry(entry, decoded, member)
 
     async def read_replica(
         self, record: LedgerRecord, slot: int, first: EntryId, count: int
     ) -> ReadAnswer:
-        """What one member says of these entries, read from its disk; for verification."""
+        """One member's answers for these entries, read from its disk; for verification."""
         member = record.fragment_of(first).ensemble[slot]
         with trio.move_on_after(self.config.replica_timeout_s):
             return await self._ask(record.ledger, member, first, count, is_from_disk=True)
@@ -326,11 +329,11 @@ class LedgerReader:
     async def follow(
         self, record: LedgerRecord, first: EntryId, *, wait_s: float
     ) -> Followed | None:
-        """Wait at the nearest member until it knows `first` acknowledged, or for `wait_s`.
+        """Wait at the nearest member until it knows `first` is acknowledged, or for `wait_s`.
 
-        None when that member fails: the next call asks another. No entries when the time was
-        over, the ledger is fenced there, or the member has them not intact. All who wait at the
-        same place share one question, and may wait less long than they said.
+        None if that member fails: the next call tries another. No entries if the time is over,
+        the ledger is fenced there, or the member lacks them intact. Callers that wait at the
+        same entry share one request, so they may wait for less than they asked for.
         """
         fragment = record.fragments[-1]
         (slot, *_) = self.in_order(fragment, range(len(fragment.ensemble)))
@@ -367,7 +370,7 @@ class LedgerReader:
         return None
 
     async def lac_nearby(self, record: LedgerRecord) -> EntryId | None:
-        """The LAC that the nearest member knows; None when no member answers."""
+        """The LAC that the nearest member knows; None if no member answers."""
         fragment = record.fragments[-1]
         for slot in self.in_order(fragment, range(len(fragment.ensemble))):
             member = fragment.ensemble[slot]
@@ -379,7 +382,7 @@ class LedgerReader:
         return None
 
     async def lac_anywhere(self, record: LedgerRecord) -> EntryId | None:
-        """The highest LAC among members that answer soon: the nearest may be cut off."""
+        """The highest LAC among members that answer soon, in case the nearest is cut off."""
         found: list[EntryId] = []
 
         async def ask(member: Member) -> None:
@@ -400,7 +403,7 @@ class LedgerReader:
         return (await connection.ask(question, ProbeAnswer)).lac
 
     async def probe_tail(self, record: LedgerRecord, above: EntryId) -> TailView:
-        """Ask all members of the last fragment what they have above `above`."""
+        """Ask all members of the last fragment which entries above `above` they have."""
         fragment = record.fragments[-1]
         rule = fragment.rule(record.quorum)
         first = max(EntryId(above + 1), fragment.first_entry)
@@ -419,7 +422,7 @@ class LedgerReader:
                         ProbeAnswer,
                     )
                 except GeologError:
-                    return  # It counts as silent.
+                    return  # Counts as silent.
                 if len(answer.answers) == count:
                     answers[slot] = answer
 
@@ -452,11 +455,11 @@ class LedgerReader:
 
 
 def check_place(header: EntryHeader, record: LedgerRecord, entry: EntryId) -> None:
-    """Check that an intact entry is the one asked for: a node may have mixed up its blocks."""
+    """Check that an intact entry is the requested one: a node may mix up its blocks."""
     if (header.segment, header.entry) != (record.segment, entry):
         raise DamagedBytesError(
-            f"entry {entry} of segment {record.segment} was asked for, entry {header.entry} of"
-            f" segment {header.segment} came"
+            f"expected entry {entry} of segment {record.segment}, got entry {header.entry} of"
+            f" segment {header.segment}"
         )
 
 

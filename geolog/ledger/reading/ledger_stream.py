@@ -1,12 +1,12 @@
-"""A run of a ledger's entries as a stream: the next are on their way while the caller works.
+"""Streams a run of a ledger's entries: the next ones are in flight while the caller works.
 
-Theory of operation. One replica is asked for many entries at once, and gives them in several
-answers, entry after entry. When the last of these has come the next question goes out before
-the caller gets its entries. Nothing but the connection's own task is needed for that: answers
-wait in the question until they are taken, and there are never more than were asked for: as many
-as the way to that replica is found to hold. What
-goes wrong (a replica that is silent, lacks an entry, or has it damaged) is left to
-`LedgerReader.read`, which goes from replica to replica; then one is streamed from again.
+Theory of operation. One request asks one replica for many entries, which come in several
+answers, in entry order. When the last answer has come, the next request goes out before the
+caller gets its entries. This needs no task besides the connection's own: answers wait in the
+request until they are taken. There are never more answers than requested, and the read window
+sizes requests by the replica's bandwidth and delay. If a replica is silent, lacks an entry or
+has it damaged, `LedgerReader.read` takes over and goes from replica to replica; then streaming
+resumes.
 """
 
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ from topology.errors import GeologError
 
 @attrs.frozen
 class _Asked:
-    """A question that is open at one replica."""
+    """A request under way at one replica."""
 
     question: PendingQuestion
     member: Member
@@ -35,7 +35,7 @@ class _Asked:
 class LedgerStream:
     """Entries `first` to `last` of one ledger, all of which must be acknowledged.
 
-    A context manager: what is under way when the block ends is not waited for.
+    Use it as a context manager; requests under way when the block ends are abandoned.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LedgerStream:
         self._reader = reader
         self._next = first
         self._asked: _Asked | None = None
-        self._lacking: set[InstanceId] = set()  # Replicas that did not have what they should.
+        self._lacking: set[InstanceId] = set()  # Replicas that lacked an entry.
         self._under_way = ExitStack()
 
     def __repr__(self) -> str:
@@ -61,20 +61,20 @@ class LedgerStream:
 
     @property
     def entry_next(self) -> EntryId:
-        """The first entry that was not given yet."""
+        """The first entry that was not returned yet."""
         return self._next
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Abandon the request under way."""
         self._asked = None
         self._under_way.close()
 
     async def read(self) -> list[FetchedEntry]:
-        """The next entries, at least one, wherever they have moved. The caller bounds the wait.
+        """Return the next entries, at least one, wherever they moved; the caller bounds it.
 
-        Otherwise raises what `LedgerReader.read` raises; the stream can be read again then.
+        May raise whatever `LedgerReader.read` raises; the stream can then be read again.
         """
-        assert self._next <= self.last, "it was read to its end"
+        assert self._next <= self.last, "the stream was read to its end"
         fetched = await self._read_streamed()
         while not fetched:
             try:
@@ -86,7 +86,7 @@ class LedgerStream:
         return fetched
 
     async def _read_streamed(self) -> list[FetchedEntry]:
-        """What the replica that is asked says next; nothing if it fails, or none is asked."""
+        """The replica's next entries; empty if it fails, or if no replica holds all entries."""
         asked = self._asked or await self._ask(self._next)
         if asked is None:
             return []
@@ -119,13 +119,13 @@ class LedgerStream:
         )
 
     async def _ask_ahead(self, first: EntryId) -> None:
-        """Ask for what comes then, unless that takes a wait."""
+        """Request the entries that follow, unless that would wait."""
         if first <= self.last:
             with trio.move_on_after(0):
                 await self._ask(first)
 
     async def _ask(self, first: EntryId) -> _Asked | None:
-        """Ask the nearest replica that holds all entries; None if there is none to be had."""
+        """Ask the nearest replica that holds all entries; None if there is none."""
         member = self._nearest(first)
         if member is None:
             return None

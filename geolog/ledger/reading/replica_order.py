@@ -1,8 +1,8 @@
-"""In which order a reader asks the members of a fragment: its policy's, with what it has seen.
+"""Orders the members of a fragment for a reader, by its policy and by recent failures.
 
-An order is drawn once a second for each fragment, and kept until then, unless a member fails or
-is forgiven meanwhile: within that time the reads of a ledger stick to one of the closest, and
-asking costs the path of a read next to nothing.
+The order for a fragment is drawn once a second, or sooner if a member fails or is forgiven. So
+the reads of a ledger stick to one of the closest members for a while, and ordering costs a read
+next to nothing.
 
 Rules: PROTOCOL R12.
 """
@@ -22,10 +22,10 @@ from topology.slow_nodes import SlowNodes
 from topology.stream_policy import DEFAULT_LOCATION
 
 KEPT_S = 1.0
-"""How long reads of a fragment stick to one order."""
+"""How long reads of a fragment keep one order."""
 
 KEPT_MAX = 1024
-"""Orders that are kept; past it all are drawn anew."""
+"""Maximum orders kept; beyond that all are drawn again."""
 
 _CONFIG = MembershipConfig(default_location=DEFAULT_LOCATION)
 
@@ -33,7 +33,7 @@ _CONFIG = MembershipConfig(default_location=DEFAULT_LOCATION)
 @attrs.frozen
 class _Kept:
     fragment: Fragment
-    """Held, so that nothing else can have its identity."""
+    """Kept referenced, so that its `id` stays unique."""
     order: list[int]
     until_s: float
     health: int
@@ -54,24 +54,24 @@ class ReplicaOrder:
         self._local = local
         self._rng = rng
         self._slow = SlowNodes(suspect_s)
-        self._health = 0  # Counts what would change an order.
+        self._health = 0  # Counts changes of `_slow`, each of which may change an order.
         self._kept: dict[tuple[int, int, int], _Kept] = {}
 
     def note_slow(self, instance: InstanceId) -> None:
-        """Ask this replica after the others for a while: it failed, or took too long."""
+        """Try this replica after the others for a while: it failed, or took too long."""
         self._slow = self._slow.registered(instance, trio.current_time())
         self._health += 1
 
     def forgive(self, instance: InstanceId) -> None:
-        """It answered in time: it is as good as any other."""
+        """Treat this replica like any other again: it answered in time."""
         if instance in self._slow.since_s:
             self._slow = self._slow.forgiven(instance)
             self._health += 1
 
     def of(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
-        """These slots, the one to ask first in front."""
+        """These slots, the one to try first in front."""
         now_s = trio.current_time()
-        key = (id(fragment), slots[0], len(slots))  # Slots go round the ring from the first.
+        key = (id(fragment), slots[0], len(slots))  # Slots follow the ring from the first.
         kept = self._kept.get(key)
         if (
             kept is not None

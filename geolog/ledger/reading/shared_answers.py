@@ -1,8 +1,8 @@
-"""One question for all who want the same answer at the same time.
+"""One request for all callers that want the same answer at the same time.
 
-Readers of one process that wait at the same tail ask one node once. Nobody asks in the
-background: the first asks for itself, and those that come meanwhile wait for its answer. When
-the first is cancelled, one of the others asks in its place.
+Readers of one process that wait at the same tail send one request between them. There is no
+background task: the first caller sends its own request, and callers that come meanwhile wait
+for its answer. If the first caller is cancelled, one of the others sends a request instead.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,15 +17,15 @@ Answer = TypeVar("Answer")
 
 @attrs.define(eq=False)
 class _Asking(Generic[Answer]):
-    """A question that is out."""
+    """A request under way."""
 
     is_over: trio.Event = attrs.field(factory=trio.Event)
     answers: list[Answer] = attrs.field(factory=list)
-    """The one answer, if it came."""
+    """The answer, if it has come."""
 
 
 class SharedAnswers(Generic[Key, Answer]):
-    """Questions that are out, by what they ask. All who share an answer get the same object."""
+    """Requests under way, by key. All callers that share an answer get the same object."""
 
     def __init__(self) -> None:
         self._asking: dict[Key, _Asking[Answer]] = {}
@@ -34,7 +34,7 @@ class SharedAnswers(Generic[Key, Answer]):
         return f"SharedAnswers({len(self._asking)} out)"
 
     async def ask(self, key: Key, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The answer to a question that was out already, or that is asked now."""
+        """Share the answer to a request under way, or send the request now."""
         while (asking := self._asking.get(key)) is not None:
             await asking.is_over.wait()
             if asking.answers:

@@ -1,8 +1,8 @@
-"""Recovering a ledger: taken from its writer, fenced, agreed on, and closed.
+"""Recovers a ledger: takes it from its writer, fences it, agrees on its end, and closes it.
 
-Whoever calls, and however many at once: each takes the ledger's next epoch by compare-and-set
-first, so that the latest wins and the others find out at their next step. What happens between
-fence and close is `recovery_run`'s.
+Any number of callers may recover a ledger at once. Each first takes the next epoch by
+compare-and-set, so the latest wins and the others find out at their next step. `recovery_run`
+does the work between fence and close.
 
 Rules: PROTOCOL F2 and L4.
 """
@@ -35,7 +35,7 @@ from topology.errors import (
 __all__ = ["RecoveryConfig", "recover_ledger"]
 
 _RIVALS_COUNTED_MAX = 5
-"""Patience with rivals is doubled so often: with the default delay up to 16 s."""
+"""Maximum doublings of the patience with rivals: up to 16 s with the default delay."""
 
 
 async def recover_ledger(
@@ -49,16 +49,16 @@ async def recover_ledger(
 ) -> LedgerRecord:
     """Fence and close the ledger, or find it closed; the caller bounds the wait.
 
-    `progress` hears of each entry. NoSuchLedgerError, also when it is deleted meanwhile.
-
-    Tries again while too few members answer. Who is overtaken by a rival lets it finish, for
-    longer each time: else many that recover over slow links would end each other for ever. An
-    ALLOCATED ledger is closed as an empty one would be: nothing in it was ever acknowledged.
+    Tries again while too few members answer. A recovery that a rival overtakes lets the rival
+    finish, with more patience each time; otherwise many recoveries over slow links would keep
+    ending each other. An ALLOCATED ledger is closed like an empty one, because none of its
+    entries was ever acknowledged. `progress` is updated for each entry. NoSuchLedgerError, also
+    if the ledger is deleted meanwhile.
     """
     progress = progress or RecoveryProgress()
     rivals_met_count = 0
     try:
-        # An old record does no harm: it is CLOSED for good, or the compare-and-set fails.
+        # A stale record does no harm: it is CLOSED for good, or the compare-and-set fails.
         read = await ledgers.read(ledger)
     except NoSuchLedgerError:
         read = await ledgers.read_latest(ledger)
@@ -87,7 +87,7 @@ async def recover_ledger(
 async def _let_rival_finish(
     ledger: LedgerId, ledgers: LedgerMetadata, patience_s: float
 ) -> None:
-    """Wait until the ledger is CLOSED, or nothing has become of it for so long."""
+    """Wait until the ledger is CLOSED, or has not changed for `patience_s`."""
     with suppress(UnavailableError, SessionLostError):
         while True:
             changed = trio.Event()
@@ -101,7 +101,7 @@ async def _let_rival_finish(
 
 
 class _Round:
-    """One attempt under one epoch."""
+    """One attempt at recovery, under one epoch."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Round:
         return await self._close(await self._recover_from(first))
 
     async def _close(self, recovered: Recovered) -> LedgerRecord:
-        """Store the end, with the fragments that recovery made, over what others changed."""
+        """Store the end and the fragments of this recovery, on top of others' changes."""
         change = LedgerChange(
             state=LedgerState.IN_RECOVERY,
             epoch=self._record.epoch,
@@ -180,7 +180,7 @@ class _Round:
             except GeologError as error:
                 whys.append(f"{member.node_id}: {error}")
                 return None
-        whys.append(f"{member.node_id}: no answer in {self._config.member_timeout_s} s")
+        whys.append(f"{member.node_id}: no answer within {self._config.member_timeout_s:g} s")
         return None
 
     async def _fence_at(self, slot: int) -> Fenced:

@@ -1,4 +1,4 @@
-"""How far recoveries have come: a long log over slow links takes its time."""
+"""Progress of recoveries: a long log over slow links takes time."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ import attrs
 
 @attrs.define
 class RecoveryProgress:
-    """Counts the entries that were written again, or read back, and tells whoever waits for it.
+    """Counts entries that were rewritten or read back, and reports each step.
 
-    A ledger that was left open is written again; then the end of the log is read back, to learn
-    what it says of its writers.
+    A ledger that was left open is rewritten; then the end of the log is read back, to learn the
+    state of its writers.
     """
 
     entries_count: int = 0
@@ -18,7 +18,7 @@ class RecoveryProgress:
     """Called with the count each time it grows. It must not wait."""
 
     def on_entries(self, count: int) -> None:
-        """So many more have reached their ack sets, or were read back."""
+        """Count entries that have reached their ack sets, or were read back."""
         self.entries_count += count
         if self.tell is not None:
             self.tell(self.entries_count)

@@ -1,9 +1,9 @@
-"""The shell round the recovery core: reads, writes again and replaces members to the end.
+"""The shell around the recovery core: reads, rewrites, and replaces members, up to the end.
 
-The ledger is fenced. Where the members that answer are no ack set for what is written again,
-others take the places of those that are away: they are fenced first, which makes the ledger
-known to them, and what is written again goes to them too. The fragments that this makes stay in
-memory; they are stored with the end alone. What proves an absence is asked of the old members.
+The ledger is fenced. If the members that answer do not form an ack set for a rewritten entry,
+other nodes take the slots of members that are away. They are fenced first, which makes the
+ledger known to them, and then get the rewritten entries. The fragments made this way stay in
+memory and are stored together with the end. Only the old members can prove an absence.
 
 Rules: PROTOCOL F3, F7 and F8.
 """
@@ -44,28 +44,28 @@ from topology.errors import (
 
 @attrs.frozen(kw_only=True)
 class RecoveryConfig:
-    """Bounds of a recovery."""
+    """Limits of a recovery."""
 
     member_timeout_s: float = 5.0
-    """How long one member may take to answer a fence or a read, of which each batch takes one
-    or more; then it counts as silent."""
+    """How long a member may take to answer a fence or one read; then it counts as silent. A
+    batch takes one or more reads."""
 
     member_join_s: float = 1.0
     """How long to wait for members that are down before rewriting without them."""
 
     batch_entries: int = 32
-    """Entries that are read, and rewritten, at a time, at first; small ones more and more."""
+    """Entries to read and rewrite at a time at first; batches of small entries grow."""
 
     batch_bytes: int = 4 * 1024 * 1024
-    """Bytes asked of a member at a time, and about those of a batch of many small entries."""
+    """Bytes to request from a member at a time; also bounds a batch of many small entries."""
 
     retry_delay_s: float = 0.25
-    """Pause before it is tried again when another recovers too, or too few members answer."""
+    """Pause before trying again if another recovery interferes or too few members answer."""
 
 
 @attrs.frozen
 class Recovered:
-    """What a recovery found and made, to be stored: the end, and fragments of its own."""
+    """Result of a recovery, to be stored: the end, and the fragments that it made."""
 
     last: EntryId
     fragments: tuple[Fragment, ...]
@@ -89,8 +89,8 @@ class RecoveryRun:
         self._pool = pool
         self._config = config
         self._nursery = nursery
-        # Bounded by what is under way: what each member says of two batches, and the rewrites
-        # of one, of which must always be told.
+        # The bound covers everything under way: each member's answers for two batches, and the
+        # rewrites of one, whose outcomes must always fit.
         batch_entries_max = max(config.batch_entries, RECOVERY_ENTRIES_MAX)
         self._tell, self._told = trio.open_memory_channel[Callable[[], list[RecoveryEffect]]](
             (2 * len(fragment.ensemble) + 2) * batch_entries_max
@@ -105,12 +105,12 @@ class RecoveryRun:
         self._acked_to = EntryId(-1)
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         if self._writer is not None:
             self._writer.close()
 
     async def run(self, first: EntryId) -> Recovered:
-        """Decide all entries from `first` on. FencedError, UnavailableError."""
+        """Decide all entries starting at `first`. FencedError, UnavailableError."""
         self._core = Recovery(
             self._fragment.rule(self._record.quorum),
             first=first,
@@ -129,39 +129,39 @@ class RecoveryRun:
                         return Recovered(last, self._fragments_made())
                     case CannotDecide():
                         raise UnavailableError(
-                            f"ledger {self._record.ledger}: whether entry {effect.entry} exists"
-                            f" cannot be decided: {effect.have_count} have it,"
-                            f" {effect.absent_count} do not, {effect.silent_count} do not say"
+                            f"ledger {self._record.ledger}: cannot decide whether entry"
+                            f" {effect.entry} exists: {effect.have_count} members have it,"
+                            f" {effect.absent_count} do not, {effect.silent_count} are silent"
                         )
             effects = (await self._told.receive())()
 
     async def _read(self, batch: ReadBatch) -> None:
-        """Ask one member for the batch, in as many questions as its bytes need.
+        """Ask one member for the batch, in as many requests as its bytes need.
 
-        What it may take is the time of one question: behind a narrow link a batch takes many.
+        The time limit is for one request: over a narrow link a batch takes many.
         """
         first, end = batch.first, EntryId(batch.first + batch.count)
         try:
             while first < end and self._core.batch_first == batch.first:
                 with trio.fail_after(self._config.member_timeout_s):
                     first = await self._read_some(batch.slot, first, end)
-        except (GeologError, trio.TooSlowError):  # It is silent, whatever the reason.
+        except (GeologError, trio.TooSlowError):  # Silent, whatever the reason.
             await self._tell.send(partial(self._on_silence, batch))
 
     async def _read_some(self, slot: int, first: EntryId, end: EntryId) -> EntryId:
-        """Ask a member for entries from `first` on; returns the first that it left out."""
+        """Ask a member for entries starting at `first`; returns the first that it left out."""
         instance = self._fragment.ensemble[slot].instance
         connection = await self._pool.link(instance).wait_connection()
         answer = await connection.ask(self._question(instance, first, end - first), ReadAnswer)
         if not answer.entries:
-            raise UnavailableError(f"{connection.peer} says nothing of entry {first}")
+            raise UnavailableError(f"{connection.peer} gave no answer for entry {first}")
         for entry_answer in answer.entries:
             await self._take(slot, first, entry_answer.answer, entry_answer.body)
             first = EntryId(first + 1)
         return first
 
     def _on_silence(self, batch: ReadBatch) -> list[RecoveryEffect]:
-        """A member is silent; that it was so for a batch before says nothing of this one."""
+        """Report a silent member; silence in an earlier batch does not count for this one."""
         if self._core.batch_first != batch.first:
             return []
         return self._core.on_silence(batch.slot)
@@ -184,7 +184,7 @@ class RecoveryRun:
         self, slot: int, entry: EntryId, answer: Answer, body: bytes | memoryview
     ) -> None:
         if entry < self._core.decided_end:
-            return  # Another member was first with it.
+            return  # Another member's answer decided it.
         if answer is Answer.HAVE:
             try:
                 self._bodies[slot, entry] = self._encoded(entry, body)
@@ -193,7 +193,7 @@ class RecoveryRun:
         await self._tell.send(lambda: self._core.on_answer(slot, entry, answer))
 
     def _encoded(self, entry: EntryId, body: bytes | memoryview) -> EncodedEntry:
-        """The entry to write again; DamagedBytesError too if it is another one."""
+        """The entry to rewrite; DamagedBytesError also if it is a different entry."""
         encoded = encoded_as_read(body)
         check_place(encoded.header, self._record, entry)
         return encoded
@@ -217,15 +217,15 @@ class RecoveryRun:
             await self._writer.wait_members(patience_s=self._config.member_join_s)
             await self._replace_lost(self._writer)
         if self._writer.is_over:
-            raise FencedError(f"another recovers ledger {self._record.ledger}")
+            raise FencedError(f"another recovery has taken ledger {self._record.ledger}")
         entry = self._writer.add_nowait(encoded)
         assert entry == effect.entry, f"entry {effect.entry} was rewritten as {entry}"
         if self._writer.is_stuck():
-            # Members went while nothing was in flight: the writer does not say it any more.
+            # Members left while nothing was in flight, and the writer reports that only once.
             self.on_stuck(entry, self._writer.describe_away())
 
     def _fragments_made(self) -> tuple[Fragment, ...]:
-        """What was added to the fragments that the ledger had, or stands for the last one."""
+        """The fragments added after those of the record, or replacing its last one."""
         if self._writer is None:
             return ()
         before, after = self._record.fragments, self._writer.record.fragments
@@ -233,7 +233,7 @@ class RecoveryRun:
         return after[place:]
 
     async def _replace_lost(self, writer: LedgerWriter) -> None:
-        """Let other nodes take the places of members that are away, if it needs them.
+        """Let other nodes take the slots of members that are away, while the writer needs them.
 
         NotEnoughNodesError, FencedError; UnavailableError while metadata is away.
         """
@@ -258,29 +258,29 @@ class RecoveryRun:
         except FencedError as error:
             self._stop(str(error))
         except GeologError:
-            # What was stuck at first may have been acknowledged meanwhile, and others not.
+            # The first stuck entry may have been acknowledged since, and others not.
             self._tell_nowait(EntryId(writer.lac + 1), is_acked=False)
         finally:
             self._is_replacing = False
 
-    # The writer's listener.
+    # Calls from the writer.
 
     def on_lac(self, lac: EntryId) -> None:
-        """Entries that were written again have reached their ack sets."""
+        """Report rewritten entries that have reached their ack sets."""
         for entry in range(self._acked_to + 1, lac + 1):
             self._tell_nowait(EntryId(entry), is_acked=True)
         self._progress.on_entries(lac - self._acked_to)
         self._acked_to = lac
 
     def on_received(self, through: EntryId) -> None:
-        """Recovery does not ask for it."""
+        """Not used: recovery does not request it."""
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:  # noqa: ARG002 - its only one.
-        """A rival has taken the ledger: this recovery is over."""
+        """End this recovery: a rival has taken the ledger."""
         self._stop(why)
 
     def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - It looks itself.
-        """Too few members are up for what is written again: look for others."""
+        """Look for other nodes: too few members are up for the rewritten entries."""
         writer = self._writer
         if writer is not None and not self._is_replacing:
             self._is_replacing = True
@@ -288,7 +288,7 @@ class RecoveryRun:
 
     def _stop(self, why: str) -> None:
         def stop() -> list[RecoveryEffect]:
-            raise FencedError(f"another recovers: {why}")
+            raise FencedError(f"another recovery took over: {why}")
 
         self._tell.send_nowait(stop)
 
@@ -298,7 +298,7 @@ class RecoveryRun:
 
 
 def encoded_as_read(body: bytes | memoryview) -> EncodedEntry:
-    """An entry that was read from a replica, checked to the last byte, to be sent as it is."""
+    """Decode and fully check an entry that was read from a replica, to be sent as it is."""
     entry = decode_entry(body)
     entry.verify()
     return EncodedEntry(entry.header, (body,), crc32c(body))

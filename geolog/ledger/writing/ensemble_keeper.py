@@ -1,10 +1,10 @@
-"""Keeps the ensemble of an open ledger able to acknowledge: the shell round its changes.
+"""Keeps the ensemble of an open ledger able to acknowledge: the shell around ensemble changes.
 
-What is to be replaced is decided by `geolog.protocol.ensemble_policy`, what counts meanwhile by
-the add window, what a conflict means by `geolog.protocol.ledger_change`. The order is: choose,
-make the ledger known to the new members, hold the slots, compare-and-set, and only then send.
-Metadata may answer late or not at all; the change then stays under way, entries that the
-members in common cannot acknowledge wait, and `keep` goes on with it when it is called again.
+`geolog.protocol.ensemble_policy` decides what to replace, the add window what counts meanwhile,
+and `geolog.protocol.ledger_change` what a conflict means. The order is: choose nodes, make the
+ledger known to them, hold the slots, compare-and-set, and only then send. If metadata answers
+late or never, the change stays under way. Entries that the common members cannot acknowledge
+then wait, and the next call of `keep` continues the change.
 
 Rules: PROTOCOL W5 to W7.
 """
@@ -34,18 +34,18 @@ from topology.ring.window_rule import Adherence
 _log = logging.getLogger(__name__)
 
 CHANGE_DISTANCE_S = 30.0
-"""Least time between two changes of a ledger's ensemble that no entry waits for."""
+"""Minimum time between two changes of a ledger's ensemble that no entry waits for."""
 
 
 FRAGMENTS_MAX = 100
-"""Fragments of one ledger: its record must stay small. Then a next ledger is the way out."""
+"""Fragments of one ledger; its record must stay small. Beyond that a new ledger is needed."""
 
 
 class EnsembleKeeper:
-    """Who changes the ensemble of one OPEN ledger; used by one task.
+    """Changes the ensemble of one OPEN ledger; used by one task.
 
-    Invariants: `ledger` is the record as it was last known to be stored; while `_change` is set
-    its outcome is not known, and the slots that it gives away are held at the writer.
+    Invariants: `ledger` is the record last known to be stored; while `_change` is set, its
+    outcome is unknown and the slots that it gives away are held at the writer.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class EnsembleKeeper:
         self.ledger = ledger
         self.changes_count = 0
         self.adherence = _adherence(ledger.record)
-        """How well the ensemble of the moment is placed, its lost members included."""
+        """Adherence of the current ensemble, including its lost members."""
         self.is_undecided = False
-        """Whether the last change could have been a better one is open."""
+        """Whether it is open if the last change could have been a better one."""
         self._writer = writer
         self._ledgers = ledgers
         self._finder = finder
@@ -79,7 +79,7 @@ class EnsembleKeeper:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether entries in flight cannot be acknowledged, or wait for too long."""
+        """Whether entries in flight cannot be acknowledged, or have waited too long."""
         writer = self._writer
         return writer.is_stuck() or writer.is_late(self._add_timeout_s)
 
@@ -89,10 +89,10 @@ class EnsembleKeeper:
         return self._change is not None or self._due() is not None
 
     async def keep(self) -> bool:
-        """Replace members as far as it is due; whether the ensemble was changed.
+        """Replace members if a change is due. Returns whether the ensemble changed.
 
-        NotEnoughNodesError when nobody can take their places; FencedError when another has
-        taken the ledger. After another error that is retriable the change may be under way.
+        NotEnoughNodesError if no node can take their slots; FencedError if the ledger was taken
+        over. After any other retriable error the change may still be under way.
         """
         if self._change is None:
             replace = self._due()
@@ -108,7 +108,7 @@ class EnsembleKeeper:
         return True
 
     def closing(self, last_entry: EntryId) -> LedgerChange:
-        """How the ledger is to be closed, whatever becomes of a change that is under way."""
+        """The change that closes the ledger, whatever the outcome of a change under way."""
         record = self.ledger.record
         lasts: tuple[Fragment, ...] = (record.fragments[-1],)
         if self._change is not None:
@@ -122,7 +122,7 @@ class EnsembleKeeper:
         return self._policy.due(view, now_s=trio.current_time())
 
     def _is_still(self, replace: Replace) -> bool:
-        """Whether what was to be replaced is still to be: members may have come back."""
+        """Whether these slots still need to be replaced: members may have come back."""
         view = self._writer.view(self._add_timeout_s)
         wanted = self._policy.wanted(view, now_s=trio.current_time())
         return wanted is not None and set(replace.slots) <= set(wanted.slots)
@@ -132,8 +132,8 @@ class EnsembleKeeper:
         try:
             if len(record.fragments) >= FRAGMENTS_MAX:
                 raise NotEnoughNodesError(
-                    f"ledger {record.ledger} has {len(record.fragments)} fragments: it takes no"
-                    " other members any more"
+                    f"ledger {record.ledger} has {len(record.fragments)} fragments, the"
+                    " maximum: its members can no longer be replaced"
                 )
             found = await self._finder.find(record, replace.slots)
             if not self._writer.is_over:
@@ -141,7 +141,7 @@ class EnsembleKeeper:
         except GeologError as error:
             if self._policy.on_failed(now_s=trio.current_time()) and error.retriable:
                 _log.warning(
-                    "ledger %s goes on with fewer copies, without %s: %s",
+                    "ledger %s: continues with fewer copies, without %s (%s)",
                     self.ledger.record.ledger,
                     self._writer.describe_away() or "members that are late",
                     error,
@@ -166,7 +166,7 @@ class EnsembleKeeper:
         self._writer.hold(found.members)
 
     async def _store(self) -> None:
-        """Store the change that is under way, and go on with the new members."""
+        """Store the change under way, and switch to the new members."""
         change = self._change
         assert change is not None
         is_stored = False
@@ -182,14 +182,14 @@ class EnsembleKeeper:
                 self._is_in_doubt = True
                 raise
             except GeologError:
-                if not self._is_in_doubt:  # It was never sent, so it surely is not stored.
+                if not self._is_in_doubt:  # Never sent, so surely not stored.
                     self._change = None
                     self._writer.unhold()
                 raise
         self._finish()
 
     async def _is_found_stored(self, change: LedgerChange) -> bool:
-        """Read the ledger again after a conflict: False to try again over what was found."""
+        """Read the ledger again after a conflict; False to try again on top of the record."""
         try:
             found = await self._ledgers.read_latest(self.ledger.record.ledger)
         except NoSuchLedgerError as error:
@@ -198,7 +198,7 @@ class EnsembleKeeper:
             case Judgement.TAKEN:
                 raise FencedError(
                     f"ledger {found.record.ledger} is {found.record.state.value} at epoch"
-                    f" {found.record.epoch}: another has taken it"
+                    f" {found.record.epoch}: it was taken over"
                 )
             case judgement:
                 self.ledger = found
@@ -212,7 +212,7 @@ class EnsembleKeeper:
         self.adherence = _adherence(record)
         self._policy.on_changed(now_s=trio.current_time())
         if self._writer.is_over:
-            return  # It was fenced, or stopped, while metadata's answer was on its way.
+            return  # Fenced or stopped while metadata's answer was under way.
         self._writer.change(record, self._known_over)
         self._finder.avoid(sorted(replaced - self._writer.instances()))
         _log.info("ledger %s: %s", record.ledger, record.fragments[-1])

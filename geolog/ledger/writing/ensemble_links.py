@@ -1,8 +1,8 @@
-"""The members of a ledger's ensemble, as far as they can be reached: the ledger open at each.
+"""The reachable members of a ledger's ensemble, with the ledger open at each.
 
 A member is up when its node is connected and the ledger was made known to it over that very
 connection. A member that refuses is left alone for a while, then tried again. A slot may be
-given to another member; whatever was under way with the one before then leads to nothing.
+given to another member; whatever was under way with the former member is then dropped.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,16 +18,16 @@ from geolog.protocol.messages import Fence, Fenced, LedgerOpened, OpenLedger
 from topology.errors import FencedError, GeologError
 
 REFUSAL_REST_S = 2.0
-"""How long a member that refused is left alone: a full disk is not empty at once."""
+"""Pause before trying a member that refused again: a full disk does not empty at once."""
 
 MakeKnown = Callable[[NodeConnection], Awaitable[None]]
-"""Makes a ledger known to a node, durably: opened, or fenced. FencedError, NodeRefusedError."""
+"""Makes a ledger durably known to a node: opened, or fenced. FencedError, NodeRefusedError."""
 
 
 async def make_known(
     connection: NodeConnection, record: LedgerRecord, *, is_recovery: bool
 ) -> None:
-    """Before its first add a node knows the ledger: opened, or fenced by recovery.
+    """Make the ledger known to a node before its first add: open it, or fence it in recovery.
 
     FencedError, NodeRefusedError.
     """
@@ -44,27 +44,27 @@ async def make_known(
 
 
 class LinksUser(AddSink, Protocol):
-    """Whose ensemble it is."""
+    """The user of an ensemble's links."""
 
     def on_member_up(self, slot: int) -> None:
-        """The member takes adds from here on; what was sent to it before may be lost."""
+        """The member takes adds from now on; adds sent to it before may be lost."""
         ...
 
     def on_member_away(self, slot: int) -> None:
-        """The member could not be reached, or refuses."""
+        """The member cannot be reached, or refuses."""
         ...
 
     def on_member_fenced(self, why: str) -> None:
-        """A member says that another has taken the ledger."""
+        """A member says that the ledger was taken over."""
         ...
 
 
 class EnsembleLinks:
-    """Who is up, by slot.
+    """The members that are up, by slot.
 
-    Invariants: a slot is in `_connections` exactly when the ledger is known to the member that
-    has the slot now, over that connection, and the user is attached to it; it is in
-    `away_since_s` exactly when it is not.
+    Invariants: a slot is in `_connections` exactly when its current member knows the ledger
+    over that connection and the user is attached to it; it is in `away_since_s` exactly when it
+    is not in `_connections`.
     """
 
     def __init__(
@@ -90,32 +90,32 @@ class EnsembleLinks:
         self.away_since_s = dict.fromkeys(range(len(ensemble)), trio.current_time())
 
     def open(self) -> None:
-        """Begin to reach all members."""
+        """Start connecting to all members."""
         for member in self._members:
             self._pool.link(member.instance).subscribe(self)
 
     def close(self) -> None:
-        """Reach nobody any more, and hear nothing more."""
+        """Drop all members, and call the user no more."""
         self._is_closed = True
         for slot, member in enumerate(self._members):
             self._drop(slot, member)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody is reached any more."""
+        """Whether `close` was called."""
         return self._is_closed
 
     @property
     def slots_up(self) -> list[int]:
-        """Members that are up."""
+        """Slots of members that are up."""
         return sorted(self._connections)
 
     def connection(self, slot: int) -> NodeConnection | None:
-        """The connection to a member that is up."""
+        """The connection of a slot whose member is up."""
         return self._connections.get(slot)
 
     def connections(self) -> list[NodeConnection]:
-        """All of them."""
+        """The connections of all members that are up."""
         return [self._connections[slot] for slot in sorted(self._connections)]
 
     def instances_away(self) -> list[InstanceId]:
@@ -123,7 +123,7 @@ class EnsembleLinks:
         return [self._members[slot].instance for slot in sorted(self.away_since_s)]
 
     def describe_away(self) -> str:
-        """The members that are not up, and why, as a person would read it."""
+        """The members that are not up, with reasons, for people."""
         return ", ".join(
             f"{member.node_id}"
             f" ({self.why_away.get(slot) or self._pool.link(member.instance).why_down})"
@@ -132,11 +132,11 @@ class EnsembleLinks:
         )
 
     def has_heard_of_all(self) -> bool:
-        """Whether each member is up, or has failed once."""
+        """Whether each member is up, or has failed at least once."""
         return len(self._connections.keys() | self.why_away.keys()) == len(self._members)
 
     async def wait_change(self) -> None:
-        """Wait until something is heard of a member."""
+        """Wait until the state of some member changes."""
         self._changed = trio.Event()
         await self._changed.wait()
 
@@ -145,7 +145,7 @@ class EnsembleLinks:
     ) -> None:
         """Give these slots to other members.
 
-        `known_over`: connections over which the ledger was made known to them already.
+        `known_over`: connections over which the new members already know the ledger.
         """
         for slot in members:
             self._drop(slot, self._members[slot])
@@ -160,7 +160,7 @@ class EnsembleLinks:
             self._pool.link(member.instance).subscribe(self)
 
     def lose(self, slot: int, why: str, *, is_refusal: bool = False) -> None:
-        """A member is not up any more; one that refuses is tried again after a rest."""
+        """Take a member as not up; one that refused is tried again after a pause."""
         connection = self._connections.pop(slot, None)
         self.why_away[slot] = why
         self.away_since_s.setdefault(slot, trio.current_time())
@@ -179,15 +179,15 @@ class EnsembleLinks:
         if connection is not None:
             connection.detach(self._user, slot)
 
-    # What links tell.
+    # Calls from links.
 
     def on_link_up(self, instance: InstanceId, connection: NodeConnection) -> None:
-        """A member is connected: make the ledger known to it."""
+        """Make the ledger known to a member that is now connected."""
         if not self._is_closed:
             self._nursery.start_soon(self._join, instance, connection)
 
     def on_link_down(self, instance: InstanceId, why: str) -> None:
-        """A member cannot be reached now; its link tries again."""
+        """Note that a member cannot be reached; its link tries again."""
         slot = self._slot_of[instance]
         self.why_away[slot] = why
         self._changed.set()
@@ -206,7 +206,7 @@ class EnsembleLinks:
             return
         slot = self._slot_of.get(instance)
         if self._is_closed or slot is None or connection.is_broken:
-            return  # Also when another has its slot meanwhile.
+            return  # Also if another member has the slot by now.
         self._known_over[instance] = connection
         self._connections[slot] = connection
         self.why_away.pop(slot, None)
@@ -228,7 +228,7 @@ class EnsembleLinks:
             self._user.on_member_away(slot)
 
     def _join_later(self, member: Member, connection: NodeConnection) -> None:
-        """Try a member again that refused, on the same connection: its disk may have room."""
+        """Try a member that refused again, on the same connection: its disk may have room."""
 
         async def join_again() -> None:
             await trio.sleep(REFUSAL_REST_S)

@@ -1,4 +1,4 @@
-"""How the fragments of a ledger were placed, judged by the terms frozen in its record."""
+"""Judges the fragments of a ledger by the placement terms frozen in its record."""
 
 import attrs
 
@@ -10,7 +10,7 @@ from topology.stream_policy import adherence_at
 
 
 def adherence_as_recorded(record: LedgerRecord, fragment: Fragment) -> Adherence:
-    """How well the ensemble was placed where its members stood then, lost ones included."""
+    """Adherence of the ensemble at the locations its members had then, lost ones included."""
     return adherence_at(
         record.placement,
         record.quorum,
@@ -19,9 +19,9 @@ def adherence_as_recorded(record: LedgerRecord, fragment: Fragment) -> Adherence
 
 
 def with_members_of(fragment: Fragment, members: Membership) -> Membership:
-    """The membership with those of the ensemble where the record says, known or not.
+    """The membership, with the ensemble's members at their recorded locations, known or not.
 
-    Who acknowledges for which region is frozen with the ledger, wherever a node stands now.
+    The region that a member acknowledges for is frozen with the ledger, wherever it is now.
     """
     places: dict[str, ClusterMember] = {**members.members}
     for member in fragment.ensemble:

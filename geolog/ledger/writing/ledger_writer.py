@@ -1,8 +1,8 @@
-"""The shell round the add window of one ledger: it sends, hears, and tells its listener.
+"""The shell around the add window of one ledger: sends entries, and reports to its listener.
 
-It decides nothing about acknowledgement (`geolog.protocol.add_window` does). Entries that are
-not acknowledged are kept, to be sent again to a member that comes back, or to the one that
-takes its slot. When the ledger must end, its owner writes their batches again, to the next.
+It decides nothing about acknowledgement; `geolog.protocol.add_window` does. It keeps
+unacknowledged entries, to send them again to a member that comes back or to one that takes over
+its slot. If the ledger must end, its owner writes their batches again to the next ledger.
 
 Rules: PROTOCOL Q5, W3 and W11.
 """
@@ -28,18 +28,18 @@ from topology.errors import NotEnoughNodesError
 
 
 class LedgerListener(Protocol):
-    """Who is told what becomes of a ledger's entries. Called at once, in order."""
+    """Gets the outcomes of a ledger's entries. Called at once, in order."""
 
     def on_lac(self, lac: EntryId) -> None:
         """All entries up to here are acknowledged."""
         ...
 
     def on_received(self, through: EntryId) -> None:
-        """All entries up to here are in the memory of ack sets; said only if it was asked."""
+        """All entries up to here are in memory of ack sets; called only if requested."""
         ...
 
     def on_fenced(self, writer: "LedgerWriter", why: str) -> None:
-        """Another has taken the ledger: nothing more will be acknowledged here."""
+        """The ledger was taken over: nothing more will be acknowledged here."""
         ...
 
     def on_stuck(self, entry: EntryId, why: str) -> None:
@@ -51,9 +51,9 @@ class LedgerWriter:
     """Writes one ledger under one epoch.
 
     Invariants: `_unacknowledged` holds exactly the entries above the window's LAC, in order; a
-    slot that is not up is lost in the window; of a slot in `_held_from` nothing from that entry
-    on was sent to it, because its connection has no room; `record.fragments[-1]` is the
-    ensemble that the window counts by.
+    slot that is not up is lost in the window; a slot in `_held_from` was sent nothing from that
+    entry up, because its connection has no room; `record.fragments[-1]` is the ensemble that
+    the window counts by.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LedgerWriter:
         self._unacknowledged: deque[EncodedEntry] = deque()
         self._unacknowledged_bytes = 0
         self._oldest_since_s = 0.0
-        self._lac_told = lac
+        self._lac_sent = lac
         self._is_over = False
         self._is_stuck = False
         self._copy_confirmed = trio.Event()
@@ -88,7 +88,7 @@ class LedgerWriter:
             pool, self.fragment.ensemble, self._make_known, self, nursery=nursery
         )
         for slot in range(len(self.fragment.ensemble)):
-            self._window.on_slot_lost(slot)  # Until it is connected.
+            self._window.on_slot_lost(slot)  # Until its member is connected.
 
     def __repr__(self) -> str:
         return (
@@ -99,7 +99,7 @@ class LedgerWriter:
 
     @property
     def fragment(self) -> Fragment:
-        """The fragment that is written."""
+        """The fragment being written."""
         return self.record.fragments[-1]
 
     @property
@@ -109,34 +109,35 @@ class LedgerWriter:
 
     @property
     def entry_next(self) -> EntryId:
-        """The number of the next entry."""
+        """The number that the next entry gets."""
         return self._window.entry_next
 
     @property
     def is_over(self) -> bool:
-        """Whether it was stopped, or fenced."""
+        """Whether it was stopped or fenced."""
         return self._is_over
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has let go of its members too."""
+        """Whether it has also dropped its members."""
         return self._links.is_closed
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """Bytes of entries that are in flight."""
+        """Bytes of the entries in flight."""
         return self._unacknowledged_bytes
 
     def tell(self, listener: LedgerListener) -> None:
-        """From now on this one is told. Without entries there is but `is_over` to miss."""
-        assert self.entry_next == self._lac_at_start + 1, "nothing was added yet"
+        """Use this listener from now on. Without entries it can only have missed `is_over`."""
+        assert self.entry_next == self._lac_at_start + 1, "entries were added already"
         self._listener = listener
 
     async def open(self, *, patience_s: float) -> None:
         """Connect to the members, and make the ledger known to them.
 
-        Returns when every write set has an ack set among the members that are up, and the
-        others cannot be reached or have let `patience_s` pass; NotEnoughNodesError if not.
+        Returns once every write set has an ack set among the members that are up, and each
+        other member has failed or `patience_s` is over; NotEnoughNodesError if there is no ack
+        set.
         """
         self._links.open()
         await self.wait_members(patience_s=patience_s)
@@ -149,22 +150,22 @@ class LedgerWriter:
             raise error
 
     def open_nowait(self) -> None:
-        """Begin to connect to the members."""
+        """Start connecting to the members."""
         self._links.open()
 
     async def wait_members(self, *, patience_s: float) -> None:
-        """Wait until all members have been heard of and those that are needed are up."""
+        """Wait until each member is up or has failed, and every write set has an ack set."""
         with trio.move_on_after(patience_s):
             while not (self._links.has_heard_of_all() and self._window.can_go_on()):
                 await self._links.wait_change()
 
     def describe_away(self) -> str:
-        """The members that are not up, and why, as a person would read it."""
+        """The members that are not up, with reasons, for people."""
         return self._links.describe_away()
 
     def add_nowait(self, encoded: EncodedEntry) -> EntryId:
-        """Send the next entry to its write set; the outcome comes to the listener."""
-        assert not self._is_over, "the ledger is not written any more"
+        """Send the next entry to its write set; its outcome goes to the listener."""
+        assert not self._is_over, "the ledger is no longer written"
         effects = self._window.push()
         entry = EntryId(self._window.entry_next - 1)
         if self._received is not None:
@@ -176,36 +177,36 @@ class LedgerWriter:
         for effect in effects:
             self._send(effect)
         if not self._is_recovery:
-            self._lac_told = self._window.lac
+            self._lac_sent = self._window.lac
         return entry
 
     def stop(self) -> None:
-        """Send and acknowledge nothing more; until `close`, confirmed copies are counted."""
+        """Send and acknowledge nothing more; until `close`, confirmed copies still count."""
         self._is_over = True
 
     def close(self) -> None:
-        """Send nothing more, and hear nothing more."""
+        """Send nothing more, and ignore all further answers."""
         self._is_over = True
         self._links.close()
         self._copy_confirmed.set()
 
-    # How it is with the members.
+    # State of the members.
 
     def can_go_on(self) -> bool:
-        """Whether every entry to come can reach an ack set with the members that are up."""
+        """Whether every further entry can reach an ack set with the members that are up."""
         return not self._is_over and self._window.can_go_on()
 
     def could_go_on_with(self, fragment: Fragment) -> bool:
-        """Whether it could with this fragment, if the members that are new in it are up.
+        """Whether the ledger could go on with this fragment, if its new members are up.
 
-        They count where they stand themselves, not where those stood whose slots they take.
+        New members count in their own regions, not in those of the members they replace.
         """
         new = self.fragment.slots_changed(fragment)
         up = sum(1 << slot for slot in {*self._links.slots_up, *new})
         return fragment.rule(self.record.quorum).acks_all(up)
 
     def check_helps(self, fragment: Fragment) -> None:
-        """NotEnoughNodesError unless the ledger could go on with this fragment."""
+        """Raise NotEnoughNodesError unless the ledger could go on with this fragment."""
         if self.could_go_on_with(fragment):
             return
         quorum, new = self.record.quorum, self.fragment.slots_changed(fragment)
@@ -213,16 +214,17 @@ class LedgerWriter:
         would_be_up = ", ".join(f"{one.node_id} ({one.location.region})" for one in up)
         raise NotEnoughNodesError(
             f"ledger {self.record.ledger} cannot go on: each write set needs"
-            f" {quorum.ack_quorum} members up in {quorum.min_regions} regions; with {len(new)}"
-            f" replaced only {would_be_up} would be up: start the others, or add nodes"
+            f" {quorum.ack_quorum} members up in {quorum.min_regions} regions; after"
+            f" {len(new)} replacements only {would_be_up} would be up: start the others, or"
+            " add nodes"
         )
 
     def instances(self) -> set[InstanceId]:
-        """The members, by identity."""
+        """Instance ids of the members."""
         return {member.instance for member in self.fragment.ensemble}
 
     def instances_missing(self) -> list[InstanceId]:
-        """Members that are not up: entries are stored in fewer copies than they could."""
+        """Members that are not up, so that entries have fewer copies than they could."""
         return self._links.instances_away()
 
     def instances_late(self) -> list[InstanceId]:
@@ -234,17 +236,17 @@ class LedgerWriter:
         return not self._is_over and self._window.first_stuck() is not None
 
     def is_late(self, add_timeout_s: float) -> bool:
-        """Whether the oldest entry in flight has waited for longer than that."""
+        """Whether the oldest entry in flight has waited for longer than `add_timeout_s`."""
         return bool(self._unacknowledged) and (
             trio.current_time() - self._oldest_since_s > add_timeout_s
         )
 
     def slots_away(self) -> list[int]:
-        """Members that are not up, by slot."""
+        """Slots of members that are not up."""
         return sorted(self._links.away_since_s)
 
     def view(self, add_timeout_s: float) -> EnsembleView:
-        """What decides whether members are to be replaced."""
+        """The input of the ensemble policy."""
         return EnsembleView(
             away_since_s=dict(self._links.away_since_s),
             is_stuck=self.is_stuck(),
@@ -252,23 +254,23 @@ class LedgerWriter:
             slots_late=self._window.slots_late(),
         )
 
-    # An ensemble change.
+    # Ensemble changes.
 
     def hold(self, slots: Iterable[int]) -> None:
-        """What these slots' members confirm does not count until the change is through."""
+        """Stop counting confirmations of these slots until the change is decided."""
         self._window.hold(slots)
 
     def unhold(self) -> None:
-        """The change that was held for surely did not happen."""
+        """The change surely did not happen: count held slots again."""
         self._advance(self._window.unhold())
 
     def change(
         self, record: LedgerRecord, known_over: Mapping[InstanceId, NodeConnection]
     ) -> None:
-        """The ledger has another last fragment; slots that it gives away are held.
+        """Switch to another last fragment; the slots whose members change must be held.
 
-        The new members are sent what they lack as soon as they are up. `known_over`:
-        connections over which the ledger was made known to some of them already.
+        New members are sent what they lack as soon as they are up. `known_over`: connections
+        over which some of them already know the ledger.
         """
         new = record.fragments[-1]
         slots = self.fragment.slots_changed(new)
@@ -288,11 +290,11 @@ class LedgerWriter:
     # Copies.
 
     def copies_missing(self, last: EntryId) -> list[MissingCopies]:
-        """Which entries up to `last` have fewer than W confirmed copies."""
+        """Entries up to `last` with fewer than W confirmed copies."""
         return self._copies.missing(last)
 
     async def wait_copies(self, last: EntryId, *, patience_s: float) -> None:
-        """Wait for the confirmations of entries up to `last` that may still come."""
+        """Wait for outstanding confirmations of entries up to `last`."""
         with trio.move_on_after(patience_s):
             while any(
                 self._copies.is_awaited(slot, last) and slot not in self._held_from
@@ -302,20 +304,20 @@ class LedgerWriter:
                 await self._copy_confirmed.wait()
 
     def push_lac_nowait(self) -> None:
-        """Tell the members the LAC, if no add has carried it."""
-        if self._is_over or self._lac_told == self._window.lac:
+        """Send the LAC to the members, unless an add has carried it."""
+        if self._is_over or self._lac_sent == self._window.lac:
             return
-        self._lac_told = self._window.lac
-        for connection in self._links.connections():  # One may break, and leave.
-            connection.push_lac_nowait(self.record.ledger, self.record.epoch, self._lac_told)
+        self._lac_sent = self._window.lac
+        for connection in self._links.connections():  # A copy: one may break and leave.
+            connection.push_lac_nowait(self.record.ledger, self.record.epoch, self._lac_sent)
 
-    # What links and connections tell.
+    # Calls from links and connections.
 
     async def _make_known(self, connection: NodeConnection) -> None:
         await make_known(connection, self.record, is_recovery=self._is_recovery)
 
     def on_member_up(self, slot: int) -> None:
-        """A member takes adds: send it what it lacks."""
+        """Send a member that is up again what it lacks."""
         self._held_from.pop(slot, None)
         effects = self._window.on_slot_back(slot)
         if self._is_over:
@@ -324,12 +326,12 @@ class LedgerWriter:
             self._send(effect)
         connection = self._links.connection(slot)
         if connection is not None and not self._is_recovery and self._window.lac > NO_ENTRY:
-            # A node forgets in a restart what was pushed to it, and may have missed it.
+            # A node loses pushed LACs in a restart, and may have missed one.
             connection.push_lac_nowait(self.record.ledger, self.record.epoch, self._window.lac)
         self._is_stuck = self.is_stuck()
 
     def on_member_away(self, slot: int) -> None:
-        """A member cannot be reached; it is not waited for."""
+        """Stop waiting for a member that cannot be reached."""
         self._window.on_slot_lost(slot)
         self._copy_confirmed.set()
         stuck = None if self._is_over or self._is_stuck else self._window.first_stuck()
@@ -338,13 +340,13 @@ class LedgerWriter:
             self._listener.on_stuck(stuck, self.describe_away())
 
     def on_member_fenced(self, why: str) -> None:
-        """Another has taken the ledger."""
+        """End the writer: the ledger was taken over."""
         if not self._is_over:
             self.close()
             self._listener.on_fenced(self, f"ledger {self.record.ledger}: {why}")
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:
-        """A member has the entry on disk."""
+        """Count the entry as on disk at the member."""
         self._copies.on_confirmed(slot, entry)
         if self._is_over:
             self._copy_confirmed.set()
@@ -354,31 +356,31 @@ class LedgerWriter:
         self._advance(self._window.on_synced(slot, entry))
 
     def on_add_received(self, slot: int, entry: EntryId) -> None:
-        """A member has the entry in memory."""
+        """Count the entry as in memory at the member."""
         received = self._received
         if received is not None and not self._is_over and received.on_received(slot, entry):
             self._listener.on_received(received.through)
 
     def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:
-        """A member refuses: fenced ends all, anything else loses the member."""
+        """End the writer on FENCED; on any other refusal, take the member as lost."""
         if self._is_over:
             return
         why = f"entry {entry} refused ({refused.reason.name.lower()})"
         if refused.reason is Reason.FENCED and refused.epoch_highest >= self.record.epoch:
-            self.on_member_fenced(f"{why}: epoch {refused.epoch_highest} was seen there")
+            self.on_member_fenced(f"{why}: the node has seen epoch {refused.epoch_highest}")
             return
         self._links.lose(slot, why, is_refusal=True)
         self.on_member_away(slot)
 
     def on_room(self, slot: int) -> None:
-        """A member's connection takes more: send what was held back and is still in flight."""
+        """Send what was held back from a member, as far as it is still in flight."""
         first = self._held_from.pop(slot, None)
         if first is not None and not self._is_over:
             for effect in self._window.lacking(slot, first=first):
                 self._send(effect)
 
     def on_slot_lost(self, slot: int) -> None:
-        """A member's connection is gone; its link tries again."""
+        """Take a member whose connection ended as lost; its link tries again."""
         connection = self._links.connection(slot)
         self._links.lose(slot, connection.broken_why if connection else "")
         self.on_member_away(slot)

@@ -1,8 +1,7 @@
-"""Nodes to take the place of members that are lost: chosen, and the ledger known to them.
+"""Finds nodes to replace lost members: chooses them, and makes the ledger known to them.
 
-A node that refuses, or does not answer in time, is left out of further choices for a while; so
-is one that was just replaced. Nodes that this process cannot reach are not chosen, whatever
-metadata says of them.
+A node that refuses, or does not answer in time, is avoided for a while, and so is one that was
+just replaced. Nodes that this process cannot reach are not chosen, whatever metadata says.
 """
 
 import random
@@ -31,15 +30,15 @@ AVOID_S = 30.0
 
 @attrs.frozen
 class ReplacementFound:
-    """Who may take which slot; to each the ledger is known over its connection."""
+    """New members by slot; each knows the ledger over its connection."""
 
     members: dict[int, Member]
     connections: dict[InstanceId, NodeConnection]
     is_undecided: bool = False
-    """Whether there are better ones is open: the search for them was cut off."""
+    """Whether better ones may exist: the search for them hit its bound."""
 
     def fragment_of(self, record: LedgerRecord, *, first: EntryId) -> Fragment:
-        """The last fragment of a ledger with these members in it, from entry `first` on."""
+        """The last fragment with these members in it, beginning at entry `first`."""
         ensemble = tuple(
             self.members.get(slot, member)
             for slot, member in enumerate(record.fragments[-1].ensemble)
@@ -48,7 +47,7 @@ class ReplacementFound:
 
 
 class ReplacementFinder:
-    """Finds replacements, for the ledgers of one partition or of one recovery."""
+    """Finds replacements for the ledgers of one partition, or for one recovery."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class ReplacementFinder:
         self._avoided_until_s.update(dict.fromkeys(instances, until_s))
 
     def avoided(self) -> set[InstanceId]:
-        """Nodes that should not be chosen now."""
+        """Nodes to avoid now."""
         now_s = trio.current_time()
         self._avoided_until_s = {
             instance: until_s
@@ -82,10 +81,10 @@ class ReplacementFinder:
     async def find(
         self, record: LedgerRecord, slots: Collection[int], *, is_recovery: bool = False
     ) -> ReplacementFound:
-        """Nodes for as many of the slots as can be, ready to be written to.
+        """Find nodes for as many of the slots as possible, ready to be written to.
 
-        NotEnoughNodesError when there is none; FencedError when another has taken the ledger;
-        UnavailableError while metadata does not say which nodes there are.
+        NotEnoughNodesError if there is none; FencedError if the ledger was taken over;
+        UnavailableError while metadata does not list the nodes.
         """
         failed: set[InstanceId] = set()
         while True:
@@ -118,7 +117,7 @@ class ReplacementFinder:
         seen: ClusterSnapshot,
         excluded: set[InstanceId],
     ) -> Replacement:
-        """Who may take the slots; the ledger's members stand where its record says they do."""
+        """Choose nodes for the slots; the ledger's members count where its record puts them."""
         quorum, fragment = record.quorum, record.fragments[-1]
         request = PlacementRequest(
             ensemble_size=quorum.ensemble_size,
@@ -139,7 +138,7 @@ class ReplacementFinder:
     async def _made_known(
         self, record: LedgerRecord, members: dict[int, Member], *, is_recovery: bool
     ) -> dict[InstanceId, NodeConnection]:
-        """Those that answered, each with the connection over which it did."""
+        """The members that answered, with the connections they answered on."""
         found: dict[InstanceId, NodeConnection] = {}
         fenced: list[FencedError] = []
 
@@ -151,7 +150,7 @@ class ReplacementFinder:
                 except FencedError as error:
                     fenced.append(error)
                 except GeologError:
-                    return  # It is not found, whatever the reason: another is chosen.
+                    return  # Not found, whatever the reason: another is chosen.
                 else:
                     found[instance] = connection
 

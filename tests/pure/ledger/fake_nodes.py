@@ -1,4 +1,4 @@
-"""Storage nodes that speak the wire protocol, keep what they are told, and lie when told to."""
+"""Storage nodes that speak the wire protocol, record every message, and lie on request."""
 
 import itertools
 import random
@@ -49,7 +49,7 @@ SEGMENT = 3
 CLUSTER = "default"
 
 Lie = Callable[[Message, list[Message]], list[Message]]
-"""Gives what is answered to a message instead of the honest answers."""
+"""Maps a message and its honest answers to the answers that are sent."""
 
 
 def honest(_asked: Message, answers: list[Message]) -> list[Message]:
@@ -58,7 +58,7 @@ def honest(_asked: Message, answers: list[Message]) -> list[Message]:
 
 @attrs.define(eq=False)
 class FakeNode:
-    """A node that stores in a dictionary, and answers at once."""
+    """A node that stores entries in a dictionary, and answers at once."""
 
     network: MemoryNetwork
     node_id: str
@@ -66,10 +66,10 @@ class FakeNode:
     instance: InstanceId
     lie: Lie = honest
     is_reading: bool = True
-    """Whether it takes what is sent to it."""
+    """Whether it reads the messages sent to it."""
     entries: dict[EntryId, bytes] = attrs.field(factory=dict)
     asked: list[Message] = attrs.field(factory=list)
-    """All that it was told, in order, over all connections."""
+    """All messages to it, in order, over all connections."""
     lac: EntryId = NO_ENTRY
     fence: Epoch = NO_EPOCH
     connections_count: int = 0
@@ -84,11 +84,11 @@ class FakeNode:
         return Member(self.instance, self.node_id, Location.parse(f"/{self.region}/rack-1"))
 
     def adds(self) -> list[EntryId]:
-        """The entries that it was sent, each time."""
+        """The entries of all adds sent to it, repeats included."""
         return [message.entry for message in self.asked if isinstance(message, Add)]
 
     async def send(self, message: Message) -> None:
-        """Say something that nobody waits for, over its newest connection."""
+        """Send an unexpected message over its newest connection."""
         await self.streams[-1].send(encode(message))
 
     async def run(self) -> None:
@@ -143,9 +143,7 @@ class FakeNode:
             case Read():
                 return self._answers_to_read(message)
             case Follow(request, first=first, count_max=count):
-                end = min(
-                    self.lac + 1, first + count
-                )  # It does not wait, whatever it is asked.
+                end = min(self.lac + 1, first + count)  # It never waits.
                 found = tuple(self._entry(EntryId(entry)) for entry in range(first, end))
                 return [ReadAnswer(request, self.lac, first, found, is_fenced=bool(self.fence))]
             case Probe(request, first=first, count_max=count):
@@ -185,7 +183,7 @@ class FakeNode:
 
 @attrs.define
 class FakeNodes:
-    """Three of them or more, in three regions, and a pool that knows them."""
+    """Three or more nodes in three regions, and a pool that knows them."""
 
     network: MemoryNetwork
     nodes: list[FakeNode]
@@ -194,11 +192,11 @@ class FakeNodes:
     nursery: trio.Nursery
 
     async def record_now(self, _ledger: LedgerId) -> LedgerRecord:
-        """The ledger's record, as if metadata had it."""
+        """The ledger's record as metadata would have it."""
         return self.ledger()
 
     def ledger(self) -> LedgerRecord:
-        """An open ledger on the first three: E 3, W 3, A 2, in two regions."""
+        """An open ledger on the first three nodes: E 3, W 3, A 2, in two regions."""
         quorum = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
         members = tuple(node.member for node in self.nodes[:3])
         return LedgerRecord(
@@ -211,7 +209,7 @@ class FakeNodes:
         )
 
     def store(self, count: int, *, at: tuple[int, ...] = (0, 1, 2)) -> None:
-        """Put entries 0 and on at some of the nodes, as if they had been acknowledged."""
+        """Store the first entries at some nodes, as if they had been acknowledged."""
         for entry in range(count):
             for node in at:
                 self.nodes[node].entries[EntryId(entry)] = entry_of(entry).join()
@@ -234,7 +232,7 @@ def entry_of(entry: int, *, value: bytes = b"value", segment: int = SEGMENT) -> 
 async def open_fake_nodes(
     connection: ConnectionConfig | None = None, *, count: int = 3
 ) -> AsyncIterator[FakeNodes]:
-    """Some nodes, in three regions in turns, honest until told otherwise."""
+    """Open nodes that alternate between three regions, honest until told otherwise."""
     network = MemoryNetwork()
     nodes = [
         FakeNode(network, f"node-{number}", region, InstanceId(f"{number}" * 32))

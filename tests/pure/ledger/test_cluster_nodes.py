@@ -1,4 +1,4 @@
-"""The nodes as placement sees them: states, places, weights, those that come and go."""
+"""The nodes as placement sees them: states, locations, weights, and flapping."""
 
 import random
 from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ class Cluster:
         await self.metadata.delete(PATHS.node_live(InstanceId(name)))
 
     async def placed(self, size: int, count: int = 1) -> list[str]:
-        """The nodes of so many new ensembles of a stream that goes by racks."""
+        """The nodes of so many new ensembles of a rack-aware stream."""
         seen = await self.nodes.look("r")
         quorum = QuorumConfig(ensemble_size=size, write_quorum=size, ack_quorum=1)
         policy = policy_of(PlacementTerms(policy=PolicyKind.DEFAULT), quorum, seen.place)
@@ -83,7 +83,7 @@ async def cluster_of(config: PlacementConfig) -> AsyncIterator[Cluster]:
         yield Cluster(metadata, nodes)
 
 
-async def test_states_and_places_are_those_of_metadata(autojump_clock: MockClock) -> None:
+async def test_states_and_locations_are_those_of_metadata(autojump_clock: MockClock) -> None:
     async with cluster_of(PlacementConfig()) as cluster:
         await cluster.up("a", "/r/1")
         await cluster.up("b", "/r/2", state=NodeState.READ_ONLY)
@@ -112,7 +112,7 @@ async def test_a_node_that_flaps_is_chosen_last_until_it_has_stayed(
         for _ in range(3):
             await trio.sleep(1)
             await cluster.down("a")
-            await trio.sleep(1)  # Nobody looks meanwhile: it is watched.
+            await trio.sleep(1)  # Without a look: departures are watched.
             await cluster.up("a", "/r/a")
             await cluster.nodes.look("r")
 
@@ -122,7 +122,7 @@ async def test_a_node_that_flaps_is_chosen_last_until_it_has_stayed(
         assert set(await cluster.placed(2, count=20)) == {"a", "b", "c"}
 
 
-async def test_a_node_that_just_left_is_taken_where_others_do_not_suffice(
+async def test_a_node_that_just_left_is_chosen_if_others_do_not_suffice(
     autojump_clock: MockClock,
 ) -> None:
     async with cluster_of(PlacementConfig(stabilize_s=30)) as cluster:
@@ -139,7 +139,7 @@ async def test_a_node_that_just_left_is_taken_where_others_do_not_suffice(
             await cluster.placed(2)
 
 
-async def test_nodes_with_more_space_are_chosen_more_often_up_to_the_cap(
+async def test_nodes_with_more_free_space_are_chosen_more_often_up_to_the_cap(
     autojump_clock: MockClock,
 ) -> None:
     config = PlacementConfig(weight_by_free_space=True, weight_multiple_max=2)
@@ -189,10 +189,10 @@ async def test_a_table_is_read_again_and_moves_a_node_at_once(
         ('[locations]\na = ""\n', "node 'a': location ''"),
         ('[locations]\na = "/x/y/z"\n', "'a' has 3"),
         ('[places]\na = "/x/y"\n', "did you mean 'locations'"),
-        (None, "cannot be read: No such file"),
+        (None, r"cannot read the locations table .*: No such file"),
     ],
 )
-async def test_a_wrong_table_is_an_error_at_first_and_later_changes_nothing(
+async def test_a_bad_table_is_an_error_at_first_and_ignored_later(
     autojump_clock: MockClock, tmp_path: Path, text: str | None, message: str
 ) -> None:
     table = tmp_path / "locations.toml"

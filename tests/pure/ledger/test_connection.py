@@ -33,7 +33,7 @@ from topology.errors import FencedError
 
 @attrs.define(eq=False)
 class Sink:
-    """Hears what became of adds."""
+    """Records the outcomes of adds."""
 
     synced: list[int] = attrs.field(factory=list)
     received: list[int] = attrs.field(factory=list)
@@ -104,7 +104,7 @@ async def test_one_answer_confirms_all_adds_up_to_it(autojump_clock: MockClock) 
         assert sink.synced == [0, 1, 2, 3, 4]
 
 
-async def test_refused_adds_between_are_not_among_those_that_an_answer_confirms(
+async def test_a_cumulative_answer_does_not_confirm_refused_adds(
     autojump_clock: MockClock,
 ) -> None:
     def refuse_even(asked: Message, answers: list[Message]) -> list[Message]:
@@ -126,7 +126,7 @@ async def test_refused_adds_between_are_not_among_those_that_an_answer_confirms(
         assert sink.synced == [1, 3, 5]
 
 
-async def test_a_refusal_is_an_answer_nobody_waits_for_more(autojump_clock: MockClock) -> None:
+async def test_a_refusal_is_an_answer_that_ends_the_wait(autojump_clock: MockClock) -> None:
     def refuse(asked: Message, answers: list[Message]) -> list[Message]:
         if isinstance(asked, Add):
             return [AddRefused(asked.ordinal, Reason.READ_ONLY, Epoch(1))]
@@ -153,7 +153,7 @@ async def test_a_refusal_is_an_answer_nobody_waits_for_more(autojump_clock: Mock
     ],
     ids=["more than was sent", "a refusal of what was not sent", "of none", "far beyond"],
 )
-async def test_a_node_that_answers_what_was_never_sent_is_let_go(
+async def test_a_node_that_answers_adds_never_sent_is_disconnected(
     lie: Callable[[Add], list[Message]], autojump_clock: MockClock
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -169,7 +169,7 @@ async def test_a_node_that_answers_what_was_never_sent_is_let_go(
         assert (sink.synced, sink.refused, sink.lost_count) == ([], [], 1)
 
 
-async def test_a_node_that_hangs_is_let_go(autojump_clock: MockClock) -> None:
+async def test_a_node_that_hangs_is_disconnected(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.nodes[0].lie = lambda asked, answers: [] if isinstance(asked, Add) else answers
         sink = Sink()
@@ -185,7 +185,7 @@ async def test_a_node_that_hangs_is_let_go(autojump_clock: MockClock) -> None:
 async def test_a_node_that_answers_slowly_but_steadily_is_kept(
     autojump_clock: MockClock,
 ) -> None:
-    """The last of a full window waits for long on a slow disk, and that says nothing of it."""
+    """On a slow disk the last add of a full window waits long, which proves no hang."""
     async with open_fake_nodes() as nodes:
         nodes.nodes[0].lie = lambda asked, answers: [] if isinstance(asked, Add) else answers
         sink = Sink()
@@ -201,7 +201,7 @@ async def test_a_node_that_answers_slowly_but_steadily_is_kept(
         assert not connection.is_broken
 
 
-async def test_a_node_that_repeats_an_old_answer_hangs_all_the_same(
+async def test_a_node_that_only_repeats_an_old_answer_hangs(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -218,7 +218,7 @@ async def test_a_node_that_repeats_an_old_answer_hangs_all_the_same(
 
 
 async def test_a_node_that_is_slow_but_steady_is_kept(autojump_clock: MockClock) -> None:
-    """In the end each add waits seven seconds, but one is answered every half second."""
+    """Each add finally waits seven seconds, but one is answered every half second."""
     async with open_fake_nodes() as nodes:
         sink = Sink()
         connection = await connected(nodes, sink)
@@ -241,7 +241,7 @@ async def test_a_question_that_is_never_answered_ends_with_the_connection(
             await connection.ask(open_question, LedgerOpened)
 
 
-async def test_a_node_that_never_reads_is_let_go_when_too_much_waits(
+async def test_a_node_that_never_reads_is_disconnected_when_too_much_waits(
     autojump_clock: MockClock,
 ) -> None:
     config = ConnectionConfig(unsent_bytes_max=4 << 20, answer_timeout_s=1e9)
@@ -255,12 +255,12 @@ async def test_a_node_that_never_reads_is_let_go_when_too_much_waits(
             sent_count += 1
             await settled()
 
-        assert 5 <= sent_count <= 8  # What the network holds, and four megabytes.
+        assert 5 <= sent_count <= 8  # The network's buffer, and four megabytes.
         assert "too slow" in connection.broken_why
         assert sink.lost_count == 1
 
 
-async def test_a_connection_cut_off_in_a_frame_is_a_failure_not_an_answer(
+async def test_a_connection_cut_off_within_a_frame_is_a_failure_not_an_answer(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -297,12 +297,12 @@ async def test_an_answer_of_another_kind_ends_the_connection(autojump_clock: Moc
     async with open_fake_nodes() as nodes:
         nodes.nodes[0].lie = confuse
         connection = await connected(nodes)
-        with pytest.raises(ConnectionFailedError, match="out of turn"):
+        with pytest.raises(ConnectionFailedError, match="an answer of the wrong kind"):
             await connection.ask(open_question, LedgerOpened)
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason != Reason.FENCED])
-async def test_a_refusal_tells_its_reason_and_leaves_the_connection(
+async def test_a_refusal_gives_its_reason_and_keeps_the_connection(
     reason: Reason, autojump_clock: MockClock
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -319,7 +319,7 @@ async def test_a_refusal_tells_its_reason_and_leaves_the_connection(
         assert not connection.is_broken
 
 
-async def test_a_fence_is_told_as_such(autojump_clock: MockClock) -> None:
+async def test_a_fenced_refusal_raises_its_own_error(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.nodes[0].lie = lambda asked, answers: (
             [Refused(asked.request, Reason.FENCED, Epoch(9), "epoch 9")]
@@ -333,7 +333,7 @@ async def test_a_fence_is_told_as_such(autojump_clock: MockClock) -> None:
             )
 
 
-async def test_a_node_that_was_replaced_is_never_up_and_tried_ever_more_seldom(
+async def test_a_replaced_node_never_comes_up_and_is_tried_less_and_less_often(
     autojump_clock: MockClock,
 ) -> None:
     def another(asked: Message, answers: list[Message]) -> list[Message]:
@@ -353,7 +353,7 @@ async def test_a_node_that_was_replaced_is_never_up_and_tried_ever_more_seldom(
 
 
 class LinkUserThatFails:
-    """Wants a link, and shall never be told that it is up."""
+    """Uses a link that must never come up."""
 
     def on_link_up(self, instance: InstanceId, connection: NodeConnection) -> None:
         raise AssertionError("the link is up")
@@ -362,7 +362,7 @@ class LinkUserThatFails:
         return
 
 
-async def test_a_link_that_rests_fails_at_once(autojump_clock: MockClock) -> None:
+async def test_a_pausing_link_fails_at_once(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.network.kill("node-0")
         link = nodes.pool.link(nodes.nodes[0].instance)
@@ -377,16 +377,16 @@ async def test_a_link_that_rests_fails_at_once(autojump_clock: MockClock) -> Non
         assert nodes.pool.unreachable() == [link.instance]
 
 
-async def test_a_node_that_accepts_and_says_nothing_is_given_up(
+async def test_a_node_that_accepts_but_stays_silent_is_disconnected(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
         nodes.nodes[0].lie = lambda asked, answers: []
-        with pytest.raises(ConnectionFailedError, match="does not say who it is in 2"):
+        with pytest.raises(ConnectionFailedError, match="did not identify itself within 2 s"):
             await connected(nodes)
 
 
-async def test_an_instance_that_nobody_knows_is_told_as_replaced(
+async def test_an_unknown_instance_is_reported_as_replaced(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:

@@ -1,4 +1,4 @@
-"""Copying between nodes of which some lie, refuse, fail or stay silent."""
+"""Copying between nodes, some of which lie, refuse, fail or stay silent."""
 
 from collections.abc import Callable
 
@@ -32,14 +32,14 @@ COUNT = 10
 
 
 def closed(nodes: FakeNodes) -> LedgerRecord:
-    """The ledger when it has ten entries, and was taken over once."""
+    """The ledger with ten entries, after one takeover."""
     return attrs.evolve(
         nodes.ledger(), state=LedgerState.CLOSED, last_entry=EntryId(COUNT - 1), epoch=Epoch(2)
     )
 
 
 def still_open(nodes: FakeNodes) -> LedgerRecord:
-    """The ledger with ten entries in its first fragment, while its second is written."""
+    """The ledger with ten entries in its first fragment, while its second is being written."""
     ledger = nodes.ledger()
     second = Fragment(EntryId(COUNT), ledger.fragments[0].ensemble)
     return attrs.evolve(ledger, fragments=(*ledger.fragments, second))
@@ -61,7 +61,7 @@ def told(nodes: FakeNodes, node: int, kind: type[Message]) -> list[Message]:
     return [message for message in nodes.nodes[node].asked if isinstance(message, kind)]
 
 
-async def test_a_closed_ledger_is_fenced_and_given_as_recovery_does(
+async def test_a_closed_ledger_is_fenced_and_filled_as_recovery_does(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -77,7 +77,7 @@ async def test_a_closed_ledger_is_fenced_and_given_as_recovery_does(
         assert all((add.is_recovery, add.epoch, add.lac) == (True, 2, -1) for add in adds)
 
 
-async def test_an_open_ledger_is_not_fenced_for_its_writer_writes_there(
+async def test_an_open_ledger_is_not_fenced_because_it_has_a_writer(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -103,7 +103,7 @@ async def test_nothing_is_sent_where_nothing_is_missing(autojump_clock: MockCloc
         assert all(told(nodes, node, kind) == [] for node in range(3) for kind in (Fence, Add))
 
 
-async def test_progress_is_told_over_all_fragments(autojump_clock: MockClock) -> None:
+async def test_progress_covers_all_fragments(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(COUNT, at=(0, 1))
         seen: list[CopyProgress] = []
@@ -123,7 +123,7 @@ async def test_progress_is_told_over_all_fragments(autojump_clock: MockClock) ->
 
 
 def entries_changed(change: Callable[[EntryAnswer], EntryAnswer]) -> Lie:
-    """A node that hands out other copies than it says it has."""
+    """A node that hands out different copies from those it reports."""
 
     def lie(asked: Message, answers: list[Message]) -> list[Message]:
         return [
@@ -160,7 +160,7 @@ SOURCE_LIES = {
 
 
 @pytest.mark.parametrize("lie", SOURCE_LIES.values(), ids=SOURCE_LIES.keys())
-async def test_what_one_source_has_not_intact_comes_from_another(
+async def test_entries_not_intact_at_one_source_come_from_another(
     lie: Lie, autojump_clock: MockClock
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -174,7 +174,7 @@ async def test_what_one_source_has_not_intact_comes_from_another(
 
 
 @pytest.mark.parametrize("lie", SOURCE_LIES.values(), ids=SOURCE_LIES.keys())
-async def test_what_no_source_has_intact_is_not_made_up(
+async def test_entries_without_an_intact_source_are_not_made_up(
     lie: Lie, autojump_clock: MockClock
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -191,7 +191,7 @@ async def test_what_no_source_has_intact_is_not_made_up(
 
 
 def refusing(reason: Reason) -> Lie:
-    """A node that takes no adds."""
+    """A node that refuses adds."""
 
     def lie(asked: Message, answers: list[Message]) -> list[Message]:
         if isinstance(asked, Add):
@@ -202,7 +202,7 @@ def refusing(reason: Reason) -> Lie:
 
 
 def forgets(asked: Message, answers: list[Message]) -> list[Message]:
-    """A node that confirms what it does not keep."""
+    """A node that confirms adds and does not store them."""
     return [
         attrs.evolve(one, answers=(Answer.ABSENT,) * len(one.answers))
         if isinstance(one, ProbeAnswer)
@@ -212,7 +212,7 @@ def forgets(asked: Message, answers: list[Message]) -> list[Message]:
 
 
 TARGET_LIES = {
-    "another owner": (refusing(Reason.FENCED), "another took the ledger over meanwhile"),
+    "another owner": (refusing(Reason.FENCED), "the ledger was taken over"),
     "full": (refusing(Reason.READ_ONLY), "read-only"),
     "other bytes": (refusing(Reason.CONFLICT), "the node has other bytes there"),
     "deleted": (refusing(Reason.NO_SUCH_LEDGER), "the node has deleted the ledger"),
@@ -225,12 +225,12 @@ TARGET_LIES = {
         lambda asked, answers: [] if isinstance(asked, Fence) else answers,
         "does not answer|no answer for",
     ),
-    "forgetful": (forgets, "entries that were copied there are not there"),
+    "forgetful": (forgets, "entries were copied there, but are still missing"),
 }
 
 
 @pytest.mark.parametrize(("lie", "why"), TARGET_LIES.values(), ids=TARGET_LIES.keys())
-async def test_a_target_that_does_not_take_its_copies_is_not_called_complete(
+async def test_a_target_that_does_not_take_its_copies_is_not_reported_complete(
     lie: Lie, why: str, autojump_clock: MockClock
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -266,7 +266,7 @@ async def test_a_target_that_deleted_the_ledger_will_never_take_it(
         assert has_all(nodes, 1)
 
 
-async def test_a_target_that_is_killed_in_the_middle_ends_nothing_but_its_own_copies(
+async def test_a_target_that_is_killed_only_loses_its_own_copies(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:

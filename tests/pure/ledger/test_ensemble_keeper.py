@@ -1,4 +1,4 @@
-"""Keeping a ledger's ensemble, with nodes that refuse, fall silent and come back in between."""
+"""Keeping a ledger's ensemble while nodes refuse, fall silent and come back."""
 
 import random
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ PATHS = ClusterPaths(CLUSTER)
 
 @attrs.frozen
 class Kept:
-    """An open ledger on the first three of some nodes, all of which must confirm."""
+    """An open ledger on the first three nodes, all of which must confirm."""
 
     nodes: FakeNodes
     ledgers: LedgerMetadata
@@ -35,12 +35,12 @@ class Kept:
     listener: Listener
 
     def lose(self, *places: int) -> None:
-        """These nodes go, and stay away."""
+        """Stop these nodes for good."""
         for place in places:
             self.nodes.network.vanish(self.nodes.nodes[place].node_id)
 
     async def members(self) -> list[list[int]]:
-        """The places of each fragment's members, as metadata has them."""
+        """The nodes of each fragment, by number, according to metadata."""
         record = (await self.ledgers.read_latest(LEDGER)).record
         return [
             [int(member.node_id.removeprefix("node-")) for member in fragment.ensemble]
@@ -98,7 +98,7 @@ async def test_nothing_is_done_while_all_is_well(autojump_clock: MockClock) -> N
         assert not await kept.keeper.keep()
 
 
-async def test_a_new_member_is_sent_what_is_in_flight_and_not_what_is_acknowledged(
+async def test_a_new_member_is_sent_entries_in_flight_but_not_acknowledged_ones(
     autojump_clock: MockClock,
 ) -> None:
     async with open_kept(4) as kept:
@@ -112,11 +112,11 @@ async def test_a_new_member_is_sent_what_is_in_flight_and_not_what_is_acknowledg
 
         assert await kept.members() == [[0, 1, 2], [0, 1, 3]]
         assert kept.nodes.nodes[3].adds() == [3, 4]
-        assert kept.nodes.nodes[0].adds() == [0, 1, 2, 3, 4]  # Not sent n again.
+        assert kept.nodes.nodes[0].adds() == [0, 1, 2, 3, 4]  # Nothing was sent again.
         assert kept.writer.lac == 4
 
 
-async def test_a_node_that_refuses_is_passed_over_for_the_next(
+async def test_a_node_that_refuses_is_skipped(
     autojump_clock: MockClock,
 ) -> None:
     async with open_kept(6) as kept:
@@ -132,7 +132,7 @@ async def test_a_node_that_refuses_is_passed_over_for_the_next(
         assert await kept.members() == [[5, 1, 2]]
 
 
-async def test_a_node_that_does_not_answer_is_passed_over_in_time(
+async def test_a_node_that_does_not_answer_is_skipped_after_a_while(
     autojump_clock: MockClock,
 ) -> None:
     def silent(asked: Message, answers: list[Message]) -> list[Message]:
@@ -151,7 +151,7 @@ async def test_a_node_that_does_not_answer_is_passed_over_in_time(
         assert await kept.members() == [[4, 1, 2]]
 
 
-async def test_no_spare_node_changes_nothing(autojump_clock: MockClock) -> None:
+async def test_without_a_spare_node_nothing_changes(autojump_clock: MockClock) -> None:
     async with open_kept(3) as kept:
         kept.lose(0)
         await trio.sleep(0.1)
@@ -162,7 +162,9 @@ async def test_no_spare_node_changes_nothing(autojump_clock: MockClock) -> None:
         assert await kept.members() == [[0, 1, 2]]
 
 
-async def test_a_ledger_of_very_many_fragments_gets_no_more(autojump_clock: MockClock) -> None:
+async def test_a_ledger_with_very_many_fragments_gets_no_more(
+    autojump_clock: MockClock,
+) -> None:
     async with open_kept(4, fragments_count=FRAGMENTS_MAX) as kept:
         kept.lose(0)
         await trio.sleep(0.1)
@@ -181,7 +183,7 @@ async def test_a_replacement_that_knows_a_fence_ends_it(autojump_clock: MockCloc
             await kept.keeper.keep()
 
 
-async def test_members_that_are_back_before_the_change_is_written_keep_their_places(
+async def test_members_that_come_back_before_the_change_keep_their_slots(
     autojump_clock: MockClock,
 ) -> None:
     async with open_kept(4) as kept:
@@ -197,10 +199,10 @@ async def test_members_that_are_back_before_the_change_is_written_keep_their_pla
         assert await kept.members() == [[0, 1, 2]]
 
 
-async def test_what_a_replaced_member_answers_late_counts_for_nothing(
+async def test_late_answers_of_a_replaced_member_do_not_count(
     autojump_clock: MockClock,
 ) -> None:
-    """It confirms what it was sent, but too late, over a connection that never broke."""
+    """It confirms its adds too late, over a connection that never broke."""
     held_back: list[Message] = []
 
     def late(asked: Message, answers: list[Message]) -> list[Message]:
@@ -214,9 +216,9 @@ async def test_what_a_replaced_member_answers_late_counts_for_nothing(
         kept.nodes.nodes[3].lie = late
         add(kept.writer)
         await trio.sleep(2.5)
-        assert kept.keeper.is_urgent  # Late, though all are up.
+        assert kept.keeper.is_urgent  # Late, although all are up.
         assert await kept.keeper.keep()
-        # The old member speaks at last; the new one has not.
+        # The old member answers at last; the new one has not.
         from_old = next(one for one in held_back if isinstance(one, AddsSynced))
         await kept.nodes.nodes[0].send(from_old)
         await trio.sleep(0.5)
@@ -228,7 +230,7 @@ async def test_what_a_replaced_member_answers_late_counts_for_nothing(
         assert kept.writer.lac == 0
 
 
-async def test_members_that_stay_go_on_acknowledging_while_the_outcome_is_not_known(
+async def test_members_that_stay_acknowledge_while_the_outcome_is_unknown(
     autojump_clock: MockClock,
 ) -> None:
     async with open_kept(4, ack_quorum=2) as kept:
@@ -249,7 +251,7 @@ async def test_members_that_stay_go_on_acknowledging_while_the_outcome_is_not_kn
         assert await kept.members() == [[3, 1, 2]]
 
 
-async def test_a_close_over_a_change_whose_outcome_is_not_known_is_no_conflict(
+async def test_a_close_over_a_change_with_unknown_outcome_is_not_a_conflict(
     autojump_clock: MockClock,
 ) -> None:
     async with open_kept(4) as kept:

@@ -1,4 +1,4 @@
-"""How ledgers are made in metadata whose answers get lost."""
+"""Creating ledgers in a metadata store whose answers get lost."""
 
 from collections.abc import AsyncIterator
 
@@ -27,7 +27,7 @@ async def session() -> AsyncIterator[MemoryMetadata]:
         yield metadata
 
 
-async def test_a_ledger_of_which_it_is_not_known_whether_it_was_made_is_left_for_the_next(
+async def test_a_ledger_that_may_have_been_created_is_skipped_for_the_next(
     session: MemoryMetadata, autojump_clock: MockClock
 ) -> None:
     ledgers = LedgerMetadata(session, ClusterPaths("test"))
@@ -39,7 +39,7 @@ async def test_a_ledger_of_which_it_is_not_known_whether_it_was_made_is_left_for
     assert int(second.record.ledger) == int(first.record.ledger) + 2
 
 
-async def test_a_store_that_never_says_what_became_of_a_ledger_is_unavailable(
+async def test_a_store_that_never_reports_an_outcome_is_unavailable(
     session: MemoryMetadata, autojump_clock: MockClock
 ) -> None:
     ledgers = LedgerMetadata(session, ClusterPaths("test"))

@@ -1,4 +1,4 @@
-"""Reading from replicas of which some lie, fail or stay silent."""
+"""Reading from replicas, some of which lie, fail or stay silent."""
 
 import random
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def a_reader(
 
 
 def with_entries(change: Callable[[EntryAnswer], EntryAnswer]) -> Lie:
-    """A node that gives other answers for entries than it should."""
+    """A node that gives false answers for entries."""
 
     def lie(asked: Message, answers: list[Message]) -> list[Message]:
         return [
@@ -76,7 +76,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
-async def test_a_replica_that_has_it_not_intact_is_another_s_turn(
+async def test_an_entry_not_intact_at_one_replica_is_read_from_another(
     lie: Lie, autojump_clock: MockClock
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -89,7 +89,7 @@ async def test_a_replica_that_has_it_not_intact_is_another_s_turn(
         assert fetched.served_by.location.region != "near"
 
 
-async def test_the_nearest_is_asked_first_and_alone(autojump_clock: MockClock) -> None:
+async def test_only_the_nearest_is_asked_at_first(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(10)
         fetched = await a_reader(nodes).read(nodes.ledger(), EntryId(0), EntryId(9))
@@ -99,7 +99,7 @@ async def test_the_nearest_is_asked_first_and_alone(autojump_clock: MockClock) -
         assert not nodes.nodes[2].asked
 
 
-async def test_the_intact_ones_before_a_damaged_one_are_taken(
+async def test_intact_entries_before_a_damaged_one_are_taken(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -121,7 +121,7 @@ async def test_an_entry_that_no_replica_has_is_lost(autojump_clock: MockClock) -
             await a_reader(nodes).read(nodes.ledger(), EntryId(3), EntryId(3))
 
 
-async def test_an_entry_that_no_replica_has_is_elsewhere_if_the_record_has_changed_since(
+async def test_an_entry_that_no_replica_has_has_moved_if_the_record_changed(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes(count=4) as nodes:
@@ -140,7 +140,7 @@ async def test_an_entry_that_no_replica_has_is_elsewhere_if_the_record_has_chang
         assert (await reader.read_one(nodes.ledger(), EntryId(3))).entry == 3
 
 
-async def test_an_entry_that_no_replica_has_is_not_lost_before_metadata_says_so(
+async def test_an_entry_that_no_replica_has_is_not_lost_until_metadata_says_so(
     autojump_clock: MockClock,
 ) -> None:
     is_away = True
@@ -163,7 +163,7 @@ async def test_an_entry_that_no_replica_has_is_not_lost_before_metadata_says_so(
 
 
 @pytest.mark.parametrize("name", ["damaged", "not sure", "other bytes", "silence"])
-async def test_absent_at_all_replicas_but_one_is_not_lost_but_waited_for(
+async def test_an_entry_absent_at_all_replicas_but_one_is_waited_for(
     name: str, autojump_clock: MockClock
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -180,7 +180,7 @@ async def test_absent_at_all_replicas_but_one_is_not_lost_but_waited_for(
         assert fetched.entry == 3
 
 
-async def test_a_replica_that_is_silent_is_asked_last_for_a_while(
+async def test_a_silent_replica_is_asked_last_for_a_while(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -197,7 +197,7 @@ async def test_a_replica_that_is_silent_is_asked_last_for_a_while(
 # The tail.
 
 
-async def test_the_end_lies_where_a_blocking_set_has_nothing(autojump_clock: MockClock) -> None:
+async def test_the_end_is_where_a_blocking_set_says_absent(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(5)
         nodes.store(6, at=(0, 1))
@@ -209,7 +209,9 @@ async def test_the_end_lies_where_a_blocking_set_has_nothing(autojump_clock: Moc
         assert not view.is_taken
 
 
-async def test_with_too_many_silent_the_end_is_not_known(autojump_clock: MockClock) -> None:
+async def test_with_too_many_silent_members_the_end_is_unknown(
+    autojump_clock: MockClock,
+) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(5)
         for node in nodes.nodes[:2]:
@@ -219,7 +221,7 @@ async def test_with_too_many_silent_the_end_is_not_known(autojump_clock: MockClo
         assert (view.end, view.silent_count) == (None, 2)
 
 
-async def test_an_answer_for_fewer_entries_than_were_asked_counts_as_silence(
+async def test_an_answer_for_too_few_entries_counts_as_silence(
     autojump_clock: MockClock,
 ) -> None:
     def cut_short(asked: Message, answers: list[Message]) -> list[Message]:
@@ -236,7 +238,7 @@ async def test_an_answer_for_fewer_entries_than_were_asked_counts_as_silence(
         assert (view.end, view.silent_count) == (5, 1)
 
 
-async def test_an_end_behind_one_question_is_said_to_lie_further_on(
+async def test_an_end_beyond_one_request_is_reported_as_further_on(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -252,7 +254,7 @@ async def test_an_end_behind_one_question_is_said_to_lie_further_on(
         assert ends == [None, None, 25]
 
 
-async def test_the_lac_is_asked_of_the_nearest_or_of_all(autojump_clock: MockClock) -> None:
+async def test_the_lac_comes_from_the_nearest_or_from_all(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(5)
         nodes.nodes[0].lac = EntryId(1)

@@ -1,4 +1,4 @@
-"""Recovery against members that lie, of a ledger whose writer is gone."""
+"""Recovery of a ledger whose writer is gone, from members that lie."""
 
 import random
 
@@ -71,8 +71,8 @@ async def test_one_copy_is_enough_to_keep_an_entry(autojump_clock: MockClock) ->
         assert all(len(node.entries) == 5 for node in nodes.nodes[:2])
 
 
-async def test_another_entry_s_bytes_are_no_copy(autojump_clock: MockClock) -> None:
-    """A node that mixes up its blocks must not have them written everywhere."""
+async def test_the_bytes_of_another_entry_are_not_a_copy(autojump_clock: MockClock) -> None:
+    """Blocks that a node has mixed up must not be written everywhere."""
 
     def mixed_up(asked: Message, answers: list[Message]) -> list[Message]:
         return [
@@ -97,10 +97,10 @@ async def test_another_entry_s_bytes_are_no_copy(autojump_clock: MockClock) -> N
 
 
 @pytest.mark.parametrize("answer", [Answer.CORRUPT, Answer.UNKNOWN])
-async def test_damage_and_doubt_are_no_absence(
+async def test_damage_and_doubt_are_not_absence(
     answer: Answer, autojump_clock: MockClock
 ) -> None:
-    """Two of three cannot say: the entry may have been acknowledged, so nothing is closed."""
+    """Two of three cannot tell: the entry may be acknowledged, so nothing is closed."""
 
     def unsure(asked: Message, answers: list[Message]) -> list[Message]:
         return [
@@ -125,7 +125,7 @@ async def test_damage_and_doubt_are_no_absence(
         assert closed.last_entry == -1
 
 
-async def test_silence_is_no_absence(autojump_clock: MockClock) -> None:
+async def test_silence_is_not_absence(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(2, at=(0, 1))
         for node in nodes.nodes[:2]:
@@ -142,8 +142,8 @@ async def test_silence_is_no_absence(autojump_clock: MockClock) -> None:
         assert closed.last_entry == 1
 
 
-async def test_a_read_that_is_not_answered_is_no_absence(autojump_clock: MockClock) -> None:
-    """All confirm the fence, then those that have the entries fall silent."""
+async def test_an_unanswered_read_is_not_absence(autojump_clock: MockClock) -> None:
+    """All members confirm the fence, then those with the entries fall silent."""
     async with open_fake_nodes() as nodes:
         nodes.store(2, at=(0, 1))
         for node in nodes.nodes[:2]:
@@ -161,7 +161,7 @@ async def test_a_read_that_is_not_answered_is_no_absence(autojump_clock: MockClo
 
 
 async def test_every_read_fences_too(autojump_clock: MockClock) -> None:
-    """A member that missed the fence must not take what it said to be absent."""
+    """A member that missed the fence must not take an entry it called absent."""
     async with open_fake_nodes() as nodes:
         nodes.store(40)
         closed = await recovered(nodes, await stored(nodes, nodes.ledger()))
@@ -171,7 +171,7 @@ async def test_every_read_fences_too(autojump_clock: MockClock) -> None:
         assert {one.fence_epoch for one in asked} == {closed.epoch}
 
 
-async def test_it_starts_above_the_highest_lac_that_a_member_knows(
+async def test_recovery_starts_above_the_highest_lac_that_a_member_knows(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -182,7 +182,7 @@ async def test_it_starts_above_the_highest_lac_that_a_member_knows(
         assert closed.last_entry == 4
         assert {entry for node in nodes.nodes for entry in node.adds()} == {3, 4}
         lacs = {one.lac for node in nodes.nodes for one in node.asked if isinstance(one, Add)}
-        assert lacs == {2}  # Recovery moves no LAC.
+        assert lacs == {2}  # Recovery does not move the LAC.
 
 
 async def test_many_entries_in_flight_are_recovered_batch_by_batch(
@@ -195,13 +195,13 @@ async def test_many_entries_in_flight_are_recovered_batch_by_batch(
         assert closed.last_entry == 299
         assert all(len(node.entries) == 300 for node in nodes.nodes)
         lacs = {one.lac for node in nodes.nodes for one in node.asked if isinstance(one, Add)}
-        assert lacs == {-1}  # Also when earlier batches have reached their ack sets.
+        assert lacs == {-1}  # Even after earlier batches have reached their ack sets.
 
 
 async def test_members_behind_narrow_links_are_not_silent_however_long_a_batch_takes(
     autojump_clock: MockClock,
 ) -> None:
-    """Each answer has one entry, after 0.4 s; so a batch takes far more than 5 s."""
+    """Each answer takes 0.4 s and has one entry, so a batch takes far more than 5 s."""
     async with open_fake_nodes() as nodes:
         nodes.store(40)
         nodes.network.latency_s = lambda sender, receiver: 0.2
@@ -218,10 +218,10 @@ async def test_members_behind_narrow_links_are_not_silent_however_long_a_batch_t
 
 
 @pytest.mark.parametrize("kind", [Fence, Read, Add])
-async def test_who_meets_a_rival_s_fence_looks_again_whatever_it_was_doing(
+async def test_a_rivals_fence_makes_recovery_look_again_at_any_step(
     kind: type[Message], autojump_clock: MockClock
 ) -> None:
-    """The first try is refused as fenced at one member; the next epoch is not."""
+    """One member refuses the first try as fenced, but not the next epoch."""
 
     async with open_fake_nodes() as nodes:
         nodes.store(80, at=(0, 1))
@@ -247,7 +247,7 @@ async def test_who_meets_a_rival_s_fence_looks_again_whatever_it_was_doing(
 
 
 @pytest.mark.parametrize("changes_count", [0, 1])
-async def test_a_ledger_that_is_deleted_meanwhile_is_said_to_be_gone(
+async def test_a_ledger_deleted_meanwhile_is_reported_as_gone(
     changes_count: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is deleted right before it is taken, or right before it is closed."""
@@ -262,20 +262,20 @@ async def test_a_ledger_that_is_deleted_meanwhile_is_said_to_be_gone(
             return await LedgerMetadata.replace(ledgers, read, record)
 
         monkeypatch.setattr(ledgers, "replace", replace)
-        with pytest.raises(NoSuchLedgerError, match="there is no ledger"):
+        with pytest.raises(NoSuchLedgerError, match="does not exist"):
             await recovered(nodes, ledgers)
 
 
-# Members that are replaced.
+# Replaced members.
 
 
 def needing_all(nodes: FakeNodes) -> LedgerRecord:
-    """All three copies are needed: without one member nothing is written again."""
+    """All three copies are needed: without one member nothing can be rewritten."""
     record = nodes.ledger()
     return attrs.evolve(record, quorum=attrs.evolve(record.quorum, ack_quorum=3))
 
 
-async def test_a_member_that_is_needed_and_gone_is_replaced_and_the_end_tells_so(
+async def test_a_needed_member_that_is_gone_is_replaced_and_the_close_stores_it(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes(count=4) as nodes:
@@ -293,7 +293,7 @@ async def test_a_member_that_is_needed_and_gone_is_replaced_and_the_end_tells_so
         assert nodes.nodes[3].fence == closed.epoch
 
 
-async def test_a_member_that_goes_in_the_middle_of_a_recovery_is_replaced_from_there_on(
+async def test_a_member_that_goes_during_a_recovery_is_replaced_from_there_on(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes(count=4) as nodes:
@@ -316,10 +316,10 @@ async def test_a_member_that_goes_in_the_middle_of_a_recovery_is_replaced_from_t
         assert len(closed.fragments) == 2
 
 
-async def test_a_member_that_greets_and_does_no_more_is_replaced_also_between_two_batches(
+async def test_a_member_that_only_greets_is_replaced_even_between_two_batches(
     autojump_clock: MockClock,
 ) -> None:
-    """It goes while nothing is in flight, and is connected again without the ledger."""
+    """It leaves while nothing is in flight, and reconnects without the ledger."""
     async with open_fake_nodes(count=4) as nodes:
         nodes.store(40)
         gone: list[bool] = []
@@ -354,7 +354,7 @@ async def test_a_member_that_greets_and_does_no_more_is_replaced_also_between_tw
         assert nodes.nodes[3].member in closed.fragments[1].ensemble
 
 
-async def test_without_a_node_to_spare_it_waits_for_the_member(
+async def test_without_a_spare_node_recovery_waits_for_the_member(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -372,8 +372,8 @@ async def test_without_a_node_to_spare_it_waits_for_the_member(
         assert len(closed.fragments) == 1
 
 
-async def test_absence_is_asked_of_the_old_members_alone(autojump_clock: MockClock) -> None:
-    """Other nodes have nothing, and that proves nothing: those that have it are silent."""
+async def test_only_old_members_can_prove_absence(autojump_clock: MockClock) -> None:
+    """Other nodes lack the entry, which proves nothing: those that have it are silent."""
     async with open_fake_nodes(count=5) as nodes:
         nodes.store(2)
         nodes.store(3, at=(1, 2))

@@ -1,4 +1,4 @@
-"""Streaming a ledger's entries from replicas of which some lie, fail or stay silent."""
+"""Streaming a ledger's entries from replicas, some of which lie, fail or stay silent."""
 
 import random
 
@@ -43,7 +43,7 @@ def reads_at(nodes: FakeNodes, number: int) -> list[Read]:
     return [asked for asked in nodes.nodes[number].asked if isinstance(asked, Read)]
 
 
-async def test_one_question_to_the_nearest_brings_many_answers(
+async def test_one_request_to_the_nearest_brings_many_answers(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -56,13 +56,13 @@ async def test_one_question_to_the_nearest_brings_many_answers(
         assert not reads_at(nodes, 1) + reads_at(nodes, 2)
 
 
-async def test_the_next_question_is_asked_before_the_last_answer_is_handed_over(
+async def test_the_next_request_goes_out_before_the_last_answer_is_returned(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(30)
         with a_stream(nodes, 0, 29, batch_bytes=2 * ENTRY_BYTES + 10) as stream:
-            for _ in range(4):  # As many answers as one question may have.
+            for _ in range(4):  # As many answers as one request may have.
                 await stream.read()
             await trio.testing.wait_all_tasks_blocked()
 
@@ -70,7 +70,7 @@ async def test_the_next_question_is_asked_before_the_last_answer_is_handed_over(
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
-async def test_what_one_replica_has_not_intact_comes_from_another(
+async def test_entries_not_intact_at_one_replica_come_from_another(
     lie: object, autojump_clock: MockClock
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -80,7 +80,7 @@ async def test_what_one_replica_has_not_intact_comes_from_another(
         assert await all_of(a_stream(nodes, 0, 19)) == list(range(20))
 
 
-async def test_a_damaged_entry_in_the_middle_costs_one_question_elsewhere(
+async def test_a_damaged_entry_costs_one_request_elsewhere(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -91,7 +91,7 @@ async def test_a_damaged_entry_in_the_middle_costs_one_question_elsewhere(
         assert len(reads_at(nodes, 1) + reads_at(nodes, 2)) <= 2
 
 
-async def test_a_replica_that_dies_in_the_middle_is_another_s_turn(
+async def test_another_replica_takes_over_from_one_that_dies(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -103,7 +103,9 @@ async def test_a_replica_that_dies_in_the_middle_is_another_s_turn(
             assert given + await all_of(stream) == list(range(30))
 
 
-async def test_an_answer_that_begins_elsewhere_is_not_taken(autojump_clock: MockClock) -> None:
+async def test_an_answer_that_begins_at_another_entry_is_not_taken(
+    autojump_clock: MockClock,
+) -> None:
     def shifted(asked: Message, answers: list[Message]) -> list[Message]:
         return [
             attrs.evolve(one, first=EntryId(one.first + 1))
@@ -120,7 +122,7 @@ async def test_an_answer_that_begins_elsewhere_is_not_taken(autojump_clock: Mock
         assert await all_of(a_stream(nodes, 0, 9)) == list(range(10))
 
 
-async def test_a_replica_that_answers_more_often_than_asked_is_let_go(
+async def test_a_replica_that_sends_too_many_answers_is_disconnected(
     autojump_clock: MockClock,
 ) -> None:
     def endless(asked: Message, answers: list[Message]) -> list[Message]:
@@ -140,7 +142,7 @@ async def test_a_replica_that_answers_more_often_than_asked_is_let_go(
         assert nodes.nodes[0].connections_count >= 1
 
 
-async def test_an_entry_that_no_replica_has_is_lost_and_those_before_it_are_given(
+async def test_an_entry_that_no_replica_has_is_lost_and_those_before_it_are_returned(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -151,7 +153,7 @@ async def test_an_entry_that_no_replica_has_is_lost_and_those_before_it_are_give
                 await stream.read()
 
 
-async def test_a_stream_goes_over_to_the_members_of_the_next_fragment(
+async def test_a_stream_continues_with_the_members_of_the_next_fragment(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes(count=6) as nodes:
@@ -170,7 +172,7 @@ async def test_a_stream_goes_over_to_the_members_of_the_next_fragment(
 
 
 def striped(nodes: FakeNodes) -> LedgerRecord:
-    """Five members, each entry at three of them."""
+    """Five members, with each entry at three of them."""
     quorum = QuorumConfig(ensemble_size=5, write_quorum=3, ack_quorum=2, min_regions=2)
     members = tuple(node.member for node in nodes.nodes)
     return attrs.evolve(
@@ -178,7 +180,7 @@ def striped(nodes: FakeNodes) -> LedgerRecord:
     )
 
 
-async def test_entries_spread_over_an_ensemble_are_asked_for_many_at_a_time(
+async def test_entries_spread_over_an_ensemble_are_requested_many_at_a_time(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes(count=5) as nodes:
@@ -193,7 +195,7 @@ async def test_entries_spread_over_an_ensemble_are_asked_for_many_at_a_time(
         assert sum(len(reads_at(nodes, number)) for number in range(5)) <= 3
 
 
-async def test_a_follower_is_given_what_is_acknowledged_and_no_more(
+async def test_a_follower_gets_acknowledged_entries_only(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:

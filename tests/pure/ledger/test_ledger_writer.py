@@ -29,7 +29,7 @@ from topology.errors import NotEnoughNodesError
 
 @attrs.define(eq=False)
 class Listener:
-    """Keeps what it is told."""
+    """Records every call."""
 
     lacs: list[int] = attrs.field(factory=list)
     received: list[int] = attrs.field(factory=list)
@@ -120,7 +120,7 @@ async def test_an_idle_writer_pushes_its_lac(autojump_clock: MockClock) -> None:
         assert [node.lac for node in nodes.nodes] == [0, 0, 0]
 
 
-async def test_a_member_that_breaks_while_the_lac_is_pushed_harms_nobody(
+async def test_a_member_that_breaks_during_a_lac_push_harms_no_other(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -137,7 +137,7 @@ async def test_a_member_that_breaks_while_the_lac_is_pushed_harms_nobody(
             assert [node.lac for node in nodes.nodes[1:]] == [0, 0]
 
 
-async def test_a_writer_that_falls_idle_pushes_its_lac_without_waiting_for_a_clock(
+async def test_a_writer_that_goes_idle_pushes_its_lac_without_a_timer(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes, a_writer(nodes, Listener()) as writer:
@@ -150,7 +150,7 @@ async def test_a_writer_that_falls_idle_pushes_its_lac_without_waiting_for_a_clo
         assert trio.current_time() == started_s
 
 
-async def test_who_comes_back_is_sent_exactly_what_is_not_acknowledged(
+async def test_a_member_that_comes_back_is_sent_exactly_the_unacknowledged_entries(
     autojump_clock: MockClock,
 ) -> None:
     def silent(asked: Message, answers: list[Message]) -> list[Message]:
@@ -159,7 +159,7 @@ async def test_who_comes_back_is_sent_exactly_what_is_not_acknowledged(
     async with open_fake_nodes() as nodes:
         listener = Listener()
         async with a_writer(nodes, listener) as writer:
-            add(writer, 3)  # All have them.
+            add(writer, 3)  # All members have them.
             await trio.sleep(0.1)
             for node in nodes.nodes[:2]:
                 node.lie = silent
@@ -175,10 +175,10 @@ async def test_who_comes_back_is_sent_exactly_what_is_not_acknowledged(
             assert writer.lac == 4
 
 
-async def test_a_stale_answer_of_an_old_connection_counts_for_nothing(
+async def test_a_stale_answer_of_an_old_connection_does_not_count(
     autojump_clock: MockClock,
 ) -> None:
-    """Ordinals begin anew with each connection."""
+    """Ordinals start over with each connection."""
 
     def first_of_each(asked: Message, answers: list[Message]) -> list[Message]:
         if isinstance(asked, Add):
@@ -199,7 +199,7 @@ async def test_a_stale_answer_of_an_old_connection_counts_for_nothing(
             assert writer.lac == 1  # Entry 1 was the first on the new connection.
 
 
-async def test_a_member_that_refuses_for_now_takes_part_again_when_it_can(
+async def test_a_member_that_refuses_for_a_while_rejoins_later(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -220,7 +220,7 @@ async def test_a_member_that_refuses_for_now_takes_part_again_when_it_can(
         assert not listener.fenced
 
 
-async def test_too_many_that_refuse_leave_it_stuck(autojump_clock: MockClock) -> None:
+async def test_too_many_refusals_leave_the_writer_stuck(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         listener = Listener()
         async with a_writer(nodes, listener) as writer:
@@ -234,7 +234,9 @@ async def test_too_many_that_refuse_leave_it_stuck(autojump_clock: MockClock) ->
             assert not writer.can_go_on()
 
 
-async def test_one_fence_ends_it_and_nothing_counts_after(autojump_clock: MockClock) -> None:
+async def test_one_fence_ends_the_writer_and_nothing_counts_afterwards(
+    autojump_clock: MockClock,
+) -> None:
     async with open_fake_nodes() as nodes:
         listener = Listener()
         async with a_writer(nodes, listener) as writer:
@@ -249,7 +251,7 @@ async def test_one_fence_ends_it_and_nothing_counts_after(autojump_clock: MockCl
             assert writer.unacknowledged_bytes > 0
 
 
-async def test_a_fence_below_its_own_epoch_is_a_refusal_like_others(
+async def test_a_fence_below_the_writers_epoch_is_an_ordinary_refusal(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -263,7 +265,7 @@ async def test_a_fence_below_its_own_epoch_is_a_refusal_like_others(
             assert writer.lac == 0
 
 
-async def test_a_member_that_never_reads_is_let_go_and_the_writer_goes_on(
+async def test_a_member_that_never_reads_is_dropped_and_the_writer_goes_on(
     autojump_clock: MockClock,
 ) -> None:
     config = ConnectionConfig(unsent_bytes_max=4 << 20)
@@ -281,7 +283,7 @@ async def test_a_member_that_never_reads_is_let_go_and_the_writer_goes_on(
             assert nodes.nodes[0].connections_count > 1
 
 
-async def test_what_was_held_back_from_a_slow_member_is_sent_when_it_is_still_needed(
+async def test_entries_held_back_from_a_slow_member_are_sent_if_still_needed(
     autojump_clock: MockClock,
 ) -> None:
     def silent(asked: Message, answers: list[Message]) -> list[Message]:
@@ -313,7 +315,7 @@ async def test_a_ledger_opens_without_a_member_that_is_away(autojump_clock: Mock
             assert writer.lac == 0
 
 
-async def test_a_ledger_that_too_few_members_open_is_told_with_each_reason(
+async def test_an_open_that_too_few_members_confirm_fails_with_each_reason(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -340,7 +342,7 @@ async def test_a_ledger_that_too_few_members_open_is_told_with_each_reason(
 # Entries in memory.
 
 
-async def test_entries_in_the_memory_of_an_ack_set_are_told_and_the_lac_does_not_move(
+async def test_entries_in_memory_of_an_ack_set_are_reported_without_moving_the_lac(
     autojump_clock: MockClock,
 ) -> None:
     def received(asked: Message, answers: list[Message]) -> list[Message]:
@@ -364,7 +366,7 @@ async def test_entries_in_the_memory_of_an_ack_set_are_told_and_the_lac_does_not
             )
 
 
-async def test_what_is_acknowledged_was_received(autojump_clock: MockClock) -> None:
+async def test_acknowledged_entries_count_as_received(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         listener = Listener()
         async with a_writer(nodes, listener, wants_received=True) as writer:
@@ -375,7 +377,7 @@ async def test_what_is_acknowledged_was_received(autojump_clock: MockClock) -> N
             assert listener.received == sorted(set(listener.received))
 
 
-async def test_who_did_not_ask_is_not_told_what_is_in_memory(autojump_clock: MockClock) -> None:
+async def test_received_entries_are_reported_only_on_request(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         listener = Listener()
         async with a_writer(nodes, listener) as writer:
@@ -388,7 +390,7 @@ async def test_who_did_not_ask_is_not_told_what_is_in_memory(autojump_clock: Moc
 # Copies.
 
 
-async def test_copies_that_are_on_their_way_are_waited_for_after_the_end(
+async def test_copies_in_flight_are_waited_for_after_the_end(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes, a_writer(nodes, Listener()) as writer:

@@ -1,4 +1,4 @@
-"""Choosing the nodes of a large ensemble holds up nobody, and follows from chance alone."""
+"""Choosing a large ensemble does not block the event loop, and depends only on the seed."""
 
 import random
 import threading
@@ -11,7 +11,7 @@ from geolog.ledger.nodes.node_choice import AT_ONCE_SIZE_MAX, choose_nodes
 PATIENCE_S = 60.0
 
 
-async def test_others_go_on_while_a_large_ensemble_is_chosen(mock_clock: MockClock) -> None:
+async def test_other_tasks_run_while_a_large_ensemble_is_chosen(mock_clock: MockClock) -> None:
     went_on = threading.Event()
     chosen: list[bool] = []
 
@@ -30,7 +30,7 @@ async def test_others_go_on_while_a_large_ensemble_is_chosen(mock_clock: MockClo
     assert chosen == [True]
 
 
-async def test_small_ones_are_chosen_at_once_and_large_ones_alike_for_the_same_chance(
+async def test_small_ensembles_are_chosen_at_once_and_large_ones_depend_on_the_seed(
     mock_clock: MockClock,
 ) -> None:
     at_once = await choose_nodes(AT_ONCE_SIZE_MAX, random.Random.random, random.Random(1))

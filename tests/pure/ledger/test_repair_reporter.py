@@ -1,4 +1,4 @@
-"""What wants repair is said in the background, once metadata takes it."""
+"""Repair reports are queued in the background, once metadata takes them."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ class Reporting:
     reporter: RepairReporter
     metadata: MemoryMetadata
     queue: RepairQueue
-    """As another process sees it."""
+    """The queue as another process sees it."""
 
     async def ledgers(self) -> list[int]:
         return [one.record.ledger for one in await self.queue.list()]
@@ -41,17 +41,17 @@ async def open_reporting() -> AsyncIterator[Reporting]:
         yield Reporting(reporter, metadata, RepairQueue(other, paths, now_us=lambda: 1))
 
 
-async def test_what_is_reported_gets_into_the_queue(autojump_clock: MockClock) -> None:
+async def test_reports_get_into_the_queue(autojump_clock: MockClock) -> None:
     async with open_reporting() as reporting:
         for ledger in (3, 1, 3):
             reporting.reporter.report_nowait(LedgerId(ledger), MISSING)
         with trio.fail_after(5):
-            await reporting.reporter.wait_all_said()
+            await reporting.reporter.wait_all_queued()
 
         assert await reporting.ledgers() == [1, 3]
 
 
-async def test_while_metadata_is_away_it_is_kept_and_said_later_and_warned_of_once(
+async def test_reports_are_kept_while_metadata_is_away_with_one_warning(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="geolog")
@@ -61,13 +61,13 @@ async def test_while_metadata_is_away_it_is_kept_and_said_later_and_warned_of_on
         await trio.sleep(60)
         reporting.metadata.restore()
         with trio.fail_after(60):
-            await reporting.reporter.wait_all_said()
+            await reporting.reporter.wait_all_queued()
 
         assert await reporting.ledgers() == [1]
     assert len(caplog.records) == 1
 
 
-async def test_at_the_end_what_was_not_said_yet_is_said(autojump_clock: MockClock) -> None:
+async def test_the_end_queues_the_remaining_reports(autojump_clock: MockClock) -> None:
     paths = ClusterPaths("default")
     async with open_memory_store(lambda: 0.1) as store, store.open_session() as metadata:
         queue = RepairQueue(metadata, paths, now_us=lambda: 1)

@@ -1,4 +1,4 @@
-"""Which replica a reader asks first, and how long it sticks to that."""
+"""The replica that a reader asks first, and how long it keeps to it."""
 
 import random
 from collections import Counter
@@ -43,7 +43,7 @@ async def test_the_closest_come_first_then_another_region(autojump_clock: MockCl
     assert sorted(own_region) == list(SLOTS)
 
 
-async def test_bookkeepers_order_has_two_of_the_region_then_one_of_another(
+async def test_the_bookkeeper_order_has_two_of_the_region_then_one_of_another(
     autojump_clock: MockClock,
 ) -> None:
     order = order_of(ReadOrder.BOOKKEEPER, Location.within("a")).of(FRAGMENT, SLOTS)
@@ -51,7 +51,7 @@ async def test_bookkeepers_order_has_two_of_the_region_then_one_of_another(
     assert order == [1, 3, 0, 5, 2, 4]
 
 
-async def test_a_reader_sticks_to_an_order_for_a_while_and_readers_differ(
+async def test_a_reader_keeps_an_order_for_a_while_and_readers_differ(
     autojump_clock: MockClock,
 ) -> None:
     reader = order_of(local=Location.within("a"))

@@ -1,4 +1,4 @@
-"""Many who ask the same at the same time."""
+"""Many callers that want the same answer at the same time."""
 
 import pytest
 import trio
@@ -8,7 +8,7 @@ from geolog.ledger.reading.shared_answers import SharedAnswers
 
 
 class Oracle:
-    """Answers when it is told to."""
+    """Answers on command."""
 
     def __init__(self) -> None:
         self.asked_count = 0
@@ -20,7 +20,7 @@ class Oracle:
         return [self.asked_count]
 
 
-async def test_one_question_serves_all_who_ask_meanwhile(autojump_clock: MockClock) -> None:
+async def test_one_request_serves_all_concurrent_callers(autojump_clock: MockClock) -> None:
     shared, oracle, got = SharedAnswers[str, list[int]](), Oracle(), list[list[int]]()
 
     async def ask() -> None:
@@ -37,7 +37,7 @@ async def test_one_question_serves_all_who_ask_meanwhile(autojump_clock: MockClo
     assert all(one is got[0] for one in got)
 
 
-async def test_other_questions_are_asked_beside_it(autojump_clock: MockClock) -> None:
+async def test_other_requests_run_concurrently(autojump_clock: MockClock) -> None:
     shared, one, other = SharedAnswers[str, list[int]](), Oracle(), Oracle()
     other.speaks.set()
 
@@ -49,7 +49,7 @@ async def test_other_questions_are_asked_beside_it(autojump_clock: MockClock) ->
         one.speaks.set()
 
 
-async def test_who_asks_after_the_answer_asks_anew(autojump_clock: MockClock) -> None:
+async def test_a_call_after_the_answer_sends_a_new_request(autojump_clock: MockClock) -> None:
     shared, oracle = SharedAnswers[str, list[int]](), Oracle()
     oracle.speaks.set()
 
@@ -57,7 +57,7 @@ async def test_who_asks_after_the_answer_asks_anew(autojump_clock: MockClock) ->
     assert await shared.ask("tail", oracle) == [2]
 
 
-async def test_when_the_first_is_cancelled_another_asks(autojump_clock: MockClock) -> None:
+async def test_if_the_first_caller_is_cancelled_another_asks(autojump_clock: MockClock) -> None:
     shared, oracle, got = SharedAnswers[str, list[int]](), Oracle(), list[list[int]]()
 
     async def ask() -> None:
@@ -79,7 +79,7 @@ async def test_when_the_first_is_cancelled_another_asks(autojump_clock: MockCloc
     assert got == [[2], [2], [2]]
 
 
-async def test_an_error_is_only_the_asker_s_own(autojump_clock: MockClock) -> None:
+async def test_an_error_reaches_only_the_caller_that_asked(autojump_clock: MockClock) -> None:
     shared, oracle = SharedAnswers[str, list[int]](), Oracle()
     oracle.speaks.set()
 

@@ -99,5 +99,5 @@ def test_a_close_may_follow_a_change_whose_outcome_was_never_known() -> None:
 
 
 def test_an_empty_change_fails_an_assertion() -> None:
-    with pytest.raises(AssertionError, match="nothing is to be changed"):
+    with pytest.raises(AssertionError, match="the change is empty"):
         LedgerChange(state=LedgerState.OPEN, epoch=Epoch(4), lasts=OPEN.fragments[-1:])

@@ -327,7 +327,7 @@ async def test_copying_keeps_to_its_rate(autojump_clock: MockClock) -> None:
 
 
 def test_a_rate_of_zero_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="moves nothing"):
+    with pytest.raises(InvalidArgumentError, match="must be positive"):
         RateLimit(0)
 
 
