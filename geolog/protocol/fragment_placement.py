@@ -106,8 +106,8 @@ def _as_counted(node: KnownNode, is_counted: bool) -> KnownNode:  # noqa: FBT001
 
 
 @attrs.frozen
-class Lie:
-    """Judgement of one fragment's placement."""
+class FragmentVerdict:
+    """Verdict on one fragment's placement."""
 
     placed: Adherence
     """Adherence as placed, counting nodes that are down."""
@@ -132,7 +132,7 @@ class Lie:
 
 def judge_fragment(
     seen: NodesSeen, record: LedgerRecord, fragment: Fragment, survive: str = ""
-) -> Lie:
+) -> FragmentVerdict:
     """Judge how a fragment is placed; `survive` is the promise of its stream."""
     policy = seen.policy_of(record)
     names = [member.instance for member in fragment.ensemble]
@@ -146,7 +146,7 @@ def judge_fragment(
     if broken:
         whys.append(f"{broken}, which breaks the promise to survive {survive!r}")
     now = policy.adherence(seen.now, names, write, ack)
-    return Lie(placed, now, states, "; ".join(whys), broken)
+    return FragmentVerdict(placed, now, states, "; ".join(whys), broken)
 
 
 def _broken(seen: NodesSeen, record: LedgerRecord, fragment: Fragment, survive: str) -> str:

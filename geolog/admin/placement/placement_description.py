@@ -10,7 +10,7 @@ from geolog.admin.placement.placement_seen import see_nodes
 from geolog.admin.placement.placement_walk import PlacedSegment, PlacementWalk
 from geolog.protocol.copying import final_extents
 from geolog.protocol.fragment_placement import (
-    Lie,
+    FragmentVerdict,
     MemberState,
     NodesSeen,
     judge_fragment,
@@ -199,7 +199,7 @@ class PlacementLook:
             )
 
     def _hope(
-        self, placed: PlacedSegment, index: int, lie: Lie, *, is_final: bool
+        self, placed: PlacedSegment, index: int, lie: FragmentVerdict, *, is_final: bool
     ) -> tuple[str, bool]:
         """What stands in the way of a repair, and whether one is possible now."""
         if lie.is_good:
@@ -209,7 +209,9 @@ class PlacementLook:
         plan = self._planner.plan(placed.ledger, index, survive=placed.survive)
         return plan.obstacle, bool(plan.changes)
 
-    def _members_of(self, record: LedgerRecord, index: int, lie: Lie) -> list[PlacedMember]:
+    def _members_of(
+        self, record: LedgerRecord, index: int, lie: FragmentVerdict
+    ) -> list[PlacedMember]:
         return [
             PlacedMember(
                 slot=slot,
@@ -239,7 +241,7 @@ def open_obstacle(record: LedgerRecord) -> str:
     )
 
 
-def _missing_count(lie: Lie) -> int:
+def _missing_count(lie: FragmentVerdict) -> int:
     return Counter(lie.states)[MemberState.DOWN] + Counter(lie.states)[MemberState.REPLACED]
 
 

@@ -16,7 +16,12 @@ from geolog.admin.placement.placement_seen import see_nodes
 from geolog.catalog.descriptions import PlacementHealth
 from geolog.ledger.ledger_catalog import LedgerCatalog
 from geolog.protocol.copying import final_extents
-from geolog.protocol.fragment_placement import Lie, MemberState, NodesSeen, judge_fragment
+from geolog.protocol.fragment_placement import (
+    FragmentVerdict,
+    MemberState,
+    NodesSeen,
+    judge_fragment,
+)
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
 from geolog.protocol.placement_plan import PlacementPlanner
@@ -190,7 +195,9 @@ class LedgerTally:
             if final.get(index):
                 self._judge_now(record, fragment, stream, lie)
 
-    def _judge(self, record: LedgerRecord, index: int, stream: str, *, is_final: bool) -> Lie:
+    def _judge(
+        self, record: LedgerRecord, index: int, stream: str, *, is_final: bool
+    ) -> FragmentVerdict:
         """Count how a fragment is placed."""
         health, survive = self.judged.health, self._promises.get(stream, "")
         lie = judge_fragment(self._seen, record, record.fragments[index], survive)
@@ -215,7 +222,7 @@ class LedgerTally:
         return lie
 
     def _judge_now(
-        self, record: LedgerRecord, fragment: Fragment, stream: str, lie: Lie
+        self, record: LedgerRecord, fragment: Fragment, stream: str, lie: FragmentVerdict
     ) -> None:
         """Count what the nodes that are down, or do not answer, take from a fragment."""
         there = sum(

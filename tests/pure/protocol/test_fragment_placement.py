@@ -24,27 +24,27 @@ def test_nodes_that_are_down_count_as_placed_but_not_now(
 ) -> None:
     one = layout(nodes, ack=4)
 
-    lie = judge_fragment(one.seen, one.record, one.fragment)
+    verdict = judge_fragment(one.seen, one.record, one.fragment)
 
-    assert (lie.placed.value, lie.now.value) == (placed, now)
+    assert (verdict.placed.value, verdict.now.value) == (placed, now)
 
 
 def test_a_disk_that_was_given_up_counts_for_nothing_and_is_named() -> None:
     one = layout("aabbccx", ack=4)
 
-    lie = judge_fragment(one.seen, one.record, one.fragment)
+    verdict = judge_fragment(one.seen, one.record, one.fragment)
 
-    assert lie.states[-1] is MemberState.REPLACED
-    assert "the disk of node-c1 was given up" in lie.why
-    assert not lie.is_good
+    assert verdict.states[-1] is MemberState.REPLACED
+    assert "the disk of node-c1 was given up" in verdict.why
+    assert not verdict.is_good
 
 
 def test_a_disk_given_up_needs_repair_however_well_the_others_adhere() -> None:
     one = layout("aabbccddx", ack=4)
 
-    lie = judge_fragment(one.seen, one.record, one.fragment)
+    verdict = judge_fragment(one.seen, one.record, one.fragment)
 
-    assert (lie.placed.value, lie.is_good) == ("strict", False)
+    assert (verdict.placed.value, verdict.is_good) == ("strict", False)
 
 
 def test_the_reason_names_the_regions_at_fault() -> None:
@@ -73,24 +73,24 @@ def test_a_fragment_is_judged_by_its_own_policy() -> None:
 def test_an_unknown_node_counts_as_down() -> None:
     one, other = layout("aabbcc", ack=4), layout("aabb", ack=3)
 
-    lie = judge_fragment(other.seen, one.record, one.fragment)
+    verdict = judge_fragment(other.seen, one.record, one.fragment)
 
-    assert lie.states[-1] is MemberState.DOWN
+    assert verdict.states[-1] is MemberState.DOWN
 
 
 def test_the_promise_of_a_stream_is_judged_as_well_as_its_policy() -> None:
-    def lie(nodes: str, survive: str) -> tuple[str, bool, str]:
+    def verdict(nodes: str, survive: str) -> tuple[str, bool, str]:
         one = layout(nodes, ack=6, min_regions=3)
         found = judge_fragment(one.seen, one.record, one.fragment, survive)
         return found.placed.value, found.is_good, found.why
 
-    assert lie("aabbccddee", "2 regions") == ("strict", True, "")
-    assert lie("aaabbccdde", "") == ("strict", True, "")
-    assert lie("aaabbccdde", "2 regions") == (
+    assert verdict("aabbccddee", "2 regions") == ("strict", True, "")
+    assert verdict("aaabbccdde", "") == ("strict", True, "")
+    assert verdict("aaabbccdde", "2 regions") == (
         "strict",
         False,
         "without region a and region b no ack set is left, which breaks the promise to survive"
         " '2 regions'",
     )
     # A disk that was given up does not count as a copy.
-    assert not lie("aabbccddxe", "2 regions")[1]
+    assert not verdict("aabbccddxe", "2 regions")[1]
