@@ -106,7 +106,7 @@ def with_extent(record: LedgerRecord, extent: FragmentExtent) -> LedgerRecord:
     Its members no longer count as `arriving`.
     """
     is_last = extent.index == len(record.fragments) - 1
-    assert record.state is LedgerState.CLOSED or not is_last, "its holder's to change"
+    assert record.state is LedgerState.CLOSED or not is_last, "only its holder may change it"
     fragments = list(record.fragments)
     assert fragments[extent.index].first_entry == extent.fragment.first_entry
     fragments[extent.index] = extent.fragment

@@ -63,7 +63,7 @@ class StreamName:
 
 def _nearest_name(part: str) -> str:
     nearest = re.sub(r"[^a-z0-9._-]+", "-", part.lower()).lstrip("._-")[:128]
-    return f"; the nearest is {nearest!r}" if nearest else ""
+    return f"; did you mean {nearest!r}?" if nearest else ""
 
 
 @attrs.frozen(order=True)

@@ -32,7 +32,7 @@ from tests.system.demo_process import (
         (["stream", "ls", "--zookeeper", "nonsense"], 2, "'nonsense'"),
         (["stream", "ls", "--timeout", "30"], 2, "'30' has no unit"),
         (["stream", "ls", "--config", "none.toml"], 3, "no such settings file: none.toml"),
-        (["stream", "create", "Shop/Orders"], 2, "the nearest is 'shop'"),
+        (["stream", "create", "Shop/Orders"], 2, "did you mean 'shop'"),
         (["stream", "create", "orders"], 2, "is not named NAMESPACE/NAME"),
         (["stream", "create", "a/b", "--segment-size", "64"], 2, "'64' has no unit"),
         (["stream", "create", "a/b", "--survive", "two"], 2, "'1 region and 1 node'"),

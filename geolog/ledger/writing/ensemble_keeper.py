@@ -64,7 +64,7 @@ class EnsembleKeeper:
         self.adherence = _adherence(ledger.record)
         """Adherence of the current ensemble, including its lost members."""
         self.is_undecided = False
-        """Whether it is open if the last change could have been a better one."""
+        """Whether a better last change may exist: the search for one hit its bound."""
         self._writer = writer
         self._ledgers = ledgers
         self._finder = finder

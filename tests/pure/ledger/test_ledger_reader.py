@@ -121,7 +121,7 @@ async def test_an_entry_that_no_replica_has_is_lost(autojump_clock: MockClock) -
             await a_reader(nodes).read(nodes.ledger(), EntryId(3), EntryId(3))
 
 
-async def test_an_entry_that_no_replica_has_has_moved_if_the_record_changed(
+async def test_an_entry_absent_at_all_replicas_has_moved_if_the_record_changed(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes(count=4) as nodes:
