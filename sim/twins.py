@@ -29,8 +29,8 @@ WORDS = {
     r"\bStopAsyncIteration\b": "StopIteration",
     r"\bCoroutine\[None, None, (\w+)\]": r"\1",
     r"\bAbstractAsyncContextManager\b": "AbstractContextManager",
-    r"\ban asyncio program\b": "a plain program",
-    r"\ban event loop\b": "a plain thread",
+    r"\ban asyncio program\b": "a synchronous program",
+    r"\ban event loop\b": "an ordinary thread",
     r"\b(calling|one|this) task\b": r"\1 thread",
     r"\bTasks may\b": "Threads may",
 }

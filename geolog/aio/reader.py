@@ -1,4 +1,4 @@
-"""Read from an event loop: batches cross from the trio thread, records are views of them."""
+"""Read from an event loop: batches cross from the trio thread; records are views."""
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator

@@ -1,4 +1,4 @@
-"""geolog for plain programs: the names of `geolog`, as calls that block until they are done.
+"""geolog for synchronous programs: the names of `geolog`, as blocking calls.
 
 Any number of threads may use geolog at the same time. `fail_after` bounds how long calls wait;
 Ctrl-C interrupts a call.

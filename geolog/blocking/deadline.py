@@ -19,7 +19,7 @@ _DEADLINE = _Deadline()
 
 
 def _now_s() -> float:
-    return time.monotonic()  # noqa: TID251 - plain programs have no other clock.
+    return time.monotonic()  # noqa: TID251 - synchronous programs have no other clock.
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # Generated from geolog/aio/opening.py by `python -P -m sim.twins`: edit that file.
-"""A block of a plain program, which holds a block open in the trio thread."""
+"""A block of a synchronous program, which holds a block open in the trio thread."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,5 +1,5 @@
 # Generated from geolog/aio/reader.py by `python -P -m sim.twins`: edit that file.
-"""Read from a plain thread: batches cross from the trio thread, records are views of them."""
+"""Read from an ordinary thread: batches cross from the trio thread; records are views."""
 
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""How a plain thread waits for the trio thread."""
+"""How an ordinary thread waits for the trio thread."""
 
 import queue
 import threading

@@ -1,5 +1,5 @@
 # Generated from geolog/aio/writer.py by `python -P -m sim.twins`: edit that file.
-"""Append from a plain thread: records cross to the trio thread in groups."""
+"""Append from an ordinary thread: records cross to the trio thread in groups."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""Plain scripts and asyncio programs, run like their users run them, on a real cluster."""
+"""Synchronous scripts and asyncio programs, run as users run them, on a real cluster."""
 
 import json
 import signal
@@ -51,7 +51,7 @@ def values_of(demo: DemoProcess, stream: str) -> list[str]:
     return [json.loads(line)["value"] for line in done.stdout.splitlines()]
 
 
-def test_a_plain_script_appends_and_reads(demo: DemoProcess) -> None:
+def test_a_synchronous_script_appends_and_reads(demo: DemoProcess) -> None:
     printed = run(
         demo,
         """

@@ -183,7 +183,7 @@ def test_progress_is_reported_in_the_event_loop(cluster: InProcessCluster, strea
     asyncio.run(program())
 
 
-def test_event_loops_and_plain_threads_share_the_trio_thread(
+def test_event_loops_and_ordinary_threads_share_the_trio_thread(
     cluster: InProcessCluster, log: blocking.Log, stream: str
 ) -> None:
     names = [f"{stream}-{number}" for number in range(6)]

@@ -1,4 +1,4 @@
-"""The log, used from plain threads."""
+"""The log, used from ordinary threads."""
 
 import signal
 import threading
