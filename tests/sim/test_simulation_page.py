@@ -32,7 +32,7 @@ def test_the_page_names_each_fault_as_the_code_does() -> None:
 
 
 def test_the_page_lists_each_state_law_and_wire_law() -> None:
-    assert _laws_of("| law | what is looked at |") == {
+    assert _laws_of("| law | what is checked |") == {
         law for law, _ in (*all_state_laws(), *all_wire_laws())
     }
 
