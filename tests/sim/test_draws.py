@@ -1,5 +1,10 @@
 """Each option of a world is drawn from a source of its own: a new draw moves no other."""
 
+from random import Random
+
+import pytest
+
+from sim.world import chance as chance_module
 from sim.world.chance import Draws
 from sim.world.draws.drawing import options_of_seed
 from sim.world.faults.all_faults import FAULTS
@@ -46,3 +51,18 @@ def test_a_new_fault_strikes_in_few_worlds_and_moves_nothing_else() -> None:
         moved += after.hazards != before.hazards
 
     assert 0 < moved < 20
+
+
+def test_no_purpose_serves_two_draws_of_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    purposes: list[str] = []
+    good = chance_module.chance
+
+    def note(seed: int, purpose: str) -> Random:
+        purposes.append(purpose)
+        return good(seed, purpose)
+
+    monkeypatch.setattr(chance_module, "chance", note)
+    for seed in range(50):
+        purposes.clear()
+        options_of_seed(seed, tuple(FAULTS))
+        assert len(purposes) == len(set(purposes))
