@@ -18,6 +18,12 @@ Place = tuple[int, int]
 """Partition and sequence: they name a record for good."""
 
 
+def words_of(place: Place) -> str:
+    """The place in words; the first partition goes without saying."""
+    partition, sequence = place
+    return f"sequence {sequence}" + (f" of partition {partition}" if partition else "")
+
+
 @attrs.define(eq=False, kw_only=True)
 class Append:
     """One record that an application appended. Moments are counts of trace events."""

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from crc32c import crc32c
 
-from sim.world.history import Append, Ending, Found, History, Place
+from sim.world.history import Append, Ending, Found, History, Place, words_of
 
 
 def acknowledged_stays(history: History, ending: Ending) -> Iterator[str]:
@@ -17,8 +17,8 @@ def acknowledged_stays(history: History, ending: Ending) -> Iterator[str]:
         found = there.get(append.place)
         if found is None or not _is_same(append, found):
             yield (
-                f"{name_of(append.value)} was acknowledged at {_at(append.place)}; now there is"
-                f" {'nothing' if found is None else name_of(found.value)}"
+                f"{name_of(append.value)} was acknowledged at {words_of(append.place)}; there"
+                f" is now {'nothing' if found is None else name_of(found.value)}"
             )
 
 
@@ -62,7 +62,7 @@ def _out_of_order(appends: list[Append]) -> Iterator[str]:
         if append.sequence <= highest:
             yield (
                 f"{name_of(append.value)} was sent after {highest} was answered, yet got"
-                f" {_at(append.place)}"
+                f" {words_of(append.place)}"
             )
 
 
@@ -75,8 +75,8 @@ def transaction_ids_rise(history: History, ending: Ending) -> Iterator[str]:
         assert other.transaction_id is not None
         if one.partition == other.partition and other.transaction_id < one.transaction_id:
             yield (
-                f"transaction ids fall: {other.transaction_id} at {_at(other.place)},"
-                f" {one.transaction_id} at {_at(one.place)}"
+                f"transaction ids fall: {one.transaction_id} at {words_of(one.place)},"
+                f" {other.transaction_id} at {words_of(other.place)}"
             )
 
 
@@ -88,7 +88,7 @@ def keys_stay_together(history: History, ending: Ending) -> Iterator[str]:
         if right is not None and found.partition not in right:
             yield (
                 f"{name_of(found.value)} is in partition {found.partition}; its key belongs"
-                f" to one of {sorted(right)}"
+                f" to {' or '.join(map(str, sorted(right)))}"
             )
 
 
@@ -134,7 +134,10 @@ def appends_happen_once(history: History, ending: Ending) -> Iterator[str]:
         if first != place and not (
             append and any(_may_be_forgotten(history, append, one, ending) for one in earlier)
         ):
-            yield f"{name_of(record.value)} is at {_at(first)} and again at {_at(place)}"
+            yield (
+                f"{name_of(record.value)} is at {words_of(first)} and again at"
+                f" {words_of(place)}"
+            )
 
 
 def _may_be_forgotten(history: History, append: Append, place: Place, ending: Ending) -> bool:
@@ -172,8 +175,8 @@ def provisional_is_no_lie(history: History, ending: Ending) -> Iterator[str]:
         final = append.place if is_final else places.get(append.value, append.provisional)
         if final != append.provisional:
             yield (
-                f"{name_of(append.value)} was received at {_at(append.provisional)}, but is at"
-                f" {_at(final)}"
+                f"{name_of(append.value)} was received at {words_of(append.provisional)}, but"
+                f" is at {words_of(final)}"
             )
 
 
@@ -186,9 +189,9 @@ def refused_is_absent(history: History, ending: Ending) -> Iterator[str]:
     for place, record in known_records(history, ending).items():
         append = history.appends.get(record.value)
         if append is None:
-            yield f"{name_of(record.value)} at {_at(place)} was never sent"
+            yield f"{name_of(record.value)} at {words_of(place)} was never sent"
         elif append.outcome == "refused":
-            yield f"{name_of(record.value)} was refused, yet is at {_at(place)}"
+            yield f"{name_of(record.value)} was refused, yet is at {words_of(place)}"
 
 
 def known_records(history: History, ending: Ending) -> Mapping[Place, Found]:
@@ -205,8 +208,3 @@ def name_of(value: bytes) -> str:
 def _is_same(append: Append, found: Found) -> bool:
     given = append.value, append.key, append.headers, append.transaction_id
     return given == (found.value, found.key, found.headers, found.transaction_id)
-
-
-def _at(place: Place) -> str:
-    partition, sequence = place
-    return f"sequence {sequence}" + (f" of partition {partition}" if partition else "")

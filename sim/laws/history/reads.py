@@ -12,7 +12,16 @@ from geolog.client.reading.bounds import (
     LastRecords,
 )
 from sim.laws.history.appends import known_records, name_of
-from sim.world.history import Append, Ending, Found, History, Item, Missing, ReaderWalk
+from sim.world.history import (
+    Append,
+    Ending,
+    Found,
+    History,
+    Item,
+    Missing,
+    ReaderWalk,
+    words_of,
+)
 
 
 def reads_hold_all_before_them(history: History, ending: Ending) -> Iterator[str]:
@@ -156,10 +165,13 @@ def shown_stays(history: History, ending: Ending) -> Iterator[str]:
     """Law 11: a record that a reader was shown never changes, and stays until it is trimmed."""
     there = ending.by_place()
     for place in history.shown_otherwise:
-        yield f"different records were shown at {place}"
+        yield f"different records were shown at {words_of(place)}"
     for place, record in sorted(history.shown.items()):
         if not ending.is_trimmed(place) and there.get(place) != record:
-            yield f"{name_of(record.value)} was shown at {place}, and is gone or changed"
+            yield (
+                f"{name_of(record.value)} was shown at {words_of(place)}, and is gone or"
+                " changed"
+            )
 
 
 def sealed_stays(history: History, ending: Ending) -> Iterator[str]:

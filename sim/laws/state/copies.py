@@ -21,6 +21,13 @@ def slots_with(now: Look, ledger: LedgerId, entry: EntryId, fragment: Fragment) 
     return have
 
 
+def slots_of(mask: int) -> str:
+    """The slots of a mask, in words."""
+    return (
+        ", ".join(str(slot) for slot in range(mask.bit_length()) if mask >> slot & 1) or "none"
+    )
+
+
 def may_have(now: Look, instance: InstanceId, ledger: LedgerId, entry: EntryId) -> bool:
     """Whether an instance has the entry on disk, or is down, or was harmed."""
     stores = now.stores.get(instance)

@@ -11,7 +11,7 @@ import trio
 
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from sim.laws.state.copies import slots_with
+from sim.laws.state.copies import slots_of, slots_with
 from sim.laws.state.seen import Look, SegmentKey
 
 _CLOSED_EVERY_S = 1.0
@@ -49,5 +49,5 @@ class CopiesStay:
                 if not fragment.rule(record.quorum).is_ack(entry, have):
                     yield (
                         f"entry {entry} of ledger {record.ledger} was acknowledged, but is on"
-                        f" the disks of slots {have:b} of its fragment only: not an ack set"
+                        f" the disks of slots {slots_of(have)} only: not an ack set"
                     )

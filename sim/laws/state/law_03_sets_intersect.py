@@ -9,6 +9,7 @@ import attrs
 
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from sim.laws.state.copies import slots_of
 from sim.laws.state.seen import Look
 
 
@@ -32,7 +33,7 @@ class SetsIntersect:
                 if not fragment.rule(record.quorum).blocks_all(fenced):
                     yield (
                         f"ledger {ledger} was closed at epoch {record.epoch}, but the fenced"
-                        f" slots ({fenced:b}) leave a write set open"
+                        f" slots ({slots_of(fenced)}) leave a write set open"
                     )
         self._before = dict(now.ledgers)
 

@@ -182,7 +182,7 @@ class Reading:
         self.calls.failed(process, f"read {read.count} {error!r}")
         if not error.retriable and self.calls.is_heard(process):
             self.calls.history.harsh_errors.append(
-                f"a read by {read.reader} from {read.start} failed: {error!r}"
+                f"a read by {read.reader} from {read.start or 'the earliest'} failed: {error!r}"
             )
 
 

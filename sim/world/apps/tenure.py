@@ -8,7 +8,7 @@ import trio
 import geolog
 from sim.world.apps.new_records import NewRecords
 from sim.world.calls import Calls
-from sim.world.history import Append, Outcome
+from sim.world.history import Append, Outcome, words_of
 from sim.world.process import Process
 
 
@@ -177,8 +177,8 @@ class Tenure:
         else:
             if self.calls.is_heard(self.process):
                 self.calls.history.taken_for_others.append(
-                    f"other bytes than those of {append.place} of {append.writer}, under its"
-                    f" number, were acknowledged at {receipt.dlsn} of partition"
+                    f"other bytes than those at {words_of(append.place)} by {append.writer},"
+                    f" under its number, were acknowledged at {receipt.dlsn} of partition"
                     f" {receipt.partition}"
                 )
 
@@ -197,15 +197,17 @@ class Tenure:
         is_known = not history.may_forget_writers and self.calls.is_heard(self.process)
         if is_known and error.outcome == "refused":
             history.refused_repeats.append(
-                f"{append.place} of {append.writer} was acknowledged, but its repeat was"
-                f" refused: {error!r}"
+                f"{words_of(append.place)} by {append.writer} was acknowledged, but its"
+                f" repeat was refused: {error!r}"
             )
 
     def _on_forgotten(self, append: Append, error: geolog.ForgottenSeqError) -> None:
         """The last acknowledged record must be remembered as long as it is in the log."""
         partition, sequence = append.place
         if self.calls.is_heard(self.process) and sequence >= self.calls.trim_of(partition):
-            self.calls.history.forgotten.append(f"{append.place} of {append.writer}: {error}")
+            self.calls.history.forgotten.append(
+                f"{words_of(append.place)} by {append.writer}: {error}"
+            )
 
     def _on_receipt(self, append: Append, receipt: geolog.Receipt) -> None:
         if not self.calls.is_heard(self.process):
