@@ -1,1 +1,1 @@
-"""Keeping a cluster well: nodes, replacement, ledgers looked into, repair, health."""
+"""Operating a cluster: nodes, replacement, inspecting ledgers, repair, health."""

@@ -1,4 +1,4 @@
-"""What looking after a cluster takes: its metadata, its nodes, and where one stands."""
+"""Everything that operator tools need of a cluster: its metadata, its nodes, a location."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from geolog.metadata.seam import Metadata
 
 @attrs.frozen(kw_only=True)
 class ClusterAccess:
-    """One cluster, for those who look after its nodes and ledgers; `Log.access` gives it."""
+    """One cluster, for tools that manage its nodes and ledgers; `Log.access` gives it."""
 
     cluster: str
     region: str | None
@@ -33,7 +33,7 @@ class ClusterAccess:
 
     @property
     def paths(self) -> ClusterPaths:
-        """Where things stand in metadata."""
+        """The paths of this cluster in metadata."""
         return ClusterPaths(self.cluster)
 
     @property
@@ -43,5 +43,5 @@ class ClusterAccess:
 
     @property
     def repair_queue(self) -> RepairQueue:
-        """The ledgers that want copies."""
+        """The ledgers that are waiting for copies."""
         return RepairQueue(self.metadata, self.paths, now_us=self.now_us)

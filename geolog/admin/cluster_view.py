@@ -1,4 +1,4 @@
-"""Looking at a cluster as a whole: its nodes, and whether it is well."""
+"""Looking at a cluster as a whole: its nodes and its health."""
 
 from functools import partial
 
@@ -25,11 +25,11 @@ _KNOCK_S = 2.0
 """How long a node may take to answer before it counts as down."""
 
 _AT_ONCE = 64
-"""Partitions that are looked at together."""
+"""Partitions to look at together."""
 
 
 async def list_nodes(access: ClusterAccess) -> list[NodeDescription]:
-    """All nodes that ever joined, and disks that were given up whose copies are to be moved."""
+    """All nodes that ever joined, and replaced disks whose copies are still to be moved."""
     live = {
         record.instance: record
         for record in await list_live_nodes(access.metadata, access.cluster)
@@ -65,9 +65,9 @@ async def judge_cluster(
     ask_reach: AskReach | None,
     ledgers_max: int | None = LEDGERS_JUDGED_MAX,
 ) -> HealthReport:
-    """Judge the cluster as it is now; of more ledgers than `ledgers_max` a sample is judged.
+    """Judge the cluster now; if there are more ledgers than `ledgers_max`, judge a sample.
 
-    `ask_reach`: asks the servers of the metadata store how they are, if these are known.
+    `ask_reach`: asks the servers of the metadata store for their state; None if not known.
     """
     switches = await read_switches(access.metadata, access.cluster)
     known = await list_known_nodes(access.metadata, access.cluster)
@@ -100,7 +100,7 @@ async def judge_cluster(
 
 
 async def _stream_states(access: ClusterAccess) -> list[StreamState]:
-    """Each partition of each stream; one that is deleted meanwhile is left out."""
+    """Each partition of each stream, except streams that are deleted meanwhile."""
     catalog, asked = StreamCatalog(access.metadata, access.paths), []
     for name in await catalog.names():
         try:
@@ -130,7 +130,7 @@ async def _state_of(
 
 
 async def _answering_nodes(access: ClusterAccess) -> list[tuple[NodeRecord, Doubt | None]]:
-    """The live nodes that answer, and whether they are in doubt.
+    """The live nodes that answer, and the doubt of each.
 
     A record outlives its node until the session expires, and a node may hang.
     """
@@ -141,7 +141,7 @@ async def _answering_nodes(access: ClusterAccess) -> list[tuple[NodeRecord, Doub
         try:
             doubt = doubt_of(await members.status(record.instance))
         except GeologError:
-            return  # It counts as down.
+            return  # The node counts as down.
         answering.append((record, doubt))
 
     async with trio.open_nursery() as nursery:

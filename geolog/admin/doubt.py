@@ -1,11 +1,11 @@
-"""Ending the doubt of nodes from which damage took records, once all of it is made good.
+"""Settling the doubt of nodes that lost records to damage, once all copies are back.
 
-A node in doubt says UNKNOWN of what it does not find, and takes nothing of writers for ledgers
-that it may have promised something about. Nobody but one who sees metadata can say that nothing
-is missing any more: every ledger below the node's bound that has it as a member is CLOSED, is
-fenced there under its last epoch, and the node has all its entries. A ledger that was taken
-over may have been fenced at the node as well before recovery gave its slot away: what its old
-writer must not get there is refused again too.
+A node in doubt answers UNKNOWN about entries that it does not find, and refuses writers' adds
+for ledgers that it may have promised something about. Only a process that sees metadata can
+tell that nothing is missing any more: every ledger below the node's bound that has it as a
+member is CLOSED, is fenced there under its last epoch, and the node has all its entries. A
+ledger that was taken over may have been fenced at the node before recovery gave its slot away.
+It is fenced there again, so that its old writer is still refused.
 
 Rules: PROTOCOL C7.
 """
@@ -24,13 +24,13 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from topology.errors import GeologError
 
 _EPOCH_FIRST = Epoch(1)
-"""That of a ledger that nobody has taken over. A node that had let go of one, and lost that it
-had, finds it of no use again, and fences it anew."""
+"""The epoch of a ledger that nobody has taken over. A node that let go of one, and lost that
+record, finds that it does not need it, and fences it again."""
 
 
 @attrs.frozen(kw_only=True)
 class DoubtReport:
-    """What came of a node in doubt."""
+    """Outcome of settling one doubtful node."""
 
     node_id: str
     is_settled: bool
@@ -40,7 +40,7 @@ class DoubtReport:
 async def settle_doubts(
     access: ClusterAccess, copier: Copier, *, timeout_s: float
 ) -> list[DoubtReport]:
-    """End the doubt of each node that is up, in doubt, and lacks nothing any more."""
+    """Settle the doubt of each node that is up and lacks nothing any more."""
     members = MemberAnswers(access.pool, timeout_s=timeout_s)
     reports = []
     for node in await access.pool.live_nodes():
@@ -52,7 +52,7 @@ async def settle_doubts(
             if not why_not:
                 await members.settle_doubt(node.instance, doubt.below, doubt.start_number)
         except GeologError as error:
-            why_not = f"{error}: `geolog ledger repair --queue` again, when it answers"
+            why_not = f"{error}; run `geolog ledger repair --queue` again when it answers"
         reports.append(
             DoubtReport(node_id=node.node_id, is_settled=not why_not, why_not=why_not)
         )
@@ -69,7 +69,7 @@ async def nodes_in_doubt(
         try:
             doubt = doubt_of(await members.status(node.instance))
         except GeologError:
-            continue  # One that is away is made whole another time.
+            continue  # A node that is away is settled another time.
         if doubt is not None:
             found.append((node, doubt))
     return found
@@ -78,7 +78,7 @@ async def nodes_in_doubt(
 async def ledgers_lacking(
     access: ClusterAccess, copier: Copier, node: NodeRecord, doubt: "Doubt"
 ) -> list[LedgerId]:
-    """The CLOSED ledgers that a node in doubt lacks copies of. UnavailableError."""
+    """The CLOSED ledgers of which a node in doubt lacks copies. UnavailableError."""
     return [
         record.ledger
         for bucket in await access.catalog.buckets()
@@ -90,7 +90,7 @@ async def ledgers_lacking(
 
 
 async def _lacking_count(copier: Copier, node: NodeRecord, record: LedgerRecord) -> int:
-    """How many entries of its own the node does not say it has."""
+    """How many of its own entries the node does not report."""
     lacking_count = 0
     for extent in final_extents(record):
         slot = extent.slot_of(node.instance)
@@ -101,14 +101,14 @@ async def _lacking_count(copier: Copier, node: NodeRecord, record: LedgerRecord)
 
 @attrs.frozen
 class Doubt:
-    """Up to which ledger a node is in doubt, and since which of its starts."""
+    """The bound on the ledgers in doubt at a node, and the start since which they are."""
 
     below: LedgerId
     start_number: int
 
 
 def doubt_of(status: str) -> Doubt | None:
-    """The doubt of a node, as its status says; None if it is in none."""
+    """A node's doubt, as its status says; None if it is not in doubt."""
     document = json.loads(status)
     if not document["is_any_in_doubt"]:
         return None
@@ -122,7 +122,7 @@ async def _why_not(
     node: NodeRecord,
     below: LedgerId,
 ) -> str:
-    """Why the doubt cannot be ended now; empty if it can."""
+    """The reason why the doubt cannot be settled now; empty if it can."""
     for bucket in await access.catalog.buckets():
         for record in await access.catalog.records_in(bucket):
             if record.ledger >= below:
@@ -136,7 +136,7 @@ async def _why_not(
 async def _make_whole(
     copier: Copier, members: MemberAnswers, node: NodeRecord, record: LedgerRecord
 ) -> str:
-    """Fence one ledger at the node where that may be lost; why it is not whole there."""
+    """Fence one ledger at the node, in case its fence was lost; why it is not whole there."""
     is_closed = record.state is LedgerState.CLOSED
     if is_closed and (record.epoch > _EPOCH_FIRST or _is_member(record, node.instance)):
         await members.fence(record.ledger, node.instance, record.epoch)
@@ -144,8 +144,8 @@ async def _make_whole(
         return ""
     if not is_closed:
         return (
-            f"ledger {record.ledger} is not closed yet, but {record.state.value}: its segment's"
-            f" end closes it, or `geolog ledger recover {record.ledger}` does; then `geolog"
+            f"ledger {record.ledger} is {record.state.value}, not closed: wait for the end of"
+            f" its segment, or run `geolog ledger recover {record.ledger}`; then run `geolog"
             " ledger repair --queue` again"
         )
     lacking_count = await _lacking_count(copier, node, record)
@@ -153,7 +153,7 @@ async def _make_whole(
         return ""
     return (
         f"it lacks {lacking_count} entries of ledger {record.ledger}: `geolog ledger repair"
-        f" {record.ledger}` brings them, or says why it cannot"
+        f" {record.ledger}` restores them, or says why it cannot"
     )
 
 

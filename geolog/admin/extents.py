@@ -1,7 +1,7 @@
-"""The segments of a partition with their ledgers, up to its end of one moment, in order.
+"""The segments of a partition with their ledgers, in order, up to its end at one moment.
 
-A partition may have a hundred thousand segments: a few are known at a time. Meanwhile its front
-may be trimmed, and what is not listed any more is not missed.
+A partition may have a hundred thousand segments, so only a few are in memory at a time. If its
+front is trimmed meanwhile, segments that are no longer listed do not count as missing.
 """
 
 from collections.abc import AsyncGenerator
@@ -25,13 +25,13 @@ class Extent:
     ledger: LedgerRecord
     last: EntryId
     sequence_due: int | None
-    """Where it should begin; None: where the one before it ended."""
+    """Expected first sequence; None if it is the one after the previous segment."""
 
 
 async def extents_of(
     access: ClusterAccess, name: PartitionName, end: PartitionEnd
 ) -> AsyncGenerator[Extent, None]:
-    """All that are listed, and were not trimmed. UnavailableError."""
+    """All that are listed and were not trimmed. UnavailableError."""
     before: SegmentRecord | None = None
     async with aclosing(access.partitions.segments.from_first(name)) as listed:
         async for some in listed:
@@ -53,7 +53,7 @@ async def _sequence_due(
     before: SegmentRecord | None,
     segment: SegmentRecord,
 ) -> int | None:
-    """Where a segment should begin: behind the one before it, unless that was trimmed."""
+    """The expected first sequence: after the previous segment, unless that was trimmed."""
     sequence_next: int = FIRST_SEQUENCE
     if before is not None:
         assert before.last_sequence is not None, f"{before} has a successor and no end"

@@ -1,9 +1,9 @@
-"""Judging a cluster: what is wrong with nodes and streams, and which command mends it.
+"""Judging the health of a cluster: what is wrong, and which command fixes it.
 
-Three states. *Healthy*: every stream works, and keeps what it was promised through its next
-loss. *Degraded*: everything works; a promise would not outlive its next loss, or copies may be
-missing. *Unhealthy*: something does not work now: a stream that cannot be written, taken over
-or read. Each reason names the node or stream, what it cannot take, why, and what mends it.
+Three states. *Healthy*: every stream works, and the next loss breaks no promise. *Degraded*:
+everything works, but the next loss would break a promise, or copies may be missing.
+*Unhealthy*: something does not work now: a stream that cannot be written, taken over or read.
+Each reason names the node or stream, what it risks, why, and the remedy.
 
 Rules: PROTOCOL P13.
 """
@@ -37,7 +37,7 @@ from topology.stream_policy import PolicyKind
 from topology.survive import Loss
 
 STREAMS_TOLD_MAX = 10
-"""Streams that are named for one kind of trouble; of more the number is told."""
+"""Streams to name for one kind of trouble; any more are only counted."""
 
 _REPAIR = "`geolog ledger repair --queue`"
 _MOVE = "`geolog placement repair`"
@@ -45,35 +45,35 @@ _MOVE = "`geolog placement repair`"
 
 @attrs.frozen(kw_only=True)
 class ClusterState:
-    """What health needs to know of a cluster."""
+    """The state of a cluster, as far as health depends on it."""
 
     known: Sequence[NodeRecord]
     live: Sequence[NodeRecord]
-    """Those that answer."""
+    """The nodes that answer."""
     unmoved: Sequence[ReplacedNode] = ()
-    """Disks that were given up, and of which nothing says that their copies were moved."""
+    """Disks that were given up, and whose copies are not known to have been moved."""
     doubt_below: Mapping[InstanceId, LedgerId] = attrs.field(factory=dict)
-    """Nodes that may lack copies after damage, and of which ledgers: those below."""
+    """Nodes in doubt after damage: they may lack copies of ledgers below this id."""
     queued_count: int = 0
     """Ledgers in the repair queue."""
     forbidden_regions: frozenset[str] = frozenset()
     metadata: str = "connected"
     metadata_spare: int | None = None
-    """Servers that the metadata store can lose now with a majority left, None if that is not
-    known. They are taken to stand in a region each, as they should."""
+    """Servers that the metadata store can lose now and keep a majority; None if not known.
+    Assumes one server in each region."""
     metadata_away: Sequence[str] = ()
-    """Of each of its servers that serves nobody, why that is."""
+    """For each of its servers that is unavailable, the reason."""
 
     @property
     def down(self) -> list[NodeRecord]:
-        """Nodes that joined, and do not answer."""
+        """Nodes that joined but do not answer."""
         up = {record.instance for record in self.live}
         return [record for record in self.known if record.instance not in up]
 
 
 @attrs.frozen
 class _Reason:
-    """Something that is wrong."""
+    """Something that is wrong, and how bad it is."""
 
     state: HealthState
     text: str
@@ -82,7 +82,7 @@ class _Reason:
 def judge(
     cluster: ClusterState, streams: Sequence[StreamState], ledgers: LedgersJudged
 ) -> HealthReport:
-    """Say how the cluster is, why, and how many more regions it may lose."""
+    """Judge the cluster: its state, the reasons, and how many more regions it can lose."""
     rooms = Rooms(cluster.live, cluster.forbidden_regions)
     reasons = [
         *_node_reasons(cluster, ledgers),
@@ -125,19 +125,19 @@ def judge(
 
 
 def _node_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Reason]:
-    """Reasons that lie with nodes."""
+    """Reasons that concern nodes."""
     if not cluster.known:
-        yield _unhealthy("no storage node has joined the cluster, or it has another name")
+        yield _unhealthy("no storage node has joined a cluster of this name")
     for down in cluster.down:
         yield _degraded(
-            f"node {down.node_id} ({down.location}) is down: start it; if its disk is lost,"
-            f" `geolog node replace {down.node_id}`"
+            f"node {down.node_id} ({down.location}) is down: start it, or, if its disk is lost,"
+            f" run `geolog node replace {down.node_id}`"
         )
     for record in cluster.live:
         if not record.is_writable:
             yield _degraded(
-                f"node {record.node_id} ({record.location}) takes no new entries, it is"
-                f" {record.state.value}: free disk space there (`geolog node describe"
+                f"node {record.node_id} ({record.location}) is {record.state.value} and accepts"
+                f" no new entries: free disk space there (`geolog node describe"
                 f" {record.node_id}`)"
             )
     node_ids = {record.instance: record for record in cluster.live}
@@ -145,42 +145,42 @@ def _node_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Re
         node = node_ids[instance]
         yield _degraded(
             f"node {node.node_id} ({node.location}) is in doubt: damage to its journal may have"
-            f" taken copies of {_counted(ledgers.doubtful[instance], 'ledger')}: {_REPAIR}"
-            " brings them back and settles the doubt"
+            f" taken copies of {_counted(ledgers.doubtful[instance], 'ledger')}; {_REPAIR}"
+            " restores them and settles the doubt"
         )
     placement = ledgers.health
     if placement.is_sample or placement.disks_given_up:
-        # Where all ledgers were judged, and none names such a disk, nothing is left of it.
+        # If all ledgers were judged, and none names such a disk, all its copies were moved.
         for gone in cluster.unmoved:
             yield _degraded(
-                f"the disk of node {gone.node_id} ({gone.location}) was given up, and its"
-                f" copies are not all moved: `geolog node replace {gone.node_id}` goes on"
+                f"the disk of node {gone.node_id} ({gone.location}) was given up, but not all"
+                f" of its copies are moved: run `geolog node replace {gone.node_id}` again"
             )
 
 
 def _metadata_reasons(cluster: ClusterState) -> Iterator[_Reason]:
-    """Servers of the metadata store that are away: without a majority nothing new begins."""
+    """Metadata servers that are away: without a majority no stream can be opened."""
     for why in cluster.metadata_away:
         yield _degraded(
-            f"a ZooKeeper server is away: {why}: start it; until then ZooKeeper can lose"
+            f"a ZooKeeper server is away ({why}): start it; until then ZooKeeper can lose"
             f" {cluster.metadata_spare} more"
         )
 
 
 def _queue_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_Reason]:
-    """Ledgers of which somebody found, or may not rule out, that copies are missing."""
+    """Ledgers in the repair queue: copies are, or may be, missing."""
     queued = {name: one.queued for name, one in ledgers.streams.items() if one.queued}
     rest = cluster.queued_count
     for name, found in sorted(queued.items())[:STREAMS_TOLD_MAX]:
         yield _degraded(
             f"{_stream(name)}: {_counted(len(found), 'ledger')} ({named(found)}) may lack"
-            f" copies or hold damaged ones (repair queue): {_REPAIR} mends them"
+            f" copies or hold damaged ones (repair queue): run {_REPAIR}"
         )
         rest -= len(found)
     if rest > 0:
         yield _degraded(
             f"{_counted(rest, 'more ledger' if queued else 'ledger')} may lack copies or hold"
-            f" damaged ones (repair queue): {_REPAIR} mends them"
+            f" damaged ones (repair queue): run {_REPAIR}"
         )
 
 
@@ -190,7 +190,7 @@ def _queue_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_R
 def _stream_reasons(
     cluster: ClusterState, streams: Sequence[StreamState], rooms: Rooms
 ) -> Iterator[_Reason]:
-    """Reasons that lie with each stream's next ledger, and with the open one."""
+    """Reasons that concern each stream's next ledger, and its open one."""
     for found in (
         [_no_room(stream, rooms, cluster) for stream in streams],
         [_open_trouble(stream, cluster, rooms) for stream in streams],
@@ -200,11 +200,12 @@ def _stream_reasons(
 
 
 def _first(reasons: Sequence[_Reason]) -> Iterator[_Reason]:
-    """Some of what is wrong with streams alike, those that do not work first."""
+    """A few of the reasons of one kind, the unhealthy ones first."""
     ordered = sorted(reasons, key=lambda one: one.state is not HealthState.UNHEALTHY)
     yield from ordered[:STREAMS_TOLD_MAX]
     if left := ordered[STREAMS_TOLD_MAX:]:
-        yield _Reason(left[0].state, f"{_counted(len(left), 'more stream')} alike")
+        more = _counted(len(left), "more stream")
+        yield _Reason(left[0].state, f"{more} with the same problem")
 
 
 def _no_room(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reason | None:
@@ -217,7 +218,7 @@ def _no_room(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reaso
 
 
 def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _Reason | None:
-    """Reasons that lie with the fragment being written."""
+    """Reasons that concern the fragment being written."""
     ledger = stream.last_ledger
     if ledger is None or ledger.state is LedgerState.CLOSED:
         return None
@@ -227,24 +228,23 @@ def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _
     about = f"stream {stream.name}: ledger {ledger.ledger}"
     if not fragment.rule(ledger.quorum).acks_all(_mask(fragment, up)):
         mends = f"start {away}" if away else _leaving(ledger, cluster, rooms, stream)
-        return _unhealthy(f"{about} has no ack set up: {mends}")
+        return _unhealthy(f"{about} has too few members up to acknowledge appends: {mends}")
     adherence = adherence_as_recorded(ledger, fragment)
     means = ""
     if adherence is not Adherence.STRICT and (stream.survive or rooms.has_better(stream)):
         means = _what_soft_means(ledger, adherence)
     elif stream.survive and (broken := _broken(stream, ledger.quorum, fragment, None)):
-        means = f"does not survive {stream.survive!r}, as was promised: {broken}"
+        means = f"does not keep its promise {stream.survive!r}: {broken}"
     if means:
         if rooms.is_undecided(stream):
             means += (
-                "; whether the nodes that are up make a strict one is undecided: the search for"
-                " it was cut off"
+                "; whether a strict ensemble exists is undecided: the search for it was cut off"
             )
         return _degraded(f"{about} {means}: {_leaving(ledger, cluster, rooms, stream)}")
     if stream.survive and away and (broken := _broken(stream, ledger.quorum, fragment, up)):
         return _degraded(
-            f"{about} would not survive {stream.survive!r}, as was promised: {broken}, while"
-            f" {away} is down: start what is down"
+            f"{about} does not keep its promise {stream.survive!r} while {away} is down:"
+            f" {broken}; start what is down"
         )
     return None
 
@@ -252,17 +252,17 @@ def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _
 def _leaving(
     ledger: LedgerRecord, cluster: ClusterState, rooms: Rooms, stream: StreamState
 ) -> str:
-    """How a stream gets off an open ledger that is not as good as it should be."""
+    """How a stream gets from an open ledger to a better one."""
     if not rooms.has_better(stream):
-        return f"{_more_nodes(cluster)}, then its writer moves to a better ledger"
+        return f"{_more_nodes(cluster)}; its writer then moves to a better ledger"
     return (
-        "its writer moves to a better ledger by itself; if none runs, `geolog ledger recover"
-        f" {ledger.ledger}`, then {_MOVE}"
+        "its writer will move to a better ledger by itself; if no writer runs, run `geolog"
+        f" ledger recover {ledger.ledger}`, then {_MOVE}"
     )
 
 
 def _no_room_after(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reason | None:
-    """A promise also says that a new ledger can be placed after the loss."""
+    """A promise includes that a new ledger can be placed after the loss."""
     if not stream.survive or not rooms.has_room(stream):
         return None
     loss = Loss.parse(stream.survive)
@@ -273,24 +273,24 @@ def _no_room_after(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> 
         if not rooms.has_room(stream, frozenset(lost)):
             return _degraded(
                 f"stream {stream.name} cannot lose region {' and '.join(lost)}: no new ledger"
-                f" could be placed then ({stream.quorum}; promised {stream.survive!r}):"
+                f" could be placed then ({stream.quorum}; promise {stream.survive!r});"
                 f" {_more_nodes(cluster)}"
             )
     return None
 
 
 def _more_nodes(cluster: ClusterState) -> str:
-    """What makes room for ledgers."""
+    """The action that makes room for ledgers."""
     if down := cluster.down:
         return f"start {named_nodes(down)}"
     if cluster.forbidden_regions:
         region = min(cluster.forbidden_regions)
-        return f"start more nodes, or `geolog region allow-placement {region}`"
+        return f"start more nodes, or run `geolog region allow-placement {region}`"
     return "start more nodes"
 
 
 def named_nodes(nodes: Sequence[NodeRecord]) -> str:
-    """Some nodes in words."""
+    """A few node ids in words."""
     shown = ", ".join(one.node_id for one in nodes[:STREAMS_TOLD_MAX])
     more = len(nodes) - STREAMS_TOLD_MAX
     return f"{shown} and {more:,} more" if more > 0 else shown
@@ -302,9 +302,9 @@ def _broken(
     fragment: Fragment,
     up: Iterable[InstanceId] | None,
 ) -> str | None:
-    """The loss that the stream was promised to survive, and this ensemble does not.
+    """How this ensemble breaks the stream's promise; None if it keeps it.
 
-    Members that are not `up` are lost already; None counts all.
+    Members that are not `up` count as lost; None counts all as up.
     """
     there = None if up is None else set(up)
     places: tuple[Location | None, ...] = tuple(
@@ -316,15 +316,15 @@ def _broken(
 
 def _what_soft_means(ledger: LedgerRecord, adherence: Adherence) -> str:
     if ledger.placement.policy is PolicyKind.REGION_AWARE:
-        return "would not survive the loss of another region"
-    return f"adheres to its policy {ledger.placement.policy.value!r} as {adherence.value}"
+        return "would not survive losing another region"
+    return f"meets its policy {ledger.placement.policy.value!r} only as {adherence.value}"
 
 
 # --------------------------------------------------------------- fragments that are final
 
 
 def _ledger_reasons(streams: Mapping[str, StreamLedgers]) -> Iterator[_Reason]:
-    """Reasons that lie with ledgers of streams, open fragments aside."""
+    """Reasons that concern the ledgers of streams, except open fragments."""
     for found in (
         _flawed(streams, lambda one: one.unreadable, _unreadable),
         _flawed(streams, lambda one: one.failed, _failed),
@@ -348,32 +348,32 @@ def _flawed(
 
 def _unreadable(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
     return _unhealthy(
-        f"{stream}: entries of {_fragments(flaws)} have no copy at a node that is up: start"
+        f"{stream}: entries of {_fragments(flaws)}, have no copy on a node that is up: start"
         f" {flaws.why}"
     )
 
 
 def _failed(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
     return _unhealthy(
-        f"{stream}: {_fragments(flaws)} fail the policy: {flaws.why}: {_MOVE}, or"
-        " `geolog placement show STREAM --problems` says what stands in the way"
+        f"{stream}: {_fragments(flaws)}, violate the policy: {flaws.why}; run {_MOVE}, or see"
+        " `geolog placement show STREAM --problems` for the reason"
     )
 
 
 def _weak(stream: str, flaws: Flaws, one: StreamLedgers) -> _Reason:
     mends = (
-        f"{_MOVE} mends {one.mendable:,}"
+        f"{_MOVE} can fix {one.mendable:,}"
         if one.mendable
-        else "start nodes in other regions, then " + _MOVE
+        else f"start nodes in other regions, then run {_MOVE}"
     )
     return _degraded(
-        f"{stream} would not outlive its next loss: {_fragments(flaws)}: {flaws.why}; {mends}"
+        f"{stream} might not survive the next loss: {_fragments(flaws)}: {flaws.why}; {mends}"
     )
 
 
 def _hurt(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
     return _degraded(
-        f"{stream} would not outlive its next loss: {_fragments(flaws)}: {flaws.why}; start"
+        f"{stream} might not survive the next loss: {_fragments(flaws)}: {flaws.why}; start"
         " what is down"
     )
 
@@ -381,11 +381,11 @@ def _hurt(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
 def _fragments(flaws: Flaws) -> str:
     if flaws.count == 1:
         return f"1 fragment, in ledger {flaws.ledger}"
-    return f"{flaws.count:,} fragments, as in ledger {flaws.ledger}"
+    return f"{flaws.count:,} fragments, e.g. in ledger {flaws.ledger}"
 
 
 def _stream(name: str) -> str:
-    return f"stream {name}" if name else "ledgers of no stream"
+    return f"stream {name}" if name else "ledgers without a stream"
 
 
 def _counted(count: int, what: str) -> str:
@@ -406,7 +406,7 @@ def _unhealthy(text: str) -> _Reason:
 def _holdings(
     streams: Sequence[StreamState], ledgers: LedgersJudged, live: Sequence[NodeRecord]
 ) -> list[Holding]:
-    """The fragments that there are, each stream's last ledger first."""
+    """All fragments, each stream's last ledger first."""
     up = {record.instance for record in live}
     shapes = {
         FragmentShape.of(ledger.quorum, fragment, up): (stream.name, ledger.ledger)

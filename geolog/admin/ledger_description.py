@@ -1,4 +1,4 @@
-"""What is known of one ledger: its record, and which copies its members say they have."""
+"""Description of one ledger: its metadata record and the copies its members report."""
 
 from collections import Counter
 
@@ -24,19 +24,19 @@ class MemberDetails:
     """One member of one fragment."""
 
     fragment: int
-    """Which fragment, from 0."""
+    """Index of the fragment, from 0."""
     first_entry: int
     last_entry: int | None
-    """None while the fragment may grow."""
+    """None while the fragment can grow."""
     node_id: str
     instance: str
     location: str
     state: str
-    """up, down, silent (up, and not answering), or replaced: its disk is given up for good."""
+    """up, down, silent (up, but not answering), or replaced (its disk is given up for good)."""
     copies_expected: int
-    """Entries of which it should have a copy, as far as the ledger is acknowledged."""
+    """Entries of which it should have a copy, up to the last one known to be acknowledged."""
     copies: int | None
-    """Of these, how many it says it has intact; None when it does not answer."""
+    """How many of these it reports intact; None if it does not answer."""
     corrupt: int | None
     unknown: int | None
 
@@ -56,18 +56,18 @@ class LedgerDetails:
     min_regions: int
     durability: str
     policy: str
-    """The placement policy that is frozen with it."""
+    """The placement policy, frozen when the ledger was made."""
     last_entry: int | None
     """The last entry of a CLOSED ledger."""
     lac: int | None
-    """Of another, the last entry that some member knows to be acknowledged; None if none
-    answers."""
+    """If not CLOSED: the last entry that some member knows to be acknowledged; None if no
+    member answers."""
     is_in_repair_queue: bool
     members: list[MemberDetails]
 
 
 async def describe_ledger(access: ClusterAccess, ledger: LedgerId) -> LedgerDetails:
-    """All that is known of a ledger. NoSuchLedgerError names the nearest id that there is."""
+    """Describe a ledger. NoSuchLedgerError names the nearest id that exists."""
     record = await find_ledger(access, ledger)
     queue = await access.repair_queue.list()
     lac = None
@@ -121,7 +121,7 @@ async def _members_of(
 
 
 class _Look:
-    """A look at the members of one ledger, up to its end as far as it is known."""
+    """Asks the members of one ledger for their copies, up to its end as far as it is known."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _Look:
         self._members = MemberAnswers(access.pool, timeout_s=_PROBE_S)
 
     async def at(self, number: int, slot: int) -> MemberDetails:
-        """What the member at that slot of that fragment is, and has."""
+        """The member at that slot of that fragment, its state and its copies."""
         fragment = self._record.fragments[number]
         member = fragment.ensemble[slot]
         last = self._last_of(number)
@@ -179,7 +179,7 @@ class _Look:
     async def _counts(
         self, fragment: Fragment, slot: int, last: EntryId
     ) -> Counter[Answer] | None:
-        """What the member answers for its own entries; None if it does not answer."""
+        """The member's answers for its own entries; None if it does not answer."""
         rule = fragment.rule(self._record.quorum)
         counts: Counter[Answer] = Counter()
         for first in range(fragment.first_entry, last + 1, ENTRIES_PER_ANSWER_MAX):
@@ -199,15 +199,15 @@ class _Look:
 
 
 async def find_ledger(access: ClusterAccess, ledger: LedgerId) -> LedgerRecord:
-    """The ledger's record; NoSuchLedgerError names the nearest id that there is."""
+    """The ledger's record. NoSuchLedgerError names the nearest id that exists."""
     try:
         return (await access.ledgers.read_latest(ledger)).record
     except NoSuchLedgerError:
         nearest = await _nearest_ledger(access, ledger)
-        hint = "there is none yet" if nearest is None else f"the nearest there is is {nearest}"
+        hint = "there are no ledgers yet" if nearest is None else f"the nearest is {nearest}"
         raise NoSuchLedgerError(
-            f"there is no ledger {ledger}, or it was deleted: {hint}"
-            " (`geolog segment ls STREAM` lists those of a stream)"
+            f"ledger {ledger} does not exist, or was deleted; {hint}"
+            " (`geolog segment ls STREAM` lists the ledgers of a stream)"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Reading one ledger entry by entry, as it is stored, whatever stream it belongs to."""
+"""Reading one ledger entry by entry, as stored, whichever stream it belongs to."""
 
 from collections.abc import Callable
 
@@ -14,16 +14,16 @@ from topology.errors import InvalidArgumentError, UnavailableError
 
 @attrs.frozen(kw_only=True)
 class EntryDetails:
-    """One entry: its header, and who served it."""
+    """One entry: its header, and the node that served it."""
 
     entry: int
     kind: str
-    """data, or control: the log's own notes, which take no sequence."""
+    """`data`, or `control` for the log's own notes, which have no sequence."""
     segment: int
     home_epoch: int
     first_sequence: int
     last_sequence: int
-    """Below the first for an entry that takes no sequence."""
+    """Less than `first_sequence` for an entry without records."""
     records: int
     batches: int
     size_bytes: int
@@ -41,14 +41,14 @@ class ValueDetails:
 
 
 async def ledger_end(access: ClusterAccess, record: LedgerRecord) -> EntryId:
-    """The last entry that is surely acknowledged; -1 when there is none. UnavailableError."""
+    """The last entry known to be acknowledged; -1 if there is none. UnavailableError."""
     if record.last_entry is not None:
         return record.last_entry
     lac = await access.reader.lac_anywhere(record)
     if lac is None:
         raise UnavailableError(
-            f"no member of the last fragment of ledger {record.ledger} answers: how far it is"
-            " acknowledged is not known now"
+            f"no member of the last fragment of ledger {record.ledger} answers, so its last"
+            " acknowledged entry is not known now"
         )
     return lac
 
@@ -62,16 +62,14 @@ async def read_entries(
 ) -> None:
     """Give `take` the entries from `first` to `last`, in order; the caller bounds the wait.
 
-    InvalidArgumentError above the ledger's end; DataLostError for an entry that is provably on
+    InvalidArgumentError beyond the ledger's end; DataLostError for an entry that is provably on
     no replica.
     """
     end = await ledger_end(access, record)
     if first < 0 or first > end + 1 or not -1 <= last <= end:
         asked = last if 0 <= first <= end + 1 else first
         has = f"it has entries 0 to {end}" if end >= 0 else "it is empty"
-        raise InvalidArgumentError(
-            f"ledger {record.ledger} has no entry {asked} to read: {has}"
-        )
+        raise InvalidArgumentError(f"ledger {record.ledger} has no entry {asked}: {has}")
     if first > last:
         return
     with LedgerStream(access.reader, record, first, last) as stream:
@@ -81,7 +79,7 @@ async def read_entries(
 
 
 def details_of(fetched: FetchedEntry) -> EntryDetails:
-    """What the entry's header says."""
+    """The fields of the entry's header."""
     header = fetched.decoded.header
     return EntryDetails(
         entry=fetched.entry,

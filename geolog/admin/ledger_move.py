@@ -1,7 +1,7 @@
-"""Moving the slots of one ledger from an instance that is gone to its successor.
+"""Moving the slots of one ledger from a replaced instance to its successor.
 
-Fragment by fragment the successor gets all copies that it should have; it is asked whether it
-has them; and only then it takes the slot, by one compare-and-set of the ledger's record.
+Fragment by fragment the successor gets every copy that it should have, and confirms them. Only
+then does it take the slot, by one compare-and-set of the ledger's record.
 
 Rules: PROTOCOL C3.
 """
@@ -23,34 +23,34 @@ from topology.ring.window_rule import Adherence, rank_of
 from topology.stream_policy import PolicyKind
 
 _ATTEMPTS_MAX = 3
-"""How often a ledger is tried whose nodes do not answer."""
+"""How often to try a ledger whose nodes do not answer."""
 
 _RETRY_S = 1.0
-"""Pause between these: a link may rest, a node be just starting."""
+"""Pause between tries: a link may be down for a moment, a node may just be starting."""
 
 
 @attrs.frozen(kw_only=True)
 class LedgerRemaining:
-    """A ledger that still has the old instance as a member, and why."""
+    """A ledger that still has the old instance as a member, and the reason."""
 
     ledger: int
     stream: str
     state: str
     why: str
     may_pass: bool
-    """Whether time may heal it: nodes that are away, a writer that has not changed members."""
+    """Whether waiting may help: nodes are away, or a writer has not replaced the member yet."""
 
 
 @attrs.frozen
 class _Hindrance:
-    """Why a fragment cannot be moved now."""
+    """The reason why a fragment cannot be moved now."""
 
     why: str
     may_pass: bool = False
 
 
 class LedgerMove:
-    """The move of one ledger's slots from instances that are gone to their successor."""
+    """Moves one ledger's slots from instances that are gone to their successor."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LedgerMove:
         self.warnings: list[str] = []
 
     async def run(self) -> LedgerRemaining | None:
-        """Move what can be moved; what remains then, if anything does."""
+        """Move as many slots as possible; what remains, if anything."""
         try:
             read, hindrances = await self._move_fragments()
             for _ in range(_ATTEMPTS_MAX - 1):
@@ -82,7 +82,7 @@ class LedgerMove:
         return self._remaining(read.record, hindrances)
 
     async def _move_fragments(self) -> tuple[VersionedLedger, dict[int, _Hindrance]]:
-        """Go over all final fragments; the record after that, and what hinders, by fragment."""
+        """Go through all final fragments; the new record, and the hindrances by fragment."""
         hindrances: dict[int, _Hindrance] = {}
         while True:
             read = await self._access.ledgers.read_latest(self._ledger)
@@ -115,9 +115,9 @@ class LedgerMove:
         whys = [f"fragment {index}: {one.why}" for index, one in sorted(hindrances.items())]
         if is_open:
             whys.append(
-                f"its last fragment is {record.state.value}: its writer gives the slot away, or"
-                " the segment's end closes it; `geolog ledger recover"
-                f" {record.ledger}` ends it now"
+                f"its last fragment is {record.state.value}: its writer replaces the member, or"
+                " the end of the segment closes it; `geolog ledger recover"
+                f" {record.ledger}` closes it now"
             )
         return LedgerRemaining(
             ledger=record.ledger,
@@ -128,13 +128,13 @@ class LedgerMove:
         )
 
     async def _move(self, read: VersionedLedger, extent: FragmentExtent) -> _Hindrance | None:
-        """Move one slot of one fragment; what hinders it, if it is not possible now."""
+        """Move one slot of one fragment; the hindrance, if it cannot be moved now."""
         slot = self._slot_in(extent)
         assert slot is not None
         gone = extent.fragment.ensemble[slot].instance
         if extent.slot_of(self._new.instance) is not None:
             return _Hindrance(
-                f"node {self._new.node_id} is a member already: name another by --with NODE_ID"
+                f"node {self._new.node_id} is already a member; name another (--with NODE_ID)"
             )
         hindrance = self._judge_placement(
             read.record, extent, with_member(extent, gone, self._new)
@@ -149,38 +149,38 @@ class LedgerMove:
         if outcome.is_made:
             self.fragments_changed += 1
         if outcome.is_made or outcome.is_overtaken:
-            return None  # If others changed it, it is looked at again.
+            return None  # If the record changed, look at it again.
         if outcome.is_refused:
-            return _Hindrance(f"{outcome.why}: name another by --with NODE_ID")
+            return _Hindrance(f"{outcome.why}; name another node (--with NODE_ID)")
         return _Hindrance(outcome.why, may_pass=outcome.may_pass)
 
     def _judge_placement(
         self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
     ) -> _Hindrance | None:
-        """Note a placement that gets worse; refuse one that does not hold an ack set."""
+        """Warn if placement gets worse; refuse it if a write set would have no ack set."""
         if not _holds_acks(record, after) and _holds_acks(record, before):
             return _Hindrance(
-                f"with node {self._new.node_id}, of {self._new.location.region}, it would not"
-                " span enough regions: name another by --with NODE_ID"
+                f"with node {self._new.node_id} in {self._new.location.region} it would not"
+                " span enough regions; name another node (--with NODE_ID)"
             )
         was = adherence_as_recorded(record, before.fragment)
         will_be = adherence_as_recorded(record, after.fragment)
         if rank_of(will_be) < rank_of(was):
             self.warnings.append(
-                f"ledger {record.ledger}: with node {self._new.node_id}, of"
+                f"ledger {record.ledger}: with node {self._new.node_id} in"
                 f" {self._new.location}, fragment {before.index} {_lost_by(record, will_be)}"
             )
         return None
 
 
 def _holds_acks(record: LedgerRecord, extent: FragmentExtent) -> bool:
-    """Whether every write set has an ack set, whatever the policy says of it."""
+    """Whether every write set has an ack set, regardless of the policy."""
     regions = [member.location.region for member in extent.fragment.ensemble]
     return adherence_of(record.quorum, regions) is not Adherence.FAIL
 
 
 def _lost_by(record: LedgerRecord, will_be: Adherence) -> str:
-    """What the policy loses, as the end of a warning."""
+    """The loss in placement, as the end of a warning."""
     if record.placement.policy is PolicyKind.REGION_AWARE:
-        return "would not keep an ack set without any one region"
-    return f"would adhere to its policy, {record.placement}, less well: {will_be.value}"
+        return "would not keep an ack set after losing any one region"
+    return f"would meet its policy {record.placement} less well: {will_be.value}"

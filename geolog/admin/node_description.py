@@ -1,4 +1,4 @@
-"""What is known of one storage node: metadata's word, and its own."""
+"""Description of one storage node: its metadata record and its own status."""
 
 import json
 
@@ -19,7 +19,7 @@ StatusDocument = dict[str, object]
 
 @attrs.frozen(kw_only=True)
 class NodeDetails:
-    """One node: its record, where it stands in fragments, and how it says it is."""
+    """One node: its record, the fragments that name it, and its own status."""
 
     node_id: str
     instance: str
@@ -30,16 +30,16 @@ class NodeDetails:
     state: str
     """writable, readonly or down."""
     fragments_closed: int
-    """Fragments that it is a member of, of whatever ledger, and that are written no more."""
+    """Final fragments, of any ledger, that have it as a member."""
     fragments_open: int
     """Last fragments of ledgers that are not CLOSED."""
     status: StatusDocument | None
-    """What the node says of itself; None if it is down, or does not answer."""
+    """The node's own status; None if it is down or does not answer."""
     why_silent: str | None
 
 
 async def describe_node(access: ClusterAccess, node_id: str) -> NodeDetails:
-    """All that is known of a node. UnknownNodeError names the nearest id."""
+    """Describe a node. UnknownNodeError names the nearest id."""
     known = await list_known_nodes(access.metadata, access.cluster)
     record = node_named(node_id, known)
     live = await find_live_node(access.metadata, access.cluster, record.instance)
@@ -68,7 +68,7 @@ async def describe_node(access: ClusterAccess, node_id: str) -> NodeDetails:
 
 
 def _fragments_of(ledger: LedgerRecord, instance: InstanceId) -> tuple[int, int]:
-    """In how many closed, and in how many open fragments of a ledger an instance is."""
+    """The number of closed and of open fragments that have an instance as a member."""
     is_member = [
         any(member.instance == instance for member in fragment.ensemble)
         for fragment in ledger.fragments

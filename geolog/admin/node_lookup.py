@@ -1,4 +1,4 @@
-"""Nodes by their ids, as a person names them."""
+"""Finding nodes by id."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from geolog.metadata.replaced_nodes import UnknownNodeError
 
 
 def node_named(node_id: str, known: Iterable[NodeRecord]) -> NodeRecord:
-    """The node of that id; UnknownNodeError, which names the nearest, if there is none."""
+    """The node with this id. UnknownNodeError names the nearest."""
     by_id = {record.node_id: record for record in known}
     if node_id not in by_id:
         raise unknown_node(node_id, by_id)
@@ -16,7 +16,7 @@ def node_named(node_id: str, known: Iterable[NodeRecord]) -> NodeRecord:
 
 
 def unknown_node(node_id: str, known_ids: Iterable[str]) -> UnknownNodeError:
-    """The error for an id that no node has; it names the nearest that one has."""
+    """The error for an unknown node id; it names the nearest one that exists."""
     nearest = difflib.get_close_matches(node_id, sorted(known_ids), n=1, cutoff=0.0)
-    hint = f"the nearest known id is {nearest[0]!r}" if nearest else "no node ever joined it"
-    return UnknownNodeError(f"no node of this cluster has the id {node_id!r}: {hint}")
+    hint = f"the nearest known id is {nearest[0]!r}" if nearest else "no node has joined it yet"
+    return UnknownNodeError(f"no node of this cluster has id {node_id!r}; {hint}")

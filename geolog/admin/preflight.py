@@ -1,9 +1,9 @@
-"""What would be at risk while some nodes are away, or if they were lost.
+"""Finding what would be at risk while some nodes are away, or if they were lost.
 
-Judged by metadata, and by which nodes are up: of each ledger whether its writer could still
-gather ack sets, whether it could be fenced and recovered, and whether each entry would have a
-copy elsewhere. Of a ledger that is in the repair queue, or has a member in doubt, copies may be
-missing, nobody knows which; so there the members that stay are asked.
+Judged from metadata and from which nodes are up. For each ledger: could its writer still gather
+ack sets, could it be fenced and recovered, and would each entry have a copy elsewhere? A ledger
+that is in the repair queue, or has a member in doubt, may lack copies that metadata does not
+know of, so the members that would stay are asked.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _PROBE_S = 3.0
 
 @attrs.frozen(kw_only=True)
 class Risk:
-    """One thing that would not hold without the nodes that were named."""
+    """One thing that would fail without the named nodes."""
 
     ledger: int
     stream: str
@@ -41,7 +41,7 @@ class Risk:
 
 @attrs.frozen(kw_only=True)
 class PreflightReport:
-    """What was found."""
+    """Outcome of a preflight."""
 
     nodes: list[str]
     ledgers: int
@@ -55,11 +55,11 @@ class PreflightReport:
 
 
 Unproven = Mapping[LedgerId, Mapping[int, int]]
-"""By ledger and fragment, how many entries no member that stays says it has."""
+"""By ledger and fragment, the number of entries that no remaining member reports."""
 
 
 async def preflight(access: ClusterAccess, node_ids: Sequence[str]) -> PreflightReport:
-    """Say what would be at risk without these nodes. UnknownNodeError names the nearest id."""
+    """Report the risks without these nodes. UnknownNodeError names the nearest id."""
     node_ids = list(dict.fromkeys(node_ids))
     known = await list_known_nodes(access.metadata, access.cluster)
     leaving = {node_named(node_id, known).instance for node_id in node_ids}
@@ -93,7 +93,7 @@ async def _unproven_in(
     leaving: set[InstanceId],
     staying: set[InstanceId],
 ) -> dict[int, int]:
-    """Of each final fragment with a member that leaves, entries that nobody who stays has."""
+    """For final fragments with a leaving member: entries that no remaining member reports."""
     members = MemberAnswers(access.pool, timeout_s=_PROBE_S)
     found: dict[int, int] = {}
     for extent in final_extents(record):
@@ -119,7 +119,7 @@ async def _had_by(
         try:
             probed = await members.probe(record.ledger, member, EntryId(first), count)
         except GeologError:
-            return had  # What it does not say is not counted on.
+            return had  # Entries that it does not report do not count.
         had |= {
             first + place
             for place, answer in enumerate(probed.answers)
@@ -135,7 +135,7 @@ def judge(
     unproven: Unproven,
     ledgers: Sequence[LedgerRecord],
 ) -> PreflightReport:
-    """The same, of what was read."""
+    """Judge records that were already read."""
     risks = [
         risk
         for record in ledgers
@@ -146,7 +146,7 @@ def judge(
 
 @attrs.frozen
 class _Look:
-    """One ledger, as it is now and as it would be."""
+    """One ledger, now and without the nodes."""
 
     record: LedgerRecord
     leaving: Collection[InstanceId]
@@ -154,7 +154,7 @@ class _Look:
     unproven: Mapping[int, int]
 
     def risks(self) -> Iterator[Risk]:
-        """All that would not hold."""
+        """Everything that would fail."""
         if self.record.state in (LedgerState.OPEN, LedgerState.IN_RECOVERY):
             yield from self._risks_of_tail(self.record.fragments[-1])
         for index, fragment in enumerate(self.record.fragments):
@@ -168,14 +168,14 @@ class _Look:
         if not rule.acks_all(then):
             yield self._risk(
                 "appends",
-                f"{left}, and some entries would find no ack set"
-                " until its writer gives the slots to other nodes",
+                f"{left}, and some entries would have no ack set"
+                " until the writer replaces the members",
                 is_so_now=not rule.acks_all(now),
             )
         if not rule.blocks_all(then):
             yield self._risk(
                 "recovery",
-                f"{left}: should its writer end too, nobody could fence and close it",
+                f"{left}: if its writer ended too, nobody could fence and close it",
                 is_so_now=not rule.blocks_all(now),
             )
 

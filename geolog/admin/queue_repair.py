@@ -1,8 +1,8 @@
-"""Working off the repair queue, and what nodes in doubt lack: all that health tells of copies.
+"""Working through the repair queue, and restoring what nodes in doubt lack.
 
-First what is in the queue is repaired. Then each CLOSED ledger of which a node in doubt lacks
-copies, whether or not it is queued: a node that lost a journal file does not know which. Last
-the doubt is settled of nodes that lack nothing any more; of the others it is said what is next.
+First repair the queued ledgers. Then repair each CLOSED ledger of which a node in doubt lacks
+copies, queued or not: a node that lost a journal file does not know which ledgers it affects.
+Last, settle the doubt of nodes that lack nothing any more; for the others say what to do next.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from topology.errors import GeologError
 
 @attrs.frozen
 class QueueRepaired:
-    """What came of it, ledger by ledger and node by node."""
+    """Outcome by ledger and by node."""
 
     ledgers: list[RepairReport]
     doubts: list[DoubtReport]
@@ -39,7 +39,7 @@ async def repair_queue(
     is_deep: bool = False,
     on_progress: Callable[[CopyProgress], None] | None = None,
 ) -> QueueRepaired:
-    """Repair what is queued or in doubt; DamagedBytesError for what metadata holds damaged."""
+    """Repair what is queued or in doubt. DamagedBytesError if its metadata is damaged."""
     repairer = LedgerRepairer(access, config, on_progress)
     reports = await repairer.repair_queued(is_deep=is_deep)
     copier = Copier(access.pool, region=access.region, config=config, on_progress=on_progress)
@@ -49,13 +49,13 @@ async def repair_queue(
         try:
             lacking = await ledgers_lacking(access, copier, node, doubt)
         except GeologError:
-            continue  # It went meanwhile: settling says what is wrong with it.
+            continue  # The node went away meanwhile; settling reports what is wrong with it.
         for ledger in lacking:
             if ledger not in done:
                 done.add(ledger)
                 try:
                     reports.append(await repairer.repair(ledger, is_deep=is_deep))
                 except NoSuchLedgerError:
-                    continue  # It was trimmed meanwhile.
+                    continue  # The ledger was trimmed meanwhile.
     doubts = await settle_doubts(access, copier, timeout_s=timeout_s)
     return QueueRepaired(reports, doubts)

@@ -1,7 +1,7 @@
-"""How many more regions a cluster may lose, and what sets that number.
+"""How many more regions a cluster can lose, and what sets that limit.
 
-The number is the largest n such that after the loss of any n regions that are up each fragment
-still has an ack set in each of its write sets, and each stream has room for a new ledger.
+The number is the largest n such that after losing any n of the regions that are up, each write
+set of each fragment still has an ack set, and each stream has room for a new ledger.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from topology.quorum import AckRule
 
 @attrs.frozen
 class Holding:
-    """A fragment that is there, and whose it is."""
+    """A fragment, and the stream that it belongs to."""
 
     shape: FragmentShape
     stream: str
@@ -25,7 +25,7 @@ class Holding:
 
 @attrs.frozen
 class Room:
-    """Whether a stream has room for a new ledger without some regions."""
+    """Whether a stream has room for a new ledger after losing some regions."""
 
     stream: str
     is_left_without: Callable[[frozenset[str]], bool]
@@ -33,7 +33,7 @@ class Room:
 
 @attrs.frozen
 class Spare:
-    """How many more regions may go, and what would not outlive one more."""
+    """How many more regions can be lost, and what would fail if one more were."""
 
     count: int
     set_by: str
@@ -46,9 +46,9 @@ def regions_spare(
     *,
     metadata_spare: int | None,
 ) -> Spare:
-    """Try every loss of one region, then of two, and so on, as long as all outlive it.
+    """Try every loss of one region, then of two, and so on, until something fails.
 
-    `metadata_spare`: how many servers the metadata store can lose, if that is known.
+    `metadata_spare`: how many servers the metadata store can lose; None if not known.
     """
     judges = [(one, _Acks(one.shape)) for one in holdings]
     for count in range(1, len(regions) + 1):
@@ -69,7 +69,7 @@ def regions_spare(
 
 
 def _bounded(count: int, set_by: str, metadata_spare: int | None) -> Spare:
-    """The metadata store needs a majority of its servers too, each taken to have a region."""
+    """Bound the number by the metadata store's majority; assumes one server in each region."""
     if metadata_spare is None or metadata_spare >= count:
         return Spare(count, set_by)
     servers = f"{metadata_spare} server{'' if metadata_spare == 1 else 's'}"
@@ -77,7 +77,7 @@ def _bounded(count: int, set_by: str, metadata_spare: int | None) -> Spare:
 
 
 class _Acks:
-    """Whether a fragment keeps its ack sets; asked once for losses that are alike to it."""
+    """Whether a fragment keeps its ack sets; cached for losses that it cannot tell apart."""
 
     def __init__(self, shape: FragmentShape) -> None:
         self._shape = shape

@@ -1,4 +1,4 @@
-"""Bringing back copies that are missing or damaged, ledger by ledger.
+"""Restoring missing or damaged copies, ledger by ledger.
 
 Rules: PROTOCOL R9.
 """
@@ -19,12 +19,12 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
 from topology.errors import DamagedBytesError
 
 _ATTEMPTS_MAX = 3
-"""How often a ledger is looked at again that others change meanwhile."""
+"""How often to look again at a ledger that other processes change meanwhile."""
 
 
 @attrs.frozen(kw_only=True)
 class MemberComplaint:
-    """A member that does not have all its copies now, and why."""
+    """A member that does not have all its copies now, and the reason."""
 
     node_id: str
     instance: str
@@ -33,42 +33,42 @@ class MemberComplaint:
 
 @attrs.define(kw_only=True)
 class RepairReport:
-    """What came of one ledger."""
+    """Outcome for one ledger."""
 
     ledger: int
     stream: str
     state: str
-    """As in metadata; `deleted` if it is gone, `unreadable` if its record is damaged."""
+    """Its state in metadata; `deleted` if it is gone, `unreadable` if its record is damaged."""
     entries: int = 0
-    """Entries that were looked at; of a ledger that is not closed those of its last fragment,
-    which are its writer's, are not."""
+    """Entries that were checked. The last fragment of a ledger that is not closed belongs to
+    its writer, and is not checked."""
     copies_stored: int = 0
     bytes_stored: int = 0
     damaged: int = 0
-    """Copies found damaged."""
+    """Copies that were found damaged."""
     lost_count: int = 0
-    """Entries of which no member has an intact copy, though all answered, and metadata named
-    the same members after that."""
+    """Entries without an intact copy at any member, though all members answered, and metadata
+    still named the same members afterwards."""
     lost: list[int] = attrs.field(factory=list)
     incomplete: list[MemberComplaint] = attrs.field(factory=list)
     unreadable_why: str = ""
-    """What is wrong with its record in metadata."""
+    """The damage to its record in metadata."""
     is_complete: bool = False
-    """Whether it is CLOSED, and every member has every copy that it should have."""
+    """Whether it is CLOSED and every member has every copy that it should have."""
     is_moving: bool = False
-    """Whether others still changed its record: entries that were not found may be elsewhere."""
+    """Whether other processes kept changing its record: missing entries may be elsewhere."""
     is_in_queue: bool = False
     """Whether it stays in the repair queue."""
 
     def tell_moving(self) -> None:
-        """Say nothing of entries as lost: the record by which they were asked for is old."""
+        """Forget the entries counted as lost: they were looked for by an old record."""
         self.is_moving = True
         if self.lost_count:
             self.lost_count, self.lost, self.incomplete = 0, [], []
 
 
 class LedgerRepairer:
-    """Repairs ledgers, one after the other."""
+    """Repairs ledgers, one after another."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class LedgerRepairer:
     async def repair(self, ledger: LedgerId, *, is_deep: bool = False) -> RepairReport:
         """Give every member that is up its copies. NoSuchLedgerError.
 
-        `is_deep` reads all copies, which finds damage that nobody noticed.
+        `is_deep`: read all copies, to find damage that nobody has noticed.
         """
         read = await self._access.ledgers.read_latest(ledger)
         report = await self._repair_as(read.record, is_deep=is_deep)
@@ -92,7 +92,7 @@ class LedgerRepairer:
         while not report.is_complete:
             before, read = read, await self._access.ledgers.read_certain(ledger)
             if read == before:
-                break  # Nobody was in the way: another attempt now would end like this one.
+                break  # Nothing interfered, so another attempt would end the same way.
             if attempts_count == _ATTEMPTS_MAX:
                 report.tell_moving()
                 break
@@ -148,13 +148,13 @@ class LedgerRepairer:
         replaced = await find_replaced_node(access.metadata, access.cluster, member.instance)
         if replaced is None:
             return "it is down"
-        return f"its disk was given up: `geolog node replace {member.node_id}` has to go on"
+        return f"its disk was given up; run `geolog node replace {member.node_id}` again"
 
     async def repair_queued(self, *, is_deep: bool = False) -> list[RepairReport]:
-        """Repair what is in the repair queue; what is complete then leaves it.
+        """Repair the ledgers in the repair queue, and remove those that are complete.
 
-        Where damage was found all copies are read, as if `is_deep`: a node that was restarted
-        since does not remember what it found.
+        For a ledger with damage all copies are read, as with `is_deep`: a node that has
+        restarted since does not remember what it found.
         """
         return [
             await self._repair_item(item, is_deep=is_deep)
@@ -169,7 +169,7 @@ class LedgerRepairer:
         except NoSuchLedgerError:
             report = RepairReport(ledger=ledger, stream="", state="deleted", is_complete=True)
         except DamagedBytesError as error:
-            # The others of the queue are not to wait for this one.
+            # A failure must not keep the other queued ledgers waiting.
             report = RepairReport(
                 ledger=ledger, stream="", state="unreadable", unreadable_why=str(error)
             )

@@ -1,14 +1,14 @@
-"""Replacing a node whose disk is lost: its copies come from its peers, to another node.
+"""Replacing a node whose disk is lost: another node gets its copies from their other members.
 
-Order. The old instance is given up in metadata, for good: its disk never starts again, and an
-empty one may take its node id. Then, ledger by ledger and fragment by fragment, the successor
-gets all copies that the old instance should have; it is asked whether it has them; and only
-then it takes the old one's slot, by one compare-and-set of the ledger's record. So at each
-moment every record of a ledger is true, and whoever is interrupted begins again where it
-stopped: what was copied is there, what was changed is done.
+First the old instance is given up in metadata, for good: its disk never starts again, and an
+empty disk may take its node id. Then, ledger by ledger and fragment by fragment, the successor
+gets every copy that the old instance should have, and confirms them. Only then does it take
+the old instance's slot, by one compare-and-set of the ledger's record. So every record is true
+at every moment. Re-run an interrupted replacement; it goes on where it stopped.
 
-The last fragment of a ledger that is not CLOSED is its writer's, or recovery's. The writer
-gives the slot away itself when it can (an ensemble change), and the segment's end closes it.
+The last fragment of a ledger that is not CLOSED belongs to its writer, or to its recovery. The
+writer gives the slot away itself when it can (an ensemble change), and the end of the segment
+closes the ledger.
 
 Rules: PROTOCOL C12.
 """
@@ -38,18 +38,18 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from topology.errors import InvalidArgumentError
 
 _LOOK_EVERY_S = 1.0
-"""Pause before a successor that is not up, or ledgers that are open, are looked at again."""
+"""Pause before looking again at a successor that is not up, or at ledgers that are open."""
 
 
 @attrs.define(kw_only=True)
 class ReplaceReport:
-    """What came of a replacement."""
+    """Outcome of a replacement."""
 
     node_id: str
     instances: list[str]
-    """The instances that were given up and had not been replaced altogether."""
+    """The instances that were given up and whose replacement was not complete before."""
     successor: str | None = None
-    """Who takes its place; None when there was no place to take."""
+    """The successor; None if there were no slots to take."""
     successor_instance: str | None = None
     ledgers: int = 0
     """Ledgers that had the old instance as a member."""
@@ -67,7 +67,7 @@ class ReplaceReport:
 
 @attrs.frozen(kw_only=True)
 class ReplaceTold:
-    """How far a replacement is."""
+    """Progress of a replacement."""
 
     ledgers_done: int
     ledgers_count: int
@@ -75,7 +75,7 @@ class ReplaceTold:
 
 
 class NodeReplacer:
-    """Replaces one node by another, or by itself with an empty disk."""
+    """Replaces a node by another, or by itself with an empty disk."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class NodeReplacer:
         self._ledgers_done = 0
         self._ledgers_count = 0
         self.waiting_for: str | None = None
-        """The id of the node that is waited for to be up, while that is so."""
+        """The id of the node that the replacement is waiting for, if it is waiting."""
 
     def _tell(self) -> None:
         if self._on_progress is not None:
@@ -118,9 +118,9 @@ class NodeReplacer:
     ) -> ReplaceReport:
         """Replace `node_id` by `successor_id`, or by the empty disk that takes its id.
 
-        Waits for that to be up; with `is_waiting` also until no open ledger has the old
-        instance as a member: the caller bounds both. NodeRunsError, UnknownNodeError,
-        InvalidArgumentError; nothing is changed then.
+        Waits until the successor is up; with `is_waiting`, also until no open ledger has the
+        old instance as a member. The caller bounds both waits. NodeRunsError, UnknownNodeError,
+        InvalidArgumentError: nothing was changed.
         """
         if successor_id is not None:
             await self._check_successor(node_id, successor_id)
@@ -144,51 +144,51 @@ class NodeReplacer:
     async def _check_successor(self, node_id: str, successor_id: str) -> None:
         if successor_id == node_id:
             raise InvalidArgumentError(
-                f"{node_id} cannot be replaced by itself: for an empty disk under the same id"
-                " name no successor, and start it"
+                f"{node_id} cannot replace itself; to start it again on an empty disk, name no"
+                " successor and start it"
             )
         node_named(successor_id, await self._known())
         live = await list_live_nodes(self._access.metadata, self._access.cluster)
         state = next((one.state for one in live if one.node_id == successor_id), None)
         if state is None:
             raise InvalidArgumentError(
-                f"node {successor_id} is down: a node that is up takes the place of {node_id}"
+                f"node {successor_id} is down; a successor of {node_id} must be up"
             )
 
     async def _warn_of_forbidden(self, successor: NodeRecord, report: ReplaceReport) -> None:
-        """Copies go where they are sent; that nothing new is wanted there should be known."""
+        """Warn if the successor is in a forbidden region; copies go there all the same."""
         switches = await read_switches(self._access.metadata, self._access.cluster)
         (placed,) = await self._access.pool.nodes.resolved([successor])
         region = placed.location.region
         if region in switches.forbidden_regions:
             report.warnings.append(
-                f"node {successor.node_id} stands in {region}, where placement is forbidden:"
+                f"node {successor.node_id} is in {region}, where placement is forbidden;"
                 " `geolog placement repair --leave-forbidden` moves its copies elsewhere,"
                 f" `geolog region allow-placement {region}` allows them"
             )
 
     async def _give_up(self, node_id: str) -> list[ReplacedNode]:
-        """The instances of that id that are to be replaced; the newest is last."""
+        """The instances of this node id to be replaced; the newest is last."""
         access = self._access
         newest = None
         if any(one.node_id == node_id for one in await self._known()):
             try:
                 newest = await mark_replaced(access.metadata, access.cluster, node_id)
-                self._note(f"the old disk of {node_id} is given up: it never starts again")
+                self._note(f"the old disk of {node_id} is given up; it will never start again")
             except NodeRunsError:
                 if not await self._unfinished(node_id):
                     raise
-                # It runs on an empty disk, and its predecessor's copies are not all there yet.
+                # The node runs on an empty disk, and lacks copies of its predecessor's.
                 self._note(f"going on with the replacement of {node_id}")
             except UnknownNodeError:
-                pass  # Another who replaces it was quicker.
+                pass  # Another process has given it up already.
         given_up = [one for one in await self._unfinished(node_id) if one != newest]
         if newest is not None:
             given_up.append(newest)
         return given_up or await self._finished(node_id)
 
     async def _unfinished(self, node_id: str) -> list[ReplacedNode]:
-        """Instances of that id that were given up, and that ledgers still have as members."""
+        """Instances of this id that were given up, and that ledgers still have as members."""
         return [
             one
             for one in await self._replaced(node_id)
@@ -196,7 +196,7 @@ class NodeReplacer:
         ]
 
     async def _finished(self, node_id: str) -> list[ReplacedNode]:
-        """Those that no ledger has as a member; UnknownNodeError if the id never was."""
+        """Those that no ledger has as a member. UnknownNodeError if the id never existed."""
         replaced = await self._replaced(node_id)
         if not replaced:
             raise unknown_node(node_id, [one.node_id for one in await self._known()])
@@ -207,7 +207,7 @@ class NodeReplacer:
         return [one for one in replaced if one.node_id == node_id]
 
     async def _holders_of(self, instances: set[InstanceId]) -> list[LedgerRecord]:
-        """Ledgers with such a member. One made ahead holds nothing: its writer sees to it."""
+        """Ledgers with such a member, except those made ahead: their writers replace them."""
         return [
             record
             for record in await self._access.catalog.with_member(instances)
@@ -226,8 +226,8 @@ class NodeReplacer:
             if self.waiting_for is None:
                 self.waiting_for = successor_id
                 self._note(
-                    f"waiting for node {successor_id} to be up: start it with an empty data"
-                    f" directory (geolog serve storage --node-id {replaced.node_id} --location"
+                    f"waiting for node {successor_id}: start it with an empty data directory"
+                    f" (geolog serve storage --node-id {replaced.node_id} --location"
                     f" {replaced.location} --listen {replaced.address} --data-dir ...)"
                 )
             await trio.sleep(_LOOK_EVERY_S)
@@ -235,7 +235,7 @@ class NodeReplacer:
     async def _move_all(
         self, instances: set[InstanceId], successor: NodeRecord, report: ReplaceReport
     ) -> None:
-        """Do what can be done now in all ledgers; `report.remaining` is what cannot."""
+        """Move everything that can be moved now; the rest goes into `report.remaining`."""
         ledgers = await self._holders_of(instances)
         report.ledgers = max(report.ledgers, len(ledgers))
         report.remaining = []

@@ -1,4 +1,4 @@
-"""Whether the streams of a cluster have room for new ledgers, also when regions are lost."""
+"""Whether the streams of a cluster have room for new ledgers, now and after losing regions."""
 
 import random
 from collections.abc import Sequence
@@ -30,18 +30,18 @@ _MEMBERSHIP = MembershipConfig(default_location=DEFAULT_LOCATION)
 
 @attrs.frozen
 class StreamState:
-    """What health needs to know of a stream: how it is placed, and its last ledger."""
+    """The part of a stream that health looks at: its placement and its last ledger."""
 
     name: str
     quorum: QuorumConfig
     last_ledger: LedgerRecord | None
     placement: PlacementTerms = REGION_AWARE_TERMS
     survive: str = ""
-    """What it was promised to survive; empty if it was given its quorums."""
+    """The loss that it was promised to survive; empty if its quorums were given."""
 
 
 class Rooms:
-    """Whether new ledgers can be placed when regions are lost; asked once for all alike."""
+    """Whether new ledgers can be placed after losing regions; cached for equal streams."""
 
     def __init__(
         self, live: Sequence[NodeRecord], forbidden_regions: frozenset[str] = frozenset()
@@ -52,16 +52,16 @@ class Rooms:
         self._undecided: set[_RoomKey] = set()
 
     def has_room(self, stream: StreamState, lost: frozenset[str] = frozenset()) -> bool:
-        """Whether a new ledger of the stream can be placed on the nodes that are left."""
+        """Whether a new ledger of the stream can be placed on the remaining nodes."""
         return self._best(stream, lost) is not None
 
     def has_better(self, stream: StreamState) -> bool:
-        """Whether a new ledger would be STRICT, or might be."""
+        """Whether a new ledger would be STRICT, or could be."""
         best = self._best(stream, frozenset())
         return best is Adherence.STRICT or self.is_undecided(stream)
 
     def is_undecided(self, stream: StreamState) -> bool:
-        """Whether it is open if a new ledger could be placed better than was found, if any."""
+        """Whether the search for a better placement of a new ledger was cut off."""
         self.has_room(stream)
         return (stream.placement, stream.quorum, frozenset[str]()) in self._undecided
 
@@ -84,10 +84,10 @@ class Rooms:
         )
 
     def _place_one(self, stream: StreamState, lost: frozenset[str]) -> Adherence | None:
-        """How well a new ledger adheres; None if no place for it was found."""
+        """The adherence of a new ledger; None if no placement was found."""
         members = self._members_without(lost)
         excluded = self._place.excluded(members)
-        if stream.placement.policy is PolicyKind.LOCAL_NODE:  # It is where its writer comes.
+        if stream.placement.policy is PolicyKind.LOCAL_NODE:  # It is placed at its writer.
             return Adherence.STRICT if members.writable.count > len(excluded) else None
         quorum = stream.quorum
         request = PlacementRequest(
@@ -102,7 +102,7 @@ class Rooms:
             placed = policy.new_ensemble(members, request, random.Random(0))
         except PlacementUndecidedError:
             self._undecided.add(key)
-            return None  # Not proven: a person should look.
+            return None  # Not proven; an operator should look.
         except (NotEnoughNodesError, InvalidArgumentError):
             return None
         if placed.is_undecided:

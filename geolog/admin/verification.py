@@ -1,12 +1,11 @@
-"""Reading every replica of every entry of a stream, and saying what is wrong with them.
+"""Reading every replica of every entry of a stream, and reporting all defects.
 
-Nodes read from their disks, past every cache that they can pass: so rot shows while a node
-still has good bytes in memory. That takes long, and meanwhile copies move and segments are
-trimmed: where copies lack, the ledger's record is read again before that is said.
+Nodes read from their disks, past every cache that they can bypass, so that rot shows even if a
+node still has good bytes in memory. This takes long, and meanwhile copies move and segments are
+trimmed: before a copy is reported missing, the ledger's record is read again.
 
-A ledger of which a member answered that it lacks copies, or has damaged ones, goes into the
-repair queue. A member that is silent says nothing of its copies: it is named, and what it has
-stays open.
+A ledger goes into the repair queue if a member answers that it lacks copies, or has damaged
+ones. The copies of a member that does not answer are not verified; the member is named.
 
 Rules: PROTOCOL C14.
 """
@@ -30,7 +29,7 @@ from topology.errors import DamagedBytesError, GeologError
 from topology.quorum import AckRule
 
 PROBLEMS_MAX = 100
-"""Problems that are told in words; all are counted."""
+"""Problems described in words; all are counted."""
 
 _BATCH_ENTRIES = 64
 
@@ -38,24 +37,24 @@ Enqueue = Callable[[LedgerId, RepairReason], Awaitable[None]]
 """Puts a ledger into the repair queue."""
 
 LatestLedger = Callable[[LedgerRecord, Freshness], Awaitable[LedgerRecord | None]]
-"""The ledger as it is now; None when it is gone. UnavailableError."""
+"""The ledger's current record; None if it is gone. UnavailableError."""
 
 
 @attrs.define
 class NodeVerified:
-    """What one node had."""
+    """The copies that one node has."""
 
     copies_good: int = 0
     copies_damaged: int = 0
     copies_missing: int = 0
-    """Of those it should have; also what it may have lost to damage."""
+    """Copies that it should have but has not, including those it may have lost to damage."""
     bytes_read: int = 0
     """Bytes of good copies, read from its disk."""
 
 
 @attrs.define
 class VerifyReport:
-    """What was found. `is_good` unless a copy or entry is not as it should be."""
+    """Outcome of a verification; `is_good` unless a copy or an entry has a defect."""
 
     stream: str
     segments: int = 0
@@ -68,69 +67,67 @@ class VerifyReport:
     unequal: int = 0
     """Entries whose intact copies differ."""
     gaps: int = 0
-    """Places where the sequence does not go on."""
+    """Places where sequences do not continue."""
     without_ack_set: int = 0
-    """Entries whose good copies are no ack set."""
+    """Entries whose good copies are not an ack set."""
     under_replicated: int = 0
     """Entries with fewer good copies than the write quorum."""
     full_copies: bool = False
     bytes_read: int = 0
     """Bytes of intact copies, read from the disks of their nodes."""
     nodes: dict[str, NodeVerified] = attrs.field(factory=dict)
-    """What each member of a ledger had, by node id."""
+    """The copies of each member, by node id."""
     silent_nodes: list[str] = attrs.field(factory=list)
-    """Members that did not answer: what they hold was not verified."""
+    """Members that did not answer; their copies were not verified."""
     ledgers_queued: list[int] = attrs.field(factory=list)
-    """Ledgers that went into the repair queue."""
+    """Ledgers that were put into the repair queue."""
     problems: list[str] = attrs.field(factory=list)
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing needs a person's attention."""
+        """Whether no operator action is needed."""
         faults = self.damaged + self.unequal + self.gaps + self.without_ack_set
         return faults == 0 and not (self.full_copies and self.under_replicated)
 
     @property
     def reasons(self) -> list[str]:
-        """Why it is not good, in words, as far as there was room; [] if it is."""
+        """The reasons why it is not good, at most a fixed number; empty if it is."""
         if self.full_copies and self.under_replicated:
-            too_few = f"{self.under_replicated} entries have fewer good copies than they should"
+            too_few = f"{self.under_replicated} entries have too few good copies"
             return [*self.problems, too_few, *self.next_steps]
         return [*self.problems, *self.next_steps]
 
     @property
     def next_steps(self) -> list[str]:
-        """What mends it, and what was not seen."""
+        """The commands that fix it, and what could not be verified."""
         steps = []
         if self.silent_nodes:
             silent = ", ".join(self.silent_nodes)
-            steps.append(f"{silent} did not answer: start what is down, and verify again")
+            steps.append(f"{silent} did not answer: start what is down, then verify again")
         if self.ledgers_queued:
             count = len(self.ledgers_queued)
             what = "1 ledger is" if count == 1 else f"{count:,} ledgers are"
-            steps.append(
-                f"{what} in the repair queue: `geolog ledger repair --queue` mends them"
-            )
+            steps.append(f"{what} in the repair queue: run `geolog ledger repair --queue`")
         return steps
 
     def tell(self, problem: str) -> None:
-        """Note a problem in words, as long as there is room."""
+        """Describe a problem in words, up to a maximum number."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
 
 
 @attrs.frozen
 class _Copy:
-    """What one member has of an entry. Its bytes are not kept: answers are many and large."""
+    """A member's answer for one entry, without its bytes: answers are many and large."""
 
     slot: int
     answer: Answer
     header: EntryHeader | None = None
-    """None unless it is intact."""
+    """None unless the copy is intact."""
     crc: int = 0
-    """Of the whole entry, if it is intact."""
+    """Checksum of the whole entry, if the copy is intact."""
     length: int = 0
-    """Of the same."""
+    """Length of the whole entry, if the copy is intact."""
 
 
 class StreamVerifier:
@@ -146,7 +143,7 @@ class StreamVerifier:
         full_copies: bool,
         progress: Callable[[int], None] | None,
     ) -> None:
-        """`progress` is told the records of what was gone over."""
+        """`progress` is told how many records were verified."""
         self.report = VerifyReport(stream, full_copies=full_copies)
         self._reader = reader
         self._latest = latest
@@ -155,7 +152,7 @@ class StreamVerifier:
         self._sequence_next: int | None = None
 
     async def verify_ledger(self, extent: Extent) -> None:
-        """Verify a segment, the one behind the one before it, as far as it is not trimmed."""
+        """Verify the segment after the previous one, as far as it is not trimmed."""
         record, last = extent.ledger, extent.last
         if extent.sequence_due is not None:
             self._sequence_next = extent.sequence_due
@@ -186,7 +183,7 @@ class StreamVerifier:
                     record = latest
                     continue
             self._note_silent(fragment, silent)
-            # What lacks in a fragment that is still written is its writer's to see to.
+            # In a fragment that is still written, missing copies are the writer's business.
             final_to = max((each.last for each in final_extents(record)), default=-1)
             for entry, found in copies.items():
                 of_write_set = _of_write_set(rule, entry, found)
@@ -216,13 +213,13 @@ class StreamVerifier:
         copies: dict[EntryId, list[_Copy]],
         silent: set[int],
     ) -> None:
-        """Ask one member for its copies, in as many questions as it takes."""
+        """Ask one member for its copies, in as many requests as needed."""
         asked, end = first, first + count
         while asked < end:
             try:
                 answer = await self._reader.read_replica(record, slot, asked, end - asked)
             except GeologError:
-                silent.add(slot)  # What it has is not known now.
+                silent.add(slot)  # Its copies are not known now.
                 return
             for one in answer.entries:
                 if asked in copies:
@@ -252,7 +249,7 @@ class StreamVerifier:
         if not _is_safe(rule, entry, of_write_set):
             report.without_ack_set += 1
             why = _why_no_more(rule, fragment, entry, of_write_set)
-            report.tell(f"{where}: {_copies(len(good))} good, which is no ack set: {why}")
+            report.tell(f"{where}: {_copies(len(good))} good, too few for an ack set: {why}")
         if len(good) < rule.config.write_quorum:
             report.under_replicated += 1
         if any((copy.header, copy.crc) != (good[0].header, good[0].crc) for copy in good[1:]):
@@ -269,7 +266,7 @@ class StreamVerifier:
         self.report.bytes_read += copy.length
 
     def _follow(self, segment: int, entry: EntryId, where: str, good: list[_Copy]) -> None:
-        """Check that the entry is the one that belongs here, and that the sequence goes on."""
+        """Check that the right entry is here, and that sequences continue."""
         header = good[0].header if good else None
         if header is None:
             self._sequence_next = None
@@ -278,8 +275,8 @@ class StreamVerifier:
         if (header.segment, header.entry) != (segment, entry) or not is_in_turn:
             self.report.gaps += 1
             self.report.tell(
-                f"{where}: sequence {self._sequence_next} is due, {header.first_sequence} of"
-                f" segment {header.segment} entry {header.entry} is there"
+                f"{where}: expected sequence {self._sequence_next}, found"
+                f" {header.first_sequence} of segment {header.segment} entry {header.entry}"
             )
         self._sequence_next = header.next_sequence
         self.report.records += header.next_sequence - header.first_sequence
@@ -296,7 +293,7 @@ def _at(fragment: Fragment, copies: Sequence[_Copy]) -> str:
 def _why_no_more(
     rule: AckRule, fragment: Fragment, entry: EntryId, of_write_set: Sequence[_Copy]
 ) -> str:
-    """Where the other copies should be, and what was said of them."""
+    """The members that should have the other copies, and their answers."""
     answered = {copy.slot for copy in of_write_set}
     silent = [
         fragment.ensemble[slot].node_id
@@ -306,16 +303,16 @@ def _why_no_more(
     whys = [f"{', '.join(silent)} did not answer"] if silent else []
     for answer, what in (
         (Answer.CORRUPT, "damaged at"),
-        (Answer.UNKNOWN, "not found, after damage, at"),
-        (Answer.ABSENT, "not there at"),
+        (Answer.UNKNOWN, "possibly lost to damage at"),
+        (Answer.ABSENT, "missing at"),
     ):
         if said := [copy for copy in of_write_set if copy.answer is answer]:
             whys.append(f"{what} {_at(fragment, said)}")
-    return "; ".join(whys) or "they stand in too few regions"
+    return "; ".join(whys) or "they are in too few regions"
 
 
 def _to_repair(of_write_set: Sequence[_Copy], *, is_final: bool) -> list[RepairReason]:
-    """What members that answered lack of an entry."""
+    """The copies of an entry that answering members lack."""
     answers = {copy.answer for copy in of_write_set}
     whys = [RepairReason.DAMAGED] if Answer.CORRUPT in answers else []
     if is_final and answers & {Answer.ABSENT, Answer.UNKNOWN}:

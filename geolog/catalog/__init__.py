@@ -1,1 +1,1 @@
-"""What metadata says of streams: partitions, segments, settings, the catalog."""
+"""Streams in metadata: their settings, partitions, owners and segments."""

@@ -1,4 +1,4 @@
-"""What the log tells of itself: streams, segments, nodes and health, as values to print."""
+"""Descriptions of streams, segments, nodes and health, as values to print."""
 
 import enum
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class PartitionDescription:
-    """Who writes a partition, and how far it reaches."""
+    """A partition's owner, and how far the partition reaches."""
 
     partition: int
     owner: str | None
@@ -15,11 +15,11 @@ class PartitionDescription:
     owner_is_alive: bool
     segments_count: int
     last_segment: int | None
-    """Number of the last segment; None while there is none."""
+    """Number of the last segment; None if there is none."""
     first_sequence: int
-    """Records before this sequence were trimmed."""
+    """Sequence of the first record that was not trimmed."""
     completed_sequence: int
-    """Records before this sequence lie in completed segments."""
+    """Sequence of the first record after all completed segments."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,23 +37,23 @@ class StreamDescription:
     policy: str
     """The policy that places its ledgers."""
     survive: str | None
-    """What it was asked to outlive; None if its quorums were given."""
+    """The loss that it must survive; None if its quorums were given."""
     segment_bytes: int
     segment_age_s: float
     retention_s: float | None
-    """How long records are kept at least; None: for ever."""
+    """How long records are kept at least; None means for ever."""
     retention_bytes: int | None
-    """How many bytes each partition keeps at least; None: all."""
+    """How many bytes each partition keeps at least; None means all."""
     writer_retention_s: float
     is_sealed: bool
     created_us: int
     partition_list: list[PartitionDescription]
     explanation: list[str] = attrs.field(factory=list)
-    """When it was made: what was chosen, why, and what it costs, a sentence each."""
+    """Set at creation: what was chosen, why, and what it costs, one sentence each."""
     survives_region: bool | None = None
-    """When it was made: whether it survives losing any one region; else None."""
+    """Set at creation: whether it survives losing any one region; else None."""
     survives_region_why_not: str = ""
-    """Why it does not."""
+    """The reason why it does not."""
 
 
 @attrs.frozen(kw_only=True)
@@ -87,69 +87,68 @@ class NodeDescription:
     region: str
     rack: str
     state: str
-    """writable, readonly or down; replaced, if its disk was given up and its copies are not all
-    with others yet."""
+    """writable, readonly or down; replaced, if its disk was given up and not all of its copies
+    are with other nodes yet."""
 
 
 @attrs.define(kw_only=True)
 class PlacementHealth:
-    """Adherence of the fragments that were judged, as they are placed."""
+    """Adherence of the fragments that were judged."""
 
     ledgers: int = 0
-    """That were judged."""
+    """Ledgers that were judged."""
     is_sample: bool = False
-    """Whether there are more: the newest were judged, and others at random."""
+    """Whether there are more ledgers: the newest were judged, and others at random."""
     strict: int = 0
     soft: int = 0
     fail: int = 0
     disks_given_up: int = 0
     """Fragments that still name a disk that was given up."""
     promises_broken: int = 0
-    """Fragments that are strict, and do not survive what their stream was promised to."""
+    """Fragments that are strict, but do not keep their stream's promise."""
     repairable: int = 0
-    """Closed fragments that `geolog placement repair` can make better now."""
+    """Closed fragments that `geolog placement repair` can improve now."""
     streams: dict[str, int] = attrs.field(factory=dict)
-    """Streams with fragments that can be made better, or fail, and how many: the worst ten."""
+    """Fragments that fail or can be improved, by stream: the ten worst streams."""
     streams_count: int = 0
-    """How many such streams there are in all."""
+    """How many such streams there are in total."""
 
 
 class HealthState(enum.Enum):
-    """How a cluster is."""
+    """The state of a cluster."""
 
     HEALTHY = "healthy"
-    """Every stream works, and keeps what it was promised through its next loss."""
+    """Every stream works, and the next loss breaks no promise."""
     DEGRADED = "degraded"
-    """Everything works; a promise would not outlive its next loss, or copies may be missing."""
+    """Everything works, but the next loss would break a promise, or copies may be missing."""
     UNHEALTHY = "unhealthy"
     """Something does not work now."""
 
 
 @attrs.frozen(kw_only=True)
 class HealthReport:
-    """Whether the cluster is as it should be, and if not, why."""
+    """Whether the cluster is healthy, and if not, why."""
 
     state: HealthState
     is_healthy: bool
-    """Whether the state is healthy."""
+    """Whether `state` is healthy."""
     reasons: list[str]
-    """Why it is not, gravest first: node or stream, what it cannot take, why, what mends it."""
+    """Why it is not, worst first: the node or stream, what it risks, why, and the remedy."""
     regions_spare: int
-    """How many more regions can be lost with an ack set left of each fragment, and room for
-    new ledgers."""
+    """How many more regions can be lost while each fragment keeps an ack set, and new ledgers
+    can be placed."""
     regions_spare_set_by: str
-    """What would not outlive the loss of one more."""
+    """The stream or service that the loss of one more region would stop."""
     nodes_live: int
     nodes_known: int
     nodes_in_doubt: dict[str, int]
-    """Nodes that damage may have taken copies from, and of how many ledgers (of those judged).
-    """
+    """Nodes from which damage may have taken copies, and of how many of the judged ledgers."""
     repair_queue: int
-    """Ledgers that may lack copies, or hold damaged ones, as somebody found."""
+    """Ledgers that were reported to lack copies, or to hold damaged ones."""
     regions: dict[str, int]
-    """Nodes that are up, by region."""
+    """Number of nodes that are up, by region."""
     streams: int
     placement: PlacementHealth
-    """How fragments lie, closed and open ones."""
+    """How closed and open fragments are placed."""
     metadata: str
     """State of the session with the metadata store."""

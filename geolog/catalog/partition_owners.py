@@ -1,10 +1,10 @@
 """The owner of a partition in metadata: a record whose epoch only rises.
 
-A new owner raises the epoch by compare-and-set, and shows by an ephemeral node
-that it lives. The node goes with the session in which it was made; the owner makes it again in
-the next. An owner that leaves takes it away, and says so in its record: then nobody waits for
-it to come back. A partition that was sealed, or whose stream is being deleted, has no owner
-ever after.
+A new owner raises the epoch by compare-and-set, and shows that it is alive by an ephemeral
+node. The node disappears with the session that made it; the owner makes it again in the next
+session. An owner that leaves deletes the node and clears its record, so that nobody waits for
+it to come back. A partition that was sealed, or whose stream is being deleted, never has an
+owner again.
 
 Rules: PROTOCOL M2, O1, O9, O13 and O14.
 """
@@ -51,64 +51,64 @@ class VersionedOwner:
     record: OwnerRecord
     version: int
     shown_in: int = attrs.field(default=0, eq=False)
-    """Of an owner that was just taken: the session of its node, if that is known."""
+    """The session that made the owner's node; 0 if not known. Set only by a takeover."""
 
 
 @attrs.frozen
 class OwnerClaim:
-    """What metadata is asked for when a partition is to be taken: an epoch, once."""
+    """A request to metadata to take a partition: for one epoch, made once."""
 
     name: PartitionName
     record: OwnerRecord
-    """The owner's, if the claim is met."""
+    """The owner record if the claim succeeds."""
     mark: bytes
-    """What its node holds then; no other claim of this process has it."""
+    """The content of the owner's node then; unique among the claims of this process."""
 
 
 class ClaimListener(Protocol):
-    """Hears of claims before metadata does, so that what comes of them is never forgotten."""
+    """Hears of each claim before metadata does, so that no outcome of a claim is forgotten."""
 
     def on_claimed(self, claim: OwnerClaim) -> None:
-        """It is asked for from now on; one of the others follows."""
+        """The claim is about to be sent; exactly one of the other calls follows."""
         ...
 
     def on_taken(self, claim: OwnerClaim, owner: "VersionedOwner") -> None:
-        """It was met."""
+        """The claim succeeded."""
         ...
 
     def on_refused(self, claim: OwnerClaim) -> None:
-        """It was not met, for certain, and never will be."""
+        """The claim failed, certainly and for good."""
         ...
 
     def on_in_doubt(self, claim: OwnerClaim) -> None:
-        """It may be met, now or later, and is not wanted any more."""
+        """The claim may succeed, now or later, but is no longer wanted."""
         ...
 
 
 class NoClaimListener:
-    """Forgets claims: what comes of them goes with the session."""
+    """Forgets claims: their traces in metadata disappear with the session."""
 
     def on_claimed(self, claim: OwnerClaim) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_taken(self, claim: OwnerClaim, owner: "VersionedOwner") -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_refused(self, claim: OwnerClaim) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_in_doubt(self, claim: OwnerClaim) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Revival(Enum):
-    """What came of showing an owner in a new session."""
+    """Outcome of showing an owner in a new session."""
 
     SHOWN = "shown"
     FAILED = "failed"
-    """Or the outcome is not known: ask again."""
+    """It failed, or the outcome is unknown: ask again."""
     NOWHERE = "nowhere"
-    """There is nowhere to make its node: the stream may be gone."""
+    """There is no place for its node: the stream may be gone."""
 
 
 class PartitionOwners:
@@ -126,10 +126,9 @@ class PartitionOwners:
         changed: trio.Event | None = None,
         freshness: Freshness = Freshness.NEARBY,
     ) -> VersionedOwner:
-        """Who owns the partition, as one server of the metadata store has it.
+        """The owner record, as one server of the metadata store has it. NoSuchStreamError.
 
-        `changed` is set once, after the owner or the list of segments changes. It is
-        NoSuchStreamError when the stream is gone.
+        `changed` is set once, when the owner or the list of segments changes.
         """
         path = self._paths.owner(name)
         stored = await self._metadata.find(path, changed=changed, freshness=freshness)
@@ -140,11 +139,11 @@ class PartitionOwners:
         )
 
     async def read_latest(self, name: PartitionName) -> VersionedOwner:
-        """The same, with all that was written before this call."""
+        """The owner record, including all that was written before this call."""
         return await self.read(name, freshness=Freshness.LATEST)
 
     async def segment_highest_certain(self, name: PartitionName) -> int:
-        """The number of the last segment that was ever listed, for certain; 0 if there is none.
+        """The highest segment number ever listed, for certain; 0 if there is none.
 
         NoSuchStreamError, also while the stream is being deleted.
         """
@@ -154,13 +153,13 @@ class PartitionOwners:
         return found.segment_highest
 
     async def check_exists(self, name: PartitionName) -> None:
-        """NoSuchStreamError if its stream is gone, or is being deleted."""
+        """NoSuchStreamError if the stream is gone, or is being deleted."""
         found = (await self.read_latest(name)).record
         if found.is_deleted:
             raise no_owner(name, found)
 
     async def why_deposed(self, name: PartitionName, owner: OwnerRecord) -> GeologError | None:
-        """What tells whoever was this owner that it is no more; None if it still is.
+        """The error for an owner that was deposed; None if it still owns the partition.
 
         FencedError, SealedError, NoSuchStreamError.
         """
@@ -171,7 +170,7 @@ class PartitionOwners:
         return None if found.epoch == owner.epoch else no_owner(name, found)
 
     async def is_owner_alive(self, owner: OwnerRecord) -> bool:
-        """Whether the session of that owner still lives, as far as metadata knows."""
+        """Whether the owner's session is alive, as far as metadata knows."""
         if not owner.session:
             return False
         found = await self._metadata.find(owner.session, freshness=Freshness.LATEST)
@@ -180,11 +179,11 @@ class PartitionOwners:
     async def look_for_owner(
         self, name: PartitionName, *, freshness: Freshness = Freshness.LATEST
     ) -> OwnerLook:
-        """The epoch of the current owner, and whether it is there. NoSuchStreamError."""
+        """The current owner's epoch, and whether the owner is there. NoSuchStreamError."""
         owner = (await self.read(name, freshness=freshness)).record
         if not owner.session:
             return OwnerLook(owner.epoch, OwnerSeen.LEFT)
-        # What follows is as new as the owner's record.
+        # The reads below are at least as new as the owner record.
         if await self._metadata.find(owner.session) is not None:
             return OwnerLook(owner.epoch, OwnerSeen.ALIVE)
         beside = await self._metadata.find(self._paths.sessions(name))
@@ -194,10 +193,9 @@ class PartitionOwners:
     async def take_ownership(
         self, name: PartitionName, who: str, claims: ClaimListener | None = None
     ) -> VersionedOwner:
-        """Become the owner: the next epoch, by compare-and-set, with a session of its own.
+        """Become the owner: take the next epoch by compare-and-set, with an ephemeral node.
 
-        SealedError, NoSuchStreamError. `claims` hears of all that may come of it, however this
-        ends.
+        SealedError, NoSuchStreamError. `claims` is told of every claim, however this ends.
         """
         claims = NoClaimListener() if claims is None else claims
         while True:
@@ -218,31 +216,31 @@ class PartitionOwners:
                     ]
                 )
             except (BadVersionError, NodeExistsError, NoNodeError):
-                # Another took that epoch: take the next. Or the stream is gone.
+                # Another process took that epoch: try the next. Or the stream is gone.
                 claims.on_refused(claim)
                 continue
             except OutcomeUnknownError:
-                # The epoch may be ours, or that of another writer of this process, which would
-                # look the same. An epoch more costs nothing.
+                # The epoch may be ours, or that of another writer of this process, whose record
+                # would look the same. Taking one more epoch costs nothing.
                 claims.on_in_doubt(claim)
                 continue
             except BaseException:
                 claims.on_in_doubt(claim)
                 raise
             assert isinstance(version, int)
-            # What was asked in a session is not carried out in the next.
+            # A session's requests are never carried out after the next session has begun.
             is_known = self._metadata.session_id == session
             owner = VersionedOwner(taken, version, session if is_known else 0)
             claims.on_taken(claim, owner)
             return owner
 
     async def release_claim(self, claim: OwnerClaim) -> None:
-        """Leave, if the claim was met: by its mark, not as another of this process.
+        """Leave if the claim succeeded. Its mark tells it from other claims of this process.
 
-        The answer comes after whatever became of the claim: metadata answers in the order in
-        which it was asked, and what a session asked is not carried out once the next has begun.
-        A node of it that went with its session is nobody's: readers do not wait for it.
-        NoSuchStreamError.
+        The answer comes after the claim's outcome: metadata answers in the order of requests,
+        and never carries out a session's requests once the next session has begun. If the
+        claim's node disappeared with its session, there is nothing to do: readers do not wait
+        for it. NoSuchStreamError.
         """
         node = claim.record.session
         found = await self._metadata.find(node, freshness=Freshness.CERTAIN)
@@ -250,10 +248,10 @@ class PartitionOwners:
             await self.release_ownership(claim.name, await self.read_latest(claim.name), node)
 
     async def revive_sessions(self, owners: Sequence[OwnerRecord]) -> list[Revival]:
-        """Show in this session that these owners live; what came of it, for each.
+        """Show in this session that these owners are alive; the outcome for each.
 
-        One request does for all, unless an older session has left something of one of them, or
-        the answer to an earlier request was lost.
+        Usually one request for all; one for each if an older session has left a node, or the
+        answer to an earlier request was lost.
         """
         try:
             await self._metadata.multi(
@@ -267,10 +265,10 @@ class PartitionOwners:
         return [Revival.SHOWN] * len(owners)
 
     async def revive_session(self, owner: OwnerRecord) -> Revival:
-        """The same of one.
+        """Show in this session that one owner is alive.
 
-        A node of an older session, which will go with it, gives way in the same step: it is
-        this owner's, as nobody else ever has its epoch, and readers never miss it.
+        A node of an older session, which will disappear with it, is replaced in one step, so
+        readers never miss it. It is this owner's: nobody else ever has its epoch.
         """
         node = owner.session
         creates: list[Operation] = [Create(node, owner.owner.encode(), is_ephemeral=True)]
@@ -287,9 +285,9 @@ class PartitionOwners:
         return Revival.SHOWN
 
     async def ask_time(self, owner: OwnerRecord) -> bool:
-        """Write where that owner shows that it lives: the answer says the store's time.
+        """Write to the owner's node, so that the answer tells the metadata store's time.
 
-        Returns whether it does; False if nothing is there, as when its session was lost.
+        Returns whether it does; False if there is no such node, e.g. after a lost session.
         """
         stored = await self._metadata.find(owner.session)
         if stored is None:
@@ -300,10 +298,10 @@ class PartitionOwners:
     async def release_ownership(
         self, name: PartitionName, owner: VersionedOwner, node: str | None = None
     ) -> None:
-        """Leave, and say so: nobody needs to wait for the session to expire, or for the owner.
+        """Leave, and record it, so that nobody waits for the session to expire.
 
-        Nothing of another owner is touched. `node` is that of the owner that leaves, if the
-        record may be of a later one. NoSuchStreamError.
+        Touches nothing of other owners. `node`: the leaving owner's node, if `owner` may be the
+        record of a later owner. NoSuchStreamError.
         """
         node = owner.record.session if node is None else node
         found, is_shown = owner, True
@@ -322,17 +320,17 @@ class PartitionOwners:
             except NoNodeError:
                 if not is_shown:
                     return  # The stream is gone.
-                is_shown = False  # It went with its session.
+                is_shown = False  # It disappeared with its session.
             else:
                 return
 
-    # Taking a partition from its owner for good.
+    # Taking a partition from its owner, for good.
 
     async def depose(self, name: PartitionName) -> VersionedOwner:
-        """Take the partition from its owner, whoever it is, as its stream is being deleted.
+        """Take the partition from any owner, because its stream is being deleted.
 
-        It has none ever after: what a new one wrote would go unseen, or stay without a stream.
-        Whoever deposes it a second time gets what the first left. NoSuchStreamError.
+        It never has an owner again: records of a new one would be lost with the stream.
+        Idempotent. NoSuchStreamError.
         """
         found = await self.read_latest(name)
         if found.record.is_deleted:
@@ -340,9 +338,9 @@ class PartitionOwners:
         return await self._dismiss(name, "deleted", is_deleted=True)
 
     async def seal(self, name: PartitionName) -> VersionedOwner:
-        """Take the partition from its owner, whoever it is; it has none ever after.
+        """Take the partition from any owner; it never has an owner again.
 
-        Whoever seals it a second time gets what the first left. NoSuchStreamError.
+        Idempotent. NoSuchStreamError.
         """
         found = await self.read_latest(name)
         if found.record.is_sealed:
@@ -379,18 +377,18 @@ class PartitionOwners:
 
 
 def no_partition(name: PartitionName) -> NoSuchStreamError:
-    """What whoever knew the partition hears when it is gone."""
+    """The error for a partition that is gone."""
     return NoSuchStreamError(
-        f"stream {str(name.stream)!r} was deleted; one of that name that was made since is"
-        " another: open it anew"
+        f"stream {str(name.stream)!r} was deleted; a stream made since under that name is a"
+        " different one: open it again"
     )
 
 
 def no_owner(name: PartitionName, found: OwnerRecord) -> GeologError:
-    """Why whoever asked does not own the partition, whose record is `found`."""
+    """The error for a process that does not own the partition; `found` is its owner record."""
     if found.is_deleted:
         return NoSuchStreamError(f"stream {str(name.stream)!r} was deleted")
     if found.is_sealed:
-        return SealedError(f"{name.stream} is sealed: nothing is appended to it any more")
+        return SealedError(f"{name.stream} is sealed: it takes no more records")
     by = f" ({found.owner})" if found.owner else ""
     return FencedError(f"another writer{by} owns {name} now")

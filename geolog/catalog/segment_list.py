@@ -1,8 +1,8 @@
-"""A partition's list of segments as one reader knows it: buckets first, the rest when needed.
+"""A partition's list of segments as one reader knows it: buckets first, the rest on demand.
 
-A partition may have a hundred thousand segments, a thousand to a bucket. Known after a refresh
-are the buckets. The numbers in a bucket are listed when somebody looks there, and records read
-one by one, or a few at once when one is searched for: first among the buckets, then in one.
+A partition may have a hundred thousand segments, a thousand to a bucket. A refresh reads the
+buckets. Segment numbers are listed when a bucket is first used. Records are read one by one,
+or a few at once in a search, which goes first among the buckets and then inside one.
 """
 
 from bisect import bisect_left
@@ -20,17 +20,17 @@ from geolog.protocol.stream_state import PartitionName, SegmentRecord
 T = TypeVar("T")
 
 _RECORDS_MAX = 64
-"""Records that are kept."""
+"""Segment records to keep."""
 
 _BUCKETS_MAX = 16
-"""Buckets of which the numbers are kept: each takes up to 40 kB."""
+"""Buckets whose numbers to keep: each takes up to 40 kB."""
 
 _PROBES = 16
-"""Records that are read at once in a search: four steps find one of sixty thousand."""
+"""Records to read at once in a search: four steps find one of sixty thousand."""
 
 
 class SegmentList:
-    """What was listed when it was last refreshed, but for what is found to be gone since."""
+    """The list as of the last refresh, less the segments that proved to be gone since."""
 
     def __init__(self, name: PartitionName, partitions: PartitionMetadata) -> None:
         self._name = name
@@ -43,9 +43,10 @@ class SegmentList:
         return f"SegmentList({self._name}, {len(self._buckets)} buckets)"
 
     async def refresh(self, *, changed: trio.Event | None = None) -> None:
-        """Look again which segments there are; `changed` is set once, when more come.
+        """Read the list again; `changed` is set once, when segments are added.
 
-        NoSuchStreamError when the stream is gone, if `changed` is given or nothing is listed.
+        NoSuchStreamError if the stream is gone and either `changed` is given or nothing is
+        listed.
         """
         if changed is not None:
             await self._partitions.owners.read(self._name, changed=changed)
@@ -56,7 +57,7 @@ class SegmentList:
             await self._partitions.owners.check_exists(self._name)
 
     async def next_from(self, number: int) -> int | None:
-        """The first listed number from this one on."""
+        """The first listed number >= `number`."""
         first = bisect_left(self._buckets, number // BUCKET_COUNT_MAX)
         for bucket in self._buckets[first:]:
             numbers = await self._numbers_in(bucket)
@@ -74,29 +75,29 @@ class SegmentList:
         return None
 
     async def at(self, number: int) -> SegmentRecord | None:
-        """The record of a segment; None if it is not listed, or gone since."""
+        """The record of a segment; None if it is not listed, or is gone since."""
         found = await self.stored_at(number)
         return None if found is None else found.record
 
     async def stored_at(self, number: int) -> VersionedSegment | None:
-        """The same, as it is stored."""
+        """The record of a segment with its version; None if not listed, or gone since."""
         return (await self._at([number]))[0]
 
     async def last_where(self, holds: Callable[[SegmentRecord], bool]) -> SegmentRecord | None:
-        """The last segment of which `holds` is true, if it is true of a prefix; else None."""
+        """The last segment where `holds` is true; it must be true of a prefix. None if none."""
         found = await self.last_stored_where(lambda one: holds(one.record))
         return None if found is None else found.record
 
     async def last_stored_where(
         self, holds: Callable[[VersionedSegment], bool]
     ) -> VersionedSegment | None:
-        """The same, of segments as they are stored.
+        """The last segment where `holds` is true, as it is stored.
 
-        Where `holds` is not true of a prefix alone, it is true of the segment that is found.
+        If `holds` is not true of a prefix alone, it is still true of the segment returned.
         """
         buckets = self._buckets
         if buckets and not await self._numbers_in(buckets[-1]):
-            buckets = buckets[:-1]  # It was made for the next segment.
+            buckets = buckets[:-1]  # It was made for a segment that is not listed yet.
         found, place = await self._last_of(buckets, self._firsts_of, holds)
         if place is None:
             return None
@@ -109,9 +110,9 @@ class SegmentList:
         records_of: Callable[[Sequence[int]], Awaitable[list[VersionedSegment | None]]],
         holds: Callable[[VersionedSegment], bool],
     ) -> tuple[VersionedSegment | None, int | None]:
-        """The last record that holds, and the last place that holds or was trimmed since.
+        """The last record that holds, and the last place that holds or was trimmed meanwhile.
 
-        What is gone went from the front, with all before it.
+        Segments go from the front, so all before one that is gone are gone too.
         """
         found, low, high = None, 0, len(listed)
         while low < high:
@@ -125,7 +126,7 @@ class SegmentList:
         return found, low - 1 if low else None
 
     async def _firsts_of(self, buckets: Sequence[int]) -> list[VersionedSegment | None]:
-        """The first record in each of these buckets."""
+        """The first record of each of these buckets; None for an empty one."""
         listed = await self._partitions.segments.numbers_in(self._name, buckets)
         for bucket, numbers in zip(buckets, listed, strict=True):
             _keep(self._numbers, bucket, numbers, _BUCKETS_MAX)
@@ -140,7 +141,7 @@ class SegmentList:
         return numbers
 
     async def _at(self, numbers: Sequence[int]) -> list[VersionedSegment | None]:
-        """The records of these segments; None for one that is gone."""
+        """The records of these segments; None for each that is gone."""
         found = {one: self._records[one] for one in numbers if one in self._records}
         missing = [one for one in numbers if one not in found]
         for listed in await self._partitions.segments.at(self._name, missing):
@@ -151,7 +152,7 @@ class SegmentList:
 
 
 def _keep(kept: OrderedDict[int, T], key: int, value: T, count_max: int) -> None:
-    """Keep it as the latest; the one that was used least lately goes."""
+    """Keep it as the most recent; drop the least recently used one if there are too many."""
     kept[key] = value
     kept.move_to_end(key)
     if len(kept) > count_max:

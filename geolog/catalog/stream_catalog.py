@@ -1,4 +1,4 @@
-"""Streams in metadata: their settings, and the partitions that they are made of.
+"""Streams in metadata: their settings and their partitions.
 
 Rules: PROTOCOL S17.
 """
@@ -33,7 +33,7 @@ from geolog.protocol.stream_state import (
 from topology.errors import ConflictError, NoSuchStreamError
 
 _MADE_AT_ONCE = 64
-"""Partitions that are made in one step: with the longest of names they fit a request."""
+"""Partitions made in one step: with the longest names they still fit a request."""
 
 
 class StreamExistsError(ConflictError):
@@ -41,7 +41,7 @@ class StreamExistsError(ConflictError):
 
 
 class StreamCatalog:
-    """The streams of one cluster, as metadata holds them."""
+    """The streams of one cluster in metadata."""
 
     def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
         self._metadata = metadata
@@ -49,7 +49,7 @@ class StreamCatalog:
         self._lives_count = 0
 
     def new_life(self, *, now_us: int) -> str:
-        """What no stream has had: sessions tell clients apart, and a count what one makes."""
+        """An identity that no other stream has: from time, session and a count."""
         self._lives_count += 1
         session = self._metadata.session_id & (1 << 64) - 1
         return f"{now_us:x}.{session:x}.{self._lives_count:x}"
@@ -57,7 +57,7 @@ class StreamCatalog:
     async def create(self, record: StreamRecord) -> None:
         """Make a stream with its partitions, all or nothing. StreamExistsError.
 
-        One with very many takes several steps; nobody can use it before the last of them.
+        A stream with many partitions takes several steps, and is usable after the last.
         """
         namespace = self._paths.namespace(record.name.namespace)
         if await self._metadata.find(namespace) is None:
@@ -71,7 +71,7 @@ class StreamCatalog:
             await self._put(record, 0)
         except (BadVersionError, NoNodeError):
             raise NoSuchStreamError(
-                f"stream {str(record.name)!r} was deleted while it was made"
+                f"stream {str(record.name)!r} was deleted while it was being made"
             ) from None
 
     async def _begin_create(self, record: StreamRecord, names: list[PartitionName]) -> None:
@@ -83,17 +83,17 @@ class StreamCatalog:
         try:
             await self._metadata.multi(operations)
         except NodeExistsError:
-            await self.read_latest(name)  # It may be incomplete: that is said first.
+            await self.read_latest(name)  # If it is incomplete, that is the error to raise.
             raise StreamExistsError(
-                f"stream {str(name)!r} exists already: choose another name, or say that this is"
-                " no error (--if-not-exists)"
+                f"stream {str(name)!r} already exists; choose another name, or accept it with"
+                " --if-not-exists"
             ) from None
 
     async def _make_partitions(self, record: StreamRecord, names: list[PartitionName]) -> None:
-        """Make those that are not there: whoever was interrupted may have made some.
+        """Make the partitions that do not exist; an interrupted attempt may have made some.
 
-        As long as the stream's record does not count them nobody uses them. NoNodeError if
-        the stream is gone.
+        Nobody uses a partition before the stream's record counts it. NoNodeError if the stream
+        is gone.
         """
         is_same = self._is_same(record)
         for start in range(0, len(names), _MADE_AT_ONCE):
@@ -115,7 +115,7 @@ class StreamCatalog:
         )
 
     def _is_same(self, record: StreamRecord) -> Check:
-        """Fails what it is part of once the stream is another: versions begin anew with it."""
+        """Fail the multi if another stream has the name now: versions restart at 0."""
         return Check(self._paths.stream_life(record.name, record.life), 0)
 
     def _makes(self, partition: PartitionName) -> list[Operation]:
@@ -128,19 +128,19 @@ class StreamCatalog:
         ]
 
     async def read(self, name: StreamName) -> StreamRecord:
-        """The stream's settings. NoSuchStreamError, also for one that is incomplete."""
+        """The stream's settings. NoSuchStreamError, also if the stream is incomplete."""
         try:
             return _complete((await self._find(name, Freshness.NEARBY))[0])
         except NoSuchStreamError:
-            # It may be new, and this server may lag.
+            # The stream may be new, and this server may lag.
             return await self.read_latest(name)
 
     async def read_latest(self, name: StreamName) -> StreamRecord:
-        """The same, with all that was written before this call."""
+        """The stream's settings, including all that was written before this call."""
         return _complete((await self._find(name))[0])
 
     async def check_same(self, known: StreamRecord) -> None:
-        """NoSuchStreamError unless this very stream is still there, not another of its name."""
+        """NoSuchStreamError unless this stream still exists, not another of the same name."""
         try:
             found, _ = await self._find(known.name)
         except NoSuchStreamError:
@@ -148,15 +148,15 @@ class StreamCatalog:
         check_life(known, found)
         if found.is_incomplete:
             raise NoSuchStreamError(
-                f"stream {str(known.name)!r} is being deleted: nothing more of it can be read"
+                f"stream {str(known.name)!r} is being deleted; it can no longer be read"
             )
 
     async def read_same(self, known: StreamRecord) -> StreamRecord:
-        """The settings of this very stream. NoSuchStreamError, also if another has its name."""
+        """The settings of this stream. NoSuchStreamError, also if another has its name."""
         try:
             found = await self.read(known.name)
         except NoSuchStreamError:
-            await self.check_same(known)  # It says what became of it.
+            await self.check_same(known)  # Its error says why.
             raise
         check_life(known, found)
         return found
@@ -167,15 +167,15 @@ class StreamCatalog:
         path = self._paths.stream(name)
         stored = await self._metadata.find(path, freshness=freshness)
         if stored is None:
-            raise NoSuchStreamError(f"there is no stream {str(name)!r}")
+            raise NoSuchStreamError(f"stream {str(name)!r} does not exist")
         return open_document(stored.data, StreamRecord, path=path), stored.version
 
     async def change(
         self, name: StreamName, changed: Callable[[StreamRecord], StreamRecord]
     ) -> StreamRecord:
-        """Store what `changed` makes of the settings, by compare-and-set. NoSuchStreamError.
+        """Apply `changed` to the settings by compare-and-set. NoSuchStreamError.
 
-        Partitions that are new come into being before.
+        New partitions are made first.
         """
         while True:
             found, version = await self._find(name)
@@ -185,17 +185,17 @@ class StreamCatalog:
                 await self._make_partitions(record, new)
                 await self._put(record, version)
             except (BadVersionError, NoNodeError):
-                continue  # Somebody changed it meanwhile, or deleted it.
+                continue  # It was changed meanwhile, or deleted.
             return record
 
     async def begin_delete(self, name: StreamName) -> StreamRecord:
-        """Let nobody use the stream from now on. NoSuchStreamError if it is gone.
+        """Make the stream unusable from now on. NoSuchStreamError if it is gone.
 
-        It gets no partitions any more: those that the record tells of are all.
+        It gets no more partitions: those that its record counts are all.
         """
         while True:
             found, version = await self._find(name)
-            # Written also where it says so: who is making the stream must notice.
+            # Write even if the record says so already: a concurrent creation must notice.
             record = attrs.evolve(found, is_incomplete=True)
             try:
                 await self._put(record, version)
@@ -204,7 +204,7 @@ class StreamCatalog:
             return record
 
     async def names(self) -> list[StreamName]:
-        """All streams, sorted."""
+        """The names of all streams, sorted."""
         found = []
         for namespace in await self._children(self._paths.streams, Freshness.LATEST):
             names = await self._children(self._paths.namespace(namespace))
@@ -218,22 +218,22 @@ class StreamCatalog:
             return []
 
     async def delete_partition(self, name: PartitionName) -> None:
-        """Delete a partition that was deposed, and whose segments are gone."""
+        """Delete a partition that was deposed and has no segments left."""
         await self._delete_tree(self._paths.partition(name))
 
     async def delete(self, record: StreamRecord) -> None:
-        """Delete a stream whose partitions are gone, and nothing of one made since."""
+        """Delete a stream without partitions, and nothing of a stream made since."""
         path = self._paths.stream(record.name)
         life = self._paths.stream_life(record.name, record.life)
         while True:
             for child in await self._children(path):
-                # Some may be left that the record does not count.
+                # There may be partitions that the record does not count.
                 if child.startswith("partition-") and child.rpartition("-")[2] == record.life:
                     await self._delete_tree(f"{path}/{child}")
             try:
                 await self._metadata.multi([Delete(life), Delete(path)])
             except NoNodeError:
-                return  # Another was at it as well.
+                return  # Another process deleted it as well.
             except NotEmptyError:
                 continue
             return
@@ -250,18 +250,18 @@ class StreamCatalog:
 
 
 def check_life(known: StreamRecord, found: StreamRecord) -> None:
-    """NoSuchStreamError unless what was found under the name is the stream that was known."""
+    """NoSuchStreamError unless the stream found under the name is the one that was known."""
     if found.life != known.life:
         raise NoSuchStreamError(
-            f"stream {str(known.name)!r} was deleted, and made again: open it anew"
+            f"stream {str(known.name)!r} was deleted and made again; open it again"
         )
 
 
 def _complete(found: StreamRecord) -> StreamRecord:
-    """The record of a stream that can be used. NoSuchStreamError."""
+    """The record, if the stream is usable. NoSuchStreamError."""
     if found.is_incomplete:
         raise NoSuchStreamError(
-            f"stream {str(found.name)!r} is being made or deleted now: it cannot be used. If"
-            f" that was interrupted, `geolog stream delete {found.name}` ends it"
+            f"stream {str(found.name)!r} is being made or deleted, and cannot be used. If that"
+            f" was interrupted, run `geolog stream delete {found.name}` to remove it"
         )
     return found

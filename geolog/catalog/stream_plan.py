@@ -1,6 +1,6 @@
-"""What a stream that is asked for comes to: its quorums and policy, why, and at what cost.
+"""Planning a new stream: its quorums and policy, the reasons for them, and what they cost.
 
-Nothing is promised that cannot be kept: the choice is tried on the nodes that there are.
+The plan is tried on the nodes that exist, so no promise is made that cannot be kept.
 
 Rules: PROTOCOL P8.
 """
@@ -48,9 +48,9 @@ class StreamPlan:
     placement: PlacementTerms
     survive: str = ""
     explanation: tuple[str, ...]
-    """The reasons, a sentence each."""
+    """The reasons, one sentence each."""
     region_loss_why_not: str = ""
-    """Why the stream does not survive losing a region; empty if it does."""
+    """The reason why the stream does not survive losing a region; empty if it does."""
 
     def record(
         self, name: StreamName, settings: StreamSettings, *, life: str, created_us: int
@@ -75,7 +75,7 @@ class StreamPlan:
 
 @attrs.frozen(kw_only=True)
 class StreamPlanner:
-    """Plans streams of one cluster, for a client that stands in a region."""
+    """Plans streams of one cluster, for a client in one region."""
 
     metadata: Metadata
     cluster: str
@@ -83,18 +83,18 @@ class StreamPlanner:
     region: str | None
     rng: random.Random
     metadata_regions: tuple[str, ...] | None
-    """Where the servers of the metadata store stand, one name each; None if not known."""
+    """The region of each server of the metadata store; None if not known."""
 
     async def plan(self, settings: StreamSettings) -> StreamPlan:
-        """The plan. InvalidArgumentError, NotEnoughNodesError: with the nearest that can be."""
+        """The plan. InvalidArgumentError, NotEnoughNodesError; both name what is possible."""
         if settings.survive is None:
             return await self._plan_around(settings)
         if settings.has_sizes:
-            raise InvalidArgumentError("give either what to survive, or the quorums, not both")
+            raise InvalidArgumentError("give either `survive` or the quorum sizes, not both")
         return await self._plan_to_survive(settings, Loss.parse(settings.survive))
 
     async def _plan_around(self, settings: StreamSettings) -> StreamPlan:
-        """Keep the sizes that are given; what is left out keeps surviving one region."""
+        """Keep the sizes given; choose the others so that losing a region is survived."""
         terms = PlacementTerms(policy=settings.policy or PolicyKind.REGION_AWARE)
         registered, switches = await both(
             partial(list_known_nodes, self.metadata, self.cluster),
@@ -112,7 +112,7 @@ class StreamPlanner:
         why_not = why_not_without_a_region(quorum, terms, allowed)
         if why_not and switches.forbidden_regions:
             why_not += f"; placement is forbidden in {_named(switches.forbidden_regions)}"
-        outlives = "without any one region an ack set is left, and nothing acknowledged is lost"
+        outlives = "after losing any one region each entry has an ack set; nothing is lost"
         if not why_not:
             try:
                 outlives += f"; {judge_majority(ONE_REGION, self.metadata_regions)}"
@@ -150,8 +150,8 @@ class StreamPlanner:
         kind = settings.policy
         if kind is not None and kind is not found.placement.policy:
             raise InvalidArgumentError(
-                f"survive {str(loss)!r} is kept by policy {found.placement.policy.value!r}, not"
-                f" by {kind.value!r}: leave the policy out, or give the quorum sizes"
+                f"survive {str(loss)!r} needs policy {found.placement.policy.value!r}, not"
+                f" {kind.value!r}; leave the policy out, or give the quorum sizes"
             )
         majority = judge_majority(loss, self.metadata_regions)
         return StreamPlan(
@@ -160,14 +160,14 @@ class StreamPlanner:
             survive=str(loss),
             explanation=(*found.explanation, majority),
             region_loss_why_not=(
-                "" if loss.kind == "region" else f"it was asked to survive {str(loss)!r} alone"
+                "" if loss.kind == "region" else f"the promise covers {str(loss)!r} only"
             ),
         )
 
     def _try_on(
         self, known: Sequence[NodeRecord], terms: PlacementTerms, quorum: QuorumConfig
     ) -> None:
-        """Refuse what all nodes that ever joined, were they up, could not hold."""
+        """Refuse a stream that even all known nodes together could not hold."""
         local = self.pool.config.placement.standing(self.region)
         policy_of(terms, quorum, PlacementPlace(local=local)).new_ensemble(
             Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), _members(known)),
@@ -181,7 +181,7 @@ class StreamPlanner:
 
 
 def _members(nodes: Iterable[NodeRecord]) -> list[KnownNode]:
-    """These nodes as they would be, were all of them up."""
+    """These nodes, as if all of them were up."""
     return [
         KnownNode(node=one.instance, location=one.location, state=NodeUse.WRITABLE)
         for one in nodes
@@ -193,30 +193,30 @@ def _named(names: Iterable[str]) -> str:
 
 
 def judge_majority(loss: Loss, regions: Sequence[str] | None) -> str:
-    """Whether the metadata store outlives the loss too, as a sentence. NotEnoughNodesError."""
+    """Whether the metadata store survives the loss too, in a sentence. NotEnoughNodesError."""
     if loss.kind != "region":
-        return "the metadata store is not part of this promise: it names no region"
+        return "the metadata store is not covered: the promise names no region"
     if regions is None:
         return (
-            "whether ZooKeeper keeps a majority without any"
-            f" {loss.domains} region{'s' if loss.domains > 1 else ''} was not judged: where its"
-            " servers stand is not known (zookeeper_regions)"
+            "whether ZooKeeper keeps a majority after losing any"
+            f" {loss.domains} region{'s' if loss.domains > 1 else ''} is unknown: set"
+            " zookeeper_regions to the regions of its servers"
         )
     names = sorted(set(regions))
     for lost in itertools.combinations(names, min(loss.domains, len(names))):
         left = sum(region not in lost for region in regions)
         if 2 * left <= len(regions):
             raise NotEnoughNodesError(
-                f"to survive the loss of {loss}, ZooKeeper must keep a majority; without"
-                f" {' and '.join(lost)} {left} of its {len(regions)} servers are left: spread"
-                f" them over {2 * loss.domains + 1} regions or more, or ask for what spares"
-                " regions, as '1 rack'"
+                f"to survive {loss}, ZooKeeper must keep a majority; without"
+                f" {' and '.join(lost)} it has {left} of {len(regions)} servers. Spread them"
+                f" over {2 * loss.domains + 1} or more regions, or ask for a promise that names"
+                " no region, e.g. '1 rack'"
             )
-    return f"ZooKeeper keeps a majority of its {len(regions)} servers without them, too"
+    return f"ZooKeeper keeps a majority of its {len(regions)} servers after that loss"
 
 
 def _usual_quorum(wanted: SizesGiven, terms: PlacementTerms) -> QuorumConfig:
-    """The sizes where no choice of them outlives a region: E 3, W = E, A a majority, m 1."""
+    """The sizes if none survives losing a region: E 3, W = E, A a majority, m 1."""
     usual = 1 if terms.policy is PolicyKind.LOCAL_NODE else 3
     least = max(size or 1 for size in (wanted.ack_quorum, wanted.min_regions))
     write_quorum = wanted.write_quorum
@@ -242,7 +242,7 @@ def _usual_quorum(wanted: SizesGiven, terms: PlacementTerms) -> QuorumConfig:
 
 
 def _explained(terms: PlacementTerms, quorum: QuorumConfig) -> tuple[str, ...]:
-    """What quorums that were given mean."""
+    """The meaning of the given quorums, in sentences."""
     write, ack, m = quorum.write_quorum, quorum.ack_quorum, quorum.min_regions
     copies = f"{write} copies of every entry" if write > 1 else "one copy of every entry"
     waits = f"an append waits for {ack} of them" if write > 1 else "an append waits for it"
@@ -258,11 +258,11 @@ def _explained(terms: PlacementTerms, quorum: QuorumConfig) -> tuple[str, ...]:
 
 
 _PLACED = {
-    PolicyKind.DEFAULT: "nodes are chosen at random, whatever fails together",
-    PolicyKind.LOCAL_NODE: "the one node stands where the writer does, and is lost with it",
-    PolicyKind.RACK_AWARE: "copies lie on racks of their own as far as there are enough, those"
-    " of the writer's region first",
-    PolicyKind.REGION_AWARE: "copies are shared equally over the regions that are up",
-    PolicyKind.ZONE_AWARE: "copies are shared over zones, which are the regions, and over"
-    " upgrade domains, which are the racks, within each",
+    PolicyKind.DEFAULT: "nodes are chosen at random, regardless of regions and racks",
+    PolicyKind.LOCAL_NODE: "the only copy is at the writer's location, and is lost with it",
+    PolicyKind.RACK_AWARE: "copies are on different racks as far as there are enough, those of"
+    " the writer's region first",
+    PolicyKind.REGION_AWARE: "copies are spread evenly over the regions that are up",
+    PolicyKind.ZONE_AWARE: "copies are spread over zones (regions), and within each zone over"
+    " upgrade domains (racks)",
 }

@@ -31,23 +31,23 @@ def parse_mode(text: str) -> StreamMode:
     """Parse a stream mode. InvalidArgumentError for all but `global`."""
     if text != StreamMode.GLOBAL.value:
         raise InvalidArgumentError(
-            f"mode {text!r} is not built yet; 'global' ones are durable in several regions"
+            f"mode {text!r} is not built yet; use 'global', which is durable across regions"
         )
     return StreamMode.GLOBAL
 
 
 def parse_durability(text: str) -> Durability:
-    """A kind of durability by its name; InvalidArgumentError lists them."""
+    """Parse a kind of durability. InvalidArgumentError lists all."""
     try:
         return Durability(text)
     except ValueError:
         raise InvalidArgumentError(
-            f"durability {text!r} is not known; it is 'regions' or 'count'"
+            f"durability {text!r} is not known; use 'regions' or 'count'"
         ) from None
 
 
 def parse_policy(text: str) -> PolicyKind:
-    """A policy by its name; InvalidArgumentError names the nearest."""
+    """Parse the name of a policy. InvalidArgumentError names the nearest."""
     names = [kind.value for kind in PolicyKind]
     if text not in names:
         nearest = difflib.get_close_matches(text.lower(), names, 1, 0.0)[0]
@@ -126,25 +126,24 @@ class StreamChanges:
         check_settings(changed)
         if changed.partitions < record.partitions:
             raise InvalidArgumentError(
-                f"{record.name} has {record.partitions} partitions; there can be more, never"
-                " less"
+                f"{record.name} has {record.partitions} partitions; their number can only grow"
             )
         if record.is_sealed and changed.partitions != record.partitions:
-            raise SealedError(f"{record.name} is sealed: it gets no more partitions")
+            raise SealedError(f"{record.name} is sealed; it cannot get more partitions")
         return changed
 
 
 def check_settings(record: StreamRecord) -> None:
-    """InvalidArgumentError names the setting that cannot be."""
+    """InvalidArgumentError names the first invalid setting."""
     if not 1 <= record.partitions <= PARTITIONS_MAX:
         raise InvalidArgumentError(
-            f"{record.partitions} partitions cannot be: a stream has 1 to {PARTITIONS_MAX}"
+            f"partitions must be 1 to {PARTITIONS_MAX}, got {record.partitions}"
         )
     record.placement.check(record.quorum)
     if record.segment_bytes < SEGMENT_BYTES_MIN:
         raise InvalidArgumentError(
-            f"segment size {record.segment_bytes} bytes is too small; the smallest is"
-            f" {SEGMENT_BYTES_MIN // 1024}KiB"
+            f"segment size must be >= {SEGMENT_BYTES_MIN // 1024}KiB, got"
+            f" {record.segment_bytes} bytes"
         )
     for what, limit in (
         ("segment age", record.segment_age_s),
@@ -152,15 +151,15 @@ def check_settings(record: StreamRecord) -> None:
         ("writer retention", record.writer_retention_s),
     ):
         if limit is not None and not limit > 0:
-            raise InvalidArgumentError(f"a {what} of {limit:g} s cannot be: it is above 0")
+            raise InvalidArgumentError(f"{what} must be positive, got {limit:g} s")
     if record.retention_bytes is not None and record.retention_bytes <= 0:
         raise InvalidArgumentError(
-            f"a retention of {record.retention_bytes} bytes cannot be: it is above 0"
+            f"retention must be positive, got {record.retention_bytes} bytes"
         )
 
 
 def check_same(there: StreamRecord, wanted: StreamRecord) -> None:
-    """ConflictError if a stream that exists has other settings than are wanted."""
+    """ConflictError if an existing stream has other settings than those wanted."""
     found, asked = attrs.asdict(there, recurse=False), attrs.asdict(wanted, recurse=False)
     differing = [
         f"{_setting_name(key)} is {_setting_text(key, found[key])}, not"
@@ -171,17 +170,17 @@ def check_same(there: StreamRecord, wanted: StreamRecord) -> None:
     if differing:
         raise ConflictError(
             f"stream {str(there.name)!r} exists with other settings: {'; '.join(differing)}."
-            " Ask for those that it has, or change them (geolog stream update)"
+            " Ask for the existing settings, or change them (geolog stream update)"
         )
 
 
 def _setting_name(key: str) -> str:
-    """A setting for people: its unit stands beside the value."""
+    """The name of a setting for people; its unit goes with the value."""
     return _NAMES.get(key, key).removesuffix("_s").replace("_", " ")
 
 
 def _setting_text(key: str, value: object) -> str:
-    """A setting's value; None is a retention without a limit."""
+    """The value of a setting for people; None is a retention without limit."""
     if value is None:
         return "without limit"
     unit = " s" if key.endswith("_s") else ""

@@ -1,4 +1,4 @@
-"""Looking into streams: their settings, partitions and segments, as values to print."""
+"""Describing streams: their settings, partitions and segments, as values to print."""
 
 from contextlib import aclosing
 from functools import partial
@@ -27,7 +27,7 @@ _AT_ONCE = 64
 
 @attrs.frozen
 class StreamView:
-    """Looks into the streams of one cluster."""
+    """Describes the streams of one cluster."""
 
     catalog: StreamCatalog
     partitions: PartitionMetadata
@@ -42,7 +42,7 @@ class StreamView:
         return _description(record, found)
 
     def describe_new(self, record: StreamRecord) -> StreamDescription:
-        """A stream that was just made, without asking for what nobody wrote yet."""
+        """A stream that was just made; nothing is read, since nothing was written yet."""
         found = [
             PartitionDescription(
                 partition=number,
@@ -80,7 +80,7 @@ class StreamView:
         )
 
     async def _extent(self, name: PartitionName) -> tuple[list[int], int | None]:
-        """Numbers of the segments, and the last sequence of those that are completed."""
+        """The numbers of the segments, and the last sequence of the completed ones."""
         numbers = await self.partitions.segments.numbers(name)
         ends = await self.partitions.segments.at(name, numbers[-2:])
         completed = [one.record for one in ends if one.record.last_sequence is not None]
@@ -89,7 +89,7 @@ class StreamView:
     async def segments(
         self, names: list[PartitionName], *, limit: int | None = None
     ) -> list[SegmentDescription]:
-        """The log segments of partitions, in order; `limit`: the last so many of each."""
+        """The segments of partitions, in order; `limit`: only the last ones of each."""
         found = []
         for name in names:
             numbers = await self._last_numbers(name, limit)

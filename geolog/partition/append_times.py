@@ -1,6 +1,6 @@
-"""The clock of a partition's owner: the host's, held to the metadata store's, and what is said.
+"""The clock of a partition's owner: the host's clock, held close to the metadata store's.
 
-`geolog.protocol.append_clock` decides: also when the store is asked for its time, since this
+`geolog.protocol.append_clock` decides the time, and when to ask the store for its own: this
 process's monotonic clock may have stood still.
 """
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class AppendTimes:
-    """The time for what one owner of a partition appends."""
+    """Gives the time for what one owner of a partition appends."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class AppendTimes:
         self._owners = owners
         self._session = session
         self.local_us = now_us
-        """What the clock of this host says, held to no other."""
+        """Wall-clock time of this host, not adjusted."""
         self._nursery = nursery
         self._clock = AppendClock()
 
@@ -53,7 +53,7 @@ class AppendTimes:
         return f"AppendTimes({self._name}, {self._clock})"
 
     def now_us(self) -> int:
-        """What time it is, at most `AHEAD_US_MAX` ahead of the metadata store's clock."""
+        """The current time, at most `AHEAD_US_MAX` ahead of the metadata store's clock."""
         heard, local_us = self._session.time_heard, self.local_us()
         if heard is None:
             return local_us
@@ -66,17 +66,17 @@ class AppendTimes:
         return time_us
 
     def warn_if_ahead(self, last_us: int) -> None:
-        """Warn if the last record, of an owner before, bears a time that has not come."""
+        """Warn if the last record, of an earlier owner, has an append time in the future."""
         heard = self._session.time_heard
         if heard is None:
             return
         ahead_us = last_us - heard.now_us(trio.current_time())
         if ahead_us > AHEAD_US_MAX:
             _log.warning(
-                "%s: its last record bears the time %s, %s ahead of the metadata store's clock:"
-                " one of the two clocks is wrong, or was. Append times never decrease, so"
-                " records appended until then get the same. Reads that begin at a time before"
-                " that find them all; retention goes by when segments are completed",
+                "%s: the last record's append time is %s, %s ahead of the metadata store's"
+                " clock; one of two clocks is, or was, wrong. Append times never decrease, so"
+                " records appended until then get that same time. A read from an earlier time"
+                " finds them all; retention goes by when segments are completed",
                 self._name,
                 _words_of(last_us),
                 _span(ahead_us),
@@ -88,28 +88,28 @@ class AppendTimes:
                 self._nursery.start_soon(self._ask, name=f"time for {self._name}")
             case ClockAhead(ahead_us):
                 _log.warning(
-                    "%s: the clock of this host is %s ahead of the metadata store's, and one of"
-                    " the two is wrong; records get times %s ahead of the store's at most. Set"
-                    " the clock that is wrong",
+                    "%s: this host's clock is %s ahead of the metadata store's, and one of the"
+                    " two is wrong; append times are held to %s ahead of the store's. Set the"
+                    " clock that is wrong",
                     self._name,
                     _span(ahead_us),
                     _span(AHEAD_US_MAX),
                 )
             case ClockRight():
                 _log.info(
-                    "%s: the clocks of this host and of the metadata store agree again",
+                    "%s: the clocks of this host and the metadata store agree again",
                     self._name,
                 )
             case _:
                 assert_never(effect)
 
     async def _ask(self) -> None:
-        """Have the store say its time."""
+        """Ask the metadata store for its time."""
         is_answered = False
         try:
             is_answered = await self._owners.ask_time(self._owner)
         except GeologError as error:
-            _log.debug("%s: the metadata store does not say its time: %s", self._name, error)
+            _log.debug("%s: the metadata store does not tell its time: %s", self._name, error)
         self._clock.on_asked(is_answered=is_answered, now_s=trio.current_time())
         self.now_us()
 

@@ -1,6 +1,6 @@
-"""Whether a partition takes a batch in: what its terms ask for, beside what is there already.
+"""Deciding whether a partition accepts a batch: its terms against the partition's state.
 
-A batch is refused whole, and then nothing of it is in the log.
+A batch is accepted or refused as a whole; nothing of a refused batch is in the log.
 
 Rules: PROTOCOL S11 and S19.
 """
@@ -13,25 +13,25 @@ from topology.errors import ConflictError, FencedError
 
 
 class BatchAdmission:
-    """Judges batches in the order in which they come, and remembers what it let in."""
+    """Judges batches in the order in which they come, and remembers those that it accepted."""
 
     def __init__(self, name: PartitionName, state: PartitionState) -> None:
         self._name = name
-        self._transaction_id = state.transaction_id  # The highest that was let in.
-        self._seqs: dict[bytes, int] = {}  # The same of each writer, since this owner began.
+        self._transaction_id = state.transaction_id  # The highest accepted so far.
+        self._seqs: dict[bytes, int] = {}  # The highest of each writer, since this owner began.
 
     def __repr__(self) -> str:
         return f"BatchAdmission({self._name}, {len(self._seqs)} writers)"
 
     def admit(self, terms: BatchTerms, *, sequence_next: int, sent: PartitionState) -> None:
-        """Let a batch in, which would get `sequence_next`. ConflictError, FencedError.
+        """Accept a batch that would begin at `sequence_next`. ConflictError, FencedError.
 
-        sent: the partition after all that was sent.
+        sent: the partition after everything that was sent.
         """
         expected, first = terms.expect_sequence, terms.transaction_first
         if expected is not None and expected != sequence_next:
             raise ConflictError(
-                f"sequence {expected} is expected, but the next of {self._name} is"
+                f"{self._name}: the append expects sequence {expected}, but the next one is"
                 f" {sequence_next}"
             )
         highest = self._transaction_id
@@ -50,7 +50,7 @@ class BatchAdmission:
         judged = sent.judge(writer_id, stamp.epoch, stamp.seqs)
         if judged is Repeat.DEPOSED:
             deposed = FencedError(
-                f"a newer session of writer {writer_id.decode()} has written since"
+                f"a newer session of writer {writer_id.decode()!r} has written since"
             )
             deposed.outcome = "unknown"  # That session may have appended these.
             raise deposed
@@ -58,8 +58,8 @@ class BatchAdmission:
         first = stamp.seqs.first
         if first <= highest:
             repeated = ConflictError(
-                f"writer {writer_id.decode()} has appended seq {highest} already: {first}"
-                " is not a new one"
+                f"seq {first} is too low: writer {writer_id.decode()!r} has already appended"
+                f" seq {highest}"
             )
             repeated.outcome = "unknown"
             raise repeated

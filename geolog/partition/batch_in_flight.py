@@ -1,4 +1,4 @@
-"""A sealed batch on its way through the owner, and what its writer asks for it."""
+"""A sealed batch on its way through the owner, and the terms that its writer set."""
 
 import attrs
 import trio
@@ -13,16 +13,16 @@ from topology.errors import GeologError
 
 @attrs.frozen(kw_only=True)
 class BatchTerms:
-    """What a batch asks for besides a place: it is refused whole if it cannot have it."""
+    """Conditions on a batch; the owner refuses the whole batch if it cannot meet them."""
 
     writer: WriterStamp | None = None
-    """Who wrote it, for exactly-once."""
+    """The named writer and its seqs, for exactly-once appends."""
     expect_sequence: int | None = None
     """The sequence that its first record must get."""
     transaction_first: int | None = None
     """The first transaction id in it, if any record has one."""
     transaction_last: int | None = None
-    """The last, which is the highest: they never decrease."""
+    """The last transaction id, which is also the highest: they never decrease."""
 
 
 NO_TERMS = BatchTerms()
@@ -30,10 +30,10 @@ NO_TERMS = BatchTerms()
 
 @attrs.define(eq=False)
 class BatchInFlight:
-    """A sealed batch on its way; `done` is set when `error` or its place is final.
+    """A sealed batch on its way; `done` is set when its place, or `error`, is final.
 
-    `received` is set before that if the owner asks for it: then the batch is in the memory of
-    an ack set, and its place is where it will be unless the ledger fails.
+    If the owner asks for it, `received` is set earlier: the batch is then in the memory of an
+    ack set, and keeps its place unless the ledger fails.
     """
 
     sealed: SealedBatch
@@ -53,16 +53,16 @@ class BatchInFlight:
 
     @property
     def next_sequence(self) -> Sequence:
-        """The sequence behind its last record."""
+        """The sequence after its last record."""
         return Sequence(self.assigned.first_sequence + self.sealed.record_count)
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for in the window."""
+        """How many bytes of the window it uses."""
         return self.sealed.length_bytes
 
     def written(self, stamp: WriterStamp) -> WrittenBatch:
-        """What is remembered of it, as it was sent last."""
+        """The record of this batch in its writer's state, with its latest place."""
         return WrittenBatch(
             seqs=stamp.seqs,
             segment=self.segment,

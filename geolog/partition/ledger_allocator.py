@@ -1,8 +1,8 @@
-"""Where a partition's next ledger comes from, and where its last one goes.
+"""Making a partition's next ledgers, and watching over those that were just closed.
 
-Nodes are chosen, the record is made, the members are made ready: then a ledger is one multi
-from being written. One that is done with is watched for a moment more, to see whether all of
-its copies arrive.
+To make a ledger: choose nodes, write its record, open it at its members. After that, one multi
+makes it the open ledger. A closed ledger is watched a little longer, until all of its copies
+have arrived or the wait is over.
 """
 
 import random
@@ -34,7 +34,7 @@ from topology.survive import Loss
 from topology.switches import PlacementSwitches
 
 _DISCARD_S = 2.0
-"""How long forgetting a ledger may take; if metadata is away it stays, and harms nobody."""
+"""Bound on forgetting a ledger. If metadata is away the record stays, and does no harm."""
 
 
 class LedgerAllocator:
@@ -67,20 +67,20 @@ class LedgerAllocator:
         self._wants_received = wants_received
         self._writers: list[LedgerWriter] = []
         self.is_undecided = False
-        """Whether the search for a better ensemble was cut off when one was last looked for."""
+        """Whether the last search for an ensemble was cut off before it found a STRICT one."""
         self._early: EarlyLedger | None = None
         self._finder = ReplacementFinder(
             pool, region=region, rng=rng, patience_s=2 * config.member_patience_s
         )
 
     def close(self) -> None:
-        """Close all writers of ledgers that were made here."""
+        """Close the writers of all ledgers that were made here."""
         for writer in self._writers:
             writer.close()
         self._writers.clear()
 
     def keeper(self, ledger: VersionedLedger, writer: LedgerWriter) -> EnsembleKeeper:
-        """Who keeps a ledger that was made here writable, from when it is OPEN."""
+        """The object that keeps a ledger made here writable, once it is OPEN."""
         return EnsembleKeeper(
             ledger,
             writer,
@@ -94,9 +94,9 @@ class LedgerAllocator:
     async def prepare(
         self, listener: LedgerListener, *, avoid: Collection[InstanceId] = ()
     ) -> PreparedLedger:
-        """Make the next ledger; members in `avoid`, or out of reach, only if there is no other.
+        """Make the next ledger; use members in `avoid`, or out of reach, only if needed.
 
-        NotEnoughNodesError when no ensemble can be placed, or too few of it answer.
+        NotEnoughNodesError if no ensemble can be placed, or too few of its members answer.
         """
         seen = await self._pool.nodes.look(self._region)
         avoided = {*avoid, *self._finder.avoided()}
@@ -109,25 +109,25 @@ class LedgerAllocator:
         return await self._prepare_at(placement, seen, listener)
 
     def prepare_early_nowait(self) -> None:
-        """Begin to make the first ledger before there is an owner to write it."""
+        """Start to make the first ledger, before there is an owner to write it."""
         self._early = EarlyLedger(partial(self._prepare_first, NullListener()), self.discard)
         self._nursery.start_soon(self._early.run, name=f"early ledger of {self._name}")
 
     async def give_up(self) -> None:
-        """There is no owner, and will be none: forget the ledger that was made early."""
+        """Forget the ledger that was made early: the partition was not taken over."""
         await self.discard_early()
         self.close()
 
     async def discard_early(self) -> None:
-        """Forget the ledger that was made early, if no owner wrote it."""
+        """Forget the ledger that was made early, unless an owner has taken it."""
         if self._early is not None:
             await self._early.give_up()
 
     async def prepare_first(self, listener: LedgerListener) -> PreparedLedger:
-        """The first ledger of an owner: the one that was made early, if it lacks no member.
+        """The first ledger of an owner: the early one if all its members are there.
 
-        Who has taken the partition over knows by then which nodes are away: then another is
-        made, if there are nodes for it.
+        By now the owner knows which nodes are away. If a member of the early ledger is missing,
+        it makes another ledger, provided that there are nodes for it.
         """
         early = None if self._early is None else await self._early.take()
         if early is None:
@@ -145,9 +145,9 @@ class LedgerAllocator:
         return early
 
     async def _prepare_first(self, listener: LedgerListener) -> PreparedLedger:
-        """Make a ledger for an owner who does not know yet which nodes are away.
+        """Make a ledger for an owner that does not yet know which nodes are away.
 
-        It is tried again as long as that tells of nodes that are better avoided.
+        Retries for as long as each failure reveals more nodes to avoid.
         """
         while True:
             avoided = self._finder.avoided()
@@ -165,11 +165,11 @@ class LedgerAllocator:
         adherence: Adherence,
         avoid: Collection[InstanceId],
     ) -> PreparedLedger | None:
-        """Make the next ledger if one fits that is placed better, with all members up.
+        """Make the next ledger if a better placement exists, with all members up; else None.
 
-        That is one that adheres strictly, or keeps what the stream was promised to survive, and
-        `than`, which adheres so, does not; or one of no forbidden region instead of one with
-        such. None when there is none without the members in `avoid` and those out of reach.
+        Better than `than`, whose adherence is `adherence`: STRICT where `than` is not, or
+        keeping the stream's promise where `than` does not, or free of forbidden regions where
+        `than` is not. Members in `avoid`, and nodes out of reach, are not used.
         """
         seen = await self._pool.nodes.look(self._region)
         try:
@@ -187,15 +187,15 @@ class LedgerAllocator:
         return prepared
 
     def is_forbidden(self, fragment: Fragment) -> bool:
-        """Whether a member of the ensemble stands in a region where nothing new is placed."""
+        """Whether a member of the ensemble is in a region where placement is forbidden."""
         forbidden = self._pool.nodes.switches.forbidden_regions
         return any(member.location.region in forbidden for member in fragment.ensemble)
 
     def keeps_promise(self, fragment: Fragment) -> bool:
-        """Whether an ensemble survives as many regions as the stream was promised to.
+        """Whether an ensemble survives losing as many regions as the stream was promised.
 
-        A policy's STRICT speaks of the loss of one. What was chosen while a region was away may
-        be strict, and yet not survive another region and a node.
+        STRICT speaks of losing one region only. An ensemble that was chosen while a region was
+        away may be STRICT, and still not survive losing another region and a node.
         """
         if self._loss is None or self._loss.kind != "region":
             return True
@@ -209,7 +209,7 @@ class LedgerAllocator:
 
     @property
     def switches(self) -> PlacementSwitches:
-        """What is forbidden now."""
+        """The regions where placement is forbidden at present."""
         return self._pool.nodes.switches
 
     async def _prepare_at(
@@ -246,18 +246,18 @@ class LedgerAllocator:
         return prepared
 
     async def discard(self, prepared: PreparedLedger) -> None:
-        """Forget a ledger that will not be activated: tried again and again, they add up."""
+        """Forget a ledger that will not be activated: unused records would add up."""
         prepared.writer.close()
         with trio.move_on_after(_DISCARD_S), suppress(GeologError):
             await self._ledgers.forget(prepared.ledger)
 
     def discard_soon(self, prepared: PreparedLedger) -> None:
-        """The same, without waiting for it."""
+        """Discard it in the background."""
         prepared.writer.close()
         self._nursery.start_soon(self.discard, prepared)
 
     async def retire(self, writer: LedgerWriter, last_entry: EntryId) -> None:
-        """See whether all copies arrive of a ledger that was CLOSED; if not, that is noted."""
+        """Wait until all copies of a CLOSED ledger have arrived; if some do not, queue it."""
         try:
             await writer.wait_copies(last_entry, patience_s=self._config.copies_patience_s)
         finally:
@@ -266,7 +266,7 @@ class LedgerAllocator:
                 self._ledgers.report_nowait(writer.record.ledger, RepairReason.COPIES_MISSING)
 
     def retire_soon(self, writer: LedgerWriter, last_entry: EntryId) -> None:
-        """The same, without waiting for it."""
+        """Retire it in the background."""
         self._nursery.start_soon(self.retire, writer, last_entry)
 
     async def _place(self, seen: ClusterSnapshot, avoided: Collection[InstanceId]) -> Placement:

@@ -1,4 +1,4 @@
-"""The segment that a partition's owner writes now, its ledger, and how both are to end."""
+"""The segment that a partition's owner is writing: its ledger, and how to close both."""
 
 import trio
 
@@ -39,9 +39,9 @@ class OpenSegment:
     def closing(
         self, last_entry: EntryId, acknowledged: PartitionState, *, local_us: int
     ) -> ClosingSegment:
-        """How it and its ledger are to be when they end at `last_entry`, in this state.
+        """The records that close it and its ledger at `last_entry`, in this state.
 
-        `local_us`: what this host's clock says, whatever the metadata store's does.
+        `local_us`: the time by this host's clock, not adjusted to the metadata store's.
         """
         completed = self.segment.record.completed(
             last_entry=last_entry,

@@ -19,10 +19,10 @@ from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import FencedError
 
 _RESTS_MAX = 3.0
-"""How long, as a multiple of what it took in vain, who was overtaken while opening rests."""
+"""Longest back-off after losing a takeover race, as a multiple of how long the attempt took."""
 
 _REST_S_MAX = 3.0
-"""Well below the 5 s beside two session time-outs in which appends must go on (law 24)."""
+"""Bound on that back-off. Appends must go on within 5 s plus two session time-outs (law 24)."""
 
 
 @asynccontextmanager
@@ -38,17 +38,17 @@ async def open_partition_writers(
     now_us: Callable[[], int],
     on_progress: Callable[[PartitionName], None],
 ) -> AsyncIterator[list[PartitionWriter]]:
-    """Take a stream over, or one partition of it, and write it while the block lasts.
+    """Take over a stream, or one partition of it, and write it while the block lasts.
 
-    The whole stream is all partitions that it has once they are taken over: whoever writes it
-    later finds as many, or more. Of those who take it over at the same time, each some
-    partitions before the other, none gets it: there is one moment at which its owner owned all.
-    Whoever was overtaken so rests before he is told: if all opened it again at once, each would
-    overtake the others in turn, for ever.
-    Waits for their predecessors' ledgers to be recovered; the caller bounds that wait.
+    Waits until the predecessors' ledgers are recovered; the caller bounds that wait.
     FencedError, NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without
     an error leaves the open ledgers CLOSED.
     """
+    # A whole stream is all the partitions that it has once they are taken over; later writers
+    # find as many, or more. If two processes take over at the same time, and each gets some
+    # partitions first, neither succeeds: there is one moment at which the owner owned all.
+    # The loser backs off before its caller hears of it. If all losers retried at once, they
+    # would keep overtaking each other for ever.
     writers: list[PartitionWriter] = []
     began_s, rest_s = trio.current_time(), 0.0
     async with open_background() as nursery:
@@ -92,7 +92,7 @@ async def open_partition_writers(
             while len(taken) < latest.partitions:
                 more = latest.partition_names()[len(taken) :]
                 taken += await all_of([partial(take, name) for name in more])
-                latest = await catalog.read_same(stream)  # As it is since they were taken.
+                latest = await catalog.read_same(stream)  # As it was after they were taken.
             return taken
 
         try:
@@ -101,8 +101,8 @@ async def open_partition_writers(
                     in_order = await take_all()
                 else:
                     in_order = [await take(stream.partition(number))]
-                # A first ledger is activated by whoever owns the partition still. All were
-                # taken before, so when the last was, none of the others was lost.
+                # Only the current owner can activate a first ledger. All partitions were
+                # taken before this, so when the last was taken, none of the others was lost.
                 await all_of([writer.start for writer in in_order])
             except FencedError:
                 tried_s = trio.current_time() - began_s

@@ -1,9 +1,9 @@
-"""What a stream's retention lets go of one partition, found again and again.
+"""Finding out, again and again, which segments of a partition are past its retention.
 
-The oldest segment says whether any goes; only then is the newest that goes searched for. Each
-segment tells how many bytes came before it, so none is asked for those behind it. What lies
-before a segment that is old was completed before it, and is old too, also where clocks were
-wrong between: the search need not look at it. It ends with a segment that was judged itself.
+The oldest segment decides whether any is to go. Only then is the newest one that is to go
+searched for. Each segment's record has the bytes before it, so size needs no further reads. If
+a segment is old, those before it were completed earlier and are old too, even if clocks were
+wrong between: the search need not look at them. It ends at a segment that it judged itself.
 """
 
 import logging
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class PartitionRetention:
-    """Looks at one partition's list of segments; it remembers none of them for long."""
+    """Looks at one partition's list of segments, and keeps none of them for long."""
 
     def __init__(
         self, name: PartitionName, policy: RetentionPolicy, partitions: PartitionMetadata
@@ -36,7 +36,7 @@ class PartitionRetention:
         return f"PartitionRetention({self.name}, {self._policy})"
 
     async def first_kept(self, now: Clocks) -> Sequence | None:
-        """The first sequence that is kept, if anything is to go. NoSuchStreamError."""
+        """The first sequence to keep, if anything is to go. NoSuchStreamError."""
         self._tell_behind(now)
         await self._segments.refresh()
         first, end = await self._segments.next_from(1), await self._segments.last_number()
@@ -44,7 +44,7 @@ class PartitionRetention:
             return None
         oldest, last = await self._segments.stored_at(first), await self._segments.at(end)
         if oldest is None or last is None:
-            return None  # Others are cutting it off.
+            return None  # Another process is trimming.
 
         def goes(one: VersionedSegment) -> bool:
             return self._policy.goes(_stored(one), last=last, now=now)
@@ -59,30 +59,30 @@ class PartitionRetention:
         return Sequence(newest.record.last_sequence + 1)
 
     def _tell_behind(self, now: Clocks) -> None:
-        """Warn once that this host's clock is behind the store's: either may be wrong."""
+        """Warn once that this host's clock is behind the store's; either may be wrong."""
         if self._policy.retention_s is None or now.metadata_us is None:
             return
         behind_us = now.metadata_us - now.local_us
         is_behind = behind_us > AHEAD_US_MAX
         if is_behind and not self._is_behind_told:
             _log.warning(
-                "%s: the clock of this host is %s behind the metadata store's, and one of the"
-                " two is wrong; retention may let records go later. Set the one that is wrong",
+                "%s: this host's clock is %s behind the metadata store's, and one of the two is"
+                " wrong; retention may let records go later. Set the clock that is wrong",
                 self.name,
                 _span(behind_us),
             )
         self._is_behind_told = is_behind
 
     def _tell_ahead(self, segment: StoredSegment, now: Clocks) -> None:
-        """Warn once that the store's clock alone has let records go."""
+        """Warn once that records went by the metadata store's clock alone."""
         ahead_us = segment.ahead_us(now)
         if ahead_us > AHEAD_US_MAX and not self._is_ahead_told:
             self._is_ahead_told = True
             _log.warning(
-                "%s: the clock of the host that completed segment %d, with the records up to"
-                " sequence %s, was %s ahead of what this host's says now, and one of the two is"
-                " wrong; retention goes by the metadata store's clock alone. Set the clock that"
-                " is wrong",
+                "%s: segment %d, with the records up to sequence %s, was completed by a host"
+                " whose clock was %s ahead of this host's, and one of the two is wrong;"
+                " retention goes by the metadata store's clock alone. Set the clock that is"
+                " wrong",
                 self.name,
                 segment.record.segment,
                 segment.record.last_sequence,

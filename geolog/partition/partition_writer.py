@@ -1,23 +1,23 @@
-"""The owner of a partition: gives sequences, sends batches, answers them when they are durable.
+"""The owner of a partition: assigns sequences, sends batches, acknowledges durable ones.
 
-What it must keep true (PROTOCOL O4 to O6, O11 and S1):
+Invariants (PROTOCOL O4 to O6, O11 and S1):
 
-1. Sequences are dense, in the order in which batches were taken in.
-2. No entry of a ledger is answered before its predecessor is CLOSED: the next ledger is
-   activated by one multi that closes the old one, opens the new one, lists it, and checks the
-   owner epoch.
-3. When entries cannot be acknowledged, and other members cannot help, the ledger is closed at
-   its LAC and those above it are written again, with the same sequences, to the next.
-4. Ownership is a hint, the fence is the truth: with metadata away the open ledger goes on, past
-   its size and age if need be; the first FENCED ends it all. An owner that has failed says that
-   it has left, so that readers need not wait until its block is over.
-5. A batch ends as acknowledged, refused (it was never sent), or unknown. One of a named writer
-   is not refused by a failure: a newer session may have appended it.
+1. Sequences are dense, in the order in which batches were accepted.
+2. No entry of a ledger is acknowledged before the ledger's predecessor is CLOSED: one multi
+   closes the old ledger, opens and lists the next one, and checks the owner epoch.
+3. If entries cannot be acknowledged, and replacing members does not help, the ledger is closed
+   at its LAC. The entries above the LAC are written again to the next ledger, with the same
+   sequences.
+4. Ownership is a hint, the fence is the truth. With metadata away the open ledger goes on, past
+   its size and age if necessary; the first FENCED ends the writer. An owner that has failed
+   leaves in metadata at once, so that readers need not wait for its block to end.
+5. A batch ends acknowledged, refused (it was never sent), or unknown. A failure never refuses a
+   batch of a named writer: a newer session may have appended it.
 6. A snapshot of the partition's state (its writers, its highest transaction id) opens every
-   ledger but the partition's first, comes again now and then, and ends a ledger that is left in
-   order. It stands before the first batch, so a ledger of no batches has none.
+   ledger but the partition's first, is repeated at intervals, and ends a ledger that is closed
+   in good order. It comes before the first batch, so a ledger without batches has none.
 
-Which ledger is written, and by which members, is `SegmentRoller`'s to see to.
+`SegmentRoller` decides which ledger is written, and by which members.
 
 Rules: PROTOCOL M5, O5, O11, O14, S18, S19 and W11.
 """
@@ -58,19 +58,19 @@ from topology.errors import (
 )
 
 _REASON_S = 2.0
-"""How long metadata may take to say who took the partition from this owner."""
+"""How long metadata may take to tell which process took the partition from this owner."""
 
 _LAST_SNAPSHOT_S = 1.0
-"""How long a snapshot may take that spares the next owner some reading."""
+"""Bound on writing a last snapshot, which only saves the next owner some reading."""
 
 
 class PartitionWriter:
-    """Writes one partition under one owner epoch; `open_partition_writer` makes it.
+    """Writes one partition under one owner epoch; `open_partition_writers` makes it.
 
-    Batches move, in order, from `_waiting` (sequence given) to `_sent` (in the open ledger, one
-    entry each) and out. While the succession of segments is rolling nothing moves from the one
-    to the other. `acknowledged` is the partition after all that is out; `_sent_state` after all
-    that was sent as well.
+    Batches move, in order, from `_waiting` (they have a sequence) to `_sent` (they are in the
+    open ledger, one entry each) and out. None moves from `_waiting` to `_sent` during a roll.
+    `acknowledged` is the partition's state after all batches that are out, `_sent_state` the
+    state after those in `_sent` too.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PartitionWriter:
         on_progress: Callable[[], None],
         nursery: trio.Nursery,
     ) -> None:
-        """`nursery`: for what is to be found out once the partition was lost."""
+        """`nursery`: runs the task that finds out why the partition was lost."""
         self.name = name
         self._stream = stream
         self._partitions = partitions
@@ -116,7 +116,7 @@ class PartitionWriter:
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
         self.unknown_count = 0
-        """Records, sent or numbered, without an answer when it failed: maybe in the log."""
+        """Records without an answer when the writer failed: they may be in the log."""
         self._is_fenced = False
         self._is_leaving = False
         self._progress = trio.Event()
@@ -140,7 +140,7 @@ class PartitionWriter:
 
     @property
     def owner(self) -> OwnerRecord:
-        """Who owns the partition, as this owner knows it."""
+        """The owner record as this owner knows it."""
         return self._segments.owner.record
 
     @property
@@ -169,9 +169,9 @@ class PartitionWriter:
         return self._failure
 
     def append_nowait(self, sealed: SealedBatch, terms: BatchTerms = NO_TERMS) -> BatchInFlight:
-        """Take a batch in; it is answered through `done`.
+        """Accept a batch; its `done` event says when it is answered.
 
-        ConflictError when its terms cannot be met: nothing of it is in the log then.
+        ConflictError if its terms cannot be met: nothing of it is in the log then.
         """
         if self._failure is not None:
             raise told_of_record(self._failure, is_numbered=terms.writer is not None)
@@ -221,7 +221,7 @@ class PartitionWriter:
         return self._snapshot_pace.is_due
 
     def _send_snapshot(self, segment: OpenSegment) -> None:
-        """Write down the state after all that was sent."""
+        """Write the state after everything that was sent."""
         state, now_us = self._sent_state, self.now_us()
         if segment.writer.entry_next == 0:
             idle_us = round(self._stream.writer_retention_s * 1e6)
@@ -242,7 +242,7 @@ class PartitionWriter:
         self._snapshot_pace.on_snapshot(snapshot_bytes)
 
     async def _end_with_snapshot(self) -> None:
-        """Spare the next owner what it would have to read, if that is soon done."""
+        """Write a last snapshot if it saves the next owner reading, and can be done quickly."""
         segment = self._segments.open
         if segment is None or self._segments.is_rolling:
             return
@@ -254,10 +254,10 @@ class PartitionWriter:
             while segment.writer.lac < last and not self.is_failed:
                 await self._progress.wait()
 
-    # What the ledger's writer tells.
+    # Events of the ledger's writer.
 
     def on_lac(self, lac: EntryId) -> None:
-        """Answer the batches of the acknowledged prefix."""
+        """Acknowledge the batches of the acknowledged prefix."""
         sent = self._sent
         segment = self._segments.open
         assert segment is not None
@@ -270,7 +270,7 @@ class PartitionWriter:
         self._tell_progress()
 
     def on_received(self, through: EntryId) -> None:
-        """Tell the batches that are in the memory of ack sets."""
+        """Mark the batches that are in the memory of ack sets."""
         for batch in self._sent:
             if batch.entry > through:
                 break
@@ -282,9 +282,9 @@ class PartitionWriter:
         self._on_progress()
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
-        """The partition was taken: once it is known by whom, or after a moment, this one fails.
+        """Fail, because the partition was taken: once the new owner is known, or after a bit.
 
-        What was sent is unknown then, what was not is refused unless it is numbered.
+        Batches that were sent are then unknown; others are refused, unless numbered.
         """
         segment = self._segments.open
         if segment is not None and writer is segment.writer and not self.is_failed:
@@ -294,7 +294,7 @@ class PartitionWriter:
             self._segments.wake()
 
     async def _fail_as_deposed(self, fenced: FencedError) -> None:
-        """Fail for what metadata says of it, if that comes soon; else as fenced."""
+        """Fail for the reason that metadata gives, if it comes soon; else as fenced."""
         self._is_fenced = True
         failure: GeologError = fenced
         with trio.move_on_after(_REASON_S), suppress(GeologError):
@@ -303,8 +303,8 @@ class PartitionWriter:
                 failure = found
         self._fail(failure)
 
-    def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - It is asked again.
-        """Too few members are up: look for others."""
+    def on_stuck(self, entry: EntryId, why: str) -> None:  # noqa: ARG002 - Asked for again.
+        """Look for other members: too few are up."""
         self._segments.wake()
 
     def _finish(self, batch: BatchInFlight, error: GeologError | None) -> None:
@@ -324,8 +324,8 @@ class PartitionWriter:
             batch = self._sent.popleft()
             self.unknown_count += batch.sealed.record_count
             unknown = OutcomeUnknownError(
-                f"whether sequence {batch.assigned.first_sequence} and on of"
-                f" {self.name} was appended is not known: {failure}"
+                f"{self.name}: whether records from sequence {batch.assigned.first_sequence} on"
+                f" were appended is unknown: {failure}"
             )
             unknown.__cause__ = failure
             self._finish(batch, unknown)
@@ -340,16 +340,16 @@ class PartitionWriter:
         self._segments.wake()
         self._tell_progress()
 
-    # What the succession of segments asks and tells.
+    # What `SegmentRoller` asks and reports.
 
     @property
     def is_failed(self) -> bool:
-        """Whether nothing more is to be written."""
+        """Whether to stop writing."""
         return self._failure is not None or self._is_fenced
 
     @property
     def has_sent(self) -> bool:
-        """Whether entries of the open ledger are not answered yet."""
+        """Whether entries of the open ledger are not acknowledged yet."""
         return bool(self._sent)
 
     def now_us(self) -> int:
@@ -357,36 +357,36 @@ class PartitionWriter:
         return self._times.now_us()
 
     def local_us(self) -> int:
-        """What the clock of this host says."""
+        """Wall-clock time of this host, not adjusted."""
         return self._times.local_us()
 
     def check_deadline(self) -> None:
-        """UnavailableError when the oldest batch has waited for too long."""
+        """UnavailableError if the oldest batch has waited too long."""
         if self.is_idle:
             return
         waited_s = trio.current_time() - (self._sent or self._waiting)[0].since_s
         if waited_s > self._config.append_timeout_s:
             raise UnavailableError(
-                f"no ledger can be written for {self.name}: the oldest append waited"
+                f"{self.name}: no ledger can be written; the oldest append has waited for"
                 f" {waited_s:.0f} s"
             )
 
     def on_segment_open(self, segment: OpenSegment) -> None:
-        """Send what is not answered once more if it is another ledger, and go on there."""
+        """Send unacknowledged batches again if the ledger is a new one; then go on there."""
         self._sent_state = self.acknowledged.copy()
         for batch in self._sent:
             assert batch.segment < segment.number, f"{batch} is in {segment} already"
             self._send(batch)
         self._send_waiting()
 
-    # Its life.
+    # Lifecycle.
 
     async def start(self) -> None:
         """Open the first ledger of this owner."""
         await self._segments.start()
 
     async def run(self) -> None:
-        """Roll, change members, fail over and make ledgers ahead, until it fails."""
+        """Roll, replace members, fail over and make ledgers ahead, until the writer fails."""
         try:
             await self._segments.run()
         except FencedError as error:
@@ -400,10 +400,10 @@ class PartitionWriter:
             await (self._sent or self._waiting)[-1].done.wait()
 
     async def leave(self) -> None:
-        """Close the open ledger for good and leave, so that the next owner need not recover.
+        """Close the open ledger and leave, so that the next owner need not recover.
 
-        What metadata does not answer is asked again; the caller bounds that. That the owner has
-        left is said in any case, later if need be: readers would wait for it for ever.
+        Requests that metadata does not answer are repeated; the caller bounds that. The leave
+        itself is always recorded, later if need be: readers would otherwise wait for ever.
         """
         try:
             await self._close_and_release()
@@ -411,11 +411,11 @@ class PartitionWriter:
             self._owners.release_nowait(self._segments.owner)
 
     async def _close_and_release(self) -> None:
-        self._is_leaving = True  # What is open is closed before it says so.
+        self._is_leaving = True  # First close the open ledger, then leave in metadata.
         if self.is_idle and not self.is_failed:
             await self._end_with_snapshot()
         closing = self._segments.stop(is_clean=self.is_idle and not self.is_failed)
-        self._fail(ClosedError("this writer is closed: use it within its block"))
+        self._fail(ClosedError("the writer is closed; use it inside its block"))
         owner = self._segments.owner
         if closing is not None:
             finish = partial(self._partitions.changes.finish, self.name, owner, closing)
@@ -426,7 +426,7 @@ class PartitionWriter:
             await self._segments.retire(closing.change.last_entry)
 
     def close(self) -> None:
-        """Let go of the nodes."""
+        """Release the connections to nodes."""
         self._source.close()
 
     async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
@@ -436,12 +436,12 @@ class PartitionWriter:
                 return
             except GeologError as error:
                 if not error.retriable:
-                    return  # Nothing is lost: the next owner recovers what is left open.
+                    return  # Nothing is lost: the next owner recovers the open ledger.
             await trio.sleep(self._config.retry_delay_s)
 
 
 def _note(state: PartitionState, batch: BatchInFlight) -> None:
-    """One more batch, an entry of its own, stands behind what the state says."""
+    """Add a batch, which is an entry of its own, to the state."""
     append_time_us = batch.assigned.append_time_us
     state.on_entry(
         next_sequence=batch.next_sequence,

@@ -1,6 +1,7 @@
-"""Saying in the log that a partition is written to a ledger that is not placed as it should be.
+"""Logging that a partition's open ledger is not placed as its policy asks.
 
-Once when it begins, and once when it is over: a region that is away for a day is one line.
+One line when that begins and one when it ends, so a region that is away for a day costs one
+line.
 """
 
 import logging
@@ -8,32 +9,45 @@ import logging
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.stream_state import PartitionName
 from topology.ring.window_rule import Adherence
+from topology.stream_policy import PolicyKind
 
 _log = logging.getLogger(__name__)
 
+_DOMAINS = {PolicyKind.RACK_AWARE: "rack", PolicyKind.ZONE_AWARE: "zone"}
+
 
 class PlacementNotice:
-    """What was said last of the open ledger of one partition."""
+    """Remembers which adherence was logged last for one partition."""
 
-    def __init__(self, name: PartitionName) -> None:
+    def __init__(
+        self, name: PartitionName, policy: PolicyKind = PolicyKind.REGION_AWARE
+    ) -> None:
         self._name = name
+        self._domain = _DOMAINS.get(policy, "region")
         self._told = Adherence.STRICT
 
     def see(self, ledger: LedgerId, adherence: Adherence, *, is_undecided: bool) -> None:
-        """How the open ledger adheres now.
+        """Log the open ledger's adherence if it has changed.
 
-        `is_undecided`: when nodes were chosen last, the search for better ones was cut off.
+        `is_undecided`: the last search for better nodes was cut off.
         """
         if adherence is self._told:
             return
         self._told = adherence
         if adherence is Adherence.STRICT:
-            _log.warning("%s: ledger %s is placed as it should be again", self._name, ledger)
+            _log.warning("%s: ledger %s: placement is STRICT again", self._name, ledger)
             return
+        means = (
+            f"would not survive losing another {self._domain}"
+            if adherence is Adherence.SOFT
+            else "breaks the policy of its stream"
+        )
         _log.warning(
-            "%s: ledger %s is placed as %s only%s; it is left when there is a better one",
+            "%s: ledger %s: placement is %s (%s%s); will roll when a STRICT ensemble is"
+            " available",
             self._name,
             ledger,
-            adherence.value,
-            ", and whether better is possible is undecided" if is_undecided else "",
+            adherence.name,
+            means,
+            "; the search for a better one was cut off" if is_undecided else "",
         )

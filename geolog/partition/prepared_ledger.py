@@ -1,4 +1,4 @@
-"""A ledger that is ready to be written, and how an owner comes by its first."""
+"""A ledger that is ready to be written, and how an owner gets its first one."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -24,15 +24,15 @@ class PreparedLedger:
 
     @property
     def age_s(self) -> float:
-        """For how long it has waited to be used."""
+        """How long it has waited to be used."""
         return trio.current_time() - self.made_s
 
 
 class EarlyLedger:
     """A first ledger that is made while its partition is still being taken over.
 
-    The one does not need the other, and over distance each takes a while. It is in no list, so
-    it does no harm if the partition is not taken over, and is forgotten then.
+    The two do not depend on each other, and over distance each takes a while. The ledger is in
+    no list, so it does no harm if the takeover fails; it is then forgotten.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class EarlyLedger:
         self._prepared: PreparedLedger | None = None
 
     async def run(self) -> None:
-        """Make it. What stands in the way is told to the owner, who tries again."""
+        """Make the ledger. Errors are dropped: the owner tries again and reports its own."""
         try:
             with self._scope, suppress(GeologError):
                 self._prepared = await self._make()
@@ -55,7 +55,7 @@ class EarlyLedger:
             self._ended.set()
 
     async def take(self) -> PreparedLedger | None:
-        """The ledger, once it is made; None if it was not, or cannot be written any more."""
+        """Wait for the ledger; None if it was not made, or can no longer be written."""
         await self._ended.wait()
         prepared, self._prepared = self._prepared, None
         if prepared is not None and not prepared.writer.can_go_on():
@@ -64,7 +64,7 @@ class EarlyLedger:
         return prepared
 
     async def give_up(self) -> None:
-        """Forget it, if it was not taken; also while this is cancelled."""
+        """Forget the ledger unless it was taken, even if this call is cancelled."""
         self._scope.cancel(reason="it is not needed")
         with trio.CancelScope(shield=True):
             await self._ended.wait()
@@ -74,7 +74,7 @@ class EarlyLedger:
 
 
 class NullListener:
-    """Listens to a ledger without entries: there is nothing to tell but `is_over`."""
+    """Listens to a ledger without entries, of which there is nothing to tell."""
 
     def on_lac(self, lac: EntryId) -> None:
         """No entry can be acknowledged yet."""
@@ -85,7 +85,7 @@ class NullListener:
         raise AssertionError(f"entry {through} was received, and none was added")
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
-        """The writer itself knows."""
+        """Nothing to do: the ledger's writer is over, and knows it."""
 
     def on_stuck(self, entry: EntryId, why: str) -> None:
         """No entry can be stuck yet."""

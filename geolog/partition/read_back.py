@@ -1,7 +1,7 @@
-"""Reading one batch that was appended before, by its place.
+"""Reading back one batch that was appended before, by its place.
 
-What is sent again is often grouped otherwise than it was: then many records ask for one batch.
-So the last batches stay in memory, and those that ask for one that is being read wait for it.
+Records that are sent again are often batched differently: many of them then need the same old
+batch. So the last batches stay in memory, and readers of the same batch share one read.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ from topology.errors import DataLostError, GeologError, TrimmedError, Unavailabl
 _TIMEOUT_S = 30.0
 
 _KEPT_BYTES_MAX = 16 << 20
-"""How much of batches stays in memory: four of the largest, or many of the usual ones."""
+"""Bound on the batches in memory: four of the largest size, or many of the usual one."""
 
 _Place = tuple[PartitionName, int, int, int]
 """Partition, segment, entry, slot."""
@@ -29,14 +29,14 @@ _Place = tuple[PartitionName, int, int, int]
 
 @attrs.define
 class _Coming:
-    """A batch that is being read."""
+    """A batch that is being read now."""
 
     ended: trio.Event = attrs.field(factory=trio.Event)
     error: GeologError | None = None
 
 
 class BatchReadBack:
-    """Reads batches of named writers, to compare them with what comes again."""
+    """Reads back batches of named writers, to compare them with repeats."""
 
     def __init__(
         self, segments: SegmentRecords, ledgers: LedgerMetadata, reader: LedgerReader
@@ -44,7 +44,7 @@ class BatchReadBack:
         self._segments = segments
         self._ledgers = ledgers
         self._reader = reader
-        self._kept: OrderedDict[_Place, Batch] = OrderedDict()  # The last used at the end.
+        self._kept: OrderedDict[_Place, Batch] = OrderedDict()  # Last used at the end.
         self._kept_bytes = 0
         self._coming: dict[_Place, _Coming] = {}
 
@@ -88,14 +88,16 @@ class BatchReadBack:
                 try:
                     ledger = (await self._ledgers.read_latest(listed.record.ledger)).record
                 except NoSuchLedgerError:
-                    break  # It went with its segment, this moment.
+                    break  # It was deleted with its segment just now.
                 fetched = await self._reader.read_one(ledger, entry)
                 slot = 0
                 for index, line in enumerate(fetched.decoded.header.lines):
                     if slot == batch.slot:
                         return fetched.decoded.open(index)
                     slot += line.record_count
-                raise DataLostError(f"{name}: entry {entry} of {ledger.ledger} is another one")
+                raise DataLostError(
+                    f"{name}: entry {entry} of ledger {ledger.ledger} has no such batch"
+                )
             raise UnavailableError(
                 f"{name}: entry {batch.entry} of segment {batch.segment} could not be read"
                 f" within {_TIMEOUT_S:g} s"

@@ -1,17 +1,17 @@
-"""A partition's segments, one after the other: the open one kept writable, the next made.
+"""A partition's segments, one after another: keep the open one writable, prepare the next.
 
-One task does it all, so that a ledger's ensemble, its end and its successor are never decided
-by two at once. What it looks at, in this order:
+A single task does this, so a ledger's ensemble, its end and its successor are decided in one
+place. It checks, in this order:
 
-1. Entries in flight cannot be acknowledged: members are replaced. Where that cannot help, the
-   ledger is closed at its LAC, and those above it are written again to the next.
-2. The open segment is full, and the next ledger ready: it is rolled once all in it is answered.
-3. Half the segment is written: the next ledger is made ahead.
-4. Members have been away for a while: they are replaced, without hurry.
-5. The ensemble would not survive another region, though it is complete, or has a member in a
-   region where nothing new is to be placed: a better one is looked for, to roll to.
+1. Entries in flight cannot be acknowledged: replace members. If that does not help, close the
+   ledger at its LAC and write the entries above it again to the next ledger.
+2. The open segment is full and the next ledger is ready: roll, once all entries are answered.
+3. Half the segment is written: make the next ledger ahead.
+4. Members have been away for a while: replace them, without hurry.
+5. The ensemble is complete, but would not survive losing another region, or has a member in a
+   forbidden region: look for a better ensemble, and roll to it.
 
-With metadata away 2 to 5 wait, and the open ledger goes on past its size.
+With metadata away, 2 to 5 wait, and the open ledger goes on past its size.
 
 Rules: PROTOCOL O4, O6, P2 and P5.
 """
@@ -43,36 +43,36 @@ from topology.ring.window_rule import Adherence
 _log = logging.getLogger(__name__)
 
 _RESTING_LOOK_S = 5.0
-"""How often a partition is looked at to which nobody writes."""
+"""How often to look at a partition that nobody writes to."""
 
 _BETTER_PAUSES_MAX = 32
-"""How many times `better_ledger_s` the pause grows to while no better ledger is to be had."""
+"""Longest pause between searches for a better ledger, as a multiple of `better_ledger_s`."""
 
 
 class SegmentUser(LedgerListener, Protocol):
-    """Whose entries are written to the segments."""
+    """The owner whose entries are written to the segments."""
 
     @property
     def is_failed(self) -> bool:
-        """Whether nothing more is to be written."""
+        """Whether to stop writing."""
         ...
 
     @property
     def has_sent(self) -> bool:
-        """Whether entries of the open ledger are not answered yet."""
+        """Whether entries of the open ledger are not acknowledged yet."""
         ...
 
     @property
     def acknowledged(self) -> PartitionState:
-        """The partition up to where all is answered."""
+        """The partition's state after all acknowledged entries."""
         ...
 
     def check_deadline(self) -> None:
-        """UnavailableError when an entry has waited for too long."""
+        """UnavailableError if an entry has waited too long."""
         ...
 
     def on_segment_open(self, segment: OpenSegment) -> None:
-        """Write what is not answered to this segment, and go on there."""
+        """Write unacknowledged entries to this segment, and go on there."""
         ...
 
     def now_us(self) -> int:
@@ -80,15 +80,15 @@ class SegmentUser(LedgerListener, Protocol):
         ...
 
     def local_us(self) -> int:
-        """What the clock of this host says."""
+        """Wall-clock time of this host, not adjusted."""
         ...
 
 
 class SegmentRoller:
-    """What becomes of the segments of one partition under one owner epoch.
+    """Opens, rolls and closes the segments of one partition under one owner epoch.
 
-    Invariants: `open` is None until the first segment is active; while `is_rolling` nothing new
-    is sent to it; `owner` is the owner record as this owner last stored it.
+    Invariants: `open` is None until the first segment is active; nothing new is sent to it
+    while `is_rolling`; `owner` is the owner record as this owner last stored it.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SegmentRoller:
         self._roll = RollPolicy(
             segment_bytes=stream.segment_bytes, segment_age_s=stream.segment_age_s
         )
-        self._notice = PlacementNotice(name)
+        self._notice = PlacementNotice(name, stream.placement.policy)
         self._next: PreparedLedger | None = None
         self._prepare_not_before_s = 0.0
         self._keep_not_before_s = 0.0
@@ -126,14 +126,14 @@ class SegmentRoller:
         self.is_rolling = True  # Until the first ledger is active.
         self.failovers_count = 0
         self.rolls_count = 0
-        self._is_resting = False  # Nothing was sent between the last two looks.
+        self._is_resting = False  # Nothing was sent between the last two rounds.
 
     def wake(self) -> None:
-        """Something changed that may need a decision."""
+        """Look again soon: something changed that may need a decision."""
         self._wake.set()
 
     def may_send(self) -> bool:
-        """Whether the next entry goes to the open segment; if not, it will be told."""
+        """Whether the next entry may go to the open segment; if not, start to roll."""
         segment = self.open
         if segment is None or self.is_rolling or self._user.is_failed:
             return False
@@ -144,7 +144,7 @@ class SegmentRoller:
         return True
 
     def on_sent(self) -> None:
-        """Entries were sent: perhaps the next ledger is to be made."""
+        """Entries were sent: the next ledger may be due."""
         if self._is_resting:
             self._wake.set()
         if (
@@ -155,7 +155,7 @@ class SegmentRoller:
             self._wake.set()
 
     def _is_roll_due(self, segment: OpenSegment) -> bool:
-        """A full segment goes on until the next ledger is ready, and metadata there."""
+        """Whether to roll: the segment is full, and the next ledger and metadata are there."""
         return (
             self._next is not None
             and segment.is_full(self._roll)
@@ -165,7 +165,7 @@ class SegmentRoller:
     # The one task.
 
     async def run(self) -> None:
-        """Decide and act whenever there is cause to, until the user has failed."""
+        """Decide and act until the user has failed."""
         while not self._user.is_failed:
             entry_next = None if self.open is None else self.open.writer.entry_next
             with trio.move_on_after(self._pause_s()):
@@ -180,10 +180,10 @@ class SegmentRoller:
                 await self._work(self.open)
 
     def _pause_s(self) -> float:
-        """How long nothing is looked at unless there is cause.
+        """How long to sleep unless something happens.
 
-        Entries that wait have to be found late in time. A process may have thousands of
-        partitions open that nobody writes to.
+        Short while entries are in flight, since lateness is noticed here. Longer for an idle
+        partition: a process may have thousands of them.
         """
         if self._is_resting:
             return _RESTING_LOOK_S
@@ -213,15 +213,15 @@ class SegmentRoller:
         )
 
     def _is_usable(self, prepared: PreparedLedger) -> bool:
-        """Whether a ledger that was made ahead may be written: it is young, and allowed."""
+        """Whether a ledger that was made ahead may still be used: young enough, and allowed."""
         if prepared.age_s > self._config.prepared_age_s_max:
             return False
         return not self._source.is_forbidden(prepared.ledger.record.fragments[-1])
 
-    # An ensemble that cannot acknowledge, or not well.
+    # An ensemble that cannot acknowledge, or is placed badly.
 
     async def _mend(self, segment: OpenSegment) -> None:
-        """Replace members until entries can be acknowledged; else find another ledger."""
+        """Replace members until entries can be acknowledged; else move to another ledger."""
         late = segment.writer.instances_late()
         since_s = trio.current_time()
         while segment.keeper.is_urgent and not self._user.is_failed:
@@ -246,7 +246,7 @@ class SegmentRoller:
             return
 
     async def _ready_ledger(self, avoid: list[InstanceId]) -> PreparedLedger:
-        """The ledger made ahead if it can be written now, else a new one."""
+        """The ledger that was made ahead, if it can be written now, else a new one."""
         prepared, self._next = self._next, None
         if prepared is not None:
             if prepared.writer.can_go_on() and not set(avoid) & prepared.writer.instances():
@@ -263,23 +263,23 @@ class SegmentRoller:
         except GeologError as error:
             if not error.retriable:
                 raise
-            # The open ledger goes on as it is; the keeper says when to try again.
+            # The open ledger goes on as it is; the keeper says when to retry.
             self._keep_not_before_s = trio.current_time() + self._config.retry_delay_s
 
     def _is_better_ledger_due(self, segment: OpenSegment) -> bool:
-        """Whether the open ledger, though complete, should lie elsewhere; with pauses."""
+        """Whether to look for a better ensemble though this one is complete; with pauses."""
         now_s = trio.current_time()
         if self._switches_seen != self._source.switches:
             self._switches_seen = self._source.switches
             self._better_pause_s = self._config.better_ledger_s
-            self._better_not_before_s = now_s  # What could not be placed may fit now.
+            self._better_not_before_s = now_s  # A placement that failed may succeed now.
         if self._is_well_placed(segment):
             self._better_pause_s = self._config.better_ledger_s
             self._better_not_before_s = now_s + self._better_pause_s
         return now_s >= self._better_not_before_s
 
     def _is_well_placed(self, segment: OpenSegment) -> bool:
-        """Whether it would survive what it must, and lies where it may."""
+        """Whether the ensemble survives what it must, with no member in a forbidden region."""
         ensemble = segment.keeper.ledger.record.fragments[-1]
         return (
             segment.keeper.adherence is Adherence.STRICT
@@ -288,7 +288,7 @@ class SegmentRoller:
         )
 
     async def _prepare_better(self, segment: OpenSegment) -> None:
-        """Look for a ledger that is placed better; after each try that fails, less often."""
+        """Look for a ledger with a better placement; back off after each failure."""
         self._better_not_before_s = trio.current_time() + self._better_pause_s
         self._better_pause_s = min(
             2 * self._better_pause_s, _BETTER_PAUSES_MAX * self._config.better_ledger_s
@@ -328,7 +328,7 @@ class SegmentRoller:
         except GeologError as error:
             if not error.retriable:
                 raise
-            # The open ledger goes on past its size; it is tried again after a pause.
+            # The open ledger goes on past its size; retry after a pause.
             self._prepare_not_before_s = trio.current_time() + self._config.prepare_retry_s
 
     def _drop_next(self) -> None:
@@ -343,9 +343,9 @@ class SegmentRoller:
             self.rolls_count += 1
             return
         if prepared is not None:
-            self._source.discard_soon(prepared)  # Its members left since.
+            self._source.discard_soon(prepared)  # Members have left since.
         assert self.open is not None
-        self.is_rolling = False  # The open ledger goes on, and another is made ahead.
+        self.is_rolling = False  # The open ledger goes on; another will be made ahead.
         self._user.on_segment_open(self.open)
 
     # From one segment to the next.
@@ -355,22 +355,22 @@ class SegmentRoller:
         await self._activate(await self._source.prepare_first(self._user), None)
 
     async def _move_on(self, prepared: PreparedLedger) -> None:
-        """Close the open ledger at its LAC, activate the next, and send there what is above."""
+        """Close the open ledger at its LAC, activate the next, and resend what is above."""
         segment = self.open
         assert segment is not None
         self.is_rolling = True
-        segment.writer.stop()  # From here on nothing more is acknowledged in it.
+        segment.writer.stop()  # From here on it acknowledges nothing more.
         last_entry = segment.writer.lac
         await self._activate(prepared, self._closing(segment, last_entry))
         self._source.retire_soon(segment.writer, last_entry)
 
     async def _activate(self, prepared: PreparedLedger, closing: ClosingSegment | None) -> None:
-        """Make a prepared ledger the open one: metadata is asked until it tells."""
+        """Make a prepared ledger the open one; ask until metadata answers."""
         prepared, ledger, segment = await self._activated(prepared, closing)
         if self._user.is_failed:
             prepared.writer.close()
             return
-        if prepared.writer.is_over:  # While metadata's answer was on its way.
+        if prepared.writer.is_over:  # It was fenced before metadata's answer arrived.
             raise FencedError(f"another writer owns {self._name} now")
         self._better_not_before_s = trio.current_time() + self._config.better_ledger_s
         keeper = self._source.keeper(ledger, prepared.writer)
@@ -393,7 +393,8 @@ class SegmentRoller:
                     segment=segment,
                 )
             except NoSuchLedgerError:
-                _log.info("ledger %s has expired unused", prepared.ledger.record.ledger)
+                expired = prepared.ledger.record.ledger
+                _log.info("ledger %s: expired unused; making another", expired)
                 prepared.writer.close()
                 prepared = await self._source.prepare(self._user)
                 segment = self._segment_of(prepared)
@@ -422,13 +423,13 @@ class SegmentRoller:
     # Leaving.
 
     def stop(self, *, is_clean: bool) -> ClosingSegment | None:
-        """Write nothing more. If all was answered: how the open ledger is to be closed."""
+        """Stop writing. If all entries are answered, return how to close the open ledger."""
         if self._next is not None:
             self._next.writer.close()
         segment = self.open
         if segment is None:
             return None
-        segment.writer.push_lac_nowait()  # Readers need it, should the ledger be left open.
+        segment.writer.push_lac_nowait()  # Readers need it if the ledger is left open.
         if not is_clean:
             segment.writer.close()
             return None
@@ -441,12 +442,12 @@ class SegmentRoller:
         )
 
     async def retire(self, last_entry: EntryId) -> None:
-        """See to the copies of the last segment, which was closed there."""
+        """Watch over the copies of the last segment, which was closed there."""
         assert self.open is not None
         await self._source.retire(self.open.writer, last_entry)
 
     async def discard_unused(self) -> None:
-        """Forget the ledgers that were made ahead for nothing."""
+        """Forget ledgers that were made ahead and not used."""
         await self._source.discard_early()
         unused, self._next = self._next, None
         if unused is not None:

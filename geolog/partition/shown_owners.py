@@ -1,10 +1,10 @@
-"""Shows in metadata that the owners of this process live, in each session, until they leave.
+"""Keeping the owners of this process visible in metadata, in each session, until they leave.
 
-`OwnerPresence` decides; here requests are sent and answers told. It lives as long as the
-process's log: an owner is shown from when it has taken its partition, also while that is being
-recovered, and one that could not say that it leaves before its block was over says so later. It
-hears of each claim of a partition before metadata does: a claim whose answer is lost, or which
-nobody waits for any more, may have been met, and an owner that nobody remembers would keep
+`OwnerPresence` decides; this shell sends the requests and reports the answers. It lives as long
+as the process's log. An owner is shown from the moment it has taken its partition, also during
+the recovery; an owner that could not leave in metadata before its block ended leaves later. It
+hears of each claim of a partition before metadata does. A claim whose answer was lost, or which
+nobody awaits any more, may have succeeded, and an owner that nobody remembers would keep
 readers waiting for as long as the process lives.
 
 Rules: PROTOCOL O12, O13 and O14.
@@ -35,18 +35,18 @@ from topology.errors import GeologError, NoSuchStreamError
 _log = logging.getLogger(__name__)
 
 _LOOKS_PER_TIMEOUT = 8
-"""A quick loss and return shows no change of the session's state, so it is looked at."""
+"""The session is polled too, since a quick loss and return shows no change of state."""
 
 _LOOK_S_MAX = 1.0
 
 
 @attrs.define(eq=False)
 class _Shown:
-    """An owner of this process, or what may be one."""
+    """An owner of this process, or a claim that may have made one."""
 
     claim: OwnerClaim
     owner: VersionedOwner | None = None
-    """None as long as it is not known that the claim was met."""
+    """None until the claim is known to have succeeded."""
     on_deposed: Callable[[GeologError], None] | None = None
     why_deposed: GeologError | None = None
     is_refusal_told: bool = False
@@ -61,30 +61,30 @@ class ShownOwners:
         self._owners = owners
         self._core = OwnerPresence(rng)
         self._shown: dict[str, _Shown] = {}
-        """By the mark of the claim."""
+        """Keyed by the mark of the claim."""
         self._taken: dict[str, _Shown] = {}
-        """Of these, those that took their partition, by their node."""
+        """Those that have taken their partition, keyed by their node."""
         self._wake = trio.Event()
 
     def __repr__(self) -> str:
         return f"ShownOwners({self._core!r})"
 
     async def take(self, name: PartitionName, who: str) -> VersionedOwner:
-        """Become the owner, which is shown from now on, until it is released.
+        """Become the owner, and show it from now on, until it is released.
 
-        However this ends, no owner of it is left behind. SealedError, NoSuchStreamError.
+        No owner is left behind, however this ends. SealedError, NoSuchStreamError.
         """
         return await self._owners.take_ownership(name, who, self)
 
-    # What the claims of this process come to.
+    # Outcomes of the claims of this process.
 
     def on_claimed(self, claim: OwnerClaim) -> None:
-        """Keep it in mind before metadata has it."""
+        """Remember the claim before metadata has it."""
         self._shown[_key(claim)] = _Shown(claim)
         self._core.on_claimed(_key(claim))
 
     def on_taken(self, claim: OwnerClaim, owner: VersionedOwner) -> None:
-        """Show that this owner lives."""
+        """Show this owner from now on."""
         shown = self._shown[_key(claim)]
         shown.owner = owner
         self._taken[owner.record.session] = shown
@@ -92,21 +92,21 @@ class ShownOwners:
         self._wake.set()
 
     def on_refused(self, claim: OwnerClaim) -> None:
-        """Forget it."""
+        """Forget the claim."""
         self._core.on_refused(_key(claim))
         del self._shown[_key(claim)]
 
     def on_in_doubt(self, claim: OwnerClaim) -> None:
-        """Clear, in the background, what proves to be ours."""
+        """Check in the background whether the claim succeeded, and if so, give it back."""
         self._core.on_in_doubt(_key(claim))
         self._wake.set()
 
-    # What owners tell, and are told.
+    # Events of owners, and callbacks to them.
 
     def tell_deposed(
         self, owner: OwnerRecord, on_deposed: Callable[[GeologError], None]
     ) -> None:
-        """Call this once, if it is found out here that the owner is one no more."""
+        """Register a callback: it is called once if this owner proves to be deposed."""
         shown = self._taken.get(owner.session)
         if shown is None:
             return
@@ -115,7 +115,7 @@ class ShownOwners:
             on_deposed(shown.why_deposed)
 
     def release_nowait(self, owner: VersionedOwner) -> None:
-        """This owner has left; nothing if it is released already."""
+        """Record that this owner has left; does nothing if it is already released."""
         shown = self._taken.get(owner.record.session)
         if shown is not None:
             shown.owner = owner
@@ -123,14 +123,14 @@ class ShownOwners:
             self._wake.set()
 
     async def release(self, owner: VersionedOwner) -> None:
-        """The same, and wait until metadata has it; the caller bounds that."""
+        """Record that this owner has left, and wait for metadata; the caller bounds that."""
         shown = self._taken.get(owner.record.session)
         if shown is not None:
             self.release_nowait(owner)
             await shown.released.wait()
 
     async def run(self) -> None:
-        """Ask metadata for whatever is due; never returns."""
+        """Send requests to metadata as they become due; never returns."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_session)
             while True:
@@ -171,14 +171,14 @@ class ShownOwners:
 
     async def _show(self, asked: Sequence[str], session: int) -> None:
         revivals = [Revival.FAILED] * len(asked)
-        with suppress(GeologError):  # It is tried again after a pause.
+        with suppress(GeologError):  # Retried after a pause.
             revivals = await self._owners.revive_sessions(
                 [self._owner(key).record for key in asked]
             )
         for key, revival in zip(asked, revivals, strict=True):
             if revival is Revival.NOWHERE:
                 await self._find_out_why(key)
-        # In which of two sessions they were made is found out in the next.
+        # If the session changed meanwhile, the next round finds out where they were made.
         is_same = self._metadata.session_id == session
         shown = {
             key
@@ -189,12 +189,12 @@ class ShownOwners:
         self._miss([key for key in asked if key not in shown])
 
     async def _find_out_why(self, key: str) -> None:
-        """An owner that is one no more has left, and is told why."""
+        """If the owner was deposed, record that it has left, and tell it why."""
         shown = self._shown[key]
         try:
             why = await self._owners.why_deposed(shown.claim.name, self._owner(key).record)
         except GeologError:
-            return  # It is not known: it is asked again.
+            return  # Not known yet; retried.
         if why is None or shown.why_deposed is not None:
             return
         shown.why_deposed = why
@@ -210,7 +210,7 @@ class ShownOwners:
             else:
                 await self._owners.release_ownership(shown.claim.name, shown.owner)
         except NoSuchStreamError:
-            pass  # All of it is gone.
+            pass  # The whole stream is gone.
         except GeologError as error:
             if error.retriable:
                 self._miss([key])
@@ -224,14 +224,14 @@ class ShownOwners:
         shown.released.set()
 
     def _refuse(self, key: str, error: GeologError) -> None:
-        """Say so once, and go on: until it is released, readers wait for this owner."""
+        """Warn once, and go on retrying: readers wait for this owner until it is released."""
         shown = self._shown[key]
         if not shown.is_refusal_told:
             shown.is_refusal_told = True
             _log.warning(
-                "cannot say in metadata that %s has left %s: %s. Until it does, readers that"
-                " meet the end of this partition wait: mend that, or end this process. It is"
-                " tried again, less and less often.",
+                "%s could not leave %s in metadata: %s. Until it has, readers wait at the end"
+                " of this partition. Fix the cause, or end this process. Retrying, less and"
+                " less often.",
                 shown.claim.record.owner,
                 shown.claim.name,
                 error,
@@ -257,7 +257,7 @@ def _key(claim: OwnerClaim) -> str:
 async def open_shown_owners(
     metadata: Metadata, owners: PartitionOwners, rng: random.Random
 ) -> AsyncIterator[ShownOwners]:
-    """The owners of a process, while the block lasts: the session ends soon after, and all."""
+    """Show the owners of a process while the block lasts; soon after, the session ends."""
     async with open_background() as nursery:
         shown = ShownOwners(metadata, owners, rng)
         nursery.start_soon(shown.run, name="owners shown")

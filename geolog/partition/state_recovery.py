@@ -1,9 +1,9 @@
-"""What a partition's log says of its state: found by reading back from its end to a snapshot.
+"""Recovering a partition's state by reading its log from the end back to a snapshot.
 
-All ledgers of the list must be CLOSED. A snapshot of which parts are missing was never
-finished: it is passed over. Only a partition's first ledger has none at its beginning. What was
-read on the way back is folded, run by run, into a state that begins behind: of very many small
-entries only the last batches of each writer are kept.
+All listed ledgers must be CLOSED. A snapshot with missing parts was never finished, and is
+ignored. Only a partition's first ledger begins without one. Entries are folded into the state
+run by run as they are read, so many small entries take no more room than each writer's last
+batches.
 
 Rules: PROTOCOL S10.
 """
@@ -30,31 +30,31 @@ from topology.errors import DamagedBytesError
 
 _RUN_ENTRIES_MIN = 2
 _RUN_ENTRIES_MAX = 256
-"""Entries that are read at a time, on the way back: few at first, as a snapshot may be last."""
+"""Entries in one read, on the way back: few at first, since a snapshot may be last."""
 
 
 @attrs.frozen
 class _Fact:
-    """What matters of one entry."""
+    """The part of an entry that the state needs."""
 
     header: EntryHeader
     transaction_id: int | None
-    """The highest, if a record of it has one."""
+    """The highest in the entry, if a record has one."""
     snapshot: Batch | None
-    """Of a control entry: its batch."""
+    """The batch of a control entry."""
 
 
 @attrs.define
 class _Behind:
-    """What the log says from some place on, as a state that began there with nothing."""
+    """The state after a place in the log, as if the partition began there."""
 
     first: EntryHeader | None = None
     state: PartitionState = attrs.field(factory=PartitionState)
     snapshot_parts: list[Batch] = attrs.field(factory=list)
-    """The control entries that come first in the ledger that is being read."""
+    """The control entries at the front of the part of the ledger that was read."""
 
     def take_in(self, run: list[_Fact]) -> None:
-        """The place is before these entries now, the first of which may be of any kind."""
+        """Move the place back before these entries; the first may be of any kind."""
         if not run:
             return
         self.state.follow(_state_after(run))
@@ -73,10 +73,10 @@ async def recovered_state(
     reader: LedgerReader,
     progress: RecoveryProgress,
 ) -> PartitionState:
-    """The state at the end of a segment; all up to it are CLOSED. The caller bounds the wait.
+    """The state at the end of segment `last`. The caller bounds the wait.
 
-    The caller saw them CLOSED: that is not asked for again. `progress` hears of each entry.
-    DamagedBytesError when the log is not what an owner writes.
+    The caller has seen `last` and all ledgers before it CLOSED. `progress` is told of each
+    entry read. DamagedBytesError if the log is not one that an owner could have written.
     """
     behind = _Behind()
     async with aclosing(_backwards(name, last, segments)) as backwards:
@@ -97,7 +97,7 @@ async def recovered_state(
 async def _backwards(
     name: PartitionName, last: SegmentRecord, segments: SegmentRecords
 ) -> AsyncGenerator[SegmentRecord, None]:
-    """This segment, and those listed before it; mostly the first is all that is needed."""
+    """This segment, then those listed before it; usually the first is enough."""
     yield last
     before = last.segment - 1
     async with aclosing(segments.numbers_back(name, highest=before)) as numbers:
@@ -113,9 +113,10 @@ async def _read_back(
     reader: LedgerReader,
     progress: RecoveryProgress,
 ) -> PartitionState | None:
-    """The state by the last snapshot in the ledger, if it has one; `behind` begins there then.
+    """The state of the last snapshot in the ledger, with `behind` moved to that snapshot.
 
-    Else it begins where the ledger does; the state is empty there if it is the first.
+    Without a snapshot, `behind` is moved to the start of the ledger. The result is then an
+    empty state for the first ledger, else None.
     """
     assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
     behind.snapshot_parts = []
@@ -139,7 +140,7 @@ async def _read_back(
 async def _read_run(
     reader: LedgerReader, ledger: LedgerRecord, first: EntryId, last: EntryId
 ) -> AsyncIterator[FetchedEntry]:
-    """Entries `first` to `last` of a CLOSED ledger, one after the other."""
+    """Entries `first` to `last` of a CLOSED ledger, in order."""
     with LedgerStream(reader, ledger, first, last) as stream:
         while stream.entry_next <= last:
             for fetched in await stream.read():
@@ -168,7 +169,7 @@ def _highest_transaction_id(fetched: FetchedEntry) -> int | None:
 def _snapshot_at(
     run: list[_Fact], place: int, parts_behind: list[Batch]
 ) -> PartitionState | None:
-    """The snapshot that begins at this place of a run, if one does, and is whole."""
+    """The snapshot that begins at this place in the run, if one does and it is complete."""
     first = run[place].snapshot
     if first is None:
         return None
@@ -185,7 +186,7 @@ def _snapshot_at(
 
 
 def _state_after(run: list[_Fact]) -> PartitionState:
-    """What these entries say, and nothing before them."""
+    """The state after these entries alone."""
     state = PartitionState()
     for fact in run:
         if fact.snapshot is not None:

@@ -1,4 +1,4 @@
-"""Ending streams, and cutting off their fronts: seal, truncate, retention, delete.
+"""Ending streams and cutting off their fronts: seal, truncate, retention, delete.
 
 Rules: PROTOCOL S15 and S16.
 """
@@ -25,7 +25,7 @@ from topology.errors import GeologError, NoSuchStreamError, SealedError
 _log = logging.getLogger(__name__)
 
 _AT_ONCE_MAX = 32
-"""Partitions of a stream that are sealed or deleted at the same time."""
+"""Partitions that are sealed or deleted at the same time."""
 
 _FENCE_S = 10.0
 """How long deleting a stream waits for its writers to be fenced."""
@@ -33,7 +33,7 @@ _FENCE_S = 10.0
 
 @attrs.frozen(kw_only=True)
 class StreamUpkeep:
-    """Looks after the streams of one cluster."""
+    """Seals, truncates and deletes the streams of one cluster."""
 
     catalog: StreamCatalog
     partitions: PartitionMetadata
@@ -41,15 +41,15 @@ class StreamUpkeep:
     now_us: Callable[[], int]
 
     async def seal(self, name: StreamName) -> StreamRecord:
-        """Let nothing be appended any more: its writers are fenced, its last ledgers CLOSED.
+        """Refuse further appends: fence the writers, close the last ledgers.
 
-        SealedError when it is sealed already; one that was only half sealed is sealed whole.
-        The stream is sealed by one compare-and-set over the partitions that were sealed: when
-        it has got more meanwhile, their turn comes before.
+        SealedError if it is sealed already. Re-run an interrupted seal; it is idempotent.
         """
+        # One compare-and-set seals the stream, over as many partitions as were sealed. If the
+        # stream has got more meanwhile, they are sealed first.
         record = await self.catalog.read_latest(name)
         if record.is_sealed:
-            raise SealedError(f"{name} is sealed already")
+            raise SealedError(f"{name} is already sealed")
         sealed_count = 0
         while True:
             more = record.partition_names()[sealed_count:]
@@ -63,9 +63,10 @@ class StreamUpkeep:
         await self.succession.end_open_segment(name, await self.partitions.owners.seal(name))
 
     async def truncate(self, name: PartitionName, first_sequence: int) -> int:
-        """Let a partition begin at this sequence, or further on where it does already.
+        """Raise the partition's trim to this sequence; a trim that is higher already stays.
 
-        Segments that lie before it whole go with their ledgers. Returns where it begins.
+        Segments that lie whole before the trim are deleted with their ledgers. Returns the
+        sequence at which the partition begins.
         """
         trim = await self.partitions.trims.move(
             name, LogSequence(first_sequence), now_us=self.now_us()
@@ -74,7 +75,7 @@ class StreamUpkeep:
         return trim.first_sequence
 
     async def retain(self, retention: PartitionRetention) -> None:
-        """Cut off what is to go of a partition."""
+        """Truncate a partition to its retention."""
         heard = self.partitions.session.time_heard
         metadata_us = None if heard is None else heard.now_us(trio.current_time())
         now = Clocks(local_us=self.now_us(), metadata_us=metadata_us)
@@ -83,10 +84,10 @@ class StreamUpkeep:
             await self.truncate(retention.name, first)
 
     async def delete(self, name: StreamName) -> None:
-        """Delete a stream and its records. NoSuchStreamError. Its writers are fenced.
+        """Delete a stream and its records, and fence its writers. NoSuchStreamError.
 
-        Where too few nodes answer for a fence, it is deleted all the same. Who is interrupted
-        leaves a stream that says so, and goes on where it was when asked again.
+        If too few nodes answer for a fence, it is deleted all the same. An interrupted delete
+        leaves the stream unusable. Re-run it; it is idempotent.
         """
         record = await self.catalog.begin_delete(name)
         await all_of(
@@ -99,7 +100,7 @@ class StreamUpkeep:
         try:
             await self.partitions.owners.depose(name)
         except NoSuchStreamError:
-            return  # It went before; what may be left of it goes with the stream.
+            return  # It was deleted before; leftovers go with the stream.
         with trio.move_on_after(_FENCE_S), suppress(NoSuchLedgerError):
             await self.succession.close_open_ledger(name)
         await self.partitions.trims.drop_all(name)
@@ -107,7 +108,7 @@ class StreamUpkeep:
 
 
 def _sealed_if_same(known: StreamRecord, found: StreamRecord) -> StreamRecord:
-    """The stream sealed, if those that were known are all its partitions."""
+    """The stream sealed, unless it has more partitions than were known."""
     check_life(known, found)
     return attrs.evolve(found, is_sealed=found.partitions == known.partitions)
 
@@ -119,7 +120,7 @@ async def run_retention(
     *,
     every_s: float,
 ) -> None:
-    """Cut off again and again what the policy lets go, until the stream is gone."""
+    """Apply the retention policy at intervals, until the stream is gone."""
     watched = [PartitionRetention(name, policy, upkeep.partitions) for name in names]
     while True:
         for one in watched:
@@ -130,5 +131,5 @@ async def run_retention(
             except GeologError as error:
                 if not error.retriable:
                     raise
-                _log.info("retention of %s waits: %s", one.name, error)
+                _log.info("%s: retention failed (%s); will retry", one.name, error)
         await trio.sleep(every_s)

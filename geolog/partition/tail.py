@@ -1,15 +1,15 @@
-"""Where a partition ends: asked for, never assumed.
+"""Finding the end of a partition: always by asking, never by assuming.
 
-The end of an open ledger lies before the first entry of whose write set a blocking set says
-ABSENT. Entries between the LAC and that end may have been answered OK and may still vanish:
-they are waited for, until the LAC or a close covers them. When the owner has left, or has been
-missing for a grace (`OwnerAbsences`), nobody will move the LAC: the ledger is recovered first.
-The caller bounds the wait, and a read fails rather than end short.
+The end of an open ledger lies before the first entry that a blocking set of its write set calls
+ABSENT. Entries between the LAC and that end may have been acknowledged, and may still vanish:
+wait until the LAC or a close covers them. If the owner has left, or has been missing for longer
+than its grace (`OwnerAbsences`), nobody will move the LAC: recover the ledger first. The caller
+bounds the wait, and a read fails rather than end short.
 
-What metadata says of the last segment may be old, even after a sync: its leader may be deposed.
-So an end counts only if metadata says for certain, after all else was asked, that no segment
-follows. Of an open ledger its own record says so, since it is closed in the step that lists the
-next segment; otherwise the owner's record says it. That is one write in metadata for each end.
+Metadata's answer about the last segment may be stale, even after a sync: its leader may be
+deposed. So an end counts only if metadata then says, with certainty, that no segment follows.
+For an open ledger its own record says so, since the step that lists the next segment closes it;
+otherwise the owner record says so. That costs one write in metadata for each end.
 
 Rules: PROTOCOL R2 to R6.
 """
@@ -34,13 +34,13 @@ from geolog.protocol.stream_state import PartitionName, SegmentRecord
 _LAC_POLL_S = 0.005
 _STATE_POLL_S = 0.1
 _AGAIN_S_MAX = 0.5
-"""What the pause grows to before the end is asked for once more: that may cost a write."""
+"""Longest pause before the end is looked for again, which may cost a write."""
 _RECOVERY_PATIENCE_S = 2.0
 
 
 @attrs.frozen
 class PartitionEnd:
-    """Behind the last acknowledged record of the moment at which it was asked for."""
+    """The place after the last record that was acknowledged when the end was asked for."""
 
     segment: int
     entry: int
@@ -69,10 +69,10 @@ class TailFinder:
         self._recovery = recovery
         self._absences: OwnerAbsences[PartitionName] = OwnerAbsences()
         self._recoveries: dict[LedgerId, tuple[Epoch, float]] = {}  # The last, and since when.
-        self._contradictions: dict[PartitionName, str] = {}  # While an end is asked for.
+        self._contradictions: dict[PartitionName, str] = {}  # While the end is looked for.
 
     async def end_of(self, name: PartitionName) -> PartitionEnd:
-        """The end of the partition as of a moment after this call; the caller bounds the wait.
+        """The end of the partition at some moment after this call; the caller bounds the wait.
 
         NoSuchStreamError.
         """
@@ -85,24 +85,24 @@ class TailFinder:
                 found = await self._end_after(name, last)
             except NoSuchLedgerError:
                 if await self._is_last(name, last):
-                    raise  # It is listed, and there is no such ledger: metadata is damaged.
+                    raise  # It is listed, but does not exist: metadata is damaged.
                 found = None  # It was completed, and trimmed since.
             if found is not None:
                 self._contradictions.pop(name, None)
                 return found
-            await trio.sleep(pause_s)  # The list has grown, or it was an old one.
+            await trio.sleep(pause_s)  # The list has grown, or it was stale.
             pause_s = min(2 * pause_s, _AGAIN_S_MAX)
 
     def why_not_found(self, name: PartitionName) -> str:
-        """Why the end did not come in time, for those who asked for it and were late."""
+        """The reason why the end was not found in time, for error messages."""
         return self._contradictions.get(
-            name, "too few replicas answer, or its last ledger is being recovered"
+            name, "too few replicas answer, or the last ledger is being recovered"
         )
 
     async def _end_after(
         self, name: PartitionName, last: SegmentRecord | None
     ) -> PartitionEnd | None:
-        """The end, if this is the last segment, or None stands for there being none."""
+        """The end if `last` is the last segment (or there is none); None to look again."""
         if last is None:
             return PartitionEnd(0, 0, 0, 0) if await self._is_last(name, None) else None
         if last.is_completed:
@@ -117,7 +117,7 @@ class TailFinder:
         return await self._end_at(last, ledger, EntryId(ledger.last_entry + 1))
 
     async def _is_last(self, name: PartitionName, segment: SegmentRecord | None) -> bool:
-        """Whether no segment was ever listed behind this one; NoSuchStreamError."""
+        """Whether no segment was ever listed after this one. NoSuchStreamError."""
         number = 0 if segment is None else segment.segment
         return await self._partitions.owners.segment_highest_certain(name) == number
 
@@ -135,17 +135,17 @@ class TailFinder:
     async def _end_entry(self, name: PartitionName, ledger: LedgerRecord) -> EntryId | None:
         """The end of an open ledger, once the LAC has reached it; None to look again.
 
-        That is so when it was closed, or its members are not those that were asked.
+        None if the ledger was closed, or its members were replaced.
         """
-        is_doubted = False  # Since a member knows more of the ledger than its record says.
+        is_doubted = False  # A member knows more of the ledger than its record says.
         end: EntryId | None = None
         lac = held_to = NO_ENTRY
         next_look_s = math.inf
         while True:
             view = await self._reader.probe_tail(ledger, max(lac, held_to))
-            # Counted from the first answer: over distance that takes longer than the pause.
+            # Counted from the first answer: over distance, that takes longer than the pause.
             next_look_s = min(next_look_s, trio.current_time() + _STATE_POLL_S)
-            # Who recovers a ledger has fenced its members: that is news of an OPEN one alone.
+            # A recovery fences the members: that is news only while the record says OPEN.
             is_new_doubt = view.is_taken and not is_doubted and ledger.state is LedgerState.OPEN
             if is_new_doubt or trio.current_time() >= next_look_s:
                 is_doubted = is_doubted or is_new_doubt
@@ -160,24 +160,24 @@ class TailFinder:
             lac = max(lac, view.lac)
             if end is not None and lac >= end - 1:
                 return end
-            # More may be in flight than one question asks for: then the end lies further on.
+            # More may be in flight than one probe asks for; then the end lies further on.
             if end is not None or view.held_to <= held_to:
                 await trio.sleep(_LAC_POLL_S)
             held_to = max(held_to, view.held_to)
 
     async def _stands(self, name: PartitionName, ledger: LedgerRecord, view: TailView) -> bool:
-        """Whether the end that members have just told of is that of the partition.
+        """Whether the end that the members told is the end of the partition.
 
-        It is not if one was replaced: of its successor's entries it says ABSENT. Nor if the
-        ledger is closed: entries may be in the next one. Nor if a member is fenced, and nobody
-        has taken the ledger: metadata, or that member, is not what it was.
+        Not if a member was replaced: it calls its successor's entries ABSENT. Not if the ledger
+        is closed: the next ledger may have entries. Not if a member is fenced though nobody has
+        taken the ledger: metadata, or that member, was set back.
         """
         found = await self._ledgers.record_certain(ledger.ledger)
         if found.state is LedgerState.CLOSED or found.fragments != ledger.fragments:
             return False
         if view.is_taken and found.state is LedgerState.OPEN:
             self._contradictions[name] = (
-                f"a member of ledger {ledger.ledger} is fenced or of a later epoch, but"
+                f"a member of ledger {ledger.ledger} is fenced, or has a later epoch, but"
                 f" metadata says that the ledger is open in epoch {found.epoch}. Was metadata"
                 f" restored from an older copy? See `geolog ledger describe {ledger.ledger}`"
             )
@@ -187,10 +187,10 @@ class TailFinder:
     async def _is_ended(
         self, name: PartitionName, ledger: LedgerRecord, freshness: Freshness
     ) -> bool:
-        """Whether the ledger is CLOSED now; closes it when nobody else is there to do so.
+        """Whether the ledger is CLOSED now; closes it if nobody else is there to do so.
 
-        It also is over for those who ask its members when these are others by now: they may
-        wait for ever for a LAC that only the new members hear of.
+        Also true if its members were replaced: a reader that asks the old ones may wait for
+        ever for a LAC that only the new ones hear of.
         """
         found = (await self._ledgers.read(ledger.ledger, freshness=freshness)).record
         if found.state is LedgerState.CLOSED:
@@ -215,10 +215,10 @@ class TailFinder:
         return True
 
     async def _is_owner_waited_for(self, name: PartitionName) -> bool:
-        """Whether the owner is there, or may be back.
+        """Whether the owner is there, or may come back.
 
-        That it is not is asked once more, of more than one metadata server: what is recovered
-        is fenced for good, and a leader that was deposed may not have heard of the owner.
+        Before it counts as gone, more than one metadata server is asked: a recovery fences for
+        good, and a deposed leader may not have heard of the owner.
         """
         for freshness in (Freshness.LATEST, Freshness.CERTAIN):
             look = await self._partitions.owners.look_for_owner(name, freshness=freshness)
@@ -233,11 +233,11 @@ class TailFinder:
         return False
 
     def _is_recovery_fresh(self, found: LedgerRecord) -> bool:
-        """Whether whoever recovers the ledger may still be at it. It is fenced for good."""
+        """Whether another process may still be recovering the ledger, which is fenced."""
         now_s = trio.current_time()
         epoch, since_s = self._recoveries.get(found.ledger, (found.epoch, now_s))
         if epoch != found.epoch:
-            since_s = now_s  # Another has begun.
+            since_s = now_s  # Another recovery has begun.
         self._recoveries[found.ledger] = (found.epoch, since_s)
         return now_s - since_s < _RECOVERY_PATIENCE_S
 

@@ -1,4 +1,4 @@
-"""Becoming the owner of a partition: take its epoch, then end what the one before left open.
+"""Becoming the owner of a partition: take its epoch, then close the predecessor's ledger.
 
 Rules: PROTOCOL O2 and O13.
 """
@@ -28,22 +28,22 @@ from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import DamagedBytesError, DataLostError
 
 _GIVE_BACK_S = 2.0
-"""How long a takeover that fails waits for metadata; it goes on in the background."""
+"""How long a failed takeover waits to give back its claim; it goes on in the background."""
 
 
 @attrs.frozen
 class TakenOver:
-    """The new owner, and where its partition goes on."""
+    """The new owner, and the state from which it goes on."""
 
     owner: VersionedOwner
     state: PartitionState
     first_sequence: int
-    """Before it all was trimmed then."""
+    """The trim at that time: records before it are gone."""
 
 
 @attrs.frozen(kw_only=True)
 class Takeover:
-    """Ends what an owner of a partition left open, and tells what its log says."""
+    """Closes the ledger that an earlier owner left open, and recovers the partition's state."""
 
     partitions: PartitionMetadata
     owners: ShownOwners
@@ -53,21 +53,21 @@ class Takeover:
     rng: random.Random
     recovery: RecoveryConfig
     now_us: Callable[[], int]
-    """What the clock of this host says."""
+    """Wall-clock time of this host, not adjusted."""
     progress: RecoveryProgress = attrs.field(factory=RecoveryProgress)
-    """Of all recoveries of what others left open, and of what is read back of their logs."""
+    """Counts what all recoveries, and all reading back of logs, have done."""
 
     async def take_over(self, name: PartitionName, who: str) -> TakenOver:
         """Own the partition, with every listed ledger CLOSED.
 
-        FencedError if it was taken over in turn, SealedError, NoSuchStreamError. Whoever does
-        not come to the end, for whatever reason, gives the partition back: as long as an owner
-        is alive readers leave its open ledger to it.
+        FencedError if another process took it over in turn. SealedError, NoSuchStreamError. If
+        this fails for any reason, the partition is given back: readers leave the open ledger to
+        its owner for as long as that owner is alive.
         """
-        # The steps may be taken in different sessions of metadata: reads of a process never go
-        # back (`geolog.metadata.seam`). What was written to become the owner stands behind all
-        # that the owners before wrote, so each later read sees that, and sees a ledger CLOSED
-        # that was closed here; none of them needs to catch up.
+        # The steps may run in different metadata sessions: reads of a process never go back
+        # (`geolog.metadata.seam`). The write that made this process the owner comes after all
+        # writes of earlier owners, so each later read sees those, and sees a ledger CLOSED that
+        # was closed here. None of these reads needs a sync.
         owner = await self.owners.take(name, who)
         try:
             state, trim = await both(
@@ -76,7 +76,7 @@ class Takeover:
             )
             return TakenOver(owner, state, trim.first_sequence)
         except BaseException:
-            # The owner is forgotten no sooner than metadata has it, however late that is.
+            # The owner is forgotten only once metadata has the release, however late that is.
             with trio.move_on_after(_GIVE_BACK_S, shield=True):
                 await self.owners.release(owner)
             raise
@@ -84,11 +84,11 @@ class Takeover:
     async def end_open_segment(
         self, name: PartitionName, owner: VersionedOwner
     ) -> PartitionState:
-        """Close the ledger that may be open, store its segment's end: the partition's state.
+        """Close the ledger that may be open, store its segment's end, recover the state.
 
-        Only the last ledger of the list can be open: each is listed in the step that closes the
-        one before it. FencedError if others own the partition now: they may have gone on, and
-        trimmed what was the last.
+        Only the last listed ledger can be open: each is listed in the step that closes the one
+        before it. FencedError if another process owns the partition: it may have gone on, and
+        trimmed the segment that was last.
         """
         try:
             return await self._end_listed(name, owner)
@@ -113,7 +113,7 @@ class Takeover:
         )
         state = await recovered_state(
             name,
-            last=last,  # A later one is of whoever has fenced us meanwhile.
+            last=last,  # A later one belongs to an owner that has fenced us meanwhile.
             segments=self.partitions.segments,
             ledgers=self.ledgers,
             reader=reader,
@@ -126,8 +126,8 @@ class Takeover:
             _go_on_behind_nothing(state, last)
         if state.sequence_next < last.first_sequence:
             raise DamagedBytesError(
-                f"{name}: its log ends before sequence {state.sequence_next}, its last segment"
-                f" begins at {last.first_sequence}"
+                f"{name}: the log ends before sequence {state.sequence_next}, but its last"
+                f" segment begins at {last.first_sequence}"
             )
         completed = last.completed(
             last_entry=closed.last_entry,
@@ -145,10 +145,10 @@ class Takeover:
     async def _last_segment(
         self, name: PartitionName, owner: VersionedOwner
     ) -> VersionedSegment | None:
-        """The last of the list: whoever lists one notes its number as the owner.
+        """The last listed segment: an owner notes each segment's number as it lists it.
 
-        Nothing needs to be caught up with: who has become the owner, or read that it is, sees
-        what the owners before it wrote.
+        No sync is needed: a process that has become the owner, or has read that it is, sees the
+        writes of earlier owners.
         """
         highest = owner.record.segment_highest
         if highest == 0:
@@ -157,7 +157,7 @@ class Takeover:
         return found[0] if found else await self.partitions.segments.last(name)
 
     async def close_open_ledger(self, name: PartitionName) -> None:
-        """Close the ledger that may be open: its writer is fenced."""
+        """Close the ledger that may be open, and so fence its writer."""
         listed = await self.partitions.segments.last(name)
         if listed is not None and not listed.record.is_completed:
             await self._close(listed.record)
@@ -174,7 +174,7 @@ class Takeover:
 
 
 def _go_on_behind_nothing(state: PartitionState, empty: SegmentRecord) -> None:
-    """What an empty segment's record says holds also where all before it is gone."""
+    """Set the state to what the empty segment's record says; all before it may be gone."""
     state.sequence_next = empty.first_sequence
     state.append_time_us = max(state.append_time_us, empty.append_time_us_before)
     if state.transaction_id is None:
@@ -183,13 +183,13 @@ def _go_on_behind_nothing(state: PartitionState, empty: SegmentRecord) -> None:
 
 
 def _checked(name: PartitionName, last: SegmentRecord, state: PartitionState) -> PartitionState:
-    """The state, which must end where the list does."""
+    """The state, checked to end where the list of segments does."""
     assert last.last_sequence is not None
     if last.last_entry is not None and last.last_entry < 0:
         _go_on_behind_nothing(state, last)
     if state.sequence_next != last.last_sequence + 1:
         raise DamagedBytesError(
-            f"{name}: its log ends before sequence {state.sequence_next}, its list of segments"
-            f" before {last.last_sequence + 1}"
+            f"{name}: the log ends before sequence {state.sequence_next}, but its list of"
+            f" segments ends before {last.last_sequence + 1}"
         )
     return state

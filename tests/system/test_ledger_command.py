@@ -73,7 +73,7 @@ def test_repair_and_recovery_leave_an_intact_closed_ledger_unchanged(
     ("arguments", "code", "text"),
     [
         (["ledger", "describe", "one"], 2, b"'one' is not a ledger id"),
-        (["ledger", "describe", "999999"], 3, b"the nearest there is is"),
+        (["ledger", "describe", "999999"], 3, b"the nearest is"),
         (["ledger", "repair", "999999"], 3, b"ledger 999999 does not exist"),
         (["ledger", "recover", "999999"], 3, b"ledger 999999 does not exist"),
         (["ledger", "repair"], 2, b"give either ledger ids or --queue"),
@@ -102,7 +102,7 @@ def test_the_error_for_an_entry_beyond_the_end_names_the_end(
     done = demo.run("ledger", "read", ledger, "--from", "1000")
 
     assert done.returncode == 2
-    assert b"has no entry 1000 to read: it has entries 0 to" in done.stderr
+    assert b"has no entry 1000: it has entries 0 to" in done.stderr
 
 
 def test_an_open_ledger_is_closed_only_with_confirmation(demo: DemoProcess) -> None:

@@ -1,1 +1,1 @@
-"""Where a stream's copies lie: shown, judged, repaired; regions forbidden and allowed."""
+"""Placement of streams: show, judge and repair it; forbid and allow regions."""

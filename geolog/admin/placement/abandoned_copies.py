@@ -1,11 +1,10 @@
-"""Taking back what ledgers say of copies that are not brought to anybody any more.
+"""Removing notes in ledger records about copies that nobody is making any more.
 
-Who brings copies to a node notes it in the ledger's record first (`fragment_change`). Who is
-interrupted and never goes on leaves the note, and by it the copies. When no member of the
-ledger is on its way out, and none could be better placed, nobody has a reason to bring copies:
-the note is from what was given up, and is taken back by one compare-and-set. Should somebody be
-on the way all the same, who saw other nodes up, then he finds that his note is gone before he
-names anybody a member, and begins again.
+A process that copies to a node first notes that in the ledger's record (`fragment_change`). If
+it is interrupted and never resumes, the note stays, and with it the copies. If no member of the
+ledger is leaving, and none could be placed better, nothing calls for copies: the note was
+abandoned, and one compare-and-set removes it. A process that is copying nevertheless, because
+it saw other nodes up, finds its note gone before it makes a node a member, and starts again.
 
 Rules: PROTOCOL C11.
 """
@@ -22,23 +21,23 @@ from geolog.protocol.placement_plan import PlacementPlanner, RepairAims
 from topology.errors import OutcomeUnknownError
 
 _WIDEST = RepairAims(replaces_down=True, leaves_forbidden=True)
-"""What any repair may want: only what none of them would touch is left alone."""
+"""The most that a repair may want: only what no repair would touch is left alone."""
 
 
 @attrs.define
 class AbandonedCopies:
-    """Looks at ledgers with the nodes as they were seen at one moment."""
+    """Looks at ledgers with the nodes as they were at one moment."""
 
     _access: ClusterAccess
     _planner: PlacementPlanner
 
     @classmethod
     def of(cls, access: ClusterAccess, seen: NodesSeen, *, now_s: float) -> "AbandonedCopies":
-        """For a cluster that is seen so."""
+        """For a cluster that looks like this."""
         return cls(access, PlacementPlanner(seen, _WIDEST, now_s))
 
     async def clear(self, placed: PlacedSegment) -> int:
-        """Take back what is left of given-up replacements; of how many nodes it was."""
+        """Remove the notes of abandoned copies; returns for how many nodes."""
         if not placed.ledger.arriving:
             return 0
         try:
@@ -48,11 +47,11 @@ class AbandonedCopies:
                 return 0
             await self._access.ledgers.replace(read, record.without_arriving(record.arriving))
         except (BadVersionError, NoNodeError, NoSuchLedgerError, OutcomeUnknownError):
-            return 0  # Somebody is at it, or it went: the next repair looks again.
+            return 0  # Another process works on it, or it is gone: the next repair looks again.
         return len(record.arriving)
 
     def _is_anything_wanted(self, record: LedgerRecord, survive: str) -> bool:
-        """Whether somebody may have a reason to bring copies of the ledger to new nodes."""
+        """Whether there may be a reason to copy this ledger to new nodes."""
         if record.state is not LedgerState.CLOSED:
             return True
         return any(

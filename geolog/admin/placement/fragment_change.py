@@ -1,14 +1,15 @@
 """Giving slots of one fragment to other members: copy first, then change the record.
 
-The record says first whom copies are brought to, so that they are no garbage there, however
-long whoever brings them rests. Who takes a slot gets all copies that belong there, and is asked
-whether it has them; only then it becomes a member, by one compare-and-set of the record. Those
-that give their slots away are sources as long as they answer. So at each moment the record is
-true, no copy that counts was given up, and whoever is interrupted begins again and finds what
-was copied.
+The record is first given a note of the nodes that are being copied to, so that their copies do
+not count as garbage, however long the copier pauses. A node that is to take a slot gets every
+copy that belongs there, and confirms them. Only then does it become a member, by one
+compare-and-set of the record. Members that give up their slots serve as sources for as long as
+they answer. So the record is true at every moment and no copy that counts is given up. Re-run
+an interrupted change; it finds what was copied.
 
-A slot that goes to another region takes its copy out of the old one. So those who stay must
-have all of theirs then, as far as ack sets need them: they are given what they lack before.
+A slot that goes to another region takes its copy out of the old one. So the members that stay
+must then have all of their copies, as far as ack sets need them; what they lack is copied
+first.
 
 Rules: PROTOCOL C3 and C4.
 """
@@ -32,22 +33,22 @@ from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
 
 @attrs.frozen(kw_only=True)
 class ChangeOutcome:
-    """What came of a change."""
+    """Outcome of a change."""
 
     is_made: bool = False
     is_overtaken: bool = False
-    """Whether others changed the ledger, or deleted it, meanwhile: it is to be read again."""
+    """Whether another process changed or deleted the ledger meanwhile: read it again."""
     why: str = ""
-    """Why it was not made, if it was not."""
+    """The reason why the change was not made; empty if it was."""
     refusing: tuple[InstanceId, ...] = ()
-    """New members that will never take the copies: others have to be named."""
+    """New members that refuse the copies for good: name others."""
     may_pass: bool = True
-    """Whether time may heal it."""
+    """Whether trying again later may help."""
     warnings: tuple[str, ...] = ()
 
     @property
     def is_refused(self) -> bool:
-        """Whether some new member will never take the copies."""
+        """Whether a new member refuses the copies for good."""
         return bool(self.refusing)
 
 
@@ -56,7 +57,7 @@ _OVERTAKEN = ChangeOutcome(is_overtaken=True, why="others changed the ledger mea
 
 @attrs.frozen
 class FragmentChange:
-    """Changes fragments of ledgers of one cluster."""
+    """Changes fragments of the ledgers of one cluster."""
 
     _access: ClusterAccess
     _copier: Copier
@@ -72,7 +73,7 @@ class FragmentChange:
     ) -> ChangeOutcome:
         """Give these slots of a fragment to these members.
 
-        `answering` are the nodes up, `given_up` those whose copies never come back.
+        `answering`: nodes that are up; `given_up`: nodes whose copies will never come back.
         """
         ring = [
             changes.get(slot, member) for slot, member in enumerate(extent.fragment.ensemble)
@@ -118,7 +119,7 @@ class FragmentChange:
         after: FragmentExtent,
         given_up: Collection[InstanceId],
     ) -> str:
-        """Why some entry would lose its ack set, though who stays was given what it lacks."""
+        """Why an entry would lose its ack set, even after the members that stay got copies."""
         complete = set(_new_slots(before, after))
         if not any(_takes_away(before, after, slot, given_up) for slot in complete):
             return ""
@@ -135,16 +136,16 @@ class FragmentChange:
             for slot, why in whys.items()
             if why
         )
-        return f"entries would be in too few regions until who stays has all copies: {lacking}"
+        return f"entries would be in too few regions until these have all copies: {lacking}"
 
     async def _announce(
         self, read: VersionedLedger, extent: FragmentExtent, instances: Collection[InstanceId]
     ) -> VersionedLedger | None:
-        """Say whom copies are brought to; None if the fragment is not as it was."""
+        """Note the nodes that are being copied to; None if the fragment has changed."""
         while extent in final_extents(read.record):
             announcing = read.record.with_arriving(instances)
             if announcing == read.record:
-                return read  # Whoever was interrupted said it, or another does the same.
+                return read  # An interrupted change noted them, or another does the same.
             try:
                 return await self._access.ledgers.replace(read, announcing)
             except (BadVersionError, NoNodeError, OutcomeUnknownError):
@@ -155,9 +156,10 @@ class FragmentChange:
         return None
 
     async def _withdraw(self, ledger: LedgerId, instances: Collection[InstanceId]) -> None:
-        """Say that these become no members now; if others change the record, it stays said.
+        """Remove the note about these; if the record changes meanwhile, the note stays.
 
-        Whoever else brings copies to one of them says so again before it becomes a member.
+        Another process that copies to one of them adds its note again before that node becomes
+        a member.
         """
         with suppress(BadVersionError, NoNodeError, NoSuchLedgerError, OutcomeUnknownError):
             read = await self._access.ledgers.read_latest(ledger)
@@ -174,9 +176,9 @@ class FragmentChange:
     async def _store(
         self, read: VersionedLedger, before: FragmentExtent, after: FragmentExtent
     ) -> bool:
-        """Put the members in their slots; False if the fragment is not as it was.
+        """Put the members into their slots; False if the fragment has changed.
 
-        Nor if they are not announced any more: then what they were given may be gone.
+        False also if the note about them is gone: their copies may then be gone too.
         """
         arriving = {one.instance for one in after.fragment.ensemble}
         arriving -= {one.instance for one in before.fragment.ensemble}
@@ -191,7 +193,7 @@ class FragmentChange:
                 if after in final_extents(read.record):
                     return True  # It was stored; only the answer was lost.
                 if not await self._have_all(read.record, before, after):
-                    return False  # The note may have been another's: look at the copies.
+                    return False  # The note may have been another process's: check the copies.
                 continue
             return True
         return False
@@ -199,7 +201,7 @@ class FragmentChange:
     async def _have_all(
         self, record: LedgerRecord, before: FragmentExtent, after: FragmentExtent
     ) -> bool:
-        """Whether those who come into the ring say still that they have what belongs there."""
+        """Whether the new members still report every copy that belongs in their slots."""
         try:
             counts = [
                 await self._copier.lacks_count(record, after, slot)
@@ -212,7 +214,7 @@ class FragmentChange:
     async def _look_again(
         self, record: LedgerRecord, extent: FragmentExtent, slot: int
     ) -> list[str]:
-        """Ask a new member once more; whatever it lacks now goes to the repair queue."""
+        """Ask a new member again; whatever it lacks now goes into the repair queue."""
         try:
             lacking_count = await self._copier.lacks_count(record, extent, slot)
         except GeologError as error:
@@ -224,13 +226,13 @@ class FragmentChange:
         await self._access.repair_queue.enqueue(record.ledger, RepairReason.COPIES_MISSING)
         return [
             f"ledger {record.ledger}: node {extent.fragment.ensemble[slot].node_id} had all"
-            f" copies, and then {complaint}; it is in the repair queue (`geolog ledger repair"
+            f" copies, but now {complaint}; queued for repair (`geolog ledger repair"
             " --queue`)"
         ]
 
 
 def _are_kept(record: LedgerRecord, instances: Collection[InstanceId]) -> bool:
-    """Whether what these instances hold of the ledger is no garbage there."""
+    """Whether the copies that these instances hold of the ledger are not garbage."""
     members = {one.instance for each in record.fragments for one in each.ensemble}
     return members.union(record.arriving).issuperset(instances)
 

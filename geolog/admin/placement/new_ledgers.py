@@ -1,4 +1,4 @@
-"""Whether a stream would get new ledgers, and how safe ones, with some regions forbidden."""
+"""Whether a stream could get new ledgers, and how safe ones, with some regions forbidden."""
 
 import enum
 import random
@@ -22,7 +22,7 @@ from topology.switches import PlacementSwitches
 
 
 class NewLedgers(enum.Enum):
-    """What becomes of a stream's new ledgers, on the nodes that are up and allowed."""
+    """The prospects of a stream's new ledgers on the nodes that are up and allowed."""
 
     STRICT = enum.auto()
     LESS_SAFE = enum.auto()
@@ -36,7 +36,7 @@ def judge_new_ledgers(
     live: Sequence[NodeRecord],
     switches: PlacementSwitches,
 ) -> NewLedgers:
-    """What becomes of new ledgers on the nodes that are up, wherever their writer stands."""
+    """Judge new ledgers on the nodes that are up, wherever their writer is."""
     members = Membership.of(
         MembershipConfig(default_location=DEFAULT_LOCATION),
         [

@@ -1,4 +1,4 @@
-"""Where the fragments of streams lie, fragment by fragment, as values to print."""
+"""Describing the placement of streams, fragment by fragment, as values to print."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from topology.ring.window_rule import Adherence
 
 @attrs.frozen(kw_only=True)
 class PlacedMember:
-    """One slot of a fragment, and who has it."""
+    """One slot of a fragment, and its member."""
 
     slot: int
     node_id: str
@@ -31,14 +31,14 @@ class PlacedMember:
     region: str
     rack: str
     state: str
-    """up, readonly, draining, down, or replaced: its disk was given up."""
+    """up, readonly, draining, down, or replaced (its disk was given up)."""
     is_forbidden: bool
-    """Whether it stands in a region in which nothing new is placed."""
+    """Whether it is in a region where placement is forbidden."""
 
 
 @attrs.frozen(kw_only=True)
 class NodePlace:
-    """A node that fragments may lie on: where it stands, and how it is."""
+    """A node that may hold fragments: its location and state."""
 
     node_id: str
     instance: str
@@ -49,7 +49,7 @@ class NodePlace:
 
 @attrs.frozen(kw_only=True)
 class FragmentPlacement:
-    """Where one fragment lies, and how well."""
+    """The placement of one fragment, and how good it is."""
 
     stream: str
     partition: int
@@ -59,35 +59,35 @@ class FragmentPlacement:
     fragment: int
     first_entry: int
     last_entry: int | None
-    """None while it is being written."""
+    """None while the fragment is being written."""
     entries: int | None
     policy: str
     adherence: str
-    """As it is placed: strict, soft or fail; members that are down count, those whose disks
-    were given up do not."""
+    """Adherence as placed: strict, soft or fail. Members that are down count; members whose
+    disks were given up do not."""
     adherence_now: str
-    """With the members alone that are up."""
+    """Adherence counting only the members that are up."""
     keeps_promise: bool
-    """Whether it survives what its stream was promised (`survive`), or nothing was promised."""
+    """Whether it keeps its stream's promise (`survive`); true if there is none."""
     why: str
-    """What is wrong with it, in words; empty if nothing is."""
+    """The problem in words; empty if there is none."""
     copies_missing: int
-    """Slots whose copies are not to be had now: their nodes are down, or were given up."""
+    """Slots whose copies are not available now: the node is down, or its disk was given up."""
     is_repairable: bool
-    """Whether `geolog placement repair` can make it better now."""
+    """Whether `geolog placement repair` can improve it now."""
     obstacle: str
-    """Why it cannot, where it should."""
+    """The reason why it cannot, if it should."""
     members: list[PlacedMember]
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is to be repaired, and all members are there."""
+        """Whether it needs no repair, and all its members are up."""
         return not (self.why or self.copies_missing)
 
 
 @attrs.define
 class PlacementTotals:
-    """What was seen of a stream, or of several."""
+    """Totals of one stream, or of several."""
 
     segments: int = 0
     fragments: int = 0
@@ -97,13 +97,13 @@ class PlacementTotals:
     disks_given_up: int = 0
     """Fragments that still name a disk that was given up."""
     promises_broken: int = 0
-    """Fragments that do not survive what their stream was promised to."""
+    """Fragments that do not keep their stream's promise."""
     copies_missing: int = 0
     repairable: int = 0
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is to be repaired."""
+        """Whether nothing needs repair."""
         return not (self.soft or self.fail or self.disks_given_up or self.promises_broken)
 
     def add(self, one: FragmentPlacement) -> None:
@@ -121,7 +121,7 @@ class PlacementTotals:
 
 
 class PlacementLook:
-    """Describes the fragments of a stream; `begin` reads which nodes there are."""
+    """Describes the fragments of a stream; `begin` reads the list of nodes."""
 
     def __init__(
         self, walk: PlacementWalk, seen: NodesSeen, node_ids: Mapping[str, str]
@@ -137,18 +137,18 @@ class PlacementLook:
 
     @classmethod
     async def begin(cls, access: ClusterAccess, target: str | None) -> "PlacementLook":
-        """At a stream, one partition of it (`NAME#P`), or at all. NoSuchStreamError."""
+        """Begin with a stream, one partition of it (`NAME#P`), or all. NoSuchStreamError."""
         walk = await PlacementWalk.begin(access, target)
         seen = await see_nodes(access)
         return cls(walk, seen.nodes, seen.node_ids)
 
     @property
     def segments_count(self) -> int:
-        """How many segments were listed."""
+        """The number of segments listed."""
         return self._walk.segments_count
 
     async def next_fragments(self) -> list[FragmentPlacement] | None:
-        """The fragments of the next few segments, in order; None when all were given."""
+        """The fragments of the next few segments, in order; None after the last."""
         batch = await self._walk.next_batch()
         if batch is None:
             return None
@@ -159,12 +159,12 @@ class PlacementLook:
         return found
 
     def policy_outcomes(self) -> dict[str, dict[str, int]]:
-        """How often policies were asked to judge and to repair, and how that ended."""
+        """Counts of the policies' judgements and repairs, by outcome."""
         outcomes = self._planner.statistics().outcomes
         return {name: dict(found) for name, found in outcomes.items()}
 
     def regions(self) -> dict[str, list[NodePlace]]:
-        """The nodes of each region, in order of their racks; those given up are last."""
+        """The nodes of each region, ordered by rack; nodes given up are last."""
         found: dict[str, list[NodePlace]] = {}
         for one in sorted(self._nodes.values(), key=_in_a_row):
             found.setdefault(one.region, []).append(one)
@@ -201,7 +201,7 @@ class PlacementLook:
     def _hope(
         self, placed: PlacedSegment, index: int, lie: FragmentVerdict, *, is_final: bool
     ) -> tuple[str, bool]:
-        """What stands in the way of a repair, and whether one is possible now."""
+        """The obstacle to a repair, and whether a repair is possible now."""
         if lie.is_good:
             return "", False
         if not is_final:
@@ -229,15 +229,15 @@ class PlacementLook:
 
 
 def open_obstacle(record: LedgerRecord) -> str:
-    """Why the last fragment of a ledger that is not CLOSED is left as it is."""
+    """The reason why the last fragment of a ledger that is not CLOSED is left as it is."""
     if record.state is LedgerState.IN_RECOVERY:
         return (
-            "it is being recovered, which closes it; `geolog ledger recover"
-            f" {record.ledger}` does so if nobody does"
+            "it is being recovered, which will close it; if nobody recovers it, run `geolog"
+            f" ledger recover {record.ledger}`"
         )
     return (
-        "it is being written: its writer changes members as it must, and its next segment is"
-        " placed anew"
+        "it is being written: its writer replaces members as needed, and chooses nodes again"
+        " for the next segment"
     )
 
 

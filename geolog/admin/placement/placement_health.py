@@ -1,8 +1,8 @@
-"""How the ledgers of a cluster lie, all together: what health says of them.
+"""The placement of all ledgers of a cluster, summed up for health.
 
-The work is bounded. Of many ledgers the newest are judged, where what goes on now shows, and
-others drawn at random, so that what is wrong with many is found by one look, and what is wrong
-with few by some look.
+The work is bounded. If there are many ledgers, the newest are judged, where current trouble
+shows, and others drawn at random. So a single look finds what is wrong with many ledgers, and
+repeated looks find what is wrong with few.
 """
 
 import random
@@ -32,7 +32,7 @@ from topology.ring.window_rule import Adherence
 from topology.survive import Loss
 
 LEDGERS_JUDGED_MAX = 2000
-"""About so many ledgers are judged by one look; it takes half a second."""
+"""About how many ledgers one look judges; it takes half a second."""
 
 _STREAMS_NAMED_MAX = 10
 _LEDGERS_NAMED_MAX = 5
@@ -40,9 +40,9 @@ _LEDGERS_NAMED_MAX = 5
 
 @attrs.frozen
 class FragmentShape:
-    """What the losses that a fragment outlives depend on: quorums, and where its members are.
+    """The inputs that decide which losses a fragment survives: its quorums and locations.
 
-    Where write sets are whole ensembles the order of the slots does not matter.
+    If write sets are whole ensembles, the order of the slots does not matter.
     """
 
     quorum: QuorumConfig
@@ -53,7 +53,7 @@ class FragmentShape:
     def of(
         cls, quorum: QuorumConfig, fragment: Fragment, up: Collection[InstanceId]
     ) -> "FragmentShape":
-        """That of a fragment while these instances are up."""
+        """The standing of a fragment while these instances are up."""
         regions = [
             member.location.region if member.instance in up else ""
             for member in fragment.ensemble
@@ -65,14 +65,14 @@ class FragmentShape:
 
 @attrs.define
 class Flaws:
-    """Fragments of a stream that are flawed alike: how many, and one of them in words."""
+    """Fragments of a stream with the same flaw: how many, and one of them in words."""
 
     count: int = 0
     ledger: int = 0
     why: str = ""
 
     def add(self, ledger: LedgerId, why: str) -> None:
-        """Count one more; the first is remembered."""
+        """Count one more; remember the first."""
         if not self.count:
             self.ledger, self.why = ledger, why
         self.count += 1
@@ -80,16 +80,16 @@ class Flaws:
 
 @attrs.define
 class StreamLedgers:
-    """Reasons that lie with the ledgers of one stream, an open fragment aside."""
+    """Flaws of the ledgers of one stream, except its open fragments."""
 
     weak: Flaws = attrs.field(factory=Flaws)
-    """As they are placed they do not keep the promise, or could lie better."""
+    """They do not keep the promise as placed, or could be placed better."""
     mendable: int = 0
-    """Of the weak ones, those that can lie better now."""
+    """Those of the weak ones that can be improved now."""
     hurt: Flaws = attrs.field(factory=Flaws)
-    """Placed well, and not keeping the promise while members are down."""
+    """Placed well, but not keeping the promise while members are down."""
     unreadable: Flaws = attrs.field(factory=Flaws)
-    """Entries of which no copy is at a node that is up."""
+    """Entries without a copy at any node that is up."""
     failed: Flaws = attrs.field(factory=Flaws)
     """They fail their policy."""
     queued: list[LedgerId] = attrs.field(factory=list)
@@ -98,14 +98,14 @@ class StreamLedgers:
 
 @attrs.define
 class LedgersJudged:
-    """What one look at the ledgers found."""
+    """Outcome of one look at the ledgers."""
 
     health: PlacementHealth = attrs.field(factory=PlacementHealth)
     streams: dict[str, StreamLedgers] = attrs.field(factory=dict)
     shapes: dict[FragmentShape, tuple[str, LedgerId]] = attrs.field(factory=dict)
-    """Of all fragments, with the stream and ledger of the first that was found."""
+    """The shapes of all fragments, each with the stream and ledger where it was found first."""
     doubtful: Counter[InstanceId] = attrs.field(factory=Counter)
-    """Ledgers of which a node in doubt may lack copies, by its instance."""
+    """Ledgers of which a node in doubt may lack copies, by the node's instance."""
 
 
 async def judge_ledgers(
@@ -117,10 +117,10 @@ async def judge_ledgers(
     queued: Collection[LedgerId],
     ledgers_max: int | None = LEDGERS_JUDGED_MAX,
 ) -> LedgersJudged:
-    """Judge the ledgers of all streams; about `ledgers_max` of them, or all if it is None.
+    """Judge the ledgers of all streams: about `ledgers_max` of them, or all if it is None.
 
-    `promises` says what each stream was promised to survive, `up` which nodes answer,
-    `doubt_below` up to which ledger nodes are in doubt, `queued` what is in the repair queue.
+    `promises`: what each stream was promised to survive; `up`: the nodes that answer;
+    `doubt_below`: the ledgers in doubt at each node; `queued`: those in the repair queue.
     """
     seen = (await see_nodes(access)).nodes
     tally = LedgerTally(seen, promises, up=up, doubt_below=doubt_below, queued=queued)
@@ -139,7 +139,7 @@ async def _judge_bucket(catalog: LedgerCatalog, bucket: str, tally: "LedgerTally
 
 @attrs.define
 class _BucketDraw:
-    """Buckets of ledgers: the newest until half is judged, then any."""
+    """Buckets of ledgers: the newest until half the number is judged, then random ones."""
 
     _left: list[str]
     _rng: random.Random
@@ -198,7 +198,7 @@ class LedgerTally:
     def _judge(
         self, record: LedgerRecord, index: int, stream: str, *, is_final: bool
     ) -> FragmentVerdict:
-        """Count how a fragment is placed."""
+        """Count a fragment by how it is placed."""
         health, survive = self.judged.health, self._promises.get(stream, "")
         lie = judge_fragment(self._seen, record, record.fragments[index], survive)
         health.strict += lie.placed is Adherence.STRICT
@@ -224,7 +224,7 @@ class LedgerTally:
     def _judge_now(
         self, record: LedgerRecord, fragment: Fragment, stream: str, lie: FragmentVerdict
     ) -> None:
-        """Count what the nodes that are down, or do not answer, take from a fragment."""
+        """Count the effect on a fragment of nodes that are down or do not answer."""
         there = sum(
             1 << slot
             for slot, member in enumerate(fragment.ensemble)
@@ -254,14 +254,14 @@ class LedgerTally:
         return self.judged.streams.setdefault(stream, StreamLedgers())
 
     def total(self) -> LedgersJudged:
-        """What was found, streams named."""
+        """The totals, with streams named."""
         self.judged.health.streams_count = len(self._streams)
         self.judged.health.streams = dict(self._streams.most_common(_STREAMS_NAMED_MAX))
         return self.judged
 
 
 def named(ledgers: Collection[LedgerId]) -> str:
-    """Some ids in words."""
+    """A few ids in words."""
     shown = ", ".join(str(one) for one in sorted(ledgers)[:_LEDGERS_NAMED_MAX])
     more = len(ledgers) - _LEDGERS_NAMED_MAX
     return f"{shown} and {more:,} more" if more > 0 else shown

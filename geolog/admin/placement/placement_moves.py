@@ -1,4 +1,4 @@
-"""What a repair of placement does, or would do, as values to print."""
+"""Outcome of a placement repair, planned or done, as values to print."""
 
 from collections.abc import Iterable
 
@@ -7,12 +7,12 @@ import attrs
 from geolog.ledger.copying.copier import CopyProgress
 
 REMAINING_NAMED_MAX = 100
-"""Fragments that a report names one by one; all are counted."""
+"""Fragments that a report names; all are counted."""
 
 
 @attrs.frozen(kw_only=True)
 class SlotMove:
-    """One slot, from one node to another."""
+    """One slot's move from one node to another."""
 
     slot: int
     from_node: str
@@ -23,7 +23,7 @@ class SlotMove:
 
 @attrs.frozen(kw_only=True)
 class FragmentMove:
-    """What is to be done to one fragment, or was."""
+    """The change of one fragment, planned or done."""
 
     stream: str
     partition: int
@@ -33,16 +33,16 @@ class FragmentMove:
     first_entry: int
     last_entry: int
     before: str
-    """Its adherence as it was placed, disks that were given up left out."""
+    """Its adherence before, not counting disks that were given up."""
     after: str
     slots: list[SlotMove]
     bytes_about: int | None
-    """What is to be copied, by the segment's size; None where that is not known."""
+    """Bytes to copy, by the segment's size; None if that is not known."""
 
 
 @attrs.frozen(kw_only=True)
 class FragmentRemaining:
-    """A fragment that does not adhere as it should, and why it stays so."""
+    """A fragment that does not adhere as it should, and the reason why it stays so."""
 
     stream: str
     partition: int
@@ -52,30 +52,30 @@ class FragmentRemaining:
     adherence: str
     why: str
     may_pass: bool
-    """Whether time may heal it: nodes that are away, a ledger that is still written."""
+    """Whether waiting may help: nodes are away, or the ledger is still being written."""
 
 
 @attrs.define
 class PlacementRepairReport:
-    """What came of a repair, or would."""
+    """Outcome of a repair, planned or done."""
 
     is_dry_run: bool = False
     segments: int = 0
     fragments: int = 0
-    """That were looked at."""
+    """Fragments that were looked at."""
     moves: int = 0
-    """Fragments that are to be changed, or were."""
+    """Fragments to change, or changed."""
     slots: int = 0
     bytes_about: int = 0
-    """What is to be copied, where segments tell their size."""
+    """Bytes to copy, as far as segments have a known size."""
     copies_stored: int = 0
     bytes_stored: int = 0
     arrivals_cleared: int = 0
-    """Nodes that were said to be getting copies of a ledger, by what was given up since."""
+    """Nodes whose notes of abandoned copies were removed."""
     remaining_count: int = 0
-    """Fragments that do not adhere as they should, or name a disk that was given up."""
+    """Fragments that still do not adhere as they should, or name a disk that was given up."""
     may_pass_count: int = 0
-    """Those of them that time may heal."""
+    """Those of them where waiting may help."""
     remaining: list[FragmentRemaining] = attrs.field(factory=list)
     warnings: list[str] = attrs.field(factory=list)
 
@@ -92,11 +92,11 @@ class PlacementRepairReport:
             self.remaining.append(remaining)
 
     def warn(self, warnings: Iterable[str]) -> None:
-        """Keep warnings, as long as there is room."""
+        """Keep warnings, up to a maximum number."""
         self.warnings += [*warnings][: REMAINING_NAMED_MAX - len(self.warnings)]
 
     def add(self, move: FragmentMove) -> None:
-        """Count a fragment that is changed."""
+        """Count a fragment that was changed, or is to be."""
         self.moves += 1
         self.slots += len(move.slots)
         self.bytes_about += move.bytes_about or 0
@@ -104,7 +104,7 @@ class PlacementRepairReport:
 
 @attrs.frozen(kw_only=True)
 class RepairTold:
-    """How far a repair is."""
+    """Progress of a repair."""
 
     segments_done: int
     segments_count: int

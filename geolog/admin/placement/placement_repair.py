@@ -1,11 +1,11 @@
-"""Bringing fragments back to the policy of their stream, with the fewest changes.
+"""Making fragments follow the policy of their stream, with the fewest changes.
 
-Final fragments only: those of CLOSED ledgers, and those before the last of one that is not. The
-last fragment of a ledger that is written belongs to its writer, who changes members as it must.
+Only final fragments: those of CLOSED ledgers, and all but the last of other ledgers. The last
+fragment of an open ledger belongs to its writer, which replaces members as needed.
 
-Nothing is kept of a repair but what it did: whoever is interrupted runs it again. What was
-mended adheres then, and for the next fragment the same nodes are drawn again, so that what was
-copied there is found. Two repairs at once do double work and no harm.
+A repair keeps no state. Re-run an interrupted repair; it is idempotent. Fragments that were
+repaired adhere, and for the next one the same nodes are drawn again, so copies that were made
+are found. Two repairs at the same time do double work, but no harm.
 
 Rules: PROTOCOL L6.
 """
@@ -44,10 +44,10 @@ from geolog.protocol.placement_plan import (
 from topology.ring.window_rule import Adherence
 
 _ATTEMPTS_MAX = 3
-"""How often a fragment is tried that others change meanwhile."""
+"""How often to try a fragment that other processes change meanwhile."""
 
 _SEEN_S = 10.0
-"""How old may be what is known of the nodes when the next segments are planned."""
+"""Longest age of the list of nodes by which the next segments are planned."""
 
 
 class PlacementRepairer:
@@ -78,7 +78,7 @@ class PlacementRepairer:
         self.report = PlacementRepairReport(is_dry_run=is_dry_run)
 
     async def run(self, target: str | None) -> PlacementRepairReport:
-        """Plan and make the changes; each is told when it is made. NoSuchStreamError."""
+        """Plan and make the changes; each is reported when made. NoSuchStreamError."""
         walk = await PlacementWalk.begin(self._access, target)
         self._segments_count = walk.segments_count
         await self._see()
@@ -120,7 +120,7 @@ class PlacementRepairer:
             )
 
     async def _mend(self, placed: PlacedSegment, index: int) -> None:
-        """Bring one fragment back as far as can be."""
+        """Repair one fragment as far as possible."""
         self.report.fragments += 1
         record = placed.ledger
         if self._wants_nothing(placed, record, index):
@@ -148,7 +148,7 @@ class PlacementRepairer:
     def _planned(
         self, placed: PlacedSegment, record: LedgerRecord, extent: FragmentExtent
     ) -> FragmentMove | None:
-        """What would be done, without doing it."""
+        """Plan the changes without making them."""
         plan = self._planner.plan(record, extent.index, survive=placed.survive)
         changes = self._members_of(plan)
         self._note_obstacle(placed, record, extent, plan)
@@ -157,7 +157,7 @@ class PlacementRepairer:
         return _move_of(placed, record, extent, plan, changes)
 
     async def _change_fragment(self, placed: PlacedSegment, index: int) -> FragmentMove | None:
-        """Change one fragment of a ledger as it is now, not as it was listed."""
+        """Change one fragment of a ledger by its current record, not by the one listed."""
         attempts_left, refusing, why_refused = _ATTEMPTS_MAX, set[InstanceId](), ""
         while attempts_left > 0:
             try:
@@ -166,7 +166,7 @@ class PlacementRepairer:
                 return None  # It was trimmed.
             record, extent = read.record, _extent_at(read.record, index)
             if extent is None or self._wants_nothing(placed, record, index):
-                return None  # Another repair was as quick, or a recovery took the ledger.
+                return None  # Another repair was first, or a recovery took the ledger.
             plan = self._planner.plan(record, index, survive=placed.survive, refusing=refusing)
             changes = self._members_of(plan)
             if not changes:
@@ -181,7 +181,7 @@ class PlacementRepairer:
                 self._note_obstacle(placed, record, extent, plan)
                 return _move_of(placed, record, extent, plan, changes)
             if outcome.is_refused:
-                refusing.update(outcome.refusing)  # Others may take the copies.
+                refusing.update(outcome.refusing)  # Other nodes may accept the copies.
                 why_refused = outcome.why
                 continue
             attempts_left -= 1
@@ -200,7 +200,7 @@ class PlacementRepairer:
             after[slot] = member.location.region
         if not keeps_ack_sets(read.record.quorum, before, after):
             return ChangeOutcome(
-                why=f"the policy's choice, {' '.join(after)}, holds no ack set"
+                why=f"the policy's choice, {' '.join(after)}, has no ack set"
                 f" ({read.record.quorum})",
                 may_pass=False,
             )
@@ -225,7 +225,7 @@ class PlacementRepairer:
         extent: FragmentExtent,
         plan: FragmentPlan,
     ) -> None:
-        """Note what remains although all was done that can be."""
+        """Note what remains after everything possible was done."""
         if plan.obstacle:
             after = plan.after if plan.changes else None
             self._note(placed, record, extent.index, plan.obstacle, may_pass=False, after=after)
@@ -240,7 +240,7 @@ class PlacementRepairer:
         may_pass: bool,
         after: Adherence | None = None,
     ) -> None:
-        """Note what remains of a fragment; `after` is how it adheres if it was changed."""
+        """Note what remains of a fragment; `after`: its adherence if it was changed."""
         fragment = record.fragments[index]
         adherence = after or judge_fragment(self._seen, record, fragment).placed
         self.report.note(
@@ -258,7 +258,7 @@ class PlacementRepairer:
 
 
 def _extent_at(record: LedgerRecord, index: int) -> FragmentExtent | None:
-    """A fragment whose entries are final; None for one that is its writer's."""
+    """The fragment if its entries are final; None if it belongs to its writer."""
     return next((one for one in final_extents(record) if one.index == index), None)
 
 
@@ -297,7 +297,7 @@ def _move_of(
 def _bytes_about(
     placed: PlacedSegment, record: LedgerRecord, extent: FragmentExtent, slots_count: int
 ) -> int | None:
-    """The fragment's share of the segment, as much of it as so many slots hold."""
+    """The fragment's share of the segment's bytes, for this many slots."""
     size_bytes, last_entry = placed.segment.size_bytes, record.last_entry
     if size_bytes is None or last_entry is None or last_entry < 0:
         return None

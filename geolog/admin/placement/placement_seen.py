@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as judging and planning of placement take them."""
+"""The nodes of a cluster, as placement judges and plans with them."""
 
 from collections.abc import Mapping
 
@@ -15,12 +15,12 @@ from topology.membership import KnownNode, Membership, NodeUse
 
 @attrs.frozen
 class PlacementSeen:
-    """The nodes of a cluster at one moment, those included that left, or were given up."""
+    """The nodes of a cluster at one moment, including those that left or were given up."""
 
     nodes: NodesSeen
     cluster: ClusterSnapshot
     node_ids: Mapping[str, str]
-    """By instance."""
+    """Keyed by instance."""
     replaced: tuple[ReplacedNode, ...]
 
     @property
@@ -31,7 +31,7 @@ class PlacementSeen:
 
 
 async def see_nodes(access: ClusterAccess) -> PlacementSeen:
-    """All nodes that are or were known, and what operators forbid."""
+    """Read all nodes that are or were known, and the regions that operators forbid."""
     nodes = access.pool.nodes
     known = await nodes.resolved(await list_known_nodes(access.metadata, access.cluster))
     replaced = await list_replaced_nodes(access.metadata, access.cluster)

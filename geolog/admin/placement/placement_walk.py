@@ -1,7 +1,7 @@
-"""Going over the segments of streams with the ledgers under them, a few at a time.
+"""Walking over the segments of streams and the ledgers under them, a few at a time.
 
-A stream may have a hundred thousand segments: their numbers are kept, and records only of the
-few that are looked at.
+A stream may have a hundred thousand segments. All their numbers are in memory, but the records
+of only a few.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ class PlacedSegment:
     segment: SegmentRecord
     ledger: LedgerRecord
     survive: str = ""
-    """What its stream was promised to survive; empty if it was given its quorums."""
+    """The loss that its stream was promised to survive; empty if its quorums were given."""
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class _Listed:
 
 @attrs.define
 class PlacementWalk:
-    """All segments that were listed when it was begun; those that went since are left out."""
+    """All segments listed when the walk began, except those that are gone since."""
 
     _access: ClusterAccess
     _listed: Sequence[_Listed]
@@ -53,7 +53,7 @@ class PlacementWalk:
 
     @classmethod
     async def begin(cls, access: ClusterAccess, target: str | None) -> "PlacementWalk":
-        """Of a stream, or of one partition (`NAME#P`), or of all streams. NoSuchStreamError."""
+        """Walk over a stream, one partition (`NAME#P`), or all streams. NoSuchStreamError."""
         listed = [
             _Listed(partition, survive, await access.partitions.segments.numbers(partition))
             for partition, survive in await _partitions(access, target)
@@ -62,11 +62,11 @@ class PlacementWalk:
 
     @property
     def segments_count(self) -> int:
-        """How many were listed."""
+        """The number of segments listed."""
         return sum(len(one.numbers) for one in self._listed)
 
     async def next_batch(self) -> list[PlacedSegment] | None:
-        """The next segments in order, at most `AT_A_TIME`; None when all were given."""
+        """The next segments in order, at most `AT_A_TIME`; None after the last."""
         chunk = next(self._chunks, None)
         if chunk is None:
             return None
@@ -85,7 +85,7 @@ class PlacementWalk:
 async def _partitions(
     access: ClusterAccess, target: str | None
 ) -> list[tuple[PartitionName, str]]:
-    """The partitions, each with what its stream was promised to survive."""
+    """The partitions, each with the loss that its stream was promised to survive."""
     catalog = StreamCatalog(access.metadata, access.paths)
     if target is not None:
         name, number = parse_target(target)
@@ -97,6 +97,6 @@ async def _partitions(
         try:
             record = await catalog.read(name)
         except NoSuchStreamError:
-            continue  # It was deleted since it was listed.
+            continue  # It was deleted after it was listed.
         found += [(one, record.survive) for one in record.partition_names()]
     return found

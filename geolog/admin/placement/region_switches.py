@@ -1,8 +1,8 @@
-"""The regions of a cluster, and the switches that keep new entries out of one.
+"""The regions of a cluster, and the switches that forbid placement in a region.
 
-What lies in a forbidden region stays and is read; nothing new is placed there. Writers follow
-without being started again: what they open from then on avoids it, and open ledgers leave it
-where the other regions hold an ensemble.
+Entries in a forbidden region stay and can be read; nothing new is placed there. Running writers
+follow: what they open from then on avoids the region, and open ledgers leave it if the other
+regions have room for an ensemble.
 """
 
 import difflib
@@ -26,46 +26,46 @@ from topology.switches import PlacementSwitches
 
 @attrs.frozen(kw_only=True)
 class RegionDescription:
-    """One region: its nodes by state, and whether something new is placed in it."""
+    """One region: its nodes by state, and whether placement is allowed."""
 
     region: str
     placement: str
     """allowed or forbidden."""
     nodes: int
-    """Nodes that ever joined, but for those that were given up."""
+    """Nodes that ever joined, except those that were given up."""
     writable: int
     readonly: int
     down: int
     racks: int
     """Racks of nodes that are up."""
     free_bytes: int
-    """What the nodes that are up last told of the space left on them, together."""
+    """Free bytes that the live nodes last reported, in total."""
 
 
 @attrs.frozen(kw_only=True)
 class RegionChange:
-    """What forbidding or allowing placement came to."""
+    """Outcome of forbidding or allowing placement."""
 
     region: str
     placement: str
     is_changed: bool
     streams_without_place: list[str]
-    """Streams for which no new ledger can be placed now, with the nodes that are up."""
+    """Streams for which no new ledger can be placed on the nodes that are up."""
     streams_undecided: list[str]
-    """Streams of which it is open whether one can be placed: the search was cut off."""
+    """Streams for which the search for a placement was cut off: the answer is open."""
     streams_less_safe: list[str]
-    """Streams whose new ledgers do not adhere strictly to their policies now: mostly, nothing
-    could be written to them without another region."""
+    """Streams whose new ledgers would not be STRICT now: usually, losing another region would
+    stop writes to them."""
 
 
 @attrs.frozen(kw_only=True)
 class RegionLoss:
-    """What forbidding a region would take from streams that it is not taken from yet."""
+    """The additional effect that forbidding a region would have on streams."""
 
     without_place: list[str]
     """Streams for which no new ledger could be placed any more."""
     undecided: list[str]
-    """Streams of which it would be open whether one could: the search is cut off."""
+    """Streams for which the search for a placement would be cut off."""
 
 
 class RegionSwitches:
@@ -76,7 +76,7 @@ class RegionSwitches:
         self._catalog = StreamCatalog(access.metadata, access.paths)
 
     async def regions(self) -> list[RegionDescription]:
-        """All regions that a node ever joined in, and those that are forbidden."""
+        """All regions that a node ever joined in, and all that are forbidden."""
         access = self._access
         known = await self._known()
         live = {one.instance: one for one in await self._live()}
@@ -94,9 +94,9 @@ class RegionSwitches:
         ]
 
     async def loss_without(self, region: str) -> RegionLoss:
-        """Streams for which a ledger can be placed now, and perhaps not without the region.
+        """Streams that can get a new ledger now, and perhaps not without the region.
 
-        NotFoundError, with the nearest name, if there is no such region.
+        NotFoundError names the nearest region.
         """
         known = await self._known_regions()
         _check_known(region, known)
@@ -110,7 +110,7 @@ class RegionSwitches:
         )
 
     async def forbid(self, region: str) -> RegionChange:
-        """Place nothing new in this region. NotFoundError, with the nearest name."""
+        """Forbid placement in this region. NotFoundError names the nearest region."""
         known = await self._known_regions()
         _check_known(region, known)
         before = await self._switches()
@@ -122,7 +122,7 @@ class RegionSwitches:
         return await self._told(region, before, after)
 
     async def allow(self, region: str) -> RegionChange:
-        """Place in this region again. NotFoundError if neither it nor its switch is there."""
+        """Allow placement in this region. NotFoundError if neither it nor a switch exists."""
         before = await self._switches()
         _check_known(region, await self._known_regions() | before.forbidden_regions)
         after = await change_switches(
@@ -161,14 +161,14 @@ class RegionSwitches:
         return await nodes.resolved(known)
 
     async def _known_regions(self) -> frozenset[str]:
-        """A region whose last disk was given up is one as long as ledgers name that disk."""
+        """A region counts for as long as ledgers name a disk of it, even one given up."""
         access = self._access
         replaced = await list_replaced_nodes(access.metadata, access.cluster)
         left = [one.location.region for one in replaced if not one.is_moved]
         return frozenset([*(one.location.region for one in await self._known()), *left])
 
     async def _streams(self, switches: PlacementSwitches) -> dict[NewLedgers, list[str]]:
-        """The streams that are written to, by what would become of their new ledgers."""
+        """The streams that can be written, by the prospects of their new ledgers."""
         live = await self._live()
         judged: dict[tuple[PlacementTerms, QuorumConfig], NewLedgers] = {}
         found: dict[NewLedgers, list[str]] = {outcome: [] for outcome in NewLedgers}
@@ -176,7 +176,7 @@ class RegionSwitches:
             try:
                 stream = await self._catalog.read(name)
             except NoSuchStreamError:
-                continue  # It is being made or deleted, or went since it was listed.
+                continue  # It is being made or deleted, or is gone since it was listed.
             shape = stream.placement, stream.quorum
             if shape not in judged:
                 judged[shape] = judge_new_ledgers(
@@ -210,4 +210,4 @@ def _check_known(region: str, known: frozenset[str]) -> None:
         return
     nearest = difflib.get_close_matches(region, sorted(known), 1, 0.0)
     hint = f"the nearest is {nearest[0]!r}" if nearest else "no node ever joined"
-    raise NotFoundError(f"there is no region {region!r} in this cluster: {hint}")
+    raise NotFoundError(f"no region {region!r} in this cluster; {hint}")

@@ -1,4 +1,4 @@
-"""Judging a cluster, and how many regions more it can lose: compared with trying them all."""
+"""Judging a cluster, and counting the regions it can lose, against trying every loss."""
 
 import itertools
 from collections import Counter
@@ -77,7 +77,7 @@ def tallied(
     doubt_below: dict[InstanceId, LedgerId] | None = None,
     queued: Sequence[LedgerId] = (),
 ) -> LedgersJudged:
-    """What a look at these ledgers of stream s/t finds, while these nodes answer."""
+    """The tally of these ledgers of stream s/t, while the `live` nodes answer."""
     members = [
         ClusterMember(
             node=one.instance,
@@ -127,7 +127,7 @@ def judged(
 def test_a_cluster_without_a_node_is_not_healthy() -> None:
     report = judged([], [])
 
-    assert report.reasons == ["no storage node has joined the cluster, or it has another name"]
+    assert report.reasons == ["no storage node has joined a cluster of this name"]
     assert not report.is_healthy
 
 
@@ -142,7 +142,7 @@ def test_three_regions_of_three_are_healthy_and_can_lose_one() -> None:
     assert report.regions == {"a": 3, "b": 3, "c": 3}
 
 
-def test_with_one_of_three_regions_down_none_is_spare_and_each_reason_is_told() -> None:
+def test_with_one_of_three_regions_down_none_is_spare_and_each_node_is_a_reason() -> None:
     nodes = nodes_of("aaabbbccc")
     stream = StreamState("s/t", THREE, open_ledger([nodes[0], nodes[3], nodes[6]]))
     report = judged(nodes, nodes[3:], stream)
@@ -153,16 +153,16 @@ def test_with_one_of_three_regions_down_none_is_spare_and_each_reason_is_told() 
     assert all("is down" in reason for reason in report.reasons)
 
 
-def test_a_ledger_without_an_ack_set_is_told() -> None:
+def test_a_ledger_without_an_ack_set_is_a_reason() -> None:
     nodes = nodes_of("aaabbbccc")
     stream = StreamState("s/t", THREE, open_ledger([nodes[0], nodes[3], nodes[6]]))
     report = judged(nodes, [node for node in nodes if node not in (nodes[0], nodes[3])], stream)
 
-    assert any("ledger 1 has no ack set up" in reason for reason in report.reasons)
+    assert any("ledger 1 has too few members up" in reason for reason in report.reasons)
     assert report.regions_spare == 0
 
 
-def test_a_soft_ledger_is_told() -> None:
+def test_a_soft_ledger_is_a_reason() -> None:
     nodes = nodes_of("aabbcc")
     stream = StreamState("s/t", THREE, open_ledger([nodes[0], nodes[1], nodes[2]]))
     report = judged(nodes, nodes, stream)
@@ -172,7 +172,7 @@ def test_a_soft_ledger_is_told() -> None:
     assert report.regions_spare == 0
 
 
-def test_an_open_ledger_that_does_not_keep_what_was_promised_is_told() -> None:
+def test_an_open_ledger_that_breaks_the_promise_is_a_reason() -> None:
     nodes = nodes_of("aaaabbbbccccddddeeee")
     quorum = QuorumConfig(ensemble_size=10, write_quorum=10, ack_quorum=6, min_regions=3)
     even = [nodes[at] for at in (0, 1, 4, 5, 8, 9, 12, 13, 16, 17)]
@@ -187,13 +187,13 @@ def test_an_open_ledger_that_does_not_keep_what_was_promised_is_told() -> None:
 
     assert kept.is_healthy
     assert broken.reasons == [
-        "stream s/t: ledger 1 does not survive '2 regions', as was promised: without region a"
-        " and region b no ack set is left: its writer moves to a better ledger by itself; if"
-        " none runs, `geolog ledger recover 1`, then `geolog placement repair`"
+        "stream s/t: ledger 1 does not keep its promise '2 regions': without region a and"
+        " region b no ack set is left: its writer will move to a better ledger by itself; if"
+        " no writer runs, run `geolog ledger recover 1`, then `geolog placement repair`"
     ]
 
 
-def test_that_a_better_ledger_is_undecided_is_told() -> None:
+def test_the_reason_says_if_a_better_ledger_is_undecided() -> None:
     nodes = nodes_of("a" * 11 + "b" * 10 + "c" * 8 + "def" + "g" * 20)
     quorum = QuorumConfig(ensemble_size=15, write_quorum=10, ack_quorum=7, min_regions=5)
     counts = Counter(one.location.region for one in nodes)
@@ -207,7 +207,7 @@ def test_that_a_better_ledger_is_undecided_is_told() -> None:
     assert "is undecided: the search for it was cut off" in "".join(report.reasons)
 
 
-def test_that_a_new_ledger_is_undecided_is_told() -> None:
+def test_the_reason_says_if_a_new_ledger_is_undecided() -> None:
     nodes = nodes_of("a" * 24 + "b" * 8 + "c" * 5 + "d" * 2)
     quorum = QuorumConfig(
         ensemble_size=23,
@@ -222,7 +222,7 @@ def test_that_a_new_ledger_is_undecided_is_told() -> None:
     assert "whether a new ledger can be placed is undecided" in "".join(report.reasons)
 
 
-def test_a_node_that_is_full_is_told_and_takes_no_new_ledger() -> None:
+def test_a_full_node_is_a_reason_and_gets_no_new_ledger() -> None:
     nodes = nodes_of("aBc")
     report = judged(nodes, nodes, StreamState("s/t", THREE, None))
 
@@ -230,7 +230,7 @@ def test_a_node_that_is_full_is_told_and_takes_no_new_ledger() -> None:
     assert any("no new ledger can be placed" in reason for reason in report.reasons)
 
 
-def test_metadata_servers_bound_what_may_be_lost() -> None:
+def test_metadata_servers_bound_the_regions_spare() -> None:
     nodes = nodes_of("aabbccddee")
 
     assert judged(nodes, nodes, metadata_spare=0).regions_spare == 0
@@ -243,12 +243,12 @@ def test_a_metadata_server_that_is_away_degrades() -> None:
 
     assert (report.state, report.regions_spare) == (HealthState.DEGRADED, 0)
     assert report.reasons == [
-        "a ZooKeeper server is away: c:2181 does not answer: start it; until then ZooKeeper can"
-        " lose 0 more"
+        "a ZooKeeper server is away (c:2181 does not answer): start it; until then ZooKeeper"
+        " can lose 0 more"
     ]
 
 
-def test_without_streams_all_regions_but_one_may_go() -> None:
+def test_without_streams_all_regions_but_one_can_be_lost() -> None:
     nodes = nodes_of("aabbcc")
 
     assert judged(nodes, nodes).regions_spare == 2
@@ -257,7 +257,7 @@ def test_without_streams_all_regions_but_one_may_go() -> None:
 def may_go(
     lost: tuple[str, ...], nodes: list[NodeRecord], ledger: LedgerRecord, quorum: QuorumConfig
 ) -> bool:
-    """Naively: some ring of the nodes that are left acks everywhere, and so does the ledger."""
+    """Naively: the ledger, and some ring of the remaining nodes, has ack sets everywhere."""
     left = [node for node in nodes if node.location.region not in lost]
     held = {node.instance for node in left}
     members = ledger.fragments[0].ensemble
@@ -283,9 +283,7 @@ QUORUMS = [
 
 @pytest.mark.parametrize("quorum", QUORUMS, ids=str)
 @pytest.mark.parametrize("census", ["abc", "aabbc", "aabbcc", "aaab", "abcd", "aabcd"])
-def test_spare_regions_are_what_trying_every_loss_says(
-    census: str, quorum: QuorumConfig
-) -> None:
+def test_regions_spare_agree_with_trying_every_loss(census: str, quorum: QuorumConfig) -> None:
     nodes = nodes_of(census)
     regions = sorted(set(census))
     rings = [
@@ -318,15 +316,15 @@ def gone(node: NodeRecord) -> ReplacedNode:
     )
 
 
-def test_closed_fragments_that_can_be_made_better_are_told_with_what_mends_them() -> None:
+def test_closed_fragments_that_can_be_improved_are_a_reason_with_a_remedy() -> None:
     nodes = nodes_of("aabbcc")
     ledgers = tallied(nodes, nodes, [closed_ledger([nodes[0], nodes[1], nodes[2]])])
     report = judged(nodes, nodes, ledgers=ledgers)
 
     assert (report.state, report.is_healthy) == (HealthState.DEGRADED, False)
     assert report.reasons == [
-        "stream s/t would not outlive its next loss: 1 fragment, in ledger 1: no ack set is"
-        " left without region a or without b; `geolog placement repair` mends 1"
+        "stream s/t might not survive the next loss: 1 fragment, in ledger 1: losing region a"
+        " or b leaves no ack set; `geolog placement repair` can fix 1"
     ]
     assert report.regions_spare == 0
     assert (
@@ -335,7 +333,7 @@ def test_closed_fragments_that_can_be_made_better_are_told_with_what_mends_them(
     )
 
 
-def test_an_idle_stream_of_which_a_closed_ledger_breaks_the_promise_is_told() -> None:
+def test_a_closed_ledger_that_breaks_the_promise_of_an_idle_stream_is_a_reason() -> None:
     nodes = nodes_of("aabb")  # No region is there to make it better with.
     records = [closed_ledger([nodes[0], nodes[1], nodes[2]])]
     promised = tallied(nodes, nodes, records, survive="1 region")
@@ -345,7 +343,7 @@ def test_an_idle_stream_of_which_a_closed_ledger_breaks_the_promise_is_told() ->
     assert judged(nodes, nodes, ledgers=unpromised).is_healthy
 
 
-def test_what_a_node_that_is_down_takes_from_closed_ledgers_is_told_of_the_stream() -> None:
+def test_a_node_that_is_down_weakens_closed_ledgers_of_the_stream() -> None:
     nodes = nodes_of("aabbcc")
     records = [closed_ledger([nodes[0], nodes[2], nodes[4]])]
     live = [nodes[0], nodes[1], nodes[3], nodes[4], nodes[5]]
@@ -354,12 +352,12 @@ def test_what_a_node_that_is_down_takes_from_closed_ledgers_is_told_of_the_strea
 
     assert report.state is HealthState.DEGRADED
     assert report.reasons[1] == (
-        "stream s/t would not outlive its next loss: 1 fragment, in ledger 1: without region a"
+        "stream s/t might not survive the next loss: 1 fragment, in ledger 1: without region a"
         " no ack set is left, while b-2 is down; start what is down"
     )
 
 
-def test_entries_without_a_copy_that_is_up_make_a_cluster_unhealthy() -> None:
+def test_entries_without_a_live_copy_make_a_cluster_unhealthy() -> None:
     nodes = nodes_of("aaabbbccc")
     live = [nodes[1], nodes[2], nodes[4], nodes[5], nodes[7], nodes[8]]
     ledgers = tallied(nodes, live, [closed_ledger([nodes[0], nodes[3], nodes[6]])])
@@ -367,7 +365,7 @@ def test_entries_without_a_copy_that_is_up_make_a_cluster_unhealthy() -> None:
 
     assert report.state is HealthState.UNHEALTHY
     assert (
-        "ledger 1 have no copy at a node that is up: start a-0, b-3, c-6" in report.reasons[0]
+        "ledger 1, have no copy on a node that is up: start a-0, b-3, c-6" in report.reasons[0]
     )
 
 
@@ -380,7 +378,7 @@ def test_a_fragment_that_fails_its_policy_is_a_reason() -> None:
     assert "placement show STREAM --problems" in report.reasons[0]
 
 
-def test_fragments_that_are_soft_where_no_better_can_be_had_are_counted_alone() -> None:
+def test_soft_fragments_that_cannot_be_improved_are_only_counted() -> None:
     nodes = nodes_of("aabb")
     ledgers = tallied(nodes, nodes, [closed_ledger([nodes[0], nodes[1], nodes[2]])] * 7)
     report = judged(nodes, nodes, ledgers=ledgers)
@@ -389,7 +387,7 @@ def test_fragments_that_are_soft_where_no_better_can_be_had_are_counted_alone() 
     assert report.placement.soft == 7
 
 
-def test_a_promise_that_leaves_no_room_for_a_new_ledger_is_told() -> None:
+def test_a_promise_without_room_for_a_new_ledger_is_a_reason() -> None:
     nodes = nodes_of("aabbcc")
     six = QuorumConfig(ensemble_size=6, write_quorum=6, ack_quorum=4, min_regions=2)
     report = judged(nodes, nodes, StreamState("s/t", six, None, survive="1 region"))
@@ -398,7 +396,7 @@ def test_a_promise_that_leaves_no_room_for_a_new_ledger_is_told() -> None:
     assert report.reasons[0].startswith("stream s/t cannot lose region a: no new ledger could")
 
 
-def test_a_node_in_doubt_is_told_with_its_ledgers_and_what_mends_it() -> None:
+def test_a_node_in_doubt_is_a_reason_with_its_ledgers_and_a_remedy() -> None:
     nodes = nodes_of("aabbcc")
     below = {nodes[0].instance: LedgerId(3)}
     records = [closed_ledger([nodes[0], nodes[2], nodes[4]], ledger=one) for one in (1, 2, 3)]
@@ -408,11 +406,11 @@ def test_a_node_in_doubt_is_told_with_its_ledgers_and_what_mends_it() -> None:
     assert (report.state, report.nodes_in_doubt) == (HealthState.DEGRADED, {"a-0": 2})
     assert report.reasons == [
         "node a-0 (/a/rack-1) is in doubt: damage to its journal may have taken copies of 2"
-        " ledgers: `geolog ledger repair --queue` brings them back and settles the doubt"
+        " ledgers; `geolog ledger repair --queue` restores them and settles the doubt"
     ]
 
 
-def test_ledgers_in_the_repair_queue_are_told_of_their_streams() -> None:
+def test_queued_ledgers_are_listed_by_stream() -> None:
     nodes = nodes_of("aabbcc")
     queued = [LedgerId(2), LedgerId(9)]  # The second was not judged.
     records = [closed_ledger([nodes[0], nodes[2], nodes[4]], ledger=one) for one in (1, 2)]
@@ -427,16 +425,16 @@ def test_ledgers_in_the_repair_queue_are_told_of_their_streams() -> None:
     assert all("`geolog ledger repair --queue`" in one for one in report.reasons)
 
 
-def test_many_streams_alike_are_told_by_their_number() -> None:
+def test_many_streams_with_the_same_problem_are_counted() -> None:
     streams = [StreamState(f"s/{number}", THREE, None) for number in range(13)]
     nodes = nodes_of("ab")
     report = judged(nodes, nodes, *streams)
 
     assert len(report.reasons) == 11
-    assert report.reasons[-1] == "3 more streams alike"
+    assert report.reasons[-1] == "3 more streams with the same problem"
 
 
-def test_a_disk_that_was_given_up_is_told_until_no_ledger_names_it() -> None:
+def test_a_disk_given_up_is_a_reason_until_no_ledger_names_it() -> None:
     nodes = nodes_of("aabbcc")
     records = [closed_ledger([nodes[0], nodes[2], nodes[4]], ledger=one) for one in (1, 2)]
     found = tallied(nodes[1:], nodes[1:], records, gone=nodes[:1])
@@ -446,8 +444,8 @@ def test_a_disk_that_was_given_up_is_told_until_no_ledger_names_it() -> None:
     unseen = judged(nodes[1:], nodes[1:], ledgers=sampled, unmoved=[gone(nodes[0])])
     over = judged(nodes[1:], nodes[1:], unmoved=[gone(nodes[0])])
 
-    assert "`geolog node replace a-0` goes on" in named.reasons[0]
-    assert "`geolog placement repair` mends 2" in named.reasons[1]
+    assert "run `geolog node replace a-0` again" in named.reasons[0]
+    assert "`geolog placement repair` can fix 2" in named.reasons[1]
     assert len(unseen.reasons) == 1
     assert over.is_healthy
 
@@ -458,7 +456,7 @@ def test_a_disk_that_was_given_up_is_told_until_no_ledger_names_it() -> None:
 def naive_keeps(
     quorum: QuorumConfig, ring: Sequence[NodeRecord], left: Sequence[NodeRecord]
 ) -> bool:
-    """Whether the members that are left are an ack set; write sets are whole ensembles."""
+    """Whether the remaining members are an ack set; write sets are whole ensembles."""
     there = [one for one in ring if one in left]
     regions = {one.location.region for one in there}
     return len(there) >= quorum.ack_quorum and len(regions) >= quorum.min_regions
@@ -470,7 +468,7 @@ def naive_state(
     ring: list[NodeRecord],
     quorum: QuorumConfig,
 ) -> HealthState:
-    """Of a cluster with one stream, promised to survive a region, of one closed ledger."""
+    """The state of a cluster with one closed ledger, promised to survive losing a region."""
 
     def has_room(left: list[NodeRecord]) -> bool:
         return any(
@@ -496,7 +494,7 @@ def naive_state(
 
 @pytest.mark.parametrize("quorum", [one for one in QUORUMS if one.write_quorum > 1], ids=str)
 @given(data=st.data())
-def test_the_state_is_what_trying_every_loss_says(
+def test_the_state_agrees_with_trying_every_loss(
     quorum: QuorumConfig, data: st.DataObject
 ) -> None:
     if quorum.write_quorum < quorum.ensemble_size:

@@ -1,4 +1,4 @@
-"""What forbidding regions would do to the new ledgers of a stream."""
+"""The effect of forbidding regions on the new ledgers of a stream."""
 
 import pytest
 
@@ -27,7 +27,7 @@ ODD = QuorumConfig(
         ("a" * 24 + "b" * 8 + "c" * 5 + "d" * 2 + "e" * 9, "e", ODD, NewLedgers.UNDECIDED),
     ],
 )
-def test_a_search_that_is_cut_off_is_told_apart_from_a_no(
+def test_a_search_that_is_cut_off_differs_from_a_no(
     census: str, forbidden: str, quorum: QuorumConfig, expected: NewLedgers
 ) -> None:
     switches = PlacementSwitches(frozenset(forbidden))

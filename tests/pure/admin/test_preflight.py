@@ -1,4 +1,4 @@
-"""What would be at risk without some nodes, told from what metadata holds."""
+"""Preflight: the risks of taking nodes away, judged from metadata."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def risks(
     live: str = ALL,
     unproven: int = 0,
 ) -> list[tuple[str, bool]]:
-    """What is at risk, and whether it is so already."""
+    """The risks, and whether each exists already."""
     report = judge(
         [f"node-{name}" for name in leaving],
         {InstanceId(name) for name in leaving},
@@ -72,7 +72,7 @@ def test_an_open_ledger_needs_ack_sets_and_blocking_sets(
     assert risks(ledger(LedgerState.OPEN, "ace"), leaving) == expected
 
 
-def test_what_is_at_risk_already_is_told_apart() -> None:
+def test_existing_risks_are_marked() -> None:
     found = risks(ledger(LedgerState.OPEN, "ace"), "a", live="abdef")
 
     assert found == [("appends", False), ("recovery", False)]
@@ -90,7 +90,7 @@ def test_a_closed_ledger_needs_one_copy_of_each_entry() -> None:
     assert risks(closed, "ac", live="abcdf") == [("reads", False)]
 
 
-def test_each_fragment_and_each_write_set_is_looked_at() -> None:
+def test_every_fragment_and_every_write_set_is_checked() -> None:
     closed = ledger(LedgerState.CLOSED, "abcd", "cdef", quorum=STRIPED)
 
     assert risks(closed, "ac") == []
@@ -98,18 +98,18 @@ def test_each_fragment_and_each_write_set_is_looked_at() -> None:
     assert risks(closed, "ef") == [("reads", False)]
 
 
-def test_entries_that_nobody_who_stays_has_are_at_risk() -> None:
+def test_entries_without_a_copy_at_the_remaining_members_are_at_risk() -> None:
     closed = ledger(LedgerState.CLOSED, "ace")
 
     assert risks(closed, "a", unproven=3) == [("reads", False)]
     assert risks(closed, "b", unproven=3) == [], "it has no copy of it"
 
 
-def test_a_ledger_made_ahead_is_not_written_yet() -> None:
+def test_a_ledger_made_ahead_is_not_at_risk() -> None:
     assert risks(ledger(LedgerState.ALLOCATED, "ace"), "ac") == []
 
 
-def test_a_risk_says_what_and_why() -> None:
+def test_a_risk_has_a_kind_and_a_reason() -> None:
     report = judge(["node-a"], {InstanceId("a")}, set(), {}, ledger(LedgerState.CLOSED, "ace"))
 
     assert not report.is_safe

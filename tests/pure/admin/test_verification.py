@@ -1,4 +1,4 @@
-"""What verification finds: each kind of harm, at nodes that have it or say that they have."""
+"""Verification finds each kind of defect, whether nodes have it or only report it."""
 
 import random
 
@@ -30,7 +30,7 @@ async def verified(
     latest: LatestLedger | None = None,
     queued: list[tuple[LedgerId, RepairReason]] | None = None,
 ) -> VerifyReport:
-    """Verify entries 0 and on of the ledger, whose first sequence is 0."""
+    """Verify the ledger from entry 0, which has sequence 0."""
     reader = LedgerReader(
         nodes.pool,
         region="near",
@@ -73,7 +73,7 @@ async def gone(_known: LedgerRecord, _freshness: Freshness) -> LedgerRecord | No
     return None
 
 
-async def test_what_was_trimmed_meanwhile_is_not_lost(autojump_clock: MockClock) -> None:
+async def test_entries_trimmed_meanwhile_are_not_lost(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(3)
         report = await verified(nodes, 200, full_copies=True, latest=gone)
@@ -81,7 +81,7 @@ async def test_what_was_trimmed_meanwhile_is_not_lost(autojump_clock: MockClock)
     assert report.is_good
 
 
-async def test_copies_that_moved_meanwhile_are_sought_where_they_are(
+async def test_copies_that_moved_meanwhile_are_found_at_their_new_nodes(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -112,13 +112,13 @@ async def test_whole_copies_are_good(autojump_clock: MockClock) -> None:
     assert report.problems == []
 
 
-def test_missing_copies_are_a_reason_where_all_are_asked_for() -> None:
+def test_missing_copies_are_a_reason_if_full_copies_are_required() -> None:
     assert VerifyReport("a/b", under_replicated=7).reasons == []
     (reason,) = VerifyReport("a/b", under_replicated=7, full_copies=True).reasons
     assert "7 entries" in reason
 
 
-async def test_an_answer_in_parts_is_asked_for_to_its_end(autojump_clock: MockClock) -> None:
+async def test_an_answer_in_parts_is_read_to_its_end(autojump_clock: MockClock) -> None:
     def in_parts(asked: Message, answers: list[Message]) -> list[Message]:
         return [
             attrs.evolve(one, entries=one.entries[:3]) if isinstance(one, ReadAnswer) else one
@@ -155,7 +155,7 @@ async def test_a_damaged_copy_is_found(is_told: bool, autojump_clock: MockClock)
     assert report.problems == [f"a/b#0 segment {SEGMENT} entry 0: 1 copy is damaged at node-1"]
 
 
-async def test_a_missing_copy_counts_only_where_full_copies_are_asked_for(
+async def test_a_missing_copy_counts_only_if_full_copies_are_required(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -190,11 +190,11 @@ async def test_an_entry_without_an_ack_set_is_found(autojump_clock: MockClock) -
     assert not report.is_good
     assert report.without_ack_set == 1
     assert report.problems[0].endswith(
-        "entry 9: 1 copy is good, which is no ack set: not there at node-0, node-1"
+        "entry 9: 1 copy is good, too few for an ack set: missing at node-0, node-1"
     )
 
 
-async def test_silent_members_are_named_where_their_copies_are_wanted(
+async def test_silent_members_are_named_if_their_copies_are_needed(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
@@ -204,13 +204,13 @@ async def test_silent_members_are_named_where_their_copies_are_wanted(
         report = await verified(nodes, 2)
 
     assert report.silent_nodes == ["node-0", "node-1"]
-    assert report.problems[0].endswith("no ack set: node-0, node-1 did not answer")
+    assert report.problems[0].endswith("too few for an ack set: node-0, node-1 did not answer")
     assert report.reasons[-1] == (
-        "node-0, node-1 did not answer: start what is down, and verify again"
+        "node-0, node-1 did not answer: start what is down, then verify again"
     )
 
 
-async def test_what_members_lack_or_hold_damaged_goes_into_the_repair_queue(
+async def test_ledgers_with_missing_or_damaged_copies_are_queued_for_repair(
     autojump_clock: MockClock,
 ) -> None:
     queued: list[tuple[LedgerId, RepairReason]] = []
@@ -228,10 +228,10 @@ async def test_what_members_lack_or_hold_damaged_goes_into_the_repair_queue(
         (closed.ledger, RepairReason.DAMAGED),
         (closed.ledger, RepairReason.COPIES_MISSING),
     ]
-    assert "`geolog ledger repair --queue` mends" in report.reasons[-1]
+    assert "run `geolog ledger repair --queue`" in report.reasons[-1]
 
 
-async def test_what_an_open_ledger_lacks_is_left_to_its_writer(
+async def test_copies_missing_from_an_open_ledger_are_left_to_its_writer(
     autojump_clock: MockClock,
 ) -> None:
     queued: list[tuple[LedgerId, RepairReason]] = []
@@ -264,7 +264,7 @@ async def test_an_entry_that_belongs_elsewhere_is_a_gap(autojump_clock: MockCloc
     assert report.gaps >= 1
 
 
-async def test_problems_are_told_in_words_up_to_a_bound(autojump_clock: MockClock) -> None:
+async def test_only_so_many_problems_are_described(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         report = await verified(nodes, 300)
 
@@ -273,7 +273,7 @@ async def test_problems_are_told_in_words_up_to_a_bound(autojump_clock: MockCloc
 
 
 async def test_each_entry_is_judged_by_its_own_fragment(autojump_clock: MockClock) -> None:
-    """Two members gave their places away in the middle of what is asked at once."""
+    """Two members were replaced in the middle of one request."""
     async with open_fake_nodes(count=5) as nodes:
         nodes.store(6, at=(0, 1, 2))
         nodes.store(10, at=(2, 3, 4))

@@ -1,4 +1,4 @@
-"""A stream of many segments is read and verified with a few of them in hand."""
+"""A stream of many segments is read and verified with only a few in memory."""
 
 import trio
 from trio.testing import MockClock
@@ -16,7 +16,7 @@ async def fill(world: World) -> None:
             await writer.append(b"%d" % number)
 
 
-async def test_reading_leaves_no_watch_behind_for_each_segment(
+async def test_reading_leaves_few_watches_behind(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -27,7 +27,7 @@ async def test_reading_leaves_no_watch_behind_for_each_segment(
         assert world.session.view.watches_count <= before + 2
 
 
-async def test_following_leaves_no_watch_behind_for_each_segment(
+async def test_following_leaves_few_watches_behind(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world, trio.open_nursery() as nursery:
@@ -40,7 +40,7 @@ async def test_following_leaves_no_watch_behind_for_each_segment(
         assert world.session.view.watches_count <= before + 8
 
 
-async def test_verifying_reads_some_segments_at_a_time_and_misses_none(
+async def test_verifying_reads_a_few_segments_at_a_time_and_misses_none(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -55,7 +55,7 @@ async def test_verifying_reads_some_segments_at_a_time_and_misses_none(
     assert counts == [8, 16, 16]
 
 
-async def test_what_is_trimmed_while_a_stream_is_verified_is_not_missed(
+async def test_segments_trimmed_during_verification_are_not_gaps(
     autojump_clock: MockClock,
 ) -> None:
     has_begun = trio.Event()
@@ -80,7 +80,7 @@ async def test_what_is_trimmed_while_a_stream_is_verified_is_not_missed(
     assert 10 <= report.segments < SEGMENTS
 
 
-async def test_a_segment_that_is_gone_from_the_list_but_was_not_trimmed_is_a_gap(
+async def test_a_segment_missing_from_the_list_but_not_trimmed_is_a_gap(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:

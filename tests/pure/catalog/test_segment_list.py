@@ -1,4 +1,4 @@
-"""A long list of segments is looked into by buckets, and never read whole."""
+"""A long list of segments is searched by buckets, and never read whole."""
 
 import random
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ PATHS = ClusterPaths("test")
 
 
 def segment(number: int) -> SegmentRecord:
-    """One of ten records."""
+    """A segment of ten records."""
     return SegmentRecord(
         segment=number,
         ledger=LedgerId(number),
@@ -52,7 +52,7 @@ def is_up_to(number: int, one: SegmentRecord) -> bool:
 
 @attrs.frozen
 class Listed:
-    """A partition that consists of metadata alone."""
+    """A partition that exists only in metadata."""
 
     store: MemoryStore
     metadata: MemoryMetadata
@@ -98,7 +98,7 @@ async def open_listed(numbers: list[int]) -> AsyncIterator[Listed]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_search_finds_what_a_look_at_all_finds(
+async def test_a_search_agrees_with_a_scan_of_the_list(
     seed: int, autojump_clock: MockClock
 ) -> None:
     rng = random.Random(seed)
@@ -128,7 +128,7 @@ async def test_a_search_finds_what_a_look_at_all_finds(
             assert left.segment == sought
 
 
-async def test_one_of_many_is_found_in_a_few_rounds(autojump_clock: MockClock) -> None:
+async def test_one_segment_of_many_is_found_in_a_few_rounds(autojump_clock: MockClock) -> None:
     async with open_listed(list(range(1, 8001))) as listed:
         listed.store.round_trip_s = lambda: 1.0
         segments = SegmentList(NAME, listed.partitions)
@@ -140,7 +140,7 @@ async def test_one_of_many_is_found_in_a_few_rounds(autojump_clock: MockClock) -
         assert trio.current_time() - since_s <= 11, "more was read than a few at a time"
 
 
-async def test_the_end_of_a_long_list_is_found_without_its_beginning(
+async def test_the_end_of_a_long_list_is_found_without_reading_its_beginning(
     autojump_clock: MockClock,
 ) -> None:
     async with open_listed(list(range(1, 5001))) as listed:
@@ -158,7 +158,7 @@ async def test_the_end_of_a_long_list_is_found_without_its_beginning(
         assert back == list(range(3001, 0, -1))
 
 
-async def test_buckets_go_with_the_segments_in_them(autojump_clock: MockClock) -> None:
+async def test_buckets_are_deleted_with_their_segments(autojump_clock: MockClock) -> None:
     async with open_listed(list(range(1, 3501))) as listed:
         await listed.partitions.trims.move(NAME, Sequence(10 * 2100), now_us=0)
 
@@ -169,7 +169,7 @@ async def test_buckets_go_with_the_segments_in_them(autojump_clock: MockClock) -
         assert await listed.partitions.segments.numbers(NAME) == list(range(2100, 3501))
 
 
-async def test_a_bucket_that_was_made_for_the_next_segment_stays(
+async def test_a_bucket_made_for_the_next_segment_stays(
     autojump_clock: MockClock,
 ) -> None:
     async with open_listed(list(range(1, 1000))) as listed:

@@ -1,4 +1,4 @@
-"""What a retention lets go is found by a search, whatever else is going on."""
+"""Retention finds the segments to drop by a search, whatever else is going on."""
 
 import random
 from contextlib import suppress
@@ -29,7 +29,7 @@ PATHS = ClusterPaths("test")
 
 
 def listed_after(before: list[SegmentRecord]) -> SegmentRecord:
-    """The next segment, which is open."""
+    """The next segment, open."""
     number = len(before) + 1
     return SegmentRecord(
         segment=number,
@@ -43,9 +43,9 @@ def listed_after(before: list[SegmentRecord]) -> SegmentRecord:
 
 
 def completed(record: SegmentRecord, size_bytes: int, *, off_us: int = 0) -> SegmentRecord:
-    """With ten records, and as many seconds after the start as its number by the host's clock.
+    """The segment completed with ten records, N seconds after the start by the host's clock.
 
-    `off_us`: how far that is off.
+    N is its number. `off_us`: how far that clock is off.
     """
     return record.completed(
         last_entry=EntryId(9),
@@ -73,7 +73,7 @@ def naive_first_kept(
     stored_us: dict[int, int],
     now: Clocks,
 ) -> int | None:
-    """By a look at one segment after the other."""
+    """The same by a scan, segment by segment."""
     end = None
     for one in listed:
         segment = StoredSegment(one, stored_us[one.segment])
@@ -83,7 +83,7 @@ def naive_first_kept(
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_it_says_what_a_look_at_all_segments_says_and_reads_few(
+async def test_the_search_agrees_with_a_scan_of_all_segments_and_reads_few(
     seed: int, autojump_clock: MockClock
 ) -> None:
     rng = random.Random(seed)
@@ -139,10 +139,10 @@ async def test_it_says_what_a_look_at_all_segments_says_and_reads_few(
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_where_clocks_were_wrong_between_what_goes_is_old_and_ends_with_what_was_judged(
+async def test_with_wrong_clocks_in_between_the_last_segment_to_go_was_judged_old_itself(
     seed: int, autojump_clock: MockClock
 ) -> None:
-    """All before it was completed before: what says otherwise of it was a wrong clock."""
+    """Earlier segments were completed earlier; records that say otherwise had a wrong clock."""
     rng = random.Random(seed)
     policy = RetentionPolicy(retention_s=100.0)
     offs_us = (0, 0, 0, 50 * SECOND_US, -50 * SECOND_US, 1000 * SECOND_US, -1000 * SECOND_US)

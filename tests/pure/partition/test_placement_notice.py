@@ -1,4 +1,4 @@
-"""What a writer's log says of how its open ledger is placed: once each way."""
+"""A writer logs the placement of its open ledger once when it gets worse and once after."""
 
 import pytest
 
@@ -6,9 +6,10 @@ from geolog.partition.placement_notice import PlacementNotice
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.ring.window_rule import Adherence
+from topology.stream_policy import PolicyKind
 
 
-def test_a_ledger_that_is_soft_is_said_once_and_once_that_it_is_strict_again(
+def test_a_soft_ledger_is_logged_once_and_again_once_strict(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     notice = PlacementNotice(PartitionName(StreamName.parse("shop/orders"), 0))
@@ -23,7 +24,26 @@ def test_a_ledger_that_is_soft_is_said_once_and_once_that_it_is_strict_again(
         notice.see(LedgerId(ledger), adherence, is_undecided=ledger == 2)
 
     assert [one.getMessage() for one in caplog.records] == [
-        "shop/orders#0: ledger 2 is placed as soft only, and whether better is possible is"
-        " undecided; it is left when there is a better one",
-        "shop/orders#0: ledger 4 is placed as it should be again",
+        "shop/orders#0: ledger 2: placement is SOFT (would not survive losing another region;"
+        " the search for a better one was cut off); will roll when a STRICT ensemble is"
+        " available",
+        "shop/orders#0: ledger 4: placement is STRICT again",
     ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "adherence", "told"),
+    [
+        (PolicyKind.RACK_AWARE, Adherence.SOFT, "SOFT (would not survive losing another rack)"),
+        (PolicyKind.ZONE_AWARE, Adherence.SOFT, "SOFT (would not survive losing another zone)"),
+        (PolicyKind.REGION_AWARE, Adherence.FAIL, "FAIL (breaks the policy of its stream)"),
+    ],
+)
+def test_the_reason_names_the_domain_that_could_be_lost(
+    policy: PolicyKind, adherence: Adherence, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    notice = PlacementNotice(PartitionName(StreamName.parse("shop/orders"), 0), policy)
+    notice.see(LedgerId(2), adherence, is_undecided=False)
+
+    (record,) = caplog.records
+    assert f"placement is {told}; will roll" in record.getMessage()

@@ -1,4 +1,4 @@
-"""What a recovery closed counts by its bytes as well: its writer never said how many."""
+"""Segments closed by recovery count with their bytes, which no writer recorded."""
 
 import random
 from contextlib import AsyncExitStack
@@ -26,7 +26,7 @@ async def segments_of(world: World) -> list[SegmentRecord]:
 
 
 @pytest.mark.parametrize("writer_id", [None, "till"])
-async def test_a_stream_whose_writers_are_killed_is_cut_off_by_size(
+async def test_retention_by_size_works_when_all_writers_are_killed(
     writer_id: str | None, autojump_clock: MockClock
 ) -> None:
     rng = random.Random(1)

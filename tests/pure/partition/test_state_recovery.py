@@ -1,4 +1,4 @@
-"""Reading a partition's state back says what all entries say, however they are cut up."""
+"""A partition's state read back equals that of all entries, however they are cut up."""
 
 import random
 
@@ -29,7 +29,7 @@ PATHS = ClusterPaths(CLUSTER)
 
 @attrs.define
 class Log:
-    """A ledger that is written entry by entry, and the state after each, kept naively."""
+    """A ledger written entry by entry, with a naive copy of the state after each."""
 
     rng: random.Random
     segment: int
@@ -131,7 +131,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_what_is_read_back_is_what_all_entries_say(
+async def test_the_state_read_back_equals_the_state_after_all_entries(
     seed: int, autojump_clock: MockClock
 ) -> None:
     rng = random.Random(seed)
@@ -149,7 +149,7 @@ async def test_what_is_read_back_is_what_all_entries_say(
     assert 0 < progress.entries_count <= len(log.entries)
 
 
-async def test_with_a_snapshot_at_the_end_little_is_read(autojump_clock: MockClock) -> None:
+async def test_a_snapshot_at_the_end_saves_reading(autojump_clock: MockClock) -> None:
     log = Log(random.Random(1), segment=1)
     for _ in range(1000):
         log.append()
@@ -161,7 +161,7 @@ async def test_with_a_snapshot_at_the_end_little_is_read(autojump_clock: MockClo
     assert progress.entries_count <= 8
 
 
-async def test_a_log_whose_beginning_is_gone_has_a_snapshot_or_is_damaged(
+async def test_a_log_without_its_beginning_needs_a_snapshot(
     autojump_clock: MockClock,
 ) -> None:
     with_one = Log(random.Random(1), segment=3)

@@ -216,7 +216,7 @@ async def test_an_open_ledger_keeps_its_member_in_doubt(autojump_clock: MockCloc
             (report,) = await settle(world)
 
         assert not report.is_settled
-        assert f"ledger {segment.ledger} is not closed yet, but open" in report.why_not
+        assert f"ledger {segment.ledger} is open, not closed" in report.why_not
         assert f"`geolog ledger recover {segment.ledger}`" in report.why_not
         assert await values_of(world.log) == numbered(5)
 

@@ -164,7 +164,7 @@ async def test_a_partition_stamped_ahead_goes_on_is_reported_and_expires_in_the_
     assert stamped_us > cluster.now_us() + round(99 * YEAR_S * 1e6)
     assert [one.sequence for one in kept] == list(range(16))
     assert {one.timestamp_us for one in kept[8:]} == {stamped_us}
-    assert len(warnings_of(caplog, "its last record bears the time 2123-")) == 2  # Takeovers.
+    assert len(warnings_of(caplog, "last record's append time is 2123-")) == 2  # Takeovers.
     assert len(warnings_of(caplog, "days, 0:00:00 ahead of what this host's says now")) <= 1
     assert left[0].sequence >= 12
 

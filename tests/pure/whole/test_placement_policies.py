@@ -72,12 +72,12 @@ async def test_a_stream_is_made_written_and_read_under_each_policy(
     ("wanted", "message"),
     [
         ({"survive": "2 regions"}, "Possible now: '1 region'"),
-        ({"survive": "1 region", "policy": "rack_aware"}, "kept by policy 'region_aware'"),
+        ({"survive": "1 region", "policy": "rack_aware"}, "needs policy 'region_aware'"),
         ({"policy": "rack_aware", "min_regions": 2}, "use min_regions 1, or policy 're"),
         ({"policy": "local_node", "ensemble_size": 2}, "one copy, on one node"),
         ({"policy": "regoin_aware"}, "the nearest is 'region_aware'"),
         ({"policy": "zone_aware", "ensemble_size": 4, "write_quorum": 3}, "6 is"),
-        ({"durability": "copies"}, "it is 'regions' or 'count'"),
+        ({"durability": "copies"}, "use 'regions' or 'count'"),
     ],
 )
 async def test_an_impossible_stream_is_refused_with_the_nearest_possible(
@@ -145,10 +145,10 @@ async def test_an_open_ledger_leaves_a_forbidden_region_and_comes_back(
             everywhere,
         ]
         assert await values_of(world.log) == numbered(9)
-        told = [one.getMessage() for one in caplog.records if " is placed as " in one.message]
-        assert [one.partition("placed as ")[2].split(";")[0] for one in told] == [
-            "soft only",
-            "it should be again",
+        told = [one.getMessage() for one in caplog.records if " placement is " in one.message]
+        assert [one.partition("placement is ")[2].split(" ")[0] for one in told] == [
+            "SOFT",
+            "STRICT",
         ]
 
 

@@ -240,7 +240,7 @@ async def test_a_given_up_disk_is_found_and_its_slots_go_to_others(
         assert len(outcome.moves) == len(given_up) == len(down)
         assert outcome.report.is_complete
         assert not [one for one in await seen(world) if one.why]
-        assert f"`geolog node replace {lost}` goes on" in before[0].reasons[0]
+        assert f"run `geolog node replace {lost}` again" in before[0].reasons[0]
         assert (before[0].placement.disks_given_up, before[1]) == (len(down), ["replaced"])
         (room,) = after[0].reasons  # Eight nodes are too few for six in two regions.
         assert "no new ledger could be placed then" in room
@@ -265,7 +265,9 @@ async def test_fragments_written_without_a_region_degrade_the_cluster_until_repa
         count = before.placement.soft
         assert before.state is HealthState.DEGRADED
         assert count
-        assert any(f"`geolog placement repair` mends {count}" in one for one in before.reasons)
+        assert any(
+            f"`geolog placement repair` can fix {count}" in one for one in before.reasons
+        )
         assert before.placement.streams == {STREAM: count}
         assert after.placement.soft == 0
         assert not any("placement repair" in one for one in after.reasons)

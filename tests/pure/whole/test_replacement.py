@@ -195,7 +195,7 @@ async def test_a_successor_in_a_forbidden_region_gives_a_warning(
         assert report.is_complete
         (warning,) = report.warnings
         assert warning.startswith(
-            f"node the-new-one stands in {region}, where placement is forbidden: `geolog"
+            f"node the-new-one is in {region}, where placement is forbidden; `geolog"
         )
 
 
@@ -248,7 +248,7 @@ async def test_an_unknown_node_is_refused_with_the_nearest_name(
 @pytest.mark.parametrize(
     ("successor_id", "kind", "text"),
     [
-        ("us-east-1", InvalidArgumentError, "cannot be replaced by itself"),
+        ("us-east-1", InvalidArgumentError, "cannot replace itself"),
         ("us-east-9", UnknownNodeError, "nearest known id"),
         ("eu-west-1", InvalidArgumentError, "eu-west-1 is down"),
     ],

@@ -65,7 +65,7 @@ async def test_a_slot_in_another_region_gives_a_warning_and_in_too_few_regions_i
 
         assert warned.is_complete
         (warning,) = warned.warnings
-        assert "would not keep an ack set without any one region" in warning
+        assert "would not keep an ack set after losing any one region" in warning
         (remaining,) = refused.remaining
         assert (remaining.ledger, remaining.may_pass) == (ledger.ledger, False)
         assert "would not span enough regions" in remaining.why
@@ -80,7 +80,7 @@ async def test_a_member_does_not_take_a_second_slot(autojump_clock: MockClock) -
         report = await replace(world, first.node_id, second.node_id)
 
         (remaining,) = report.remaining
-        assert f"node {second.node_id} is a member already" in remaining.why
+        assert f"node {second.node_id} is already a member" in remaining.why
         assert not remaining.may_pass
 
 
@@ -233,9 +233,9 @@ async def test_entries_of_an_open_ledger_are_read_up_to_the_lac(
 
         found = [value.value for fetched in taken for value in values_of(fetched)]
         assert found == numbered(3)[1:]
-        with pytest.raises(InvalidArgumentError, match=r"no entry 9 .* entries 0 to 2"):
+        with pytest.raises(InvalidArgumentError, match=r"no entry 9: .* entries 0 to 2"):
             await read_entries(access, record, EntryId(0), EntryId(9), taken.append)
-        with pytest.raises(InvalidArgumentError, match=r"no entry -5 .* entries 0 to 2"):
+        with pytest.raises(InvalidArgumentError, match=r"no entry -5: .* entries 0 to 2"):
             await read_entries(access, record, EntryId(0), EntryId(-5), taken.append)
 
 
@@ -243,10 +243,10 @@ async def test_an_unknown_ledger_is_refused_with_the_nearest_id(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
-        with pytest.raises(NoSuchLedgerError, match="there is none yet"):
+        with pytest.raises(NoSuchLedgerError, match="there are no ledgers yet"):
             await describe_ledger(world.log.access, LedgerId(4))
         ledger = await written(world)
-        with pytest.raises(NoSuchLedgerError, match="the nearest there is is"):
+        with pytest.raises(NoSuchLedgerError, match="the nearest is"):
             await describe_ledger(world.log.access, LedgerId(ledger.ledger + 5000))
 
 

@@ -112,7 +112,7 @@ async def test_a_fenced_writer_learns_of_it_without_waiting_for_metadata(
 async def test_sealing_twice_is_an_error(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         await world.log.seal_stream(STREAM)
-        with pytest.raises(geolog.SealedError, match="sealed already"):
+        with pytest.raises(geolog.SealedError, match="already sealed"):
             await world.log.seal_stream(STREAM)
 
 
