@@ -26,12 +26,14 @@ FLOOD_COUNT = 200
 
 
 @asynccontextmanager
-async def a_node_on_loopback() -> AsyncIterator[StorageNode]:
+async def a_node_on_loopback(
+    *, handshake_timeout_s: float = WAIT_S_MAX
+) -> AsyncIterator[StorageNode]:
     config = StorageConfig(
         location="/here/rack-1",
         listen=Address("127.0.0.1", 0),
         connections_max=CONNECTIONS_MAX,
-        handshake_timeout_s=0.5,
+        handshake_timeout_s=handshake_timeout_s,
     )
     async with (
         open_memory_store() as store,
@@ -113,7 +115,7 @@ async def test_a_flood_takes_no_more_descriptors_than_connections_may_be_open() 
 
 
 async def test_there_is_room_again_after_the_connections_of_a_flood_were_closed() -> None:
-    async with a_node_on_loopback() as node:
+    async with a_node_on_loopback(handshake_timeout_s=0.5) as node:
         flood = Flood(node)
         try:
             flood.come()
