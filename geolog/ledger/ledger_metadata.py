@@ -107,7 +107,7 @@ class LedgerMetadata:
         """Create an ALLOCATED ledger, under an id that was never used before.
 
         UnavailableError if metadata did not say, in a few tries, whether it was created.
-        Ledgers created that way are in no list, so they expire.
+        A ledger that was created all the same is in no list, so it expires.
         """
         answers_lost_count = 0
         while True:

@@ -8,9 +8,9 @@ believed: entries get that limit instead. A wall clock that is behind is believe
 
 A host that slept seems to be ahead, because its monotonic clock stood still. So the owner asks
 the store again before it warns, and warns only with the answer. A failed question is repeated
-after `RETRY_S`. While the host's clock is held back, the owner asks every `ASK_AGAIN_S`. A
-difference is reported once, then again when it changes by more than the limit, and so is the
-return to agreement. Which of the two clocks is wrong cannot be known here.
+after `RETRY_S`. While the host's clock is held back, the owner asks every `ASK_AGAIN_S`. The
+owner reports a difference once, and again when it has changed by more than the limit. It also
+reports the return to agreement. It cannot know which of the two clocks is wrong.
 
 Rules: PROTOCOL S2.
 """

@@ -17,7 +17,6 @@ Invariants.
    leaving one of its slots.
 2. For an entry that a target lacks, a fetch is under way, or the entry was sent to all such
    targets, or `NoIntactCopy` was returned, once.
-   these, or `NoIntactCopy` was said, once.
 
 Rules: PROTOCOL C1, C2 and C13.
 """

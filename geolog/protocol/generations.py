@@ -7,8 +7,8 @@ hold it twice.
 
 Theory of operation. A session stamps everything it appends with the number of partitions that
 it goes by. It reads that number only once, at a moment before its first append when it owns all
-partitions. So of two sessions of one writer, the later took each partition from the earlier
-after that moment: it sees everything the earlier appended, and its number is not lower. (If
+partitions. So of two sessions of one writer, the later took every partition after the earlier
+one's moment: it sees everything that the earlier appended, and its number is not lower. (If
 partitions were taken independently, two sessions could hold some partitions each, go by two
 numbers, and append side by side.)
 

@@ -263,7 +263,8 @@ class SettleDoubt:
     never this node's, or is CLOSED, fenced here, and intact here as far as it is this node's.
     (It may have been fenced before: a lost fence is taken again.) The node refuses if
     `ledgers_below` is below its own bound (`doubt_below` in its status). It also refuses if it
-    has restarted since, because it may have found more damage than was examined.
+    has restarted since `start_number` was read, because it may have found more damage than was
+    examined.
     """
 
     request: int

@@ -1,8 +1,8 @@
 """Decides whether a reader waits for the owner of an open ledger, or recovers the ledger.
 
-Theory of operation. A reader at the end of a partition may meet entries that it cannot yet know
-to be acknowledged. A living owner will tell. Without an owner the ledger must be recovered,
-which fences its writer for good. So the reader looks for the owner:
+Theory of operation. A reader at the end of a partition may meet entries that it does not yet
+know to be acknowledged. A living owner will report them once they are. Without an owner the
+ledger must be recovered, which fences its writer for good. So the reader looks for the owner:
 
 - ALIVE: the reader waits.
 - LEFT: the owner recorded that it closed or failed. The reader recovers at once.

@@ -1,16 +1,15 @@
-"""Plans how to bring a fragment back to its policy, giving as few slots as possible away.
+"""Plans how to bring a fragment back to its policy with as few changed slots as possible.
 
 Theory of operation. Some members leave in any case: those whose disks were given up and, if the
 caller asks for it, those that are down or in a forbidden region. The others count as placed.
-The policy looks for the fewest changes that make the ring STRICT. If that is impossible, and
-only if the ring is worse than SOFT, SOFT is the next aim. If not all leaving members can go, as
-many go, slot by slot, as leave the ring no worse. A plan never gives a worse placement than the
-current one. If the stream's promise asks for more than STRICT, a plan that keeps the promise is
-tried first.
+The policy looks for the fewest changes that make the ring STRICT. If that is impossible and the
+ring is worse than SOFT, it looks for SOFT. If not all leaving members can go, as many go, slot
+by slot, as leave the ring no worse. A plan never gives a worse placement than the current one.
+If the stream's promise asks for more than STRICT, a plan that keeps the promise is tried first.
 
 The answer is the same for two fragments whose members have equal locations and states. The
-planner remembers, by these, which fragments cannot be mended, because in a cluster that lost a
-region that is most of them.
+planner uses these to remember which fragments cannot be mended: in a cluster that has lost a
+region, most of them cannot.
 
 Rules: PROTOCOL P7.
 """

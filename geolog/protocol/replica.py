@@ -19,8 +19,8 @@ Invariants.
 4. A recovery add never moves the LAC.
 5. A `Follow` reads nothing above the LAC.
 6. Every request for a deleted ledger is refused (planted bug 10).
-7. A ledger that was let go is fenced, and answers for its missing entries are never ABSENT, for
-   ever: the node once had them (laws 5, 6, 7).
+7. A ledger that was let go stays fenced, and its missing entries are never answered ABSENT: the
+   node once had them (laws 5, 6, 7).
 
 Rules: PROTOCOL N1 to N14.
 """

@@ -31,13 +31,13 @@ amount, and by another amount then than now. For a segment that is truly young:
     the store's, ahead now          old          young         the hosts'
 
 A host that both completes and looks has one clock; if it is wrong, the store's is right. Two
-hosts count as right together while they differ by at most `AHEAD_US_MAX`. By as much may a
-record go early while the store's clock is wrong, and by nothing while it is right.
+hosts count as right together while they differ by at most `AHEAD_US_MAX`. While the store's
+clock is wrong, a record may go early by that much; while it is right, not at all.
 
 Whatever lies before an old segment was completed before it, so it is old too, whichever clocks
 measured its own completion. The guarantee needs only the one segment to be judged.
 
-A wrong clock keeps a segment for at most as much longer as the clock is off.
+A wrong clock delays a drop by at most its own error.
 
 Rules: PROTOCOL S13.
 """
