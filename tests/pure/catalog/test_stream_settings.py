@@ -1,0 +1,94 @@
+"""Settings of a stream: parsed once at the edge, changed field by field."""
+
+import inspect
+
+import attrs
+import pytest
+
+import geolog
+from geolog.catalog.stream_settings import StreamChanges, StreamSettings
+from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
+from topology.errors import InvalidArgumentError, SealedError
+from topology.quorum import Durability, QuorumConfig
+from topology.stream_policy import PolicyKind
+
+RECORD = StreamRecord(
+    name=StreamName("shop", "orders"),
+    life="1",
+    mode=StreamMode.GLOBAL,
+    quorum=QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2),
+    partitions=2,
+    segment_bytes=1 << 20,
+    retention_s=60.0,
+    created_us=0,
+)
+
+
+def test_texts_are_parsed_when_the_settings_are_built() -> None:
+    settings = StreamSettings(mode="global", durability="count", policy="rack_aware")
+
+    assert settings.mode is StreamMode.GLOBAL
+    assert settings.durability is Durability.COUNT
+    assert settings.policy is PolicyKind.RACK_AWARE
+
+
+@pytest.mark.parametrize(
+    ("mode", "durability", "policy", "says"),
+    [
+        ("regional", "regions", None, "'regional'"),
+        ("global", "disks", None, "'disks'"),
+        ("global", "regions", "rack_awar", "'rack_aware'"),
+    ],
+)
+def test_unknown_texts_are_refused(
+    mode: str, durability: str, policy: str | None, says: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=says):
+        StreamSettings(mode=mode, durability=durability, policy=policy)
+
+
+@pytest.mark.parametrize(("ack_quorum", "has_sizes"), [(None, False), (2, True)])
+def test_any_quorum_size_counts_as_given(ack_quorum: int | None, *, has_sizes: bool) -> None:
+    settings = StreamSettings(mode="global", durability="count", ack_quorum=ack_quorum)
+
+    assert settings.has_sizes is has_sizes
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        (geolog.Log.create_stream, StreamSettings),
+        (geolog.Log.update_stream, StreamChanges),
+    ],
+)
+def test_the_public_methods_take_every_setting_with_its_default(
+    method: object, kind: type[attrs.AttrsInstance]
+) -> None:
+    assert callable(method)
+    parameters = inspect.signature(method).parameters
+
+    for field in attrs.fields(kind):
+        default = parameters[field.name].default
+        assert field.default in (default, attrs.NOTHING), field.name
+
+
+def test_a_change_leaves_the_settings_that_it_does_not_name() -> None:
+    changed = StreamChanges(segment_age_s=5.0).applied_to(RECORD)
+
+    assert changed == attrs.evolve(RECORD, segment_age_s=5.0)
+
+
+def test_a_retention_of_none_keeps_all_records() -> None:
+    assert StreamChanges(retention_s=None).applied_to(RECORD).retention_s is None
+    assert StreamChanges().applied_to(RECORD).retention_s == RECORD.retention_s
+
+
+def test_partitions_only_grow_and_not_once_a_stream_is_sealed() -> None:
+    sealed = attrs.evolve(RECORD, is_sealed=True)
+
+    assert StreamChanges(partitions=3).applied_to(RECORD).partitions == 3
+    assert StreamChanges(partitions=2).applied_to(sealed).partitions == 2
+    with pytest.raises(InvalidArgumentError, match="shop/orders has 2 partitions"):
+        StreamChanges(partitions=1).applied_to(RECORD)
+    with pytest.raises(SealedError):
+        StreamChanges(partitions=3).applied_to(sealed)
