@@ -15,10 +15,9 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks are cancelled when the block ends.
 
     An error of the block comes out as it is, not wrapped in a nursery's group: a writer to a
-    stream
-    expects FencedError, whatever runs in the background. So does the only error of a background
-    task. sys.exit and Ctrl-C come out whatever failed with them, with the group as their cause.
-    Several errors come out as one group.
+    stream expects FencedError, whatever runs in the background. So does the only error of a
+    background task. sys.exit and Ctrl-C come out whatever failed with them, with the group as
+    their cause. Several errors come out as one group.
     """
     error_of_block: Exception | KeyboardInterrupt | SystemExit | None = None
     group: BaseExceptionGroup[BaseException] | None = None

@@ -2,10 +2,9 @@
 
 Each error says whose fault it is, whether retrying can help (`retriable`), and what became of
 the request (`outcome`). `refused` is definite: nothing of the request is in the log, and
-nothing
-will be. `unknown`: it may or may not be in the log. `duplicate`, for a record numbered by its
-writer: the log has a record under that number, or had one that was trimmed since, and nothing
-was appended now. Codes follow those of HTTP; the command maps them to its exit codes.
+nothing will be. `unknown`: it may or may not be in the log. `duplicate`, for a record numbered
+by its writer: the log has a record under that number, or had one that was trimmed since, and
+nothing was appended now. Codes follow those of HTTP; the command maps them to its exit codes.
 
 Rules: PROTOCOL S18.
 """

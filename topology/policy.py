@@ -74,8 +74,7 @@ class PlacementPolicy(Protocol):
     """Chooses where entries are placed, from one snapshot and a given source of chance.
 
     Errors: `NotEnoughNodesError` names what is missing; `InvalidArgumentError`, what no policy
-    can
-    do; `PlacementUndecidedError`, that a search was cut off.
+    can do; `PlacementUndecidedError`, that a search was cut off.
     """
 
     def new_ensemble(
@@ -104,8 +103,7 @@ class PlacementPolicy(Protocol):
         """Nodes outside the ensemble for as many of these slots as possible, judged together.
 
         Members count at their locations, whatever their state. NotEnoughNodesError when not a
-        single
-        slot can be given to another node.
+        single slot can be given to another node.
         """
 
     def repair(

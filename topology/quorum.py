@@ -24,8 +24,7 @@ class Durability(enum.Enum):
     """How it is ensured that an ack set, at least A nodes, spans at least m regions.
 
     REGIONS: the writer waits for it. COUNT: A is large enough, and nodes are placed so, that no
-    A
-    nodes of a write set are in fewer than m regions. (The regions are counted all the same.)
+    A nodes of a write set are in fewer than m regions. (The regions are counted all the same.)
     """
 
     REGIONS = "regions"

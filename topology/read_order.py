@@ -1,8 +1,7 @@
 """The order in which a reader asks the replicas of an entry: pure, from a snapshot and chance.
 
 There are two named orders. `seed`: the closest first (a random one of those equally close),
-then
-the closest in another rack, then one in another region, then the rest by closeness.
+then the closest in another rack, then one in another region, then the rest by closeness.
 `bookkeeper`: in the order of the write set, but with at most two of the client's region before
 one of another region. In both, these nodes come later, in this order: those that failed before,
 are read-only, are slow, or are gone.
@@ -49,8 +48,7 @@ class NodeHealth:
     """The last entry that a node failed to serve; below 0: none."""
     pending_threshold: int = 0
     """If the first node has this many more pending requests than the best, the best goes first.
-    0:
-    off. While on, slowness is ignored: pending requests show it."""
+    0: off. While on, slowness is ignored: pending requests show it."""
 
     def is_slow(self, node: str) -> bool:
         """Whether the node counts as slow."""

@@ -27,8 +27,7 @@ ONE_REGION = Loss(1, "region")
 
 _REGIONS_MIN = 3
 """With two regions, one holds at least half of the copies: without it either no ack set is
-left,
-or its half alone could have acknowledged an entry."""
+left, or its half alone could have acknowledged an entry."""
 
 _MEMBERSHIP = MembershipConfig(default_location=DEFAULT_LOCATION)
 

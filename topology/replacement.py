@@ -52,8 +52,7 @@ def labels_for_slots(
     """A label for each slot to replace.
 
     `free` counts the nodes outside the ring; labels named first are served first. A ring that
-    fails
-    the rule is taken only as best effort, and only if there is no better one.
+    fails the rule is taken only as best effort, and only if there is no better one.
     """
     return _LabelSearch(rule, ring, sorted(set(slots)), free).best(is_best_effort)
 

@@ -1,13 +1,11 @@
 """Turn what a stream must survive into quorums, or explain why it cannot be promised.
 
 A promise names a loss: a number of domains (nodes, racks or regions), and perhaps more nodes.
-It
-holds when, whichever are lost, (1) in every write set an ack set is left, so it can be written
-to; (2) the lost nodes are not an ack set, so acknowledged entries remain, and the rest can
-fence; and (3) a new ensemble can still be placed. Write sets are whole ensembles here, E = W,
-so
-only shares count. For regions m is one more than may be lost, so that an acknowledgement never
-depends on lost regions alone.
+It holds when, whichever are lost, (1) in every write set an ack set is left, so it can be
+written to; (2) the lost nodes are not an ack set, so acknowledged entries remain, and the rest
+can fence; and (3) a new ensemble can still be placed. Write sets are whole ensembles here,
+E = W, so only shares count. For regions m is one more than may be lost, so that an
+acknowledgement never depends on lost regions alone.
 
 Rules: PROTOCOL P8.
 """
@@ -91,8 +89,7 @@ def plan_to_survive(
 
     For a `regional` stream the candidates are those of its home. InvalidArgumentError if the
     promise is unknown. NotEnoughNodesError if it cannot be kept, with the reason and the
-    nearest
-    one that can.
+    nearest one that can.
     """
     loss = Loss.parse(survive, is_regional=is_regional)
     nodes = sorted(set(candidates))
@@ -156,9 +153,8 @@ def _sizes(loss: Loss, domains: int) -> Iterator[int]:
     """Ensemble sizes, the preferred first.
 
     For regions: two copies in each, so that one lost node moves no entry out of its region;
-    else one
-    in each; else one in each of as few as suffice; more only if nodes may be lost as well.
-    one in each, else one in each of as few as can do; more only where nodes may go besides.
+    else one in each; else one in each of as few as suffice; more only if nodes may be lost as
+    well.
     """
     least = 2 * loss.domains + 1
     if loss.kind == "region":

@@ -1,8 +1,7 @@
 """Switches that operators flip while the cluster runs; metadata holds them.
 
 They affect where new nodes are placed, and nothing about open ledgers, whose promises are
-frozen
-in their own metadata.
+frozen in their own metadata.
 
 Rules: PROTOCOL P5.
 """

@@ -1,8 +1,7 @@
 """Values as JSON documents with a checksum, as metadata nodes hold them.
 
 A document is `{"body": …, "crc32c": "89abcdef"}`. The checksum covers the body as canonical
-JSON
-(sorted keys, no spaces), so a person can read it and a program can trust it.
+JSON (sorted keys, no spaces), so a person can read it and a program can trust it.
 """
 
 import json

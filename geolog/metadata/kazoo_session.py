@@ -1,10 +1,10 @@
 """One ZooKeeper session through kazoo; it hides kazoo's threads and callbacks.
 
 Theory of operation. A kazoo client runs three threads. Each event from them (an answer, a
-watch,
-a change of state) is handed to trio by one `run_sync_soon`, and only trio's thread touches a
-`KazooSession`. A client serves one session. After expiry kazoo would go on with a new session,
-but we end the client, so that a request made in one session is never carried out in another.
+watch, a change of state) is handed to trio by one `run_sync_soon`, and only trio's thread
+touches a `KazooSession`. A client serves one session. After expiry kazoo would go on with a new
+session, but we end the client, so that a request made in one session is never carried out in
+another.
 
 A client tells each server that it connects to the highest zxid (the number of a change) that it
 has been answered with, and a server that is behind refuses it. Kazoo forgets that number with
@@ -153,12 +153,9 @@ class KazooSession:
         """Send a request, after reserving its place with `wait_room`, and wait for its answer.
 
         The answer counts only if the request `behind` which it is sent is answered as well:
-        that one
-        is sent right before, and ZooKeeper keeps the order. KazooException if refused,
-        NoAnswerError.
-        If cancelled, it keeps its place until the answer comes, because kazoo keeps it too. The
-        watch
-        is set only if this returns.
+        that one is sent right before, and ZooKeeper keeps the order. KazooException if refused,
+        NoAnswerError. If cancelled, it keeps its place until the answer comes, because kazoo
+        keeps it too. The watch is set only if this returns.
         """
         first = None if behind is None else self._send(behind, None, has_place=False)[1]
         number, question = self._send(send, changed)
@@ -262,8 +259,7 @@ async def open_kazoo_session(
     """Keep connecting, without a time limit, in the background; at the end, close the session.
 
     hosts: the servers, `HOST:PORT,…`, in the order in which they are tried. zxid_seen: the
-    highest
-    zxid answered to the previous session; servers behind it are not used.
+    highest zxid answered to the previous session; servers behind it are not used.
     """
     client = _Client(
         hosts,

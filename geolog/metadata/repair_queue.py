@@ -4,8 +4,7 @@ A process that finds missing or damaged copies enqueues the ledger. A repeated f
 only the document's version, and `done` removes a ledger only at the version that was listed: a
 finding during a copier's work on the ledger is not lost. The queue is a hint; a ledger outside
 it is no worse off than without a queue. So while metadata is away, processes that cannot
-enqueue
-log that, and go on.
+enqueue log that, and go on.
 """
 
 import enum

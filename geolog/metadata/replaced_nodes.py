@@ -2,9 +2,8 @@
 
 An instance's record is created in the step that takes its node id away, and stays for good: if
 the disk turns up again, the record makes the node refuse it. A starting node announces itself
-in
-a step that changes its known record (`regions.storage.registration`). So if a node starts while
-an operator replaces it, only one of the two succeeds.
+in a step that changes its known record (`regions.storage.registration`). So if a node starts
+while an operator replaces it, only one of the two succeeds.
 
 Rules: PROTOCOL D7.
 """

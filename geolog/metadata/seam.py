@@ -2,11 +2,10 @@
 
 Writes are linearizable. A read says how new its answer must be (`Freshness`). A watch fires
 once, some time after the change. It also fires when the connection or the session is lost,
-since
-a change may have been missed then: after a watch, read again. Ephemeral nodes vanish when the
-session that created them expires; its holder may learn that later than others. A write whose
-answer does not come in time raises `OutcomeUnknownError`: it may have been carried out. Read
-again, and compare.
+since a change may have been missed then: after a watch, read again. Ephemeral nodes vanish when
+the session that created them expires; its holder may learn that later than others. A write
+whose answer does not come in time raises `OutcomeUnknownError`: it may have been carried out.
+Read again, and compare.
 
 Reads of one process never go back, not even across sessions:
 
@@ -18,8 +17,7 @@ Reads of one process never go back, not even across sessions:
 
 So a procedure of several steps may begin in one session and continue in the next: its earlier
 reads stay consistent with later ones, and its writes stay written. Each single answer belongs
-to
-one session: a read that catches up in one session and looks in another fails as unavailable.
+to one session: a read that catches up in one session and looks in another fails as unavailable.
 
 Rules: PROTOCOL M2 and M3.
 """
@@ -60,8 +58,7 @@ class SessionState(enum.Enum):
 
     SUSPENDED: no server answers now. LOST: expired, or SUSPENDED for longer than the session
     time-out by this process's own clock, whichever comes first. LOST is final for the session;
-    a
-    new one begins, with a new `session_id`, as soon as a server can be reached.
+    a new one begins, with a new `session_id`, as soon as a server can be reached.
     """
 
     CONNECTED = "connected"
@@ -78,15 +75,14 @@ class Freshness(enum.Enum):
     """Everything written before the call: the server first catches up with its leader.
 
     The leader answers for itself. A leader that was deposed and has not noticed yet, because it
-    was
-    paused or is cut off, answers with what it has. No choice between servers rules that out.
+    was paused or is cut off, answers with what it has. No choice between servers rules that
+    out.
     """
     CERTAIN = "certain"
     """Everything written before the call, whatever the leader believes.
 
     The server first carries out a write that changes nothing, which takes a quorum. Use it
-    where a
-    wrong answer would be final: that a stream ends here, that a record is lost.
+    where a wrong answer would be final: that a stream ends here, that a record is lost.
     """
 
 

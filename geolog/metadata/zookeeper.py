@@ -4,8 +4,7 @@ Theory of operation. `open_zookeeper` runs one task that opens a session, follow
 opens the next when it is lost, for as long as the block runs. A session is lost when a server
 says so, or when it was SUSPENDED for its whole time-out by this process's clock: then the
 servers have most likely ended it, but there is nobody to ask. A process with ephemerals
-compares
-`session_id`.
+compares `session_id`.
 
 A request waits for a connection and for one of `requests_max` places; then it is sent. Before
 that, a deadline or the end of the session refuses it for certain; after it, the outcome of a
@@ -125,8 +124,7 @@ async def open_zookeeper(
     """Connect to `HOST:PORT,…[/chroot]`; a missing chroot is created.
 
     gateway: the one to reach the servers through, if any. InvalidConfigError if `hosts` cannot
-    be
-    parsed; UnavailableError if no server answers.
+    be parsed; UnavailableError if no server answers.
     """
     config = ZooKeeperClientConfig(
         session_timeout_s=session_timeout_s,
@@ -184,8 +182,7 @@ async def _sessions_of(metadata: "ZooKeeperMetadata") -> AsyncIterator[None]:
     """Keep a session until the block has ended, even while it is cancelled.
 
     The last words of a block in metadata, e.g. how far a storage node's journal is, come after
-    the
-    cancellation that ends it; the same cancellation must not have ended the session.
+    the cancellation that ends it; the same cancellation must not have ended the session.
     """
     session_scope = trio.CancelScope(shield=True)
 

@@ -1,8 +1,7 @@
 """TCP behind the transport seam: plain non-blocking sockets; try first, wait only if needed.
 
 A stream calls the kernel at once and waits only when the call would block, which saves a turn
-of
-trio's scheduler per call. A stream that has moved `FAIR_BYTES` without waiting yields a turn
+of trio's scheduler per call. A stream that has moved `FAIR_BYTES` without waiting yields a turn
 anyway, so that a connection that never blocks cannot starve the others.
 """
 
@@ -170,8 +169,7 @@ class TcpListener:
         """Wait for the next connection. ConnectionFailedError once the listener is closed.
 
         A connection that broke meanwhile is skipped; if the machine has no room for one, accept
-        is
-        retried after a pause. Both are counted, and neither ends the listener.
+        is retried after a pause. Both are counted, and neither ends the listener.
         """
         while True:
             await trio.lowlevel.checkpoint()  # Others get turns during a flood of connections.

@@ -160,8 +160,7 @@ def seal_batch(
     """Seal records, given column by column; one `created_us` may serve for all.
 
     The body is stored uncompressed where LZ4 would save less than an eighth. TooLargeError for
-    a
-    record or batch over its limit, InvalidArgumentError for columns of different lengths.
+    a record or batch over its limit, InvalidArgumentError for columns of different lengths.
     """
     count = len(values)
     created = [created_us] * count if isinstance(created_us, int) else created_us

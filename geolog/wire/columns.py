@@ -1,8 +1,7 @@
 """Columns in Arrow's layout: little-endian buffers, each padded with zeros to 8 bytes.
 
 Building and reading are next to each other, for comparison. A column is checked once, when it
-is
-read from the body; access afterwards trusts it.
+is read from the body; access afterwards trusts it.
 """
 
 import sys

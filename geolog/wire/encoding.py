@@ -21,8 +21,7 @@ def encode(message: Message) -> Buffers:
     """The buffers of the message's frame, in order; bodies are not copied.
 
     InvalidArgumentError for a number or text that the format cannot hold; TooLargeError for
-    anything
-    over its limit. Only the message of a `Refused` is cut to fit.
+    anything over its limit. Only the message of a `Refused` is cut to fit.
     """
     try:
         return _encode(message)

@@ -1,8 +1,7 @@
 """The frame: the unit of messages on a byte stream.
 
 A frame is a header, fields (which vary per message) and a body (bytes carried unchanged, such
-as
-an entry). Layout, little-endian:
+as an entry). Layout, little-endian:
 
     0  magic "GLF" and version u8     12 length of the body u32
     4  CRC32C of bytes 8 on,          16 CRC32C of the body u32
@@ -69,14 +68,11 @@ class FrameReader:
     """Cuts a byte stream into frames.
 
     Receive into `buffer()`, report the count with `received(n)`, then take all of `frames()`.
-    After
-    a DamagedBytesError or FrameTooLargeError the stream cannot be followed any further.
+    After a DamagedBytesError or FrameTooLargeError the stream cannot be followed any further.
 
     Memory: one buffer of 16 KiB to 1 MiB, larger if the stream has filled the previous one, or
-    as
-    large as a larger frame (in steps, as it arrives); plus the frames that the caller keeps. A
-    kept
-    frame keeps its whole buffer: copy a small body to keep it for long.
+    as large as a larger frame (in steps, as it arrives); plus the frames that the caller keeps.
+    A kept frame keeps its whole buffer: copy a small body to keep it for long.
     """
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:

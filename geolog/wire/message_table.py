@@ -1,10 +1,8 @@
 """The messages without a body: one row each defines their layout in a frame, both ways.
 
 The fields of a message's class are the columns of its struct, in order; a text comes after
-them.
-Their types define the rest: an `InstanceId` is 16 bytes, a `Reason` its number, a `bool` 0 or
-1.
-A number must fit a signed 64-bit one; in a signed column it is a position, -1 or above.
+them. Their types define the rest: an `InstanceId` is 16 bytes, a `Reason` its number, a `bool`
+0 or 1. A number must fit a signed 64-bit one; in a signed column it is a position, -1 or above.
 """
 
 import struct

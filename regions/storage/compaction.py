@@ -5,15 +5,15 @@ A crash at any step loses nothing, because of this order:
 twice.
 2. A later group says that the file is retired. Its mark proves the copies. It is synced.
 3. The file is removed, and the directory is synced.
+
 After a crash before step 2 the next start finds both copies, and the newer one counts. After a
 crash later than that, the start removes the file.
 
 The table of each later file repeats what the file promised: epochs, fences, deletions, retired
 files. The newest such table is read back and checked before any file goes. A file with a
-damaged
-live entry stays until that entry is stored again. A file that lost part of its records stays
-until the damage is settled. Then it goes, however much of it is live: a file that was damaged
-once may be damaged again. Readers in the middle of a removed file keep it open.
+damaged live entry stays until that entry is stored again. A file that lost part of its records
+stays until the damage is settled. Then it goes, however much of it is live: a file that was
+damaged once may be damaged again. Readers in the middle of a removed file keep it open.
 
 Rules: PROTOCOL J10 and J13.
 """

@@ -81,8 +81,7 @@ class StorageConfig:
 
     tail_cache_bytes_max: int = 32 << 20
     """Memory for recently written entries, for readers at the tail; split equally among the
-    data
-    directories."""
+    data directories."""
 
     read_bytes_max: int = 4 << 20
     """Bytes of entries in one answer to a read; a single larger entry still fits."""
@@ -91,9 +90,8 @@ class StorageConfig:
     """Reserve of a data directory, for fences and the journal itself. Compaction needs room on
     top: as much as may be live in one journal file that it compacts. When less than both is
     free, the directory takes no entries or ledgers until a quarter more is free; it still
-    reads,
-    fences and compacts. The node then counts as read-only: it gets no new ledgers, but ledgers
-    in its other directories go on."""
+    reads, fences and compacts. The node then counts as read-only: it gets no new ledgers, but
+    ledgers in its other directories go on."""
 
     free_check_s: float = 1.0
     """Interval between checks of the free space."""
@@ -161,8 +159,7 @@ class StorageConfig:
 
     outgoing_bytes_max_all: int = 256 << 20
     """Bytes of answers that wait for all connections together, including reads still in
-    progress.
-    At the bound no new read begins until some are taken; adds and fences go on."""
+    progress. At the bound no new read begins until some are taken; adds and fences go on."""
 
     outgoing_stall_s: float = 30.0
     """Close a connection that takes none of its waiting answers for this long."""

@@ -59,8 +59,7 @@ class _Found:
         """The answer for an entry that is in memory or nowhere.
 
         The body of an entry in flight is copied: it is a slice of a receive buffer, which a
-        slow
-        reader would keep alive.
+        slow reader would keep alive.
         """
         return EntryAnswer(self.answer, bytes(self.body or b""))
 
@@ -279,8 +278,7 @@ class EntryStore:
         """Read entries from `first` on: up to `bytes_max`, at least one; as in `ReadAnswer`.
 
         `is_from_disk` bypasses the tail cache and the page cache, and ignores entries still on
-        their
-        way to the disk: wait for those first.
+        their way to the disk: wait for those first.
         """
         wanted = self._within(ledger, first, count_max, bytes_max, is_from_disk=is_from_disk)
         return tuple(await self._read(wanted, is_from_disk=is_from_disk))
@@ -377,7 +375,7 @@ class EntryStore:
                 assert run.source is not None
                 content = await run.source.file.read(*single.piece)
             except UnreadableError as error:
-                _log.error("%s", error)
+                _log.error("%s; the entry counts as damaged", error)
             answers += self._checked_run(single, memoryview(content))
         return answers
 

@@ -152,10 +152,9 @@ class RealFile:
         """Read all pieces at once, each as `read` does; fails as a whole if one of them fails.
 
         The kernel gets advice on all of them before the first is read, so that the disk works
-        on many
-        at a time, and one thread reads them. (Measured: 256 cold pieces of 4 KiB, 1 MiB apart,
-        take
-        38 ms one `read` after the other, 6 ms in one thread, and 2 ms with the advice.)
+        on many at a time, and one thread reads them. (Measured: 256 cold pieces of 4 KiB, 1 MiB
+        apart, take 38 ms one `read` after the other, 6 ms in one thread, and 2 ms with the
+        advice.)
         """
         if sum(length for _, length in pieces) <= _READ_AT_ONCE_BYTES_MAX:
             found = self._read_many_cached(pieces)
@@ -176,8 +175,7 @@ class RealFile:
         """Drop these bytes from the page cache, so that the next read asks the disk.
 
         Only whole pages that are already on disk are dropped: unsynced writes stay. A file
-        system that
-        is in memory, such as tmpfs, has nothing to drop.
+        system that is in memory, such as tmpfs, has nothing to drop.
         """
 
         def work() -> None:
@@ -194,14 +192,10 @@ class RealFile:
         """Take disk space for these bytes; those past the end read as zeros, and the end moves.
 
         This does not make a sync cheaper: the space is marked as unwritten, and each write
-        changes
-        that mark. (Measured on ext4: 34 us, against 36 us for a write that extends the file.
-        Space
-        filled with zeros syncs in 24 us, but doubles what the disk has to write.) It reserves
-        the
-        space: these bytes can be written when the disk is full. Where the file system does not
-        support
-        it, nothing happens.
+        changes that mark. (Measured on ext4: 34 us, against 36 us for a write that extends the
+        file. Space filled with zeros syncs in 24 us, but doubles what the disk has to write.)
+        It reserves the space: these bytes can be written when the disk is full. Where the file
+        system does not support it, nothing happens.
         """
         size_bytes = self._size_bytes
 

@@ -3,9 +3,8 @@
 A list, a stale server or leader, or silence never causes a deletion: each ledger's own record
 is read, and read again with certainty before the ledger goes. Nothing is deleted either when
 metadata has changed identity: another cluster's, or older than the ledger, e.g. after the loss
-of its disks.
-A deletion is a DELETE record in the journal; a ledger that is let go gets a FENCE record that
-says so. Compaction frees the space.
+of its disks. A deletion is a DELETE record in the journal; a ledger that is let go gets a FENCE
+record that says so. Compaction frees the space.
 
 ALLOCATED ledgers that nobody activated expire a day after they were created. Both times come
 from the metadata store's clock. The store's present time is known only from the last change to
@@ -143,7 +142,9 @@ class GarbageCollector:
             return None
         record = open_document(cluster.data, ClusterRecord, path=self._paths.cluster)
         if record.cluster_id != self._cluster_id or not counter.data.isdigit():
-            _log.error("metadata no longer belongs to cluster %s", self._cluster_id)
+            _log.error(
+                "metadata no longer belongs to cluster %s; nothing is deleted", self._cluster_id
+            )
             return None
         note = await self._metadata.find(self._paths.journal(self._instance))
         return _Present(

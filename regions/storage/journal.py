@@ -12,8 +12,7 @@ unused part.
 
 Invariants.
 1. One write at a time; a callback of `when_synced` runs only after a sync that covers
-everything
-   appended before it (law 2, planted bug 13).
+   everything appended before it (law 2, planted bug 13).
 2. After any error of a write or sync, nothing is called back, written or synced again (planted
    bug 14): `run` raises, and the node ends.
 3. A file's name is durable before the first answer that depends on it (planted bug 15).

@@ -84,7 +84,7 @@ class JournalEndNote:
         try:
             await self.note(ends)
         except GeologError as error:
-            _log.warning("journal end: cannot note it in metadata: %s", error)
+            _log.warning("journal end not noted in metadata: %s", error)
             return False
         return True
 

@@ -26,8 +26,7 @@ async def write_table_files(
     """Write tables to table files next to their journal files.
 
     On a full disk, a table that would only save later starts a walk is left out. For a table
-    that
-    holds more than that, DiskFullError reports how much space it needs.
+    that holds more than that, DiskFullError reports how much space it needs.
     """
     for each in tables:
         found = TableFile(

@@ -36,7 +36,7 @@ async def read_around(file: DiskFile, offset: int, length: int) -> Readable:
     try:
         return Readable(await file.read(offset, length))
     except UnreadableError as error:
-        _log.error("%s", error)
+        _log.error("%s; those bytes count as damaged", error)
     parts: list[bytes] = []
     holes: list[tuple[int, int]] = []
     at, end = offset, min(offset + length, file.size_bytes)

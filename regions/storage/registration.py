@@ -140,8 +140,7 @@ class NodeRegistration:
         """Create the live record, and make sure that it is in the session that lasts.
 
         Retries as long as metadata does not answer: a node that starts together with ZooKeeper
-        waits
-        for its quorum.
+        waits for its quorum.
         """
 
         async def attempt() -> bool:
@@ -156,8 +155,7 @@ class NodeRegistration:
         """Create the live record, replacing one that an older session left.
 
         The same step changes the known record's version, so that nobody can replace the node
-        without
-        having seen it up. NodeReplacedError if it was replaced before.
+        without having seen it up. NodeReplacedError if it was replaced before.
         """
         while True:
             prove_known = await self._prove_known()
@@ -201,14 +199,13 @@ class NodeRegistration:
         """Register again when the record is gone or untrue; never returns.
 
         NodeUpElsewhereError when another process has taken the record; NodeReplacedError when
-        the node
-        was replaced while its session was lost.
+        the node was replaced while its session was lost.
         """
         while True:
             try:
                 await self._register_if_stale()
             except _NO_ANSWER_ERRORS as error:
-                _log.warning("registration: cannot check the live record: %s", error)
+                _log.warning("live record not checked: %s; retrying", error)
                 await trio.sleep(_RETRY_S)
             else:
                 await self._stale.wait()
@@ -229,4 +226,4 @@ class NodeRegistration:
             if await _find_elsewhere(self._metadata, self._path, self._record) is None:
                 await self._metadata.delete(self._path)
         except _NO_ANSWER_ERRORS as error:
-            _log.warning("registration: cannot remove the live record: %s; it expires", error)
+            _log.warning("live record not removed: %s; it expires with the session", error)

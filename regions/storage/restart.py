@@ -10,11 +10,10 @@ that file is synced (planted bug 34).
 
 The old file is never written again: if the disk reported a failure to its last process, that
 file's unsynced pages may look written and be gone (planted bug 14). It is cut only where
-nothing
-but allocated space follows, and gets a table file, so that it is walked once. A table at the
-end of a file that nothing proves synced to its end is true, but may be in memory only, and it
-repeats promises that are in no synced record. So it is written to a table file before any of it
-is answered, and counts from then on.
+nothing but allocated space follows, and gets a table file, so that it is walked once. A table
+at the end of a file that nothing proves synced to its end is true, but may be in memory only,
+and it repeats promises that are in no synced record. So it is written to a table file before
+any of it is answered, and counts from then on.
 
 Rot, or a missing or shortened file, puts every ledger in doubt that may have had a record there
 (`Ledgers.on_damage`). An entry named by a readable header or by the table is CORRUPT at worst.

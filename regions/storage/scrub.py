@@ -78,7 +78,7 @@ class Scrub:
         self.counts.rounds += 1
         found_count = self.counts.damaged_entries - damaged_before
         if found_count:
-            _log.error("scrub: found %d damaged entries", found_count)
+            _log.error("scrub: %d damaged entries found; reported for repair", found_count)
 
     async def _read_file(self, source: JournalFile) -> None:
         assert isinstance(source.table, SealedTable)

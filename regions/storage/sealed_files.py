@@ -28,7 +28,7 @@ class SealedFiles:
             self.damaged_tables.discard(source.file_id)
         elif source.file_id not in self.damaged_tables:
             self.damaged_tables.add(source.file_id)
-            _log.error("%s: its table is damaged", source.file.name)
+            _log.error("%s: table damaged; the file will be compacted", source.file.name)
         return is_intact
 
     def forget_gone(self, present: set[int]) -> None:

@@ -215,8 +215,7 @@ class StorageService:
         """Give up the entries of a CLOSED ledger that other nodes hold; its fence stays.
 
         `epoch` is its last. False while entries are on their way to the disk, or if this node
-        knows a
-        higher epoch, so that `epoch` cannot be the last.
+        knows a higher epoch, so that `epoch` cannot be the last.
         """
         store = self.store_of(ledger)
         replica = store.ledgers.replica_of(ledger)

@@ -70,7 +70,7 @@ class SpaceAhead:
             await file.allocate(start, wanted_end - start)
         except DiskFullError as error:
             if not self.is_refused:
-                _log.warning("%d bytes are free, but refused: %s", free_bytes, error)
+                _log.warning("disk counts as full: %d bytes free, but %s", free_bytes, error)
             self.is_refused = True
         else:
             self.is_refused = False

@@ -1,12 +1,10 @@
 """Zone-aware placement: write sets over zones, and over upgrade domains within each zone.
 
 A location is /ZONE/UPGRADE-DOMAIN. A write set spans the desired number of zones (STRICT), or
-at
-least the minimum (SOFT); its nodes in one zone are in two upgrade domains or more. Where
+at least the minimum (SOFT); its nodes in one zone are in two upgrade domains or more. Where
 acknowledgements count zones too, STRICT also needs an ack set without any one zone. Strict
 placement refuses sizes that it could not keep when a zone goes: E must be a multiple of W, and
-W
-above the minimum. Placement that is not strict does its best and reports the adherence.
+W above the minimum. Placement that is not strict does its best and reports the adherence.
 """
 
 import random
@@ -37,8 +35,7 @@ class ZoneAware(RingPolicy):
     is_strict: bool = True
     min_regions: int | None = None
     """m of ledgers whose acknowledgements count zones: STRICT then also means that every write
-    set
-    keeps an ack set without any one zone. None: acknowledgements count no zones."""
+    set keeps an ack set without any one zone. None: acknowledgements count no zones."""
 
     def __attrs_post_init__(self) -> None:
         if self.min_zones > self.desired_zones:

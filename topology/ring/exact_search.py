@@ -13,9 +13,8 @@ the same numbers of nodes are equivalent, so one outcome stands for all layouts 
 numbers, and is remembered.
 
 The first search tries the fullest domains first: this proves most impossible cases. If it is
-cut
-off, short searches in random orders follow, each close to even spreading: a ring that takes one
-order a million steps is often found at once by another. The draws are the same each time.
+cut off, short searches in random orders follow, each close to even spreading: a ring that takes
+one order a million steps is often found at once by another. The draws are the same each time.
 
 Rules: PROTOCOL P3.
 """

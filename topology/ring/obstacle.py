@@ -1,9 +1,8 @@
 """Why no ring can adhere: the needs of all write sets, counted over the whole ring.
 
 Each slot is in W of the E write sets. So E write sets need E times as much as one, and each
-slot
-counts at most W times. If even the most even shares that the nodes allow fall short of that, no
-order of them helps: that is an obstacle, reported in numbers.
+slot counts at most W times. If even the most even shares that the nodes allow fall short of
+that, no order of them helps: that is an obstacle, reported in numbers.
 """
 
 from collections import Counter

@@ -3,8 +3,7 @@
 It first tries the number of changes that are certainly needed, then one more, and so on: the
 first number that suffices is the smallest. The certain need is counted over write sets that
 share no slot: each has a minimum number of slots that must change, to any label. The same
-count,
-over the undecided slots, ends a branch as soon as the remaining changes cannot suffice.
+count, over the undecided slots, ends a branch as soon as the remaining changes cannot suffice.
 
 Rules: PROTOCOL P7.
 """

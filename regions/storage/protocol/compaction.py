@@ -2,11 +2,10 @@
 
 A file is compacted by copying its live entries to the open file; then it can go. Live entries
 belong to ledgers that are neither deleted nor let go. A file without live entries costs
-nothing.
-Of the others, the one with the smallest live share is chosen, if that share is small enough: a
-share of a half means one byte copied for each byte freed. Starts and crashes leave small files.
-When there are many, they are chosen whatever their live share, or their number would only grow;
-several become one, which is then no longer small.
+nothing. Of the others, the one with the smallest live share is chosen, if that share is small
+enough: a share of a half means one byte copied for each byte freed. Starts and crashes leave
+small files. When there are many, they are chosen whatever their live share, or their number
+would only grow; several become one, which is then no longer small.
 
 Rules: PROTOCOL J13.
 """

@@ -63,8 +63,7 @@ class KnownFiles:
         """Ids up to `newest` of files that are neither present nor retired, as intervals.
 
         A file's retirement counts only if the file is older than an intact table: its promises,
-        epochs
-        and fences, must be recorded somewhere.
+        epochs and fences, must be recorded somewhere.
         """
         accounted = IntervalSet((file_id, file_id) for file_id in self._rows)
         for first, last in self.retired:

@@ -29,13 +29,10 @@ class TableBuild:
     """The table that ends a file, built while the node goes on.
 
     Theory of operation. The rows of ledgers come first; then all other promises, at once; then
-    the
-    rows of entries. Promises made meanwhile go to the next file, so a row may be ahead of the
-    records and is never behind. The order keeps the sections consistent: a ledger deleted
-    before
-    its row is written is in the section of deleted ones, and a retired file is in one of its
-    two
-    sections.
+    the rows of entries. Promises made meanwhile go to the next file, so a row may be ahead of
+    the records and is never behind. The order keeps the sections consistent: a ledger deleted
+    before its row is written is in the section of deleted ones, and a retired file is in one of
+    its two sections.
     """
 
     def __init__(self, ledgers: Ledgers, files: KnownFiles, opened: OpenTable) -> None:

@@ -68,8 +68,7 @@ class LedgerRow:
     """The node's promises about a ledger, including those of records in flight at the time.
 
     So after a crash the row may be ahead of the records on disk, never behind: a fence or an
-    epoch
-    that nobody was told of yet, or an `entry_highest` that was never stored.
+    epoch that nobody was told of yet, or an `entry_highest` that was never stored.
     """
 
     ledger: LedgerId
