@@ -1,4 +1,4 @@
-"""Tasks in the background change nothing in what a block raises."""
+"""Background tasks do not change what a block raises."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from geolog.background import all_of, both, open_background
 from topology.errors import UnavailableError
 
 
-async def test_an_error_of_the_block_comes_out_as_it_is() -> None:
+async def test_an_error_of_the_block_comes_out_unwrapped() -> None:
     async def run_block() -> None:
         async with open_background() as nursery:
             nursery.start_soon(trio.sleep_forever)
@@ -21,40 +21,40 @@ async def test_an_error_of_the_block_comes_out_as_it_is() -> None:
         await run_block()
 
 
-async def test_an_interrupt_of_the_block_comes_out_as_it_is() -> None:
+async def test_an_interrupt_of_the_block_comes_out_unwrapped() -> None:
     with pytest.raises(KeyboardInterrupt):
         async with open_background():
             raise KeyboardInterrupt
 
 
-async def test_an_interrupt_of_a_background_task_comes_out_as_it_is() -> None:
+async def test_an_interrupt_of_a_background_task_comes_out_unwrapped() -> None:
     async def be_struck() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await _wait_beside(be_struck)
+        await _wait_alongside(be_struck)
 
 
-async def test_an_exit_of_the_block_comes_out_as_it_is() -> None:
+async def test_an_exit_of_the_block_comes_out_unwrapped() -> None:
     with pytest.raises(SystemExit) as ended:
         async with open_background(), open_background():
             sys.exit(0)
     assert ended.value.code == 0
 
 
-async def test_an_exit_in_a_nursery_of_the_block_comes_out_as_it_is() -> None:
+async def test_an_exit_in_a_nursery_of_the_block_comes_out_unwrapped() -> None:
     with pytest.raises(SystemExit) as ended:
         async with open_background(), trio.open_nursery():
             sys.exit(3)
     assert ended.value.code == 3
 
 
-async def test_the_one_error_of_a_background_task_comes_out_as_it_is() -> None:
+async def test_the_only_error_of_a_background_task_comes_out_unwrapped() -> None:
     async def break_down() -> None:
         raise UnavailableError("away")
 
     with pytest.raises(UnavailableError, match="away"):
-        await _wait_beside(break_down)
+        await _wait_alongside(break_down)
 
 
 async def break_down_at_the_end() -> None:
@@ -71,7 +71,7 @@ async def end_with(error: BaseException) -> None:
         raise error
 
 
-async def test_an_exit_wins_over_what_fails_behind_it_and_names_that() -> None:
+async def test_an_exit_wins_over_background_errors_and_has_them_as_its_cause() -> None:
     with pytest.raises(SystemExit) as ended:
         await end_with(SystemExit(0))
     assert "a defect" in repr(ended.value.__cause__)
@@ -82,7 +82,7 @@ async def test_errors_of_the_block_and_of_a_task_come_out_as_one_group() -> None
         await end_with(KeyError("mine"))
 
 
-async def test_a_group_that_the_block_raises_is_left_as_it_is() -> None:
+async def test_a_group_that_the_block_raises_is_left_unchanged() -> None:
     group = ExceptionGroup("mine", [KeyError("mine")])
     with pytest.RaisesGroup(KeyError) as ended:
         async with open_background():
@@ -91,7 +91,7 @@ async def test_a_group_that_the_block_raises_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(3)])
-async def test_what_ends_one_of_several_questions_comes_out_as_it_is(
+async def test_an_interrupt_or_exit_of_one_of_several_calls_comes_out_unwrapped(
     ending: BaseException,
 ) -> None:
     async def be_struck() -> None:
@@ -103,7 +103,7 @@ async def test_what_ends_one_of_several_questions_comes_out_as_it_is(
     assert ended.value is ending
 
 
-async def test_the_first_error_of_several_questions_comes_out_as_it_is() -> None:
+async def test_the_first_error_of_several_calls_comes_out_unwrapped() -> None:
     async def fail() -> None:
         await trio.testing.wait_all_tasks_blocked()
         raise KeyError("mine")
@@ -112,7 +112,7 @@ async def test_the_first_error_of_several_questions_comes_out_as_it_is() -> None
         await all_of([trio.sleep_forever, fail, trio.sleep_forever])
 
 
-async def _wait_beside(task: Callable[[], Awaitable[None]]) -> None:
+async def _wait_alongside(task: Callable[[], Awaitable[None]]) -> None:
     async with open_background(), open_background() as nursery:
         nursery.start_soon(task)
         await trio.sleep_forever()

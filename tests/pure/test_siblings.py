@@ -8,7 +8,7 @@ from geolog.siblings import check_siblings
 HOME = Path(geolog.__file__).parent.parent
 
 
-def test_siblings_that_stand_beside_geolog_are_accepted() -> None:
+def test_siblings_next_to_geolog_are_accepted() -> None:
     check_siblings(HOME)
 
 
