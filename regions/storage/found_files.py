@@ -53,7 +53,7 @@ class FoundFile:
     header: FileHeader | None
     table: LoadedTable | None
     """The table at the end of the file."""
-    table_beside: LoadedTable | None
+    separate_table: LoadedTable | None
     """The table in a separate table file."""
 
     @property
@@ -63,7 +63,7 @@ class FoundFile:
 
     def promised_rows(self) -> list[FileRow]:
         """What this file promises of files before it."""
-        table = self.table or self.table_beside
+        table = self.table or self.separate_table
         rows = list(table.content.files) if table else []
         header = self.header
         if header is not None and header.predecessor_id:
@@ -113,11 +113,11 @@ async def find_files(disk: Disk, identity: JournalIdentity) -> FoundJournal:
         file = await disk.open(name)
         header = await _read_header(disk, file, file_id, identity)
         table = await read_table(file, file_id)
-        beside = None
+        separate = None
         if table_file_name(file_id) in names:
-            beside = await read_table_file(disk, file_id, identity, header)
+            separate = await read_table_file(disk, file_id, identity, header)
         file.rest()
-        files.append(FoundFile(file_id, file, header, table, beside))
+        files.append(FoundFile(file_id, file, header, table, separate))
     return FoundJournal(
         files,
         [name for name in names if is_unfinished(name) or _is_orphan(name, tables)],

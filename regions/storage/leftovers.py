@@ -14,14 +14,14 @@ from regions.storage.protocol.table_files import (
     unfinished_table_file_name,
 )
 from regions.storage.protocol.tables import Promises, encode_table
-from regions.storage.replay import TableBeside
+from regions.storage.replay import PendingTable
 from topology.errors import NotFoundError
 
 _log = logging.getLogger(__name__)
 
 
 async def write_table_files(
-    disk: Disk, identity: JournalIdentity, tables: Sequence[TableBeside], promises: Promises
+    disk: Disk, identity: JournalIdentity, tables: Sequence[PendingTable], promises: Promises
 ) -> None:
     """Write tables to table files next to their journal files.
 

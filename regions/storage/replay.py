@@ -45,7 +45,7 @@ NO_SALT = bytes(8)
 
 
 @attrs.frozen
-class TableBeside:
+class PendingTable:
     """A table to be written to a table file next to its journal file."""
 
     file_id: int
@@ -89,7 +89,7 @@ class Replay:
         self.files = KnownFiles()
         self.tail: list[tuple[JournalRecord, bytes]] = []
         """Records of the last file above everything that is proven."""
-        self.tables_beside: list[TableBeside] = []
+        self.pending_tables: list[PendingTable] = []
         self.retired_there: list[FoundFile] = []
 
     @property
@@ -117,7 +117,7 @@ class Replay:
             if table is not None:
                 self._on_table(each, table, is_covered=each.file_id in covered)
                 if table is each.table and not self._is_synced(each):
-                    self._put_beside(each, table.proven_bytes, table.content.entries)
+                    self._add_pending_table(each, table.proven_bytes, table.content.entries)
             elif each.codec is None:
                 self._on_damage(
                     each, unreadable_extent(), "cannot read its header and its table"
@@ -174,13 +174,13 @@ class Replay:
 
     def _accepted_table(self, found: FoundFile) -> LoadedTable | None:
         """The file's table, if later files promise it; preferably one that is surely synced."""
-        at_end, beside = found.table, found.table_beside
+        at_end, separate = found.table, found.separate_table
         promised = self._promised.get(found.file_id, FileRow(found.file_id, 0, 0))
         if at_end is not None and promised.table_crc not in (0, at_end.crc):
             at_end = None
-        if beside is not None and beside.proven_bytes < promised.length_bytes:
-            beside = None
-        return at_end or beside if self._is_synced(found) else beside or at_end
+        if separate is not None and separate.proven_bytes < promised.length_bytes:
+            separate = None
+        return at_end or separate if self._is_synced(found) else separate or at_end
 
     def _is_synced(self, found: FoundFile) -> bool:
         """Whether all of the file is surely on disk, including the table at its end."""
@@ -217,9 +217,9 @@ class Replay:
                 self._unwritten_from = unwritten_from
         entries = table.sealed()
         self._keep(found, entries, proven_end)
-        self._put_beside(found, proven_end, entries, is_needed=False)
+        self._add_pending_table(found, proven_end, entries, is_needed=False)
 
-    def _put_beside(
+    def _add_pending_table(
         self,
         found: FoundFile,
         proven_bytes: int,
@@ -228,8 +228,8 @@ class Replay:
         is_needed: bool = True,
     ) -> None:
         salt = found.header.salt if found.header is not None else NO_SALT
-        self.tables_beside.append(
-            TableBeside(found.file_id, salt, proven_bytes, entries, is_needed)
+        self.pending_tables.append(
+            PendingTable(found.file_id, salt, proven_bytes, entries, is_needed)
         )
 
     def _proven_end(self, found: FoundFile, walk: JournalWalk) -> int:

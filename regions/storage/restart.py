@@ -85,7 +85,7 @@ async def restart_journal(
         entries.add_file(each)
     entries.add_file(JournalFile(header.file_id, opened.file, open_table))
     promises = promises_of(replay.ledgers, replay.files)
-    await write_table_files(disk, identity, replay.tables_beside, promises)
+    await write_table_files(disk, identity, replay.pending_tables, promises)
     await remove_retired(disk, replay.retired_there)
     # One bit less than the salt has, so that it fits a signed number.
     start_number = int.from_bytes(header.salt, "little") >> 1
