@@ -6,13 +6,14 @@ Global options go before the noun or after the verb; the later one wins.
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 import attrs
 import click
+from click.types import FuncParamType
 
 from geolog.cli.settings.nearest import nearest
 from geolog.cli.settings.settings_file import SettingsFile
@@ -26,7 +27,7 @@ from geolog.cli.settings.sources import (
     check_keys,
     configured,
 )
-from topology.errors import InvalidConfigError, NotFoundError
+from topology.errors import InvalidArgumentError, InvalidConfigError, NotFoundError
 
 COMPLETE_VARIABLE = "_GEOLOG_COMPLETE"
 """Set by a shell that asks for completions of its command line."""
@@ -124,8 +125,30 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
+@attrs.frozen
+class OptionParser:
+    """Parses the text of an option; click adds the option's name to the error."""
+
+    parse: Callable[[str], object]
+
+    def __call__(self, text: str) -> object:
+        """Parse it; InvalidArgumentError becomes a usage error."""
+        try:
+            return self.parse(text)
+        except InvalidArgumentError as error:
+            raise click.BadParameter(str(error)) from error
+
+
 class Verb(click.Command):
     """Command that also takes the global options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; an error in the value of an option names the option."""
+        for option in self.params:
+            kind = option.type if isinstance(option, click.Option) else None
+            if isinstance(kind, FuncParamType) and not isinstance(kind.func, OptionParser):
+                kind.func = OptionParser(kind.func)
+        return super().parse_args(ctx, args)
 
     def own_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its parameters without the global ones."""

@@ -34,7 +34,11 @@ from tests.system.demo_process import (
         (["stream", "ls", "--config", "none.toml"], 3, "no such settings file: none.toml"),
         (["stream", "create", "Shop/Orders"], 2, "did you mean 'shop'"),
         (["stream", "create", "orders"], 2, "is not named NAMESPACE/NAME"),
-        (["stream", "create", "a/b", "--segment-size", "64"], 2, "'64' has no unit"),
+        (
+            ["stream", "create", "a/b", "--segment-size", "64"],
+            2,
+            "'--segment-size': '64' has no unit",
+        ),
         (["stream", "create", "a/b", "--survive", "two"], 2, "'1 region and 1 node'"),
         (["read", "a/b", "--from", "yesterday"], 2, "'yesterday'"),
         (["read", "a/b", "--follow", "--to", "latest"], 2, "--follow or --to"),
