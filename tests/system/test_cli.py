@@ -260,7 +260,7 @@ def test_the_error_for_an_unknown_target_lists_the_known_ones(demo: DemoProcess)
     done = demo.run("demo", "kill", "d")
 
     assert done.returncode == 3
-    assert b"'d' names no server" in done.stderr
+    assert b"unknown target 'd'" in done.stderr
     assert b"a, b, c" in done.stderr
 
 

@@ -74,7 +74,7 @@ def _scenarios(file: str) -> list[Plain]:
         raise InvalidArgumentError(
             f"{name} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
-    except ValueError as error:  # A number of thousands of digits.
+    except ValueError as error:  # An integer with thousands of digits.
         raise InvalidArgumentError(f"{name} cannot be read: {error}") from None
     except RecursionError:
         raise InvalidArgumentError(f"{name} is nested too deeply") from None

@@ -168,7 +168,7 @@ def _lines_of(violations: Sequence[Violation]) -> Iterator[str]:
 
 
 def _progress(total: SwarmReport, seeds: range, elapsed_s: float) -> str:
-    seeds_count = seeds.stop - seeds.start  # len() of a range is bounded.
+    seeds_count = seeds.stop - seeds.start  # len() fails for a very long range.
     rate = total.simulated_s / max(elapsed_s, 1e-9)
     return (
         f"{total.seeds_count:,} of {seeds_count:,} seeds, {total.simulated_s:,.0f} simulated s"

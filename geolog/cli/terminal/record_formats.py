@@ -254,7 +254,7 @@ def _parse_json(line: bytes, line_number: int) -> Outgoing | None:
         raise InvalidArgumentError(
             f"{where} is not valid JSON: {error.msg} at column {error.colno}"
         ) from error
-    except ValueError as error:  # A number of thousands of digits.
+    except ValueError as error:  # An integer with thousands of digits.
         raise InvalidArgumentError(f"{where} is not valid JSON: {error}") from error
     except RecursionError as error:
         raise InvalidArgumentError(f"{where} is nested too deeply") from error

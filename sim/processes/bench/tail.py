@@ -106,7 +106,7 @@ async def measure_tail(
             await run.publish(writer, progress)
             nursery.cancel_scope.deadline = trio.current_time() + LATE_S
         if nursery.cancel_scope.cancelled_caught:
-            raise UnavailableError(f"records did not come within {LATE_S:g} s")
+            raise UnavailableError(f"the readers did not get all records within {LATE_S:g} s")
     floor_ms = run.appended.milliseconds(99)
     return [
         *run.appended.figures("append"),

@@ -41,7 +41,7 @@ async def make_healthy(log: Log) -> Mended:
     if report is None or not report.is_healthy:
         reasons = [] if report is None else report.reasons
         raise UnavailableError(
-            f"not healthy after {HEALTHY_S_MAX:.0f} s: " + "; ".join(reasons)
+            f"the cluster is not healthy after {HEALTHY_S_MAX:.0f} s: " + "; ".join(reasons)
         )
     return mended
 

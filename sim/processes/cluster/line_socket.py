@@ -94,7 +94,7 @@ async def _line(stream: trio.SocketStream) -> bytes:
     while not line.endswith(b"\n"):
         chunk = await stream.receive_some(_LINE_BYTES_MAX)
         if not chunk or len(line) > _LINE_BYTES_MAX:
-            raise UnavailableError("the other side ended in the middle of a line")
+            raise UnavailableError("the demo closed the connection in the middle of an answer")
         line += chunk
     return line
 

@@ -94,7 +94,7 @@ class LocalCluster:
             await self._nursery.start(server.run, name=f"server {server.plan.name}")
         if scope.cancelled_caught:
             raise ServerFailedError(
-                f"{server.plan.name} did not answer within {START_TIMEOUT_S:.0f}s; the end of "
+                f"{server.plan.name} did not answer within {START_TIMEOUT_S:.0f} s; the end of "
                 f"{server.plan.log}:\n{server.log_end()}"
             )
 

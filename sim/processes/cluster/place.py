@@ -22,8 +22,8 @@ def check_space(directory: Path, needed_bytes: int = DISK_BYTES_MIN) -> None:
     free_bytes = shutil.disk_usage(directory).free
     if free_bytes < needed_bytes:
         raise UnavailableError(
-            f"{directory} has {free_bytes >> 20} MiB free, {needed_bytes >> 20} may be needed: "
-            "name another disk with --data-dir"
+            f"{directory} has {free_bytes >> 20} MiB free, and may need"
+            f" {needed_bytes >> 20} MiB: name a directory on another disk with --data-dir"
         )
 
 
@@ -37,7 +37,9 @@ def started_last() -> Path:
     try:
         note = _note()
         if note.stat().st_uid != os.getuid():
-            raise NotFoundError(f"{note} belongs to another user: name the demo's --data-dir")
+            raise NotFoundError(
+                f"{note} belongs to another user: name the demo's directory with --data-dir"
+            )
         return Path(json.loads(note.read_text())["directory"])
     except (OSError, ValueError, KeyError) as error:
         raise NotFoundError("no demo was started here: start one with `geolog demo`") from error

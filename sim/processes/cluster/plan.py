@@ -83,8 +83,8 @@ class ClusterPlan:
         )
         if not found:
             raise NotFoundError(
-                f"{target!r} names no server: say a region ({', '.join(self.regions)}), "
-                f"a server (such as {self.servers[-1].name} or its address), zookeeper, "
+                f"unknown target {target!r}: give a region ({', '.join(self.regions)}), "
+                f"a server (e.g. {self.servers[-1].name} or its address), zookeeper, "
                 f"storage, {'' if self.wan is None else 'wan, '}or all"
             )
         return found
@@ -106,17 +106,17 @@ class ClusterShape:
     def __attrs_post_init__(self) -> None:
         if not self.regions or len(set(self.regions)) != len(self.regions):
             raise InvalidArgumentError(
-                f"--regions {','.join(self.regions)!r}: name each region once, at least one"
+                f"--regions {','.join(self.regions)!r}: give at least one, and each only once"
             )
         for region in self.regions:
             if region in ("all", "storage", "zookeeper", "wan"):
                 raise InvalidArgumentError(
-                    f"--regions: {region!r} means servers of all regions: choose another name"
+                    f"--regions: {region!r} is reserved for targets; choose another name"
                 )
             Location.parse(f"/{region}/rack-1")
         if self.nodes_per_region < 1:
             raise InvalidArgumentError(
-                f"--nodes-per-region {self.nodes_per_region}: at least 1 is needed"
+                f"--nodes-per-region must be at least 1, got {self.nodes_per_region}"
             )
 
     @property

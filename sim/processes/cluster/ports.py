@@ -51,15 +51,15 @@ def held_ports(count: int, *, base_port: int | None = None) -> Iterator[list[int
 def _ports_from(held: ExitStack, base_port: int, count: int) -> list[int]:
     if base_port + count - 1 > _PORT_MAX:
         raise InvalidArgumentError(
-            f"--base-port {base_port}: {count} ports are needed, and {_PORT_MAX} is the last; "
-            f"the highest base port is {_PORT_MAX - count + 1}"
+            f"--base-port {base_port} is too high: for {count} ports the highest base port is"
+            f" {_PORT_MAX - count + 1}"
         )
     for port in range(base_port, base_port + count):
         # Who names ports may have left them a moment ago; the kernel remembers that for long.
         if not _hold(held, port, may_be_remembered=True):
             raise UnavailableError(
-                f"port {port} is in use: choose another --base-port (ports {base_port} to "
-                f"{base_port + count - 1} are needed), or none for any free ones"
+                f"port {port} is in use: choose another --base-port (the demo needs ports"
+                f" {base_port} to {base_port + count - 1}), or leave it out to use free ports"
             )
     return list(range(base_port, base_port + count))
 
@@ -71,7 +71,9 @@ def _any_ports(held: ExitStack, count: int) -> list[int]:
             found.append(port)
         if len(found) == count:
             return found
-    raise UnavailableError(f"{count} ports are needed, and {len(found)} are free: name some")
+    raise UnavailableError(
+        f"{count} ports are needed, but {len(found)} are free: choose some with --base-port"
+    )
 
 
 def _candidates() -> Iterator[int]:

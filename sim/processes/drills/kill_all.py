@@ -86,8 +86,8 @@ class _KillAll:
             {"acknowledged": acknowledged, "first_answer_s": first_s, "recovery_s": took_s}
         )
         self._tell(
-            f"{number} of {self._options.times}: all killed with {acknowledged:,} records "
-            f"acknowledged; all answer again after {took_s:.1f} s"
+            f"{number} of {self._options.times}: killed all with {acknowledged:,} records "
+            f"acknowledged; all answered again after {took_s:.1f} s"
         )
 
     async def _load(self, kill_after_s: float | None) -> float:

@@ -152,7 +152,7 @@ class _KillRandom:
             await self._cluster.start(victim.name)
         answered = sum(stream.answers_count for stream in self._streams)
         self._tell(
-            f"{self._kills_count} of {self._options.kills}: {names} killed and started again, "
+            f"{self._kills_count} of {self._options.kills}: killed and restarted {names}, "
             f"{answered:,} records acknowledged"
         )
 
@@ -169,7 +169,9 @@ class _KillRandom:
         with trio.move_on_after(FIRST_ANSWER_S_MAX):
             await self._all_answered.wait()
             return
-        raise UnavailableError(f"not every writer was answered in {FIRST_ANSWER_S_MAX:.0f} s")
+        raise UnavailableError(
+            f"not every writer got an answer within {FIRST_ANSWER_S_MAX:.0f} s"
+        )
 
     async def _watch_pauses(self) -> None:
         """Measure, for each stream, the longest time without an answer."""

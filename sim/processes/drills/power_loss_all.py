@@ -162,7 +162,7 @@ class _AllNodes:
             if self._problems:
                 break
             acknowledged = sum(len(each.acknowledged) for each in self._appended.values())
-            self._tell(f"power loss {number}: {acknowledged:,} records were acknowledged")
+            self._tell(f"power loss {number}: {acknowledged:,} records acknowledged")
         await self._live(None, self._recover)
         last = self._audits[-len(STREAMS) :]
         return Verdict(

@@ -53,11 +53,11 @@ async def zombie_writer(
             await _acknowledged(first, 1000)
             first.send_signal(signal.SIGSTOP)
             before = len(first.acknowledged)
-            tell(f"the first writer is stopped, {before:,} records acknowledged")
+            tell(f"stopped the first writer, {before:,} records acknowledged")
             await trio.sleep(options.stopped_s)
             await nursery.start(second.run)
             await _acknowledged(second, 1000)
-            tell(f"the second has taken over at sequence {second.acknowledged[0].sequence:,}")
+            tell(f"the second writer took over at sequence {second.acknowledged[0].sequence:,}")
             first.send_signal(signal.SIGCONT)
             with trio.move_on_after(STEP_S_MAX):
                 await first.wait_ended()

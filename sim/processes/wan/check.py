@@ -90,7 +90,7 @@ async def _round_trip_s(stream: ByteStream) -> float:
     while missing_bytes:
         got_bytes = await stream.receive_into(buffer)
         if not got_bytes:
-            raise UnavailableError("the emulator ended while it was measured")
+            raise UnavailableError("the WAN emulator ended during the measurement")
         missing_bytes -= got_bytes
     return trio.current_time() - started_s
 

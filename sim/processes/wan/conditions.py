@@ -52,9 +52,8 @@ class Conditions:
         )
         if not 0 <= self.jitter_s <= self.delay_s:
             raise InvalidArgumentError(
-                f"a jitter of {2 * self.jitter_s:g}s cannot be with a round trip of "
-                f"{2 * self.delay_s:g}s: from 0 to the round trip, please; else bytes would "
-                "arrive before they were sent"
+                f"the jitter must be 0s to {2 * self.delay_s:g}s, the round trip, got"
+                f" {2 * self.jitter_s:g}s: else bytes would arrive before they were sent"
             )
 
 
@@ -136,12 +135,12 @@ class Wan:
         for name in (here, there):
             if name != ALL and name not in self.regions:
                 raise NotFoundError(
-                    f"there is no link {here}-{there}: {name!r} is none of the regions "
+                    f"no link {here}-{there}: unknown region {name!r}; the regions are "
                     f"{', '.join(self.regions)} (or {ALL})"
                 )
         if here == there != ALL:
             raise NotFoundError(
-                f"there is no link {here}-{there}: within a region nothing is emulated"
+                f"no link {here}-{there}: links within a region are not emulated"
             )
         return [(a, b) for a, b in self.directions if here in (a, ALL) and there in (b, ALL)]
 
@@ -150,5 +149,5 @@ def _check_within(what: str, value: float, unit: str, low: float, high: float) -
     # Not by `low <= value`, which is False for nan too: that it is finite is said on its own.
     if not math.isfinite(value) or not low <= value <= high:
         raise InvalidArgumentError(
-            f"{what} cannot be {value:g}{unit}: from {low:g} to {high:g}{unit}, please"
+            f"{what} must be {low:g} to {high:g}{unit}, got {value:g}{unit}"
         )

@@ -52,7 +52,7 @@ async def ask_change(
 
 async def _ask(directory: Path, question: Document) -> Document:
     missing = (
-        f"no WAN is emulated in {directory}: start a demo that has one with `geolog demo`, or "
+        f"no demo with an emulated WAN runs in {directory}: start one with `geolog demo`, or "
         "name its directory with --data-dir"
     )
     return await ask_line_socket(directory, SOCKET_NAME, question, missing=missing)

@@ -224,7 +224,8 @@ class Emulator:
         """The region of a server, if it is another than `here`."""
         if here not in self.wan.regions:
             raise InvalidArgumentError(
-                f"region {here!r} is none of {', '.join(self.wan.regions)}: name one (--region)"
+                f"unknown region {here!r} (--region); the regions are"
+                f" {', '.join(self.wan.regions)}"
             )
         there = self._places.get(address)
         return None if there == here else there

@@ -61,7 +61,8 @@ class WanSetup:
             return cls._of(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidConfigError(
-                f"{path} is no setup of a WAN emulator (`geolog demo` writes one): {error!r}"
+                f"{path} is not a setup file of a WAN emulator, as `geolog demo` writes:"
+                f" {error!r}"
             ) from error
 
     @classmethod

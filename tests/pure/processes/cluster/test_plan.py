@@ -57,7 +57,7 @@ def test_a_target_names_a_region_a_kind_or_a_server(target: str, count: int) -> 
 
 
 def test_a_target_that_names_nothing_is_refused() -> None:
-    with pytest.raises(NotFoundError, match="'mars' names no server: say a region"):
+    with pytest.raises(NotFoundError, match="unknown target 'mars': give a region"):
         plan_of(ClusterShape()).named("mars")
 
 
