@@ -1,1 +1,1 @@
-"""The main job on real input: flights are written, a region is killed, and nothing is lost."""
+"""The demo: writes real flights, kills a region, and checks that nothing is lost."""

