@@ -1,1 +1,1 @@
-"""Measures geolog beside the floor that the same disk gives without it, in the same run."""
+"""Measures geolog against a floor: the same disk without geolog, in the same run."""

@@ -1,8 +1,8 @@
-"""How fast writers append, in real processes, beside what the disk gives without geolog.
+"""Measures appends to real processes against the disk without geolog.
 
-Three loads: 1 KiB records, 64 KiB records, both with many in flight, and one 1 KiB record at a
-time; each by one writer, or by one for each of many streams at once. After each of the first
-two the nodes say how large their group writes were, and the floor is measured with writes of
+There are three loads: 1 KiB and 64 KiB records with many in flight, and one 1 KiB record at a
+time; each with one writer, or with one for each of many streams. After each of the first two
+loads the nodes report the size of their group writes, and the floor is measured with writes of
 that size, by as many processes as there are nodes.
 """
 

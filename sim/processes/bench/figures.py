@@ -1,4 +1,4 @@
-"""Figures of a benchmark: each a value with its unit, beside its floor where it has one."""
+"""Figures of a benchmark: each a value with its unit, and with its floor if it has one."""
 
 from collections import Counter
 

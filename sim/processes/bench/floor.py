@@ -25,7 +25,7 @@ LATENCY_WRITE_BYTES = 4096
 
 @attrs.frozen
 class Floor:
-    """What the processes reached together."""
+    """Combined result of the processes."""
 
     write_bytes: int
     processes_count: int

@@ -75,7 +75,7 @@ class LedgerLoad:
         if self._refusal is not None:
             raise UnavailableError(f"the node refused an add: {self._refusal}")
 
-    # What the connection tells; a ledger's id is its slot.
+    # Calls from the connection; a ledger's id is its slot.
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:
         """An entry is on disk."""

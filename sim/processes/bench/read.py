@@ -1,8 +1,8 @@
-"""How fast a log is read back from disk, by one process, beside reading the same bytes bare.
+"""Measures how fast one process reads a log from disk, against a bare read of the same bytes.
 
-Two loads. One stream, written at once and read from front to back. And one ledger of many that
-were written in turns, so that its entries lie spread over all of the journal: then each is a
-read of its own, for us and for the floor.
+There are two loads: one stream, written at once and read from front to back; and one of many
+ledgers written in turns. The entries of the latter are spread over the whole journal, so each
+is a separate read, for geolog and for the floor.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ _IN_FLIGHT_BYTES = 8 << 20
 
 @attrs.frozen(kw_only=True)
 class ReadLoad:
-    """What is written, and then read."""
+    """Records to write, then read."""
 
     record_bytes: int
     size_bytes: int

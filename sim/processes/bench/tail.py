@@ -1,8 +1,8 @@
-"""How long a record takes from its publication to readers at the tail, beside its append.
+"""Measures how long a record takes to reach readers at the tail, compared with its append.
 
-One writer appends at a steady, light rate; readers in the same region follow, through a `Log`
-of their own, all in one process, so that one clock serves both ends. What the readers cost that
-process is in the figures.
+One writer appends at a steady, light rate; readers in the same region follow through a separate
+`Log`. All run in one process, so one clock serves both ends; the figures include the cost of
+the readers to that process.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _TOLD_EVERY = 100
 
 @attrs.frozen(kw_only=True)
 class TailLoad:
-    """What is appended, and who follows."""
+    """Appends and followers of the run."""
 
     record_bytes: int
     rate_per_s: float

@@ -1,4 +1,4 @@
-"""What a terminal showed, as an SVG picture that needs nothing else: no font from afar."""
+"""Draws the contents of a terminal as a self-contained SVG: it loads no fonts."""
 
 import io
 import re

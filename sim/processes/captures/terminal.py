@@ -15,7 +15,7 @@ ROWS = 50
 
 
 class Terminal:
-    """What a command printed so far."""
+    """Output of the command so far."""
 
     def __init__(self, screen: trio.lowlevel.FdStream) -> None:
         self._screen = screen

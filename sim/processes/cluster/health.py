@@ -1,4 +1,4 @@
-"""Brings a cluster back to health as an operator does: waits for its nodes, then mends."""
+"""Brings a cluster back to health as an operator would: waits for its nodes, then repairs."""
 
 import attrs
 import trio
@@ -19,7 +19,7 @@ _LOOK_EVERY_S = 0.1
 
 @attrs.define
 class Mended:
-    """What it took."""
+    """Work that the repair took."""
 
     copies_stored: int = 0
     """Copies that members lacked."""

@@ -35,14 +35,14 @@ async def open_line_socket(directory: Path, name: str, act: Act) -> AsyncIterato
                 said = await _answer(await _line(stream), act)
                 await stream.send_all(json.dumps(said).encode() + b"\n")
             except (trio.BrokenResourceError, UnavailableError):
-                return  # Whoever asked has left; what they asked for is done.
+                return  # The caller has left; its request is done.
 
     try:
         async with trio.open_nursery() as nursery:
             listener = trio.SocketListener(listening)
             nursery.start_soon(trio.serve_listeners, answer, [listener])
             yield
-            nursery.cancel_scope.cancel(reason="whoever answers ends")
+            nursery.cancel_scope.cancel(reason="the server of the socket ends")
     finally:
         (directory / name).unlink(missing_ok=True)
 

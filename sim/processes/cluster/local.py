@@ -1,7 +1,7 @@
 """Starts, stops, kills, pauses and restarts the servers of one local cluster.
 
-Whoever opens the cluster owns its processes: none outlives the block, and none outlives the
-supervisor either, whatever ends that (see `Lifeline`, `Server`).
+The caller that opens the cluster owns its processes: none outlives the block, and none outlives
+the supervisor, however that ends (see `Lifeline`, `Server`).
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable

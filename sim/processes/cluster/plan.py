@@ -1,4 +1,4 @@
-"""What a local cluster consists of: each server's name, place, address, directory and argv.
+"""Plan of a local cluster: each server's name, place, address, directory and argv.
 
 A plan is a value. It is drawn once, with its ports, so that a server that is started again
 comes back as exactly the one that was killed.
@@ -23,7 +23,7 @@ ServerKind = Literal["wan", "zookeeper", "storage"]
 REGIONS_DEFAULT = ("us-east", "eu-west", "ap-northeast")
 
 DISK_BYTES_MIN = 1 << 30
-"""What a demo may use, and so what must be free where it starts."""
+"""Disk space that a demo may use, and that must be free where it starts."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,12 +1,12 @@
 """Finds ports on the loopback interface that nobody has, and holds them for their servers.
 
-A port is found long before its server listens on it, and a server that is down listens on
-nothing. So whoever found a port stays bound to it, without listening. Linux lets a server that
-sets `SO_REUSEADDR`, as all of ours and Java's do, listen there all the same. Who looks for
-ports binds without it, and so passes over what is held.
+A port is chosen long before its server listens on it, and a server that is down listens on
+nothing. So the finder stays bound to the port, without listening. Linux still lets a server
+that sets `SO_REUSEADDR`, as geolog's and Java's do, listen there. The search binds without that
+option, and so skips ports that are held.
 
-Ports are looked for below those that the system gives to outgoing connections, and each process
-begins somewhere else: whoever does not hold what it finds is still seldom in the way.
+The search stays below the range that the system gives to outgoing connections, and each process
+starts at a different port: even processes that do not hold their ports seldom collide.
 """
 
 import itertools
@@ -55,7 +55,7 @@ def _ports_from(held: ExitStack, base_port: int, count: int) -> list[int]:
             f" {_PORT_MAX - count + 1}"
         )
     for port in range(base_port, base_port + count):
-        # Who names ports may have left them a moment ago; the kernel remembers that for long.
+        # Named ports may have been released a moment ago; the kernel remembers that for long.
         if not _hold(held, port, may_be_remembered=True):
             raise UnavailableError(
                 f"port {port} is in use: choose another --base-port (the demo needs ports"

@@ -1,4 +1,4 @@
-"""One server process of a local cluster, from its start to its end, and again."""
+"""Runs one server process of a local cluster: starts it, stops it, and starts it again."""
 
 import enum
 import json
@@ -19,7 +19,7 @@ _ANSWER_BYTES_MAX = 64 * 1024
 
 
 class ServerState(enum.Enum):
-    """What the supervisor knows of a process."""
+    """State of a process, as the supervisor sees it."""
 
     DOWN = "down"
     STARTING = "starting"
@@ -28,7 +28,7 @@ class ServerState(enum.Enum):
 
 
 class ServerFailedError(UnavailableError):
-    """A server ended, or did not answer in time. The end of its log tells why."""
+    """A server ended, or did not answer in time. The end of its log says why."""
 
 
 class Server:

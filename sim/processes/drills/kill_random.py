@@ -1,9 +1,9 @@
-"""Random storage nodes are killed under load and started again, while several writers append.
+"""Kills random storage nodes under load and restarts them, while several writers append.
 
-Mostly one node is down at a time; sometimes a second one of the same region, so that ack sets
-and blocking sets remain. What must hold: each record whose append was answered OK is read back
-at its position, equal and once; and after the last kill each stream is answered again. What is
-measured: the longest time without any answer.
+Mostly one node is down at a time, sometimes a second one of the same region, so ack sets and
+blocking sets remain. Each record whose append was answered OK must be read back at its
+position, equal and once; after the last kill each stream must be answered again. The drill
+measures the longest time without any answer.
 """
 
 import random

@@ -52,7 +52,7 @@ class NodeGoneError(ConnectionFailedError):
 
 @attrs.define
 class _WriterSide:
-    """What the client itself knows of a ledger."""
+    """The client's own knowledge of a ledger."""
 
     epoch: int = 1
     entry_next: int = 0
@@ -108,7 +108,7 @@ class NodeClient:
                     self._on_message(message)
                 self._tell_answered()
         except ConnectionFailedError:
-            pass  # What it had said before is noted.
+            pass  # Earlier answers are already noted.
         finally:
             self._is_gone = True
             self._tell_answered()

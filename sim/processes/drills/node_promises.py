@@ -33,7 +33,7 @@ def next_large_ledger(ledger: int) -> LedgerId:
 
 @attrs.define
 class LedgerPromises:
-    """What the node has promised of one ledger."""
+    """Promises of the node about one ledger."""
 
     ledger: LedgerId
     epoch: int = 0
@@ -41,15 +41,15 @@ class LedgerPromises:
     lac: int = -1
     entries: set[int] = attrs.field(factory=set)
     sent: set[int] = attrs.field(factory=set)
-    """Entries that were ever sent: others can only be absent."""
+    """Entries ever sent; all others can only be absent."""
 
     def on_epoch(self, epoch: int, *, is_fenced: bool) -> None:
-        """An open or a fence was answered."""
+        """Note the answer to an open or a fence."""
         self.epoch = max(self.epoch, epoch)
         self.is_fenced |= is_fenced
 
     def on_synced(self, entry: int, epoch: int, lac: int, *, is_recovery: bool) -> None:
-        """An add was answered as synced."""
+        """Note the answer that an add is synced."""
         self.entries.add(entry)
         self.on_epoch(epoch, is_fenced=is_recovery)
         if not is_recovery:
@@ -58,9 +58,9 @@ class LedgerPromises:
     def on_recovery_read(
         self, answer: ReadAnswer, epoch: int, in_flight: set[int]
     ) -> list[str]:
-        """A recovery read was answered: what it was given must stay. What is wrong with it.
+        """Note the answer to a recovery read: what it gave must stay. Return its problems.
 
-        But for entries whose add is on the way: HAVE says that the node has it, not where.
+        Entries whose add is in flight are exempt: HAVE says that the node has one, not where.
         """
         self.on_epoch(epoch, is_fenced=True)
         problems = self.read_problems(answer)
@@ -105,7 +105,7 @@ class LedgerPromises:
 
 @attrs.define
 class NodePromises:
-    """What the node has promised of all ledgers, and where it broke its word."""
+    """Promises of the node about all ledgers, and those it broke."""
 
     ledgers: dict[LedgerId, LedgerPromises] = attrs.field(factory=dict)
     problems: list[str] = attrs.field(factory=list)

@@ -59,7 +59,7 @@ class AllNodesOptions:
 
 @attrs.define
 class _Appended:
-    """What was appended to one stream, and which of it was answered OK."""
+    """Records appended to one stream, and those answered OK."""
 
     values: set[bytes] = attrs.field(factory=set)
     acknowledged: list[Acknowledged] = attrs.field(factory=list)

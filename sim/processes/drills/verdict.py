@@ -1,4 +1,4 @@
-"""What a drill found: counts that must be zero, and figures that are only told."""
+"""Verdict of a drill: counts that must be zero, and figures that are only reported."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""A writer as a process of its own, `geolog append`, whose every answer is noted.
+"""Runs a writer as a separate process, `geolog append`, and notes its every answer.
 
-What counts as acknowledged is what the process printed: also what still lay in the pipe when
-the process was killed, since whoever stood behind that pipe would have read it.
+A record counts as acknowledged if the process printed its answer, even if the answer was still
+in the pipe when the process was killed: a reader of the pipe would have read it.
 """
 
 import json

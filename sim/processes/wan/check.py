@@ -1,4 +1,4 @@
-"""Measures what the emulator does: real round trips through it, beside what was asked for."""
+"""Measures real round trips through the emulator and compares them with the configured ones."""
 
 import statistics
 
@@ -20,7 +20,7 @@ _PROBE = b"probe...probe..."
 
 @attrs.frozen(kw_only=True)
 class Accuracy:
-    """One link, measured from `here`: its median round trip, and the one that was asked for."""
+    """One link, measured from `here`: its median round trip, and the configured one."""
 
     here: str
     there: str
@@ -34,7 +34,7 @@ class Accuracy:
 
     @property
     def is_good(self) -> bool:
-        """Near enough to what was asked for."""
+        """Whether the median is close enough to the configured round trip."""
         if self.off_s is None:
             return True
         return abs(self.off_s) <= max(OFF_S_MAX, OFF_SHARE_MAX * self.asked_s)

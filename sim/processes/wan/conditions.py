@@ -1,7 +1,7 @@
-"""What a link between two regions is like, and all links together. Values only.
+"""Conditions of a link between two regions, and of all links together. Values only.
 
-A link has two directions, each with conditions of its own. What is said of a round trip is
-split: each direction gets half of its delay and half of its jitter.
+A link has two directions, each with its own conditions. Values for a round trip are split: each
+direction gets half of the delay and half of the jitter.
 """
 
 import math
@@ -41,7 +41,7 @@ class Conditions:
     """For how long: TCP's shortest retransmission time-out."""
 
     is_cut: bool = False
-    """Nothing arrives. What is on its way waits, as TCP would send it again once healed."""
+    """Nothing arrives. Bytes in flight wait: TCP would send them again once healed."""
 
     def __attrs_post_init__(self) -> None:
         _check_within("the round trip", 2 * self.delay_s, "s", 0, 2 * DELAY_S_MAX)
@@ -59,7 +59,7 @@ class Conditions:
 
 @attrs.frozen(kw_only=True)
 class LinkChange:
-    """What is to be different about a link; None leaves a thing as it is."""
+    """Changes to a link; None leaves a value unchanged."""
 
     rtt_s: float | None = None
     jitter_s: float | None = None

@@ -27,7 +27,7 @@ def rewritten(message: bytes, answer_at: str) -> bytes | None:
     version, server_id, length = _HEAD.unpack_from(message)
     end = _HEAD.size + length
     if not 0 <= length <= ADDRESS_BYTES_MAX:
-        return message  # Not what ZooKeeper says; whoever gets it will refuse it.
+        return message  # Not a message of ZooKeeper; the receiver will refuse it.
     if len(message) < end:
         return None
     address = answer_at.encode()

@@ -1,8 +1,9 @@
-"""The emulator: listens, finds the link of each connection, and carries it across.
+"""The emulator: listens, finds the link of each connection, and carries the bytes across.
 
-Whoever knows the gateway's line (`geolog.transport.gateway`) says where it stands and whom it
-wants; it is answered when the server was reached, one round trip later. Servers that know no
-gateway, as ZooKeeper's, connect to a port that leads to one server from one region.
+A client of the gateway (`geolog.transport.gateway`) sends one line with its region and the
+server it wants; it gets an answer once the server is reached, one round trip later. Servers
+that know no gateway, e.g. ZooKeeper's, connect to a port that leads to one server from one
+region.
 """
 
 import random
@@ -29,7 +30,7 @@ CONNECTIONS_MAX = 4096
 """More wait to be accepted."""
 
 LINE_S_MAX = 10.0
-"""How long whoever connects may take to say what it wants."""
+"""Time limit for a new connection to say what it wants."""
 
 _FORWARD_RETRY_S, _FORWARD_TRIES_MAX = 0.05, 20
 """A forwarded port has accepted already: a server that starts is waited for a little."""
@@ -129,7 +130,7 @@ class Emulator:
         self, serve: Callable[[socket.socket], Awaitable[None]], near: socket.socket
     ) -> None:
         try:
-            # An OSError: whoever connected is gone, and there is nobody to tell.
+            # An OSError: the client is gone, and nobody is left to tell.
             with suppress(OSError):
                 await serve(near)
         finally:
@@ -193,10 +194,10 @@ class Emulator:
             self._open[direction].discard(connection)
 
     async def _travel(self, near: socket.socket, direction: Direction) -> bool:
-        """Wait as long as a first packet takes; False if who waits for a cut to end has gone.
+        """Wait as long as a first packet takes; False if the client leaves during a cut.
 
-        Without a cut it arrives also if whoever sent it has gone: what was said before counts.
-        ZooKeeper's servers say who they are, close, and are called back.
+        Without a cut the packet arrives even if its sender has left: ZooKeeper's servers send
+        their identity, close the connection, and are called back.
         """
         link = self._links[direction]
         while True:
@@ -207,7 +208,7 @@ class Emulator:
                 return True
 
     async def _wait_healed(self, near: socket.socket, link: Link) -> bool:
-        """Wait until a link is whole again; False if who waits for it has gone."""
+        """Wait until a link is healed; False if the client leaves."""
         async with trio.open_nursery() as nursery:
 
             async def give_up() -> None:
@@ -279,7 +280,7 @@ async def _try_connect(address: Address, tries: int) -> tuple[socket.socket | No
 
 
 async def _line(near: socket.socket) -> bytes:
-    """Its first line; whoever asks says no more before it is answered."""
+    """Read its first line; the client sends nothing more before the answer."""
     line = b""
     while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
         said = await receive(near, LINE_BYTES_MAX)
@@ -290,7 +291,7 @@ async def _line(near: socket.socket) -> bytes:
 
 
 async def _election_message(near: socket.socket, answer_at: str) -> bytes | None:
-    """What a ZooKeeper server says first, with the address replaced; None if it ends before."""
+    """Read a ZooKeeper server's first message, with the address replaced; None if cut off."""
     message = b""
     while (whole := rewritten(message, answer_at)) is None:
         said = await receive(near, LINE_BYTES_MAX)

@@ -1,14 +1,14 @@
 """When bytes arrive: the link that carries them, and the lane that keeps them in order.
 
-Theory of operation. A link is one direction between two regions. It lets bytes in one after
-the other, at its bandwidth, whichever connection they are of; then they travel for its delay. A
-lane is one direction of one connection on it. What is put into a lane arrives in order: a piece
-that jitter or a stall holds up holds up what follows.
+Theory of operation. A link is one direction between two regions. Bytes of all connections
+enter it one after another, at its bandwidth, and then travel for its delay. A lane is one
+direction of one connection on a link. Its pieces arrive in order: a piece that jitter or a
+stall delays also delays the pieces behind it.
 
-Two bounds keep what is on its way small. A lane takes no more than its window, so that a
-receiver that does not read holds up its own connection and no other. A link takes no more than
-a short queue before its bandwidth, so that connections share it piece by piece. Who reads from
-a sender asks both first; that the sender is not read from is what presses back on it.
+Two bounds keep the bytes in flight small. A lane takes no more than its window, so a receiver
+that does not read blocks only its own connection. A link takes no more than a short queue ahead
+of its bandwidth, so connections share it piece by piece. The emulator asks both before it reads
+from a sender; not reading puts back pressure on the sender.
 """
 
 import enum
@@ -28,10 +28,10 @@ PIECE_S = 0.002
 PIECE_BYTES_MIN, PIECE_BYTES_MAX = 1 << 10, 128 << 10
 
 WINDOW_BYTES_MIN = 256 << 10
-"""What a lane takes at least: sockets have buffers too."""
+"""Minimum window of a lane: sockets have buffers too."""
 
 HEADER_BYTES = 64
-"""What a piece counts beyond its bytes, as packets have headers. It bounds tiny ones, too."""
+"""Overhead added to each piece, like the headers of a packet. It bounds tiny pieces too."""
 
 
 class Ended(enum.Enum):
@@ -137,7 +137,7 @@ class Lane:
             self.held_bytes += size_bytes_of(piece)
 
     def send_again(self, now_s: float) -> None:
-        """What is on its way travels once more: the link was cut, and is healed now."""
+        """Send the bytes in flight again: the link was cut and is healed now."""
         self._not_before_s = now_s + self.link.conditions.delay_s
 
     def drop(self) -> None:
@@ -147,5 +147,5 @@ class Lane:
 
 
 def size_bytes_of(piece: Piece) -> int:
-    """What a piece counts."""
+    """Size of a piece with its overhead."""
     return HEADER_BYTES + (len(piece) if isinstance(piece, bytes) else 0)

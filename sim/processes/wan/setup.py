@@ -1,7 +1,7 @@
-"""What an emulator is started with: regions and links, who stands where, and its own ports.
+"""Setup of an emulator: regions and links, the region of each server, and its own ports.
 
-It is kept as JSON in the cluster's directory, so that an emulator that is started again is the
-one that was killed, with the links as they were at first.
+It is stored as JSON in the cluster's directory: an emulator that is killed and restarted comes
+back with the same ports and the initial links.
 """
 
 import json
@@ -24,11 +24,11 @@ class Forward:
     listen: str
     to: str
     here: str
-    """The region of whoever connects."""
+    """Region of the client."""
     there: str
     """The region of the server."""
     answer_at: str | None = None
-    """Of an election port: where the server is to connect back to whoever connects."""
+    """For an election port: address at which the server connects back to the client."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,7 +37,7 @@ class WanSetup:
 
     wan: Wan
     gateway: str
-    """Where connections are asked for."""
+    """Address of the gateway."""
     places: Mapping[str, str]
     """The region of each server, by its address."""
     probes: Mapping[str, str]

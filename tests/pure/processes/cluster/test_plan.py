@@ -1,4 +1,4 @@
-"""What a local cluster consists of, drawn before anything runs."""
+"""The plan of a local cluster, drawn before anything runs."""
 
 from pathlib import Path
 
