@@ -154,7 +154,7 @@ class Log:
             rng=rng,
             recovery=config.recovery,
         )
-        self._succession = Takeover(
+        self._takeover = Takeover(
             partitions=self._partitions,
             owners=owners,
             ledgers=self._ledgers,
@@ -167,7 +167,7 @@ class Log:
         self._upkeep = StreamUpkeep(
             catalog=self._catalog,
             partitions=self._partitions,
-            succession=self._succession,
+            takeover=self._takeover,
             now_us=now_us,
         )
         self._planner = StreamPlanner(
@@ -197,7 +197,7 @@ class Log:
     @property
     def recovery_progress(self) -> RecoveryProgress:
         """Progress of the recoveries that opening a writer waits for."""
-        return self._succession.progress
+        return self._takeover.progress
 
     @property
     def access(self) -> ClusterAccess:

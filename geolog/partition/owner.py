@@ -32,7 +32,7 @@ async def open_partition_writers(
     *,
     who: str,
     catalog: StreamCatalog,
-    succession: Takeover,
+    takeover: Takeover,
     config: PartitionConfig,
     wants_received: bool,
     now_us: Callable[[], int],
@@ -57,17 +57,17 @@ async def open_partition_writers(
             source = LedgerAllocator(
                 name,
                 stream,
-                ledgers=succession.ledgers,
-                pool=succession.pool,
-                region=succession.region,
-                rng=succession.rng,
+                ledgers=takeover.ledgers,
+                pool=takeover.pool,
+                region=takeover.region,
+                rng=takeover.rng,
                 nursery=nursery,
                 config=config,
                 wants_received=wants_received,
             )
             source.prepare_early_nowait()
             try:
-                taken = await succession.take_over(name, who)
+                taken = await takeover.take_over(name, who)
             except BaseException:
                 await source.give_up()
                 raise
@@ -75,8 +75,8 @@ async def open_partition_writers(
                 name,
                 stream,
                 taken,
-                partitions=succession.partitions,
-                owners=succession.owners,
+                partitions=takeover.partitions,
+                owners=takeover.owners,
                 source=source,
                 config=config,
                 now_us=now_us,
@@ -106,7 +106,7 @@ async def open_partition_writers(
                 await all_of([writer.start for writer in in_order])
             except FencedError:
                 tried_s = trio.current_time() - began_s
-                rest_s = succession.rng.uniform(0, min(_RESTS_MAX * tried_s, _REST_S_MAX))
+                rest_s = takeover.rng.uniform(0, min(_RESTS_MAX * tried_s, _REST_S_MAX))
                 raise
             for writer in in_order:
                 nursery.start_soon(writer.run, name=f"owner of {writer.name}")

@@ -37,7 +37,7 @@ class StreamUpkeep:
 
     catalog: StreamCatalog
     partitions: PartitionMetadata
-    succession: Takeover
+    takeover: Takeover
     now_us: Callable[[], int]
 
     async def seal(self, name: StreamName) -> StreamRecord:
@@ -60,7 +60,7 @@ class StreamUpkeep:
                 return record
 
     async def _seal(self, name: PartitionName) -> None:
-        await self.succession.end_open_segment(name, await self.partitions.owners.seal(name))
+        await self.takeover.end_open_segment(name, await self.partitions.owners.seal(name))
 
     async def truncate(self, name: PartitionName, first_sequence: int) -> int:
         """Raise the partition's trim to this sequence; a trim that is higher already stays.
@@ -102,7 +102,7 @@ class StreamUpkeep:
         except NoSuchStreamError:
             return  # It was deleted before; leftovers go with the stream.
         with trio.move_on_after(_FENCE_S), suppress(NoSuchLedgerError):
-            await self.succession.close_open_ledger(name)
+            await self.takeover.close_open_ledger(name)
         await self.partitions.trims.drop_all(name)
         await self.catalog.delete_partition(name)
 

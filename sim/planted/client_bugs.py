@@ -228,24 +228,24 @@ async def replace_blindly(
 
 
 async def activate_meanwhile(
-    succession: SegmentRoller, prepared: PreparedLedger, closing: ClosingSegment | None
+    roller: SegmentRoller, prepared: PreparedLedger, closing: ClosingSegment | None
 ) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
     """Go on in the next ledger while the close of the previous one is still pending."""
     if closing is None:
-        return await _activated(succession, prepared, closing)
-    segment, before = succession._segment_of(prepared), succession.owner
+        return await _activated(roller, prepared, closing)
+    segment, before = roller._segment_of(prepared), roller.owner
     owned = attrs.evolve(before.record, segment_highest=segment.segment)
     opened = attrs.evolve(prepared.ledger.record.opened(), segment=segment.segment)
-    succession._source._nursery.start_soon(
-        _activate_later, succession, before, closing, prepared.ledger, segment
+    roller._source._nursery.start_soon(
+        _activate_later, roller, before, closing, prepared.ledger, segment
     )
-    succession.owner = VersionedOwner(owned, before.version + 1)
+    roller.owner = VersionedOwner(owned, before.version + 1)
     ledger = VersionedLedger(opened, prepared.ledger.version + 1)
     return prepared, ledger, VersionedSegment(segment, 0)
 
 
 async def _activate_later(
-    succession: SegmentRoller,
+    roller: SegmentRoller,
     owner: VersionedOwner,
     closing: ClosingSegment,
     opening: VersionedLedger,
@@ -254,12 +254,12 @@ async def _activate_later(
     """Repeat the request until metadata answers; nobody sees the answer."""
     while True:
         try:
-            await succession._changes.activate(
-                succession._name, owner, closing=closing, opening=opening, segment=segment
+            await roller._changes.activate(
+                roller._name, owner, closing=closing, opening=opening, segment=segment
             )
         except GeologError as error:
             if error.retriable:
-                await trio.sleep(succession._config.retry_delay_s)
+                await trio.sleep(roller._config.retry_delay_s)
                 continue
         return
 

@@ -106,7 +106,7 @@ class LongPartition:
         return StreamUpkeep(
             catalog=StreamCatalog(access.metadata, access.paths),
             partitions=access.partitions,
-            succession=_Continued(
+            takeover=_Continued(
                 partitions=access.partitions,
                 owners=owners,
                 ledgers=access.ledgers,

@@ -53,7 +53,7 @@ async def open_stream_writer(
             number,
             who=who,
             catalog=upkeep.catalog,
-            succession=upkeep.succession,
+            takeover=upkeep.takeover,
             config=owning,
             wants_received=ack is AckLevel.RECEIVED,
             now_us=upkeep.now_us,
