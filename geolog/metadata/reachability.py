@@ -1,7 +1,7 @@
 """Why metadata did not answer in time: which servers can be reached, and which of them serve.
 
 A ZooKeeper server without a quorum accepts connections, and closes them again. So each server
-is asked for its state with the command `srvr`, which ZooKeeper allows by default.
+gets the command `srvr`, which reports its state and which ZooKeeper allows by default.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
