@@ -184,6 +184,7 @@ def _with_plain_bounds(text: str) -> str:
     text = re.sub(r"; x>=0(?=[];])| +\[x>=0\]|x>=0; ", "", text)
     for pattern, words in _BOUNDS:
         text = re.sub(pattern, words, text)
+    text = re.sub(r"\] +\[", "; ", text)
     return re.sub(r" +\[", " [", text)
 
 
@@ -259,7 +260,7 @@ def global_options() -> list[click.Option]:
             ["--profile"],
             _note_profile,
             metavar="NAME",
-            help="Profile of the settings file to use.",
+            help="Profile to use from the settings file.",
         ),
     ]
     for name, (metavar, text) in _GLOBAL_SETTINGS.items():

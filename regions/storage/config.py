@@ -44,7 +44,7 @@ class StorageConfig:
     """Limits and location of one storage node. All values are in seconds and bytes."""
 
     location: str
-    """Location of the node, `/region/rack`. Its cookie records it; it cannot change."""
+    """Location of the node, e.g. `/eu-west/rack-1`. Its cookie records it; it cannot change."""
 
     listen: Address
     """Address to listen on; port 0 picks a free port."""
@@ -53,10 +53,10 @@ class StorageConfig:
     """Name of the node's cluster; connections that name another cluster are refused."""
 
     advertise: Address | None = None
-    """Address at which others reach the node; the listen address by default."""
+    """Address at which others reach the node. If unset, the listen address."""
 
     node_id: str | None = None
-    """Permanent name of the node in the cluster; the advertised address by default."""
+    """Permanent name of the node in the cluster. If unset, the advertised address."""
 
     journal_file_bytes: int = 256 << 20
     """Seal the journal file at this size and begin the next. Small files make a restart faster
@@ -68,13 +68,13 @@ class StorageConfig:
     free."""
 
     in_flight_bytes_max: int = 64 << 20
-    """Memory for data received but not yet on disk, including everything that waits for a sync;
-    split equally among the data directories. At the bound the node stops reading from
-    connections that store or fence, so their senders wait; it refuses nothing."""
+    """Memory for data received but not yet synced; split equally among the data directories. At
+    the bound the node stops reading from connections that store or fence, so their senders
+    wait; it refuses nothing."""
 
     group_bytes_max: int = 4 << 20
-    """Bytes of entries that share one sync; the rest waits for the next. Larger groups give a
-    slow disk more throughput and answer every entry in the group later."""
+    """Maximum bytes of entries in one sync; the rest wait for the next sync. Larger groups give
+    a slow disk more throughput and answer every entry in the group later."""
 
     mark_idle_s: float = 0.05
     """Idle time of the journal before it writes a mark that says all of it is synced."""
@@ -84,14 +84,14 @@ class StorageConfig:
     data directories."""
 
     read_bytes_max: int = 4 << 20
-    """Bytes of entries in one answer to a read; a single larger entry still fits."""
+    """Maximum bytes of entries in one answer to a read, unless a single entry is larger."""
 
     free_bytes_min: int = 64 << 20
-    """Reserve of a data directory, for fences and the journal itself. Compaction needs room on
-    top: as much as may be live in one journal file that it compacts. When less than both is
-    free, the directory takes no entries or ledgers until a quarter more is free; it still
-    reads, fences and compacts. The node then counts as read-only: it gets no new ledgers, but
-    ledgers in its other directories go on."""
+    """Free space to keep in a data directory, for fences and the journal itself. Compaction
+    needs room on top: as much as may be live in one journal file that it compacts. When less
+    than both is free, the directory takes no entries or ledgers until a quarter more is free;
+    it still reads, fences and compacts. The node then counts as read-only: it gets no new
+    ledgers, but ledgers in its other directories go on."""
 
     free_check_s: float = 1.0
     """Interval between checks of the free space."""
@@ -121,8 +121,8 @@ class StorageConfig:
     directory. Each entry counts as at least 1 KiB."""
 
     scrub_interval_s: float = 7 * 24 * 3600.0
-    """Interval between starts of two scrub rounds; a round that takes longer delays the next.
-    The first round begins some minutes after a start."""
+    """Interval between the starts of two scrub rounds; a round that takes longer delays the
+    next. The first round begins some minutes after a start."""
 
     connections_max: int = 1024
     """Maximum number of connections; further ones are closed at once. Fewer if the process may
@@ -130,39 +130,40 @@ class StorageConfig:
     result."""
 
     journal_files_open_max: int = 256
-    """Journal files kept open while nobody reads or writes them, in all data directories
-    together. The one idle longest is closed first, and reopened for its next read."""
+    """Maximum number of idle journal files kept open, in all data directories together. The one
+    idle longest is closed first, and reopened for its next read."""
 
     handshake_timeout_s: float = 5.0
-    """Close a new connection that sends no hello for this long."""
+    """Close a new connection that sends no hello within this time."""
 
     reads_max: int = 4096
-    """Unanswered reads of one connection; a streamed read counts until its last answer. Further
-    reads are refused as BUSY."""
+    """Maximum number of unanswered reads of one connection; a streamed read counts until its
+    last answer. Further reads are refused as BUSY."""
 
     reads_max_all: int = 32768
-    """Unanswered reads of all connections together: a few hundred bytes each."""
+    """Maximum number of unanswered reads of all connections; each takes a few hundred bytes."""
 
     follows_max: int = 4096
-    """Waiting followers of one connection. More are refused as BUSY."""
+    """Maximum number of waiting followers of one connection. More are refused as BUSY."""
 
     follows_max_all: int = 32768
-    """Waiting followers of all connections together: a few hundred bytes each."""
+    """Maximum number of waiting followers of all connections; each takes a few hundred
+    bytes."""
 
     follow_wait_s_max: float = 60.0
-    """Maximum wait of a follower, whatever it asks for; then it may ask again."""
+    """Maximum time a follower waits, even if it requests more; then it may ask again."""
 
     outgoing_bytes_max: int = 4 << 20
-    """Bytes of answers that wait for one slow connection. At the bound the node stops reading
+    """Maximum bytes of answers queued for one connection. At the bound the node stops reading
     from it until it takes some, so at most one more answer is added. Reads stop at half of
     it."""
 
     outgoing_bytes_max_all: int = 256 << 20
-    """Bytes of answers that wait for all connections together, including reads still in
-    progress. At the bound no new read begins until some are taken; adds and fences go on."""
+    """Maximum bytes of answers queued for all connections, including reads in progress. At the
+    bound no new read begins until some are taken; adds and fences go on."""
 
     outgoing_stall_s: float = 30.0
-    """Close a connection that takes none of its waiting answers for this long."""
+    """Close a connection that takes none of its queued answers for this long."""
 
     def __attrs_post_init__(self) -> None:
         values = attrs.asdict(self, recurse=False)

@@ -81,8 +81,8 @@ class AppendOptions:
 @click.option(
     "--writer",
     metavar="ID",
-    help="Number the lines under this writer id; running the same input again then appends"
-    " nothing twice.",
+    help="Number the lines for this writer id; rerunning the same input then appends nothing"
+    " twice.",
 )
 @click.option(
     "--first-seq",
@@ -90,13 +90,13 @@ class AppendOptions:
     default=0,
     show_default=True,
     metavar="N",
-    help="Writer's number of the first line, with --writer.",
+    help="Seq of the first line (needs --writer).",
 )
 @click.option(
     "--expect-sequence",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Append nothing unless the first record gets this sequence.",
+    help="Append nothing unless the first record would get this sequence.",
 )
 @click.pass_context
 def command(
@@ -115,7 +115,7 @@ def command(
 
     Formats: lines, one value per line; jsonl, one JSON object per line with value, and
     optionally key, headers and transaction_id (docs/COMMAND.md); length-prefixed, each value
-    after its length in four bytes, big-endian.
+    preceded by its length as a 4-byte big-endian number.
 
     With -o jsonl, prints one answer per record, in order:
     {"partition":0,"dlsn":"1-0-0","sequence":0,"duplicate":false}

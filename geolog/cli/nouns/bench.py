@@ -89,7 +89,7 @@ _seed = click.option(
 
 @click.group(cls=Noun, name="bench")
 def command() -> None:
-    """Measure appends and reads; each figure has the disk's own floor next to it."""
+    """Measure appends and reads, next to what the disk alone can do (its floor)."""
 
 
 @command.command(
@@ -150,9 +150,10 @@ def append(
 ) -> None:
     """Measure the rate, throughput and latency of appends, next to the disk's floor.
 
-    The floor of the throughput comes from one process per node that only writes and syncs
-    (fdatasync) blocks of the run's mean write size: their total, divided by the copies of an
-    entry. Payloads cannot be compressed. Without --zookeeper, runs on a temporary cluster.
+    To measure the throughput floor, one process per node only writes and syncs (fdatasync)
+    blocks of the run's mean write size; the floor is their total throughput, divided by the
+    copies of an entry. Payloads are incompressible. Without --zookeeper, runs on a temporary
+    cluster.
     """
     for record_bytes in record_sizes:
         _check_record_size(record_bytes)
@@ -208,8 +209,8 @@ def read(
     """Write a stream, drop it from the page cache, and measure reading it back.
 
     The floor is one process that reads the same bytes from the same disk, equally cold. Entries
-    of interleaved ledgers lie apart; there the floor makes one call per entry. With --zookeeper
-    the nodes' disks are unknown, so there is no floor.
+    of interleaved ledgers are not adjacent on disk, so that process makes one call per entry.
+    With --zookeeper the nodes' disks are unknown, so there is no floor.
     """
     record_bytes = record_size or (4096 if interleaved else 1024)
     _check_record_size(record_bytes)
@@ -269,8 +270,8 @@ def tail(
 ) -> None:
     """Measure the time from an append to its delivery to readers at the tail.
 
-    Appends at a light rate. Readers run in the owner's region. The floor of the p99 is the p99
-    of the appends in the same run.
+    Appends at a light rate. Readers run in the owner's region. The floor of the p99 latency is
+    the p99 of the appends in the same run.
     """
     _check_record_size(record_size)
     options = TailOptions(

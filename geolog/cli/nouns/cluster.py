@@ -29,25 +29,28 @@ def command() -> None:
     )
 )
 @click.option(
-    "--wait", "is_waiting", is_flag=True, help="Wait for up to --timeout until it is healthy."
+    "--wait",
+    "is_waiting",
+    is_flag=True,
+    help="Wait up to --timeout for the cluster to be healthy.",
 )
 @click.option(
     "--every-ledger",
     is_flag=True,
-    help="Judge the placement of every ledger, even of more than 2,000.",
+    help="Judge the placement of every ledger, even if there are more than 2,000.",
 )
 def health(*, is_waiting: bool, every_ledger: bool) -> None:
     """Report the cluster's health and how many more regions it can lose.
 
     \b
-    healthy    Every stream works and keeps its promise through its next loss
-               (exit 0).
-    degraded   Everything works, but copies may be missing, or a promise would
-               not survive its next loss (exit 10).
+    healthy    Every stream works, and the next loss breaks no promise (exit 0).
+    degraded   Everything works, but copies may be missing, or the next loss
+               would break a promise (exit 10).
     unhealthy  Something does not work now (exit 10).
 
-    Each reason names the command that fixes it. Of more than 2,000 ledgers, health judges the
-    placement of the newest and of a random sample, unless --every-ledger is given.
+    Each reason names the command that fixes it. If there are more than 2,000 ledgers,
+    health judges the placement of the newest and of a random sample only, unless --every-ledger
+    is given.
     """  # noqa: D301 - click's mark for a block that keeps its lines.
     invocation = this_invocation()
     report = (

@@ -80,7 +80,7 @@ class Demo(Noun):
     "--base-port",
     type=click.IntRange(1, 65535),
     metavar="P",
-    help="Use consecutive ports from P on. [default: any free ports]",
+    help="Use consecutive ports, starting at P. [default: any free ports]",
 )
 @click.option(
     "--stay/--no-stay",
@@ -172,7 +172,7 @@ def _verb(name: str, sentence: str) -> None:
         "--data-dir",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Directory of the demo. [default: the demo started last]",
+        help="Directory of the demo. [default: from the settings, else the demo started last]",
     )
     def act(target: str, data_dir: Path | None) -> None:
         invocation = this_invocation()

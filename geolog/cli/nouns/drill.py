@@ -113,7 +113,7 @@ def list_() -> None:
     default=0,
     show_default=True,
     metavar="N",
-    help="Random seed for what happens when.",
+    help="Random seed for the drill's choices and their timing.",
 )
 @click.option(
     "--nodes-per-region",

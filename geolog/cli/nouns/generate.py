@@ -25,7 +25,7 @@ def command() -> None:
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for SHELL: bash, zsh or fish.
 
-    It completes nouns, verbs, options and their choices.
+    The script completes nouns, verbs, options and their choices.
     """
     shell_class = get_completion_class(shell)
     assert shell_class is not None

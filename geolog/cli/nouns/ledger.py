@@ -285,7 +285,7 @@ def _end_of(record: LedgerRecord) -> _End:
     "--deep",
     "is_deep",
     is_flag=True,
-    help="Read every copy from disk, to find damage that nobody has noticed.",
+    help="Read every copy from disk, to find damage not noticed before.",
 )
 @click.option(
     "--rate",
@@ -298,10 +298,11 @@ def repair(
 ) -> None:
     """Restore missing and damaged copies from members that have them intact.
 
-    With --queue, also restores what nodes in doubt lack, and settles their doubt once they lack
-    nothing.
+    With --queue, also restores entries that nodes in doubt lack, and settles a node's doubt
+    once it lacks none.
 
-    Exits with 10 if a copy is still missing or a node still in doubt, and says what to do next.
+    Exits with 10 if a copy is still missing or a node is still in doubt; the message says what
+    to do next.
     """
     if bool(ledgers) == is_queue:
         raise click.UsageError("give either ledger ids or --queue")

@@ -141,7 +141,8 @@ class _Watch:
     "--with",
     "successor_id",
     metavar="ID",
-    help="Node that takes its place; it must be up. [default: OLD, restarted on an empty disk]",
+    help="Node that takes the place of OLD; it must be up. [default: OLD, restarted on an empty"
+    " disk]",
 )
 @click.option(
     "--rate",
@@ -153,7 +154,7 @@ class _Watch:
     "--keep-waiting",
     "is_waiting",
     is_flag=True,
-    help="Wait until open ledgers have dropped OLD too, without a time limit.",
+    help="Also wait, without a time limit, until open ledgers have dropped OLD.",
 )
 def replace(
     *, node_id: str, successor_id: str | None, rate: float | None, is_waiting: bool
@@ -163,7 +164,7 @@ def replace(
     OLD must be down. Its disk is given up for good. The successor is the same node restarted
     on an empty disk, or another node (--with). If interrupted, run the same command again.
 
-    Exits with 5 if what remains may resolve by itself, with 10 if some of it will not.
+    Exits with 5 if all remaining problems may resolve by themselves, with 10 if any will not.
     """
     invocation = this_invocation()
     config = CopyConfig(rate_bytes_per_s=math.inf if rate is None else rate)

@@ -125,9 +125,9 @@ def _finite(text: str) -> float:
     "--check", "is_check", is_flag=True, help="Exit with 10 if a fragment has a problem."
 )
 def show_(*, name: str, is_bad_only: bool, is_check: bool) -> None:
-    """Show where each fragment of a stream lies, and how well it adheres to its policy.
+    """Show the nodes of each fragment of a stream, and how well they adhere to its policy.
 
-    "adherence" judges all members of a fragment, "now" only those that are up.
+    Column "adherence" judges all members of a fragment, column "now" only those that are up.
     """
     invocation = this_invocation()
     totals = trio.run(_show, invocation, name, is_bad_only)
@@ -231,9 +231,9 @@ def repair_(
     """Move fragments of STREAM, or of all streams, back to their policy with the fewest moves.
 
     Copies the entries first, then changes the ledger's record. Members that are down count as
-    placed, unless --replace-down is given. If interrupted, run the same command again.
+    up unless --replace-down is given. If interrupted, run the same command again.
 
-    Exits with 5 if what remains may resolve by itself, with 10 if some of it will not.
+    Exits with 5 if all remaining problems may resolve by themselves, with 10 if any will not.
     """
     invocation = this_invocation()
     options = _RepairOptions(

@@ -56,7 +56,7 @@ class ReadOptions:
     "--to",
     "stop",
     metavar="POSITION",
-    help="Stop before this position. [default: the end of the stream at the start]",
+    help="Stop before this position. [default: the end of the stream when the read starts]",
 )
 @click.option(
     "--count", type=click.IntRange(min=0), metavar="N", help="Read at most N records."
@@ -94,7 +94,8 @@ def command(
     """Read records to stdout: their values, or with -o jsonl all their fields.
 
     A DLSN, sequence or transaction id is a position in one partition: if the stream has
-    several, name one as STREAM#P. "append --format jsonl" accepts what "read -o jsonl" prints.
+    several partitions, name one as STREAM#P. "append --format jsonl" accepts what
+    "read -o jsonl" prints.
     """
     for name, value in {"--cursor": cursor, "--hedge": hedge}.items():
         if value is not None:

@@ -43,7 +43,7 @@ def command() -> None:
     help="List only the last N segments of each partition.",
 )
 def list_(name: str, limit: int | None) -> None:
-    """List the segments of a stream, oldest first; -o json adds where each one lies."""
+    """List the segments of a stream, oldest first; -o json adds the nodes of each."""
     segments = ask(lambda log: log.list_segments(name, limit=limit))
     output = this_invocation().config.output
     if output != "table":

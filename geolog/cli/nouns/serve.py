@@ -80,9 +80,12 @@ class SettingOption(click.Option):
         from geolog.cli.settings.settings_page import summary_of
 
         shown = self._setting.show(self._setting.default)
+        shown = shown or _DERIVED_DEFAULTS.get(self._setting.field, "")
         default = f" [default: {shown}]" if shown else ""
         return record[0], summary_of(STORAGE, self._setting) + default
 
+
+_DERIVED_DEFAULTS = {"advertise": "the listen address", "node_id": "the advertised address"}
 
 _METAVARS = {
     ValueKind.SECONDS: "TIME",
@@ -96,7 +99,7 @@ _METAVARS = {
 
 @click.group(cls=Noun, name="serve")
 def command() -> None:
-    """Run one server. It prints one JSON line, {"ready":true,…}, once it serves."""
+    """Run one server. Prints one JSON line, {"ready":true,…}, when the server is ready."""
 
 
 @command.command(
@@ -123,7 +126,7 @@ def command() -> None:
     "--peers",
     default="",
     metavar="ID=HOST:QUORUM_PORT:ELECTION_PORT,…",
-    help="All voters of the quorum, including this one. [default: no quorum, one server]",
+    help="All voters of the quorum, including this one. [default: this server alone]",
 )
 def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
     """Run an embedded ZooKeeper server, alone or as one voter of a quorum."""

@@ -107,8 +107,8 @@ def _seed_range(_context: click.Context, _parameter: click.Parameter, value: str
 def swarm(*, seeds: range, jobs: int, for_s: float | None) -> None:
     """Simulate many seeds. Exits with 10 if a law was broken.
 
-    Prints at the end what the seeds covered: how often each kind of fault struck, and in how
-    many seeds each situation that must occur sometimes did occur.
+    Prints the coverage at the end: how often each kind of fault struck, and how many seeds
+    reached each situation that must occur sometimes.
     """
     now_s = time.perf_counter  # noqa: TID251 - The report contains the real speed.
     started_s = shown_s = now_s()

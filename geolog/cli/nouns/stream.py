@@ -131,7 +131,8 @@ def command() -> None:
     default="7d",
     show_default=True,
     metavar="TIME",
-    help="Forget a named writer (append --writer) after it is idle for this long, e.g. 7d.",
+    help="Forget a named writer (append --writer) after it has been idle for this long, e.g."
+    " 7d.",
 )
 @click.option(
     "--if-not-exists",
@@ -149,9 +150,9 @@ def create(
     """Create a stream. STREAM is NAMESPACE/NAME, e.g. shop/orders.
 
     By default the stream survives the loss of one region. Choose another promise with
-    --survive, or set quorum sizes yourself: sizes that you leave out are chosen to survive one
-    region, and a warning says if no choice can. Prints the settings with the reasons for them
-    and their cost.
+    --survive, or set quorum sizes yourself. Sizes that you omit are chosen so that the stream
+    survives the loss of one region; if that is impossible, a warning says so. Prints the
+    settings, the reasons for them and their cost.
     """
     has_sizes = any(settings[size] is not None for size in _SIZES)
     if survive is not None and has_sizes:
@@ -299,7 +300,8 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
     "writer_retention_s",
     type=parse_seconds,
     metavar="TIME",
-    help="Forget a named writer (append --writer) after it is idle for this long, e.g. 7d.",
+    help="Forget a named writer (append --writer) after it has been idle for this long, e.g."
+    " 7d.",
 )
 def update(*, name: str, **settings: object) -> None:
     """Change settings of a stream; options not given leave theirs unchanged.
@@ -358,7 +360,8 @@ def truncate(*, name: str, before: str) -> None:
     """Delete all records before a position. This cannot be undone.
 
     A DLSN, sequence or transaction id is a position in one partition: if the stream has
-    several, name one as STREAM#P. Prints the first sequence that each partition keeps.
+    several partitions, name one as STREAM#P. Prints the first sequence that each partition
+    keeps.
     """
     bound = parse_bound(before, now_us=_now_us)
     confirm(f"Delete all records of {name} before {before} permanently?")

@@ -69,7 +69,7 @@ def show(data_dir: Path | None) -> None:
 @click.option(
     "--stall",
     metavar="TIME",
-    help="Duration of a stall, e.g. 200ms (the shortest TCP time-out).",
+    help="Duration of a stall, e.g. 200ms (the shortest retransmission time-out of TCP).",
 )
 @one_way_option
 @directory_option
@@ -135,8 +135,8 @@ def heal(here: str, there: str, *, is_one_way: bool, data_dir: Path | None) -> N
 def check(data_dir: Path | None) -> None:
     """Measure round trips through the emulator and compare them with the configured ones.
 
-    Exits with 10 if a median is off by more than 2 ms and 5%. Jitter, stalls, and a load above
-    half the bandwidth cause that too.
+    Exits with 10 if a median is off by both more than 2 ms and more than 5%. Jitter, stalls, or
+    a load above half the bandwidth can cause this too.
     """
     document = trio.run(ask_show, _directory(data_dir))
     links, probes = document["links"], document["probes"]
