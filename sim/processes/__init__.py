@@ -1,1 +1,1 @@
-"""Clusters of real processes: demo, drills, benchmarks, the emulated WAN."""
+"""Clusters of real processes: demo, drills, benchmarks and the emulated WAN."""

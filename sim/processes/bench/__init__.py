@@ -1,1 +1,1 @@
-"""Measures geolog against a floor: the same disk without geolog, in the same run."""
+"""Benchmarks: each run also measures the same disk without geolog, as the floor."""

@@ -1,9 +1,9 @@
-"""Measures appends to real processes against the disk without geolog.
+"""Measures appends of writers to real processes, against the disk without geolog.
 
-There are three loads: 1 KiB and 64 KiB records with many in flight, and one 1 KiB record at a
-time; each with one writer, or with one for each of many streams. After each of the first two
-loads the nodes report the size of their group writes, and the floor is measured with writes of
-that size, by as many processes as there are nodes.
+Three loads: 1 KiB records and 64 KiB records with many in flight, and 1 KiB records one at a
+time. Each load has one writer, or one writer per stream on many streams at once. After each of
+the first two loads, the nodes report the size of their group writes. The floor then uses writes
+of that size, from as many processes as there are nodes.
 """
 
 import os
@@ -21,25 +21,25 @@ from sim.processes.bench.site import Site, open_writers
 from sim.studies.node_status import group_writes
 
 FLOOR_S = 1.5
-"""How long each round of a floor takes."""
+"""Duration of one round of the floor."""
 
 FLOOR_ROUNDS_COUNT = 3
 
 WARM_UP_S = 1.0
-"""Appends of the first second are not counted: connections open, Python's caches fill."""
+"""Appends of the first second do not count: connections open and Python's caches fill."""
 
 _POOL_BYTES = 4 << 20
 
 _TURN_RECORDS = 64
-"""Records that are pushed before others get a turn, which costs as much as three of them."""
+"""Records pushed between two checkpoints; a checkpoint costs as much as three records."""
 
 Drive = Callable[[Writer, Sequence[bytes], float, LatencyHistogram], Awaitable[int]]
-"""Appends with one writer for a while; how many records were acknowledged."""
+"""Appends with one writer for a while; returns the number of acknowledged records."""
 
 
 @attrs.frozen(kw_only=True)
 class Load:
-    """What one phase appends."""
+    """The load of one phase."""
 
     name: str
     record_bytes: int
@@ -50,25 +50,25 @@ class Load:
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """What one phase reached."""
+    """The result of one phase."""
 
     load: Load
     records_count: int
     took_s: float
     latencies: LatencyHistogram
     group_bytes: int
-    """Mean bytes of a node's write, each with one sync."""
+    """Mean size of a node's group write, each with one sync."""
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes of records acknowledged in a second."""
+        """Bytes of records acknowledged per second."""
         return self.records_count * self.load.record_bytes / self.took_s
 
 
 async def run_load(
     site: Site, load: Load, *, duration_s: float, payloads: Sequence[bytes]
 ) -> Run:
-    """Append for `duration_s`, after a warm-up."""
+    """Append for `duration_s` after a warm-up."""
     async with open_writers(
         site.log, site.streams, in_flight_bytes=load.in_flight_bytes
     ) as writers:
@@ -99,7 +99,7 @@ async def measure_append(
     payloads_of: Callable[[int, int], Sequence[bytes]],
     tell: Callable[[str], None],
 ) -> list[Figure]:
-    """Run all loads, and their floors, and give all figures."""
+    """Run all loads with their floors and return all figures."""
     figures: list[Figure] = []
     for load in loads:
         tell(f"{load.name}: appending for {duration_s:.0f} s")
@@ -108,7 +108,7 @@ async def measure_append(
         size = LATENCY_WRITE_BYTES if load.is_one_at_a_time else run.group_bytes
         processes = 1 if load.is_one_at_a_time else len(site.nodes)
         tell(
-            f"{load.name}: the floor, {processes} processes writing and syncing {size:,} bytes"
+            f"{load.name}: measuring the floor, {processes} x write and sync of {size:,} bytes"
         )
         floor = await _best_floor(site.directory, write_bytes=size, processes_count=processes)
         figures += _figures(site, run, floor)
@@ -116,10 +116,10 @@ async def measure_append(
 
 
 async def _best_floor(directory: Path, *, write_bytes: int, processes_count: int) -> Floor:
-    """The best of a few short rounds, each after a rest.
+    """Best of a few short rounds, each after all writes were synced.
 
-    A disk that has just taken gigabytes is slow for a while: a floor measured only then would
-    flatter the run.
+    A disk is slow for a while after taking gigabytes. A floor measured only then would flatter
+    the run.
     """
     floors = []
     for _ in range(FLOOR_ROUNDS_COUNT):
@@ -163,7 +163,7 @@ async def _drive_all(
     duration_s: float,
     latencies: LatencyHistogram,
 ) -> int:
-    """Drive all writers at once; how many records were acknowledged."""
+    """Drive all writers at once; return the number of acknowledged records."""
     counts: list[int] = []
 
     async def drive_one(writer: Writer) -> None:
@@ -186,7 +186,7 @@ async def _many_in_flight(
             for _ in range(_TURN_RECORDS):
                 await pipeline.push(payloads[number % len(payloads)])
                 number += 1
-            # A window that never fills must not keep the answers from being taken.
+            # Let answers be taken even if the window never fills.
             await trio.lowlevel.checkpoint()
         pipeline.close()
 

@@ -1,4 +1,4 @@
-"""Figures of a benchmark: each a value with its unit, and with its floor if it has one."""
+"""Figures of a benchmark: each a value with its unit and, where there is one, its floor."""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ class Figure:
 def figure(
     name: str, value: float, unit: str, *, floor: float | None = None, goal: str | None = None
 ) -> Figure:
-    """A figure, rounded to what was measured, with its ratio to the floor."""
+    """A figure rounded to four digits, with its ratio to the floor."""
     return Figure(
         name=name,
         value=_rounded(value),
@@ -38,17 +38,17 @@ def figure(
 
 
 class LatencyHistogram:
-    """Times of appends, from the call to the answer, in an HDR histogram of three digits.
+    """Latencies of appends, from call to answer, in an HDR histogram of three digits.
 
-    While the load runs it only counts, in steps of 10 µs: the histogram costs a writer of a
-    hundred thousand records a second too much.
+    During the load it only counts, in steps of 10 µs: the histogram itself would slow a writer
+    of a hundred thousand records per second.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
     def record(self, latency_s: float) -> None:
-        """One append took that long."""
+        """Record the latency of one append."""
         self._counts[int(latency_s * _STEPS_PER_S)] += 1
 
     def _histogram(self) -> HdrHistogram:

@@ -1,10 +1,10 @@
-"""The floor: what this disk gives to processes that only write and sync.
+"""Measures the floor: processes that only write and sync on the same disk.
 
-Run `python -P -m sim.processes.bench.floor DIRECTORY WRITE_BYTES SECONDS` once for each storage
-node: it appends incompressible bytes to files, as a journal does, syncs each, and prints one
-JSON line. The throughput floor of a cluster is the sum over as many processes as it has
-nodes, divided by the copies of an entry; the latency floor is the median of one process's 4 KiB
-writes.
+Run `python -P -m sim.processes.bench.floor DIRECTORY WRITE_BYTES SECONDS` once per storage
+node. It appends incompressible bytes to files as a journal does, syncs each write, and prints
+one JSON line. The throughput floor of a cluster is the sum over one process per node, divided
+by the number of copies of an entry. The latency floor is the median of 4 KiB writes by one
+process.
 """
 
 import json
@@ -18,26 +18,26 @@ import attrs
 import trio
 
 FILE_BYTES = 64 << 20
-"""When the next file is begun; a journal does so too."""
+"""File size at which the next file begins, as in a journal."""
 
 LATENCY_WRITE_BYTES = 4096
 
 
 @attrs.frozen
 class Floor:
-    """Combined result of the processes."""
+    """The combined result of all processes."""
 
     write_bytes: int
     processes_count: int
     bytes_per_s: float
     sync_p50_s: float
-    """Median of one write and its sync; of several processes, the largest."""
+    """Median time of one write with its sync; the largest median of several processes."""
 
 
 async def measure_floor(
     directory: Path, *, write_bytes: int, processes_count: int, duration_s: float
 ) -> Floor:
-    """Run that many processes at once, and add up what they reached."""
+    """Run these processes at once and add up their results."""
     answers: list[dict[str, float]] = []
 
     async def run(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Adds of random bytes to one node over one connection, as many in flight as it takes."""
+"""Adds random bytes to one node over one connection, with many adds in flight."""
 
 import random
 
@@ -17,7 +17,7 @@ _IN_FLIGHT_BYTES = 16 << 20
 
 
 def random_entry(entry_bytes: int, rng: random.Random) -> EncodedEntry:
-    """An entry of one record of about so many bytes."""
+    """An entry with one record of about `entry_bytes` bytes."""
     sealed = seal_batch([rng.randbytes(entry_bytes)], created_us=0, compress=False)
     return encode_entry(
         [sealed], home_epoch=1, segment=1, entry=0, first_sequence=0, append_time_us=0
@@ -25,7 +25,7 @@ def random_entry(entry_bytes: int, rng: random.Random) -> EncodedEntry:
 
 
 class LedgerLoad:
-    """Opens ledgers at one node and adds to them."""
+    """Opens ledgers at one node and adds entries to them."""
 
     def __init__(self, connection: NodeConnection) -> None:
         self._connection = connection
@@ -36,7 +36,7 @@ class LedgerLoad:
         self.synced_bytes = 0
 
     async def open(self, ledger: LedgerId) -> None:
-        """Make the ledger known to the node."""
+        """Open the ledger at the node."""
         await self._connection.ask(
             lambda request: OpenLedger(request, ledger, EPOCH, self._connection.instance),
             LedgerOpened,
@@ -44,7 +44,7 @@ class LedgerLoad:
         self._connection.attach(self, int(ledger))
 
     async def add(self, ledger: LedgerId, entry: EntryId, encoded: EncodedEntry) -> None:
-        """Add one entry; waits while too much is in flight. UnavailableError if refused."""
+        """Add one entry; wait while too much is in flight. UnavailableError if refused."""
         while self._in_flight_bytes >= _IN_FLIGHT_BYTES and self._refusal is None:
             await self._wait_change()
         self._check()
@@ -62,7 +62,7 @@ class LedgerLoad:
         )
 
     async def wait_synced(self) -> None:
-        """Wait until all of it is on disk."""
+        """Wait until all entries are on disk."""
         while self._in_flight and self._refusal is None:
             await self._wait_change()
         self._check()
@@ -75,24 +75,24 @@ class LedgerLoad:
         if self._refusal is not None:
             raise UnavailableError(f"the node refused an add: {self._refusal}")
 
-    # Calls from the connection; a ledger's id is its slot.
+    # Callbacks of the connection. The slot of a ledger is its id.
 
     def on_add_synced(self, slot: int, entry: EntryId) -> None:
-        """An entry is on disk."""
+        """Note that an entry is on disk."""
         size_bytes = self._in_flight.pop((slot, entry))
         self._in_flight_bytes -= size_bytes
         self.synced_bytes += size_bytes
         self._changed.set()
 
     def on_add_received(self, slot: int, entry: EntryId) -> None:
-        """Nothing follows from that here."""
+        """Ignore it."""
 
     def on_add_refused(self, slot: int, entry: EntryId, refused: AddRefused) -> None:  # noqa: ARG002
-        """The bench ends with it."""
+        """Note the refusal, which ends the benchmark."""
         self._refusal = refused
         self._changed.set()
 
-    def on_slot_lost(self, slot: int) -> None:  # noqa: ARG002 - It is lost for all ledgers.
-        """The connection is gone; so is the bench."""
+    def on_slot_lost(self, slot: int) -> None:  # noqa: ARG002 - All ledgers lose it.
+        """End the benchmark: the connection is gone."""
         self._refusal = self._refusal or AddRefused(0, _LOST, EPOCH)
         self._changed.set()

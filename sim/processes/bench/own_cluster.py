@@ -1,4 +1,4 @@
-"""A small cluster for a benchmark that was given none: three regions of one node each."""
+"""A small temporary cluster for a benchmark: three regions with one node each."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -11,14 +11,14 @@ from sim.processes.cluster.plan import ClusterPlan, ClusterShape, draw_plan
 from sim.processes.cluster.ports import held_ports
 
 SHAPE = ClusterShape(nodes_per_region=1, zookeeper_count=1, storage_options=())
-"""One ZooKeeper server: none is on the path of an append, and each takes some of the cores."""
+"""One ZooKeeper server suffices: none is on the path of an append, and each uses the cores."""
 
 
 @asynccontextmanager
 async def open_own_servers(
     data_dir: Path | None, *, needed_bytes: int, shape: ClusterShape = SHAPE
 ) -> AsyncIterator[LocalCluster]:
-    """Start it; stop it and remove its directory when the block ends."""
+    """Start the cluster; at the end of the block, stop it and remove a temporary directory."""
     directory = (data_dir or fresh_directory()).absolute()
     try:
         check_space(directory, needed_bytes)
@@ -35,6 +35,6 @@ async def open_own_servers(
 async def open_own_cluster(
     data_dir: Path | None, *, needed_bytes: int, shape: ClusterShape = SHAPE
 ) -> AsyncIterator[ClusterPlan]:
-    """The same for those who need to know no more than where it is."""
+    """The same for callers that need only its plan."""
     async with open_own_servers(data_dir, needed_bytes=needed_bytes, shape=shape) as cluster:
         yield cluster.plan

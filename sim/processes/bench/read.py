@@ -1,8 +1,8 @@
-"""Measures how fast one process reads a log from disk, against a bare read of the same bytes.
+"""Measures how fast one process reads a log from disk, against reading the bare files.
 
-There are two loads: one stream, written at once and read from front to back; and one of many
-ledgers written in turns. The entries of the latter are spread over the whole journal, so each
-is a separate read, for geolog and for the floor.
+Two loads. The first is one stream, written in one go and read from start to end. The second
+reads single ledgers of many that were written in turns. Their entries are spread over the whole
+journal, so each entry is a separate disk read, for geolog and for the floor.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,22 +27,22 @@ from sim.studies.places import (
 )
 
 LEDGERS_READ_MAX = 20
-"""Of many interleaved ledgers so many are read, one after the other."""
+"""Number of interleaved ledgers that are read, one after the other."""
 
 _IN_FLIGHT_BYTES = 8 << 20
 
 
 @attrs.frozen(kw_only=True)
 class ReadLoad:
-    """Records to write, then read."""
+    """Data to write and then read."""
 
     record_bytes: int
     size_bytes: int
-    """Of all records together."""
+    """Total size of all records."""
 
     @property
     def name(self) -> str:
-        """How figures of it are called."""
+        """Name of its figures."""
         return "cold read"
 
 
@@ -56,7 +56,7 @@ class _Took:
 async def measure_read(
     site: Site, load: ReadLoad, *, payloads: Sequence[bytes], tell: Callable[[str], None]
 ) -> list[Figure]:
-    """Write one stream, drop it from memory, read it."""
+    """Write one stream, drop it from the page cache, read it."""
     tell(f"writing {load.size_bytes >> 20} MiB")
     (stream,) = site.streams
     count = max(1, load.size_bytes // load.record_bytes)
@@ -64,7 +64,7 @@ async def measure_read(
         await _append_all(writer, payloads, count)
     places = await _places(site, await _ledgers_of(site, [stream]))
     floor = await _floor(site, places, read_whole)
-    tell(f"reading them from {_where(site)}")
+    tell(f"reading the stream from {_where(site)}")
     took = await _read_stream(site, stream)
     return _figures(f"{_how_cold(site)} read", load, took, floor)
 
@@ -72,7 +72,7 @@ async def measure_read(
 async def measure_interleaved(
     site: Site, load: ReadLoad, *, payloads: Sequence[bytes], tell: Callable[[str], None]
 ) -> list[Figure]:
-    """Write many streams in turns, an entry each, then read a few of their ledgers."""
+    """Write many streams in turns, one entry each, then read a few of their ledgers."""
     rounds = max(1, load.size_bytes // (load.record_bytes * len(site.streams)))
     tell(f"writing {len(site.streams)} ledgers in turns, {rounds} entries each")
     async with open_writers(site.log, site.streams, in_flight_bytes=_IN_FLIGHT_BYTES) as all_:
@@ -83,7 +83,7 @@ async def measure_interleaved(
     step = max(1, len(site.streams) // LEDGERS_READ_MAX)
     ledgers = await _ledgers_of(site, site.streams[::step][:LEDGERS_READ_MAX])
     floor = await _floor(site, await _places(site, ledgers), read_places)
-    tell(f"reading {len(ledgers)} of them from {_where(site)}")
+    tell(f"reading {len(ledgers)} of the ledgers from {_where(site)}")
     took = await _read_ledgers(site, ledgers)
     name = f"{_how_cold(site)} read, one of {len(site.streams)} interleaved"
     return _figures(name, load, took, floor)
@@ -111,7 +111,7 @@ async def _ledgers_of(site: Site, streams: Iterable[str]) -> list[LedgerId]:
 
 
 async def _places(site: Site, ledgers: Iterable[LedgerId]) -> list[PlaceOnDisk]:
-    """Where the node that is read from has them; nothing is known of a cluster elsewhere."""
+    """Where the node to read from stores them; empty for a cluster on other machines."""
     places: list[PlaceOnDisk] = []
     for ledger in ledgers:
         for data_dir in site.data_dirs[:1]:
@@ -124,7 +124,7 @@ async def _floor(
     places: Sequence[PlaceOnDisk],
     read: Callable[[Sequence[PlaceOnDisk]], ReadFloor],
 ) -> ReadFloor | None:
-    """The floor, cold; then the page cache is dropped once more, for the read itself."""
+    """Measure the cold floor, then drop the page cache again for the real read."""
     if not places:
         return None
     await trio.to_thread.run_sync(drop_page_cache, site.data_dirs)

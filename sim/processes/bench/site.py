@@ -1,4 +1,4 @@
-"""Where a benchmark runs: a log, its streams and nodes, and a disk for the floor."""
+"""The site of a benchmark: a log, its streams and nodes, and a disk for the floor."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,29 +15,30 @@ IN_FLIGHT_BYTES_MIN = 256 << 10
 
 @attrs.frozen(kw_only=True)
 class Site:
-    """All that a benchmark is given."""
+    """Everything that a benchmark runs on."""
 
     log: Log
     cluster: str
     zookeeper: str
     gateway: Address | None = None
-    """Through which servers are reached, if there is one."""
+    """Gateway to the servers, if any."""
     region: str | None
-    """Where the benchmark stands; the owner of what it writes, and its readers."""
+    """Region of the benchmark: of its writers and its readers."""
     streams: Sequence[str]
     write_quorum: int
     nodes: Sequence[Address]
     directory: Path
-    """On the disk to measure."""
+    """A directory on the disk to measure."""
     data_dirs: Sequence[Path] = ()
-    """Of the nodes, the one in the benchmark's region first; empty for a cluster elsewhere."""
+    """Data directories of the nodes, the one in the benchmark's region first; empty for a
+    cluster on other machines."""
 
 
 @asynccontextmanager
 async def open_writers(
     log: Log, streams: Sequence[str], *, in_flight_bytes: int
 ) -> AsyncIterator[list[Writer]]:
-    """A writer for each stream; together they have so many bytes in flight."""
+    """Open a writer per stream; together they may have `in_flight_bytes` in flight."""
     share = max(IN_FLIGHT_BYTES_MIN, in_flight_bytes // len(streams))
     async with AsyncExitStack() as stack:
         yield [

@@ -1,8 +1,8 @@
-"""Measures how long a record takes to reach readers at the tail, compared with its append.
+"""Measures the time from a record's publication to readers at the tail, against its append.
 
-One writer appends at a steady, light rate; readers in the same region follow through a separate
-`Log`. All run in one process, so one clock serves both ends; the figures include the cost of
-the readers to that process.
+One writer appends at a steady, light rate. Readers in the same region follow through their own
+`Log`, in the same process, so one clock serves both ends. The figures therefore include the
+cost of the readers.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from sim.processes.bench.site import Site
 from topology.errors import UnavailableError
 
 LATE_S = 10.0
-"""How long after the last append its record may take to arrive."""
+"""Time limit for the last record to arrive after its append."""
 
 _NUMBER_BYTES = 8
 _TOLD_EVERY = 100
@@ -27,7 +27,7 @@ _TOLD_EVERY = 100
 
 @attrs.frozen(kw_only=True)
 class TailLoad:
-    """Appends and followers of the run."""
+    """Appends and readers of one run."""
 
     record_bytes: int
     rate_per_s: float
@@ -36,12 +36,12 @@ class TailLoad:
 
     @property
     def records_count(self) -> int:
-        """How many records are appended in all."""
+        """Total number of records to append."""
         return max(1, round(self.rate_per_s * self.duration_s))
 
 
 class _Run:
-    """One run: when each record was appended, and how long it took to be answered and read."""
+    """One run: when each record was published, answered and read."""
 
     def __init__(self, site: Site, load: TailLoad, *, filler: bytes) -> None:
         self._site = site
@@ -52,7 +52,7 @@ class _Run:
         self.delivered = LatencyHistogram()
 
     async def follow(self, log: Log, *, task_status: trio.TaskStatus[None]) -> None:
-        """Read every record, from the first on; ready when the first has come."""
+        """Read every record from the first one; started when that one has arrived."""
         async with log.open_reader(self._site.streams[0], follow=True) as reader:
             await anext(reader)
             task_status.started()
@@ -63,7 +63,7 @@ class _Run:
                     return
 
     async def publish(self, writer: Writer, progress: Callable[[int, int], None]) -> None:
-        """Append each record when it is due; one that is slow does not hold back the next."""
+        """Append each record when it is due; a slow append does not delay the next one."""
         pipeline, first_s = Pipeline(writer), trio.current_time()
 
         async def push() -> None:
@@ -88,7 +88,7 @@ class _Run:
 async def measure_tail(
     site: Site, load: TailLoad, *, filler: bytes, progress: Callable[[int, int], None]
 ) -> list[Figure]:
-    """Append for a while, with readers at the tail. UnavailableError if a record never came."""
+    """Append with readers at the tail. UnavailableError if a record does not arrive."""
     run = _Run(site, load, filler=filler)
     async with (
         connect(
@@ -99,7 +99,7 @@ async def measure_tail(
         ) as log,
         site.log.open_writer(site.streams[0]) as writer,
     ):
-        await writer.append(b"the first: readers are ready when they have it")
+        await writer.append(b"the first record: a reader that has it is ready")
         async with trio.open_nursery() as nursery:
             for _ in range(load.readers_count):
                 await nursery.start(run.follow, log)

@@ -1,1 +1,1 @@
-"""Pictures of the command at work, taken from what it really prints, for the documentation."""
+"""Pictures of the command's real output, for the documentation."""

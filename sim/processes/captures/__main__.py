@@ -1,9 +1,9 @@
-"""Takes all pictures of the docs again: `make captures`.
+"""Renews all pictures of the docs: `make captures`.
 
-The command behind it is `python -P -m sim.processes.captures docs/captures`.
+That target runs `python -P -m sim.processes.captures docs/captures`.
 
-A demo tells its story on a terminal of 80 columns; while it stays, the other commands run
-beside it, as they would in a second terminal.
+A demo runs its story on a terminal of 80 columns. While it stays up, the other commands run
+next to it, as in a second terminal.
 """
 
 import os
@@ -24,7 +24,7 @@ from sim.processes.cluster.readyfile import write_whole
 
 COLUMNS = 80
 LINES_COUNT = 1_500_000
-"""Of the file whose append is shown: enough that its bar is half full for a while."""
+"""Lines of the file to append: enough to keep the progress bar near half for a while."""
 
 _STAYS = "The cluster runs until Ctrl-C."
 _SHOTS = (
@@ -37,32 +37,32 @@ _SHOTS = (
 
 @attrs.frozen(kw_only=True)
 class Studio:
-    """Where the pictures go, and what the commands on them find."""
+    """The directory of the pictures, and the environment of the commands."""
 
     pictures: Path
     home: Path
-    """Where commands run: a directory of nothing but what they need."""
+    """Working directory of the commands; it contains only what they need."""
     environment: Mapping[str, str]
 
     def open(self, command: str) -> AbstractAsyncContextManager[Terminal]:
-        """A terminal on which a shell runs the command."""
+        """Open a terminal on which a shell runs the command."""
         argv = ("sh", "-c", f"cd {shlex.quote(str(self.home))} && {command}")
         return open_terminal(argv, columns=COLUMNS, environment=self.environment)
 
     def keep(self, name: str, title: str, output: str) -> None:
-        """Write one picture, and say so."""
+        """Write one picture and print its name."""
         svg = picture_of(output, title=title, columns=COLUMNS)
         write_whole(self.pictures / f"{name}.svg", svg)
         sys.stdout.write(f"{self.pictures / name}.svg: {len(svg):,} bytes\n")
 
     async def shoot(self, name: str, command: str) -> None:
-        """The picture of a command from its prompt to its end."""
+        """Take the picture of a command from its prompt to its end."""
         async with self.open(command) as terminal:
             self.keep(name, command, _typed(command) + await terminal.wait_end())
 
 
 async def take_all(studio: Studio) -> None:
-    """All pictures, of one demo."""
+    """Take all pictures, with one demo."""
     async with studio.open("exec geolog demo --stay --data-dir demo") as demo:
         lost = await demo.wait_printed("SIGKILL")
         studio.keep("demo-running", "geolog demo", lost)
@@ -77,7 +77,7 @@ async def take_all(studio: Studio) -> None:
 
 
 async def _shoot_append(studio: Studio) -> None:
-    """An append whose bar is half full."""
+    """Take the picture of an append whose progress bar is half full."""
     orders = (f"order {number}, to be sent to its buyer\n" for number in range(LINES_COUNT))
     with (studio.home / "orders.txt").open("w") as file:
         file.writelines(orders)
@@ -94,7 +94,7 @@ def _typed(command: str) -> str:
 
 
 def main() -> None:
-    """Take them all into the directory that is named."""
+    """Write all pictures to the directory given as argument."""
     pictures = Path(sys.argv[1]).absolute()
     pictures.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="geolog-"))

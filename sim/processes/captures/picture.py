@@ -1,4 +1,4 @@
-"""Draws the contents of a terminal as a self-contained SVG: it loads no fonts."""
+"""Renders terminal output as a self-contained SVG, without remote fonts."""
 
 import io
 import re
@@ -50,13 +50,13 @@ clip-path="url(#{unique_id}-clip-terminal)">
 
 
 def picture_of(output: str, *, title: str, columns: int) -> str:
-    """The SVG of what a terminal of so many columns shows after `output`, escapes and all."""
+    """The SVG of a terminal of `columns` columns after `output`, which may contain escapes."""
     console = Console(
         record=True, width=columns, file=io.StringIO(), highlight=False, emoji=False
     )
     for line in shown_lines(output):
         text = Text.from_ansi(line)
-        # As a terminal breaks it: where it ends, whatever stands there.
+        # Break lines at the last column, even inside a word, as terminals do.
         for part in text.divide(range(columns, len(text), columns)):
             console.print(part, soft_wrap=True)
     name = re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
@@ -65,7 +65,7 @@ def picture_of(output: str, *, title: str, columns: int) -> str:
 
 
 def shown_lines(output: str) -> list[str]:
-    """The lines that are seen in the end: what was drawn over is gone."""
+    """The lines visible at the end, without text that was overwritten."""
     lines = output.replace("\r\n", "\n").split("\n")
     seen = [line.rpartition("\r")[2].removeprefix("\x1b[K") for line in lines]
     while seen and not seen[-1].strip():

@@ -1,4 +1,4 @@
-"""A terminal of a given width for one command; what it prints is kept, escapes and all."""
+"""A terminal of a given width for one command; it keeps the output, including escapes."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ ROWS = 50
 
 
 class Terminal:
-    """Output of the command so far."""
+    """The output of a command so far."""
 
     def __init__(self, screen: trio.lowlevel.FdStream) -> None:
         self._screen = screen
@@ -23,11 +23,11 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All of it; a character that has not come whole yet is left out."""
+        """All of the output, without a character that is still incomplete."""
         return self._printed.decode(errors="ignore")
 
     async def wait_printed(self, words: str) -> str:
-        """Wait until these words were printed, or the command has ended."""
+        """Wait until these words are printed or the command has ended."""
         while words not in self.text and await self._more():
             pass
         return self.text
@@ -41,7 +41,7 @@ class Terminal:
     async def _more(self) -> bool:
         try:
             data = await self._screen.receive_some(1 << 16)
-        except trio.BrokenResourceError:  # So Linux says that nobody has the terminal any more.
+        except trio.BrokenResourceError:  # Linux: no process has the terminal open any more.
             return False
         self._printed += data
         return bool(data)
@@ -51,7 +51,7 @@ class Terminal:
 async def open_terminal(
     argv: Sequence[str], *, columns: int, environment: Mapping[str, str]
 ) -> AsyncIterator[Terminal]:
-    """Run a command on a terminal of its own; at the end of the block it is asked to end."""
+    """Run a command on its own terminal; terminate it at the end of the block."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     async with trio.lowlevel.FdStream(ours) as screen:

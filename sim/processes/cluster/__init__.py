@@ -1,1 +1,1 @@
-"""A cluster of real processes on this machine, to be killed, paused and started again."""
+"""A cluster of real processes on this machine that can be killed, paused and restarted."""

@@ -1,6 +1,6 @@
-"""Lets another terminal ask a running cluster's supervisor to kill, stop or start a server.
+"""Lets another terminal tell a running cluster's supervisor to kill, stop or start a server.
 
-The question is `{"verb":"kill","target":"eu-west"}`, the answer `{"servers":[…]}`.
+A request is `{"verb":"kill","target":"eu-west"}`, its answer `{"servers":[…]}`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,14 +16,14 @@ SOCKET_NAME = "control.socket"
 
 @asynccontextmanager
 async def open_control(cluster: LocalCluster) -> AsyncIterator[None]:
-    """Obey other terminals while the block lasts."""
+    """Serve requests from other terminals for the duration of the block."""
     answerer = _Answerer(cluster)
     async with open_line_socket(cluster.plan.directory, SOCKET_NAME, answerer.act):
         yield
 
 
 async def ask_control(directory: Path, verb: str, target: str) -> list[dict[str, object]]:
-    """Ask the supervisor of the cluster in `directory`; the servers that it acted on."""
+    """Ask the supervisor of the cluster in `directory`; return the servers it acted on."""
     missing = (
         f"no demo runs in {directory}: start one with `geolog demo`, or name its "
         "directory with --data-dir"
@@ -36,7 +36,7 @@ async def ask_control(directory: Path, verb: str, target: str) -> list[dict[str,
 
 
 class _Answerer:
-    """Does what a question asks for."""
+    """Carries out requests."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
@@ -50,7 +50,7 @@ class _Answerer:
         }
 
     async def act(self, question: Document) -> Document:
-        """Do it; the servers that were concerned."""
+        """Carry out a request; return the servers it acted on."""
         action = self._actions[str(question["verb"])]
         servers = await action(str(question["target"]))
         return {"servers": [server.describe() for server in servers]}

@@ -1,4 +1,4 @@
-"""Brings a cluster back to health as an operator would: waits for its nodes, then repairs."""
+"""Brings a cluster back to health as an operator does: waits for its nodes, then repairs."""
 
 import attrs
 import trio
@@ -12,23 +12,23 @@ from geolog.protocol.placement_plan import RepairAims
 from topology.errors import UnavailableError
 
 HEALTHY_S_MAX = 60.0
-"""Several session time-outs: longer than a cluster that heals itself can take."""
+"""Several session time-outs: longer than a cluster that heals itself needs."""
 
 _LOOK_EVERY_S = 0.1
 
 
 @attrs.define
 class Mended:
-    """Work that the repair took."""
+    """The repairs that were needed."""
 
     copies_stored: int = 0
-    """Copies that members lacked."""
+    """Missing copies that were stored on members."""
     slots_moved: int = 0
-    """Slots of fragments that went to better places."""
+    """Fragment slots that moved to better nodes."""
 
 
 async def make_healthy(log: Log) -> Mended:
-    """Wait for all nodes, and mend what health names; UnavailableError tells what is left."""
+    """Wait for all nodes and repair what health reports. UnavailableError lists the rest."""
     mended = Mended()
     report: HealthReport | None = None
     with trio.move_on_after(HEALTHY_S_MAX):
@@ -47,7 +47,7 @@ async def make_healthy(log: Log) -> Mended:
 
 
 async def _mend(log: Log, mended: Mended) -> None:
-    """What `geolog ledger repair --queue` and `geolog placement repair` do."""
+    """Do what `geolog ledger repair --queue` and `geolog placement repair` do."""
     repaired = await repair_queue(log.access, CopyConfig())
     mended.copies_stored += sum(one.copies_stored for one in repaired.ledgers)
     placement = PlacementRepairer(

@@ -1,6 +1,6 @@
-"""One question and one answer, a JSON line each, over a Unix socket in a cluster's directory.
+"""One request and one answer, a JSON line each, over a Unix socket in a cluster's directory.
 
-A question is an object; so is its answer, `{"error":"…","code":400}` where it is refused.
+Both are objects. The answer to a refused request is `{"error":"…","code":400}`.
 """
 
 import json
@@ -21,7 +21,7 @@ _LINE_BYTES_MAX = 1 << 20
 
 @asynccontextmanager
 async def open_line_socket(directory: Path, name: str, act: Act) -> AsyncIterator[None]:
-    """Answer questions with what `act` gives for them while the block lasts."""
+    """Answer requests with the results of `act` for the duration of the block."""
     (directory / name).unlink(missing_ok=True)
     listening = trio.socket.socket(trio.socket.AF_UNIX)
     with _short_path(directory, name) as path:
@@ -35,7 +35,7 @@ async def open_line_socket(directory: Path, name: str, act: Act) -> AsyncIterato
                 said = await _answer(await _line(stream), act)
                 await stream.send_all(json.dumps(said).encode() + b"\n")
             except (trio.BrokenResourceError, UnavailableError):
-                return  # The caller has left; its request is done.
+                return  # The client has gone; its request was carried out.
 
     try:
         async with trio.open_nursery() as nursery:
@@ -50,7 +50,7 @@ async def open_line_socket(directory: Path, name: str, act: Act) -> AsyncIterato
 async def ask_line_socket(
     directory: Path, name: str, question: Document, *, missing: str
 ) -> Document:
-    """Ask what listens there; NotFoundError, with the text `missing`, if nothing does."""
+    """Send a request; NotFoundError with the text `missing` if nothing listens."""
     try:
         with _short_path(directory, name) as path:
             stream = await trio.open_unix_socket(path)
@@ -72,7 +72,7 @@ async def _answer(line: bytes, act: Act) -> Document:
     except* GeologError as errors:
         answer = _failure(errors)
     except* (ValueError, KeyError, TypeError) as errors:
-        answer = {"error": f"not a request: {errors!r}", "code": InvalidArgumentError.code}
+        answer = {"error": f"invalid request: {errors!r}", "code": InvalidArgumentError.code}
     return answer
 
 
@@ -101,7 +101,7 @@ async def _line(stream: trio.SocketStream) -> bytes:
 
 @contextmanager
 def _short_path(directory: Path, name: str) -> Iterator[str]:
-    """The socket's path, short where the directory's is over the 108 bytes of an address."""
+    """A path to the socket within the 108 bytes of an address, for any `directory`."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{name}"

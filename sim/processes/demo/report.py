@@ -1,4 +1,4 @@
-"""Report of a demo: the counts that decide, and the latencies of acknowledged appends."""
+"""The report of a demo: counts, which decide, and latencies of acknowledged appends."""
 
 import attrs
 from hdrh.histogram import HdrHistogram
@@ -11,8 +11,8 @@ class Latencies:
     when: str
     count: int
     floor_ms: float | None
-    """Emulated round trip to the nearest other region that was up: a lower bound for each
-    append. None without an emulated WAN."""
+    """The emulated round trip to the nearest other live region, which every append awaits.
+    None without an emulated WAN."""
     p50_ms: float
     p99_ms: float
     max_ms: float
@@ -28,14 +28,14 @@ class StoryReport:
     source_count: int
     acknowledged_count: int
     found_count: int
-    """Records that the first writer got no answer for, but the second found in the log."""
+    """Records that the first writer got no answer for and the second found in the log."""
     read_count: int
     equal_count: int
     lost_count: int
-    """Records acknowledged or found in the log, but not read back equal."""
+    """Records that were acknowledged or found in the log, but not read back equal."""
     read_bytes: int
     sha256: str
-    """Hash over each record's length, as four bytes, and the record."""
+    """Over each record's length, as four bytes, followed by the record."""
     segments_count: int
     writers_count: int
     latencies: tuple[Latencies, ...]
@@ -48,7 +48,7 @@ class StoryReport:
         return not self.problems
 
     def counts(self) -> list[tuple[int, str]]:
-        """Return the counts as lines for people."""
+        """The counts with their labels."""
         rows = [
             (self.source_count, "flights given to the writers"),
             (self.acknowledged_count, "acknowledged: on disk in at least two regions"),
@@ -60,7 +60,7 @@ class StoryReport:
 
 
 class Stopwatch:
-    """Measures answered appends in one part of the story."""
+    """Times the answered appends of one part of the story."""
 
     def __init__(self, when: str, floor_s: float | None) -> None:
         self.when = when
@@ -79,7 +79,7 @@ class Stopwatch:
         self._answered_s = now_s
 
     def latencies(self) -> Latencies:
-        """Return the latencies so far."""
+        """The measurements so far."""
         histogram = self._histogram
         return Latencies(
             when=self.when,

@@ -1,4 +1,4 @@
-"""Runs one demo: starts a cluster, tells the story on it, and waits for Ctrl-C."""
+"""Runs one demo from start to end: a cluster, the story on it, and the wait for Ctrl-C."""
 
 import json
 import shutil
@@ -27,18 +27,18 @@ class DemoOptions:
 
     shape: ClusterShape
     data_dir: Path | None = None
-    """None means a new temporary directory, removed at the end."""
+    """None for a new temporary directory, removed at the end."""
     keeps_data: bool = False
     base_port: int | None = None
     stays: bool = False
     runs_workload: bool = True
     ready_file: Path | None = None
     is_story_on_stderr: bool = False
-    """Leaves stdout to the report as JSON."""
+    """Set when stdout is for the report as JSON."""
 
 
 async def run_demo(options: DemoOptions, on_report: Callable[[StoryReport], None]) -> None:
-    """Run a demo; `on_report` gets the workload's report, even if the demo keeps running."""
+    """Run a demo; `on_report` gets the workload's report as soon as there is one."""
     directory = (options.data_dir or fresh_directory()).absolute()
     screen = Screen(is_on_stderr=options.is_story_on_stderr)
     try:

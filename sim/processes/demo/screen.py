@@ -1,6 +1,7 @@
-"""Prints a demo: a banner, a line for each event, and the counts at the end.
+"""The output of a demo: a banner, a line for each event, and the counts at the end.
 
-It fits a terminal of 80 columns and 40 lines: banner, story and counts stay in view together.
+It fits a terminal of 80 columns by 40 lines: neither the story nor the counts scroll the part
+before them off the screen.
 """
 
 import os
@@ -22,7 +23,7 @@ _CALL_WIDTH = 36
 
 
 class Screen:
-    """Prints the demo on a terminal."""
+    """Prints the demo's output."""
 
     def __init__(self, *, is_on_stderr: bool = False) -> None:
         self._console = Console(
@@ -32,11 +33,11 @@ class Screen:
             self._console.width = WIDTH_MAX
 
     def line(self, text: str) -> None:
-        """Print one line unchanged."""
+        """Print a line verbatim."""
         self._console.print(escape(text), soft_wrap=True)
 
     def starting(self, plan: ClusterPlan) -> None:
-        """Print the first lines at once: nobody should wait before an empty screen."""
+        """Print at the very start, so that nobody waits in front of an empty screen."""
         nodes, zookeepers = len(plan.of_kind("storage")), len(plan.of_kind("zookeeper"))
         self._console.rule("[bold]geolog demo[/]", align="left")
         self._console.print(
@@ -74,12 +75,12 @@ class Screen:
             self._console.print(f"  {call:<{_CALL_WIDTH}}  [dim]# {remark}[/]", soft_wrap=True)
 
     def happened(self, mark: str, what: str, details: str) -> None:
-        """Print one event: its mark (`good`, `bad` or `plain`), name and figures."""
+        """Print one event of the story: its mark (`good`, `bad`, `plain`), name and figures."""
         sign = {"good": "[green]●[/]", "bad": "[red]✗[/]", "plain": "[cyan]○[/]"}[mark]
         self._console.print(f"{sign} [bold]{what:<13}[/] {escape(details)}", soft_wrap=True)
 
     def report(self, report: StoryReport) -> None:
-        """Print the counts, which decide whether all is right, then the latencies."""
+        """Print the counts, which decide the outcome, then the latencies."""
         self._console.rule(align="left")
         counts = Table(box=None, pad_edge=False, show_header=False)
         counts.add_column(justify="right", no_wrap=True)
@@ -117,7 +118,7 @@ class Screen:
             self._console.print(f"[bold red]WRONG[/] {escape(problem)}")
 
     def staying(self, cluster: LocalCluster) -> None:
-        """Print the last line of a demo that keeps running."""
+        """Print the last line of a demo that stays up."""
         self._console.print(
             "[bold]The cluster runs until Ctrl-C.[/] "
             f"Logs: {_short(cluster.plan.directory)}/logs",
@@ -126,7 +127,7 @@ class Screen:
 
 
 def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
-    """Return commands for another terminal, and what they do."""
+    """Commands for another terminal, each with what it does."""
     command, region = _command(), plan.regions[-1]
     calls = [
         (f"{command} cluster health", "check the cluster"),
@@ -158,14 +159,14 @@ def _ms(figure: float) -> str:
 
 
 def _command() -> str:
-    """Return how to call geolog here: its name, or its path if PATH lacks it."""
+    """How to call geolog here: by name, or by path if it is not on PATH."""
     if shutil.which("geolog"):
         return "geolog"
     return _short(Path(sys.executable).parent / "geolog")
 
 
 def _short(path: Path) -> str:
-    """Return a path as one would type it here."""
+    """A path as a user would type it here."""
     relative = os.path.relpath(path)
     return (
         relative

@@ -1,6 +1,7 @@
-"""The demo's story: write, lose a region, keep writing, change writers, read all back, heal.
+"""The demo's story: write, lose a region, keep writing, change writers, read back, heal.
 
-Each act reports its figures. The final verdict compares every byte read back with the input.
+Each act reports its figures. The comparison of every byte read with the bytes given to the
+writers decides the outcome.
 """
 
 from collections.abc import Sequence
@@ -30,24 +31,24 @@ from topology.errors import (
 STREAM = "demo/flights"
 
 STORY_S_MAX = 110.0
-"""Time limit of the story; the whole demo has 120 s."""
+"""The whole demo must finish within 120 s."""
 
 SEGMENT_BYTES = 4 << 20
-"""Small enough that segments roll before and during the outage."""
+"""Small, so that segments roll before and during the outage."""
 
 IN_FLIGHT_BYTES = 1 << 20
-"""Bytes in flight per writer: enough for its rate, few enough for low latency."""
+"""Maximum unanswered bytes per writer: enough for its rate, few enough for low latency."""
 
 RATE = 40_000
-"""Flights per second given to a writer, below its limit: the latencies of a writer that is
-always behind only measure its queue."""
+"""Flights per second given to a writer. This is below what it could take: the latencies of a
+saturated writer only show the length of its queue."""
 
 _TURN_S = 0.004
-"""Interval between two portions of flights."""
+"""Interval at which the writer gets flights."""
 
 WRITERS_COUNT = 3
 
-# Boundaries of the acts, as shares of all flights. The first writer would continue to HEAL.
+# Boundaries of the acts, as shares of all flights. The first writer would write up to _HEAL_AT.
 _KILL_AT, _TAKE_OVER_AT, _HEAL_AT = 0.3, 0.45, 0.85
 
 
@@ -55,8 +56,8 @@ async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
     """Run the whole story. UnavailableError if it does not end in time."""
     if len(cluster.plan.regions) < 3:
         raise InvalidArgumentError(
-            "the workload loses a region and continues, so it needs at least three regions;"
-            " name more with --regions, or give --no-workload"
+            "the workload loses a region and continues, so it needs at least three regions:"
+            " name more with --regions, or pass --no-workload"
         )
     archive = flights_archive()
     flights = await trio.to_thread.run_sync(lambda: list(read_flights(archive)))
@@ -65,17 +66,17 @@ async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
             return await _Story(cluster, screen, flights).run()
     except trio.TooSlowError as error:
         raise UnavailableError(
-            f"the demo did not finish within {STORY_S_MAX:.0f} s; its logs are in "
+            f"the demo did not finish within {STORY_S_MAX:.0f} s: look at its logs in "
             f"{cluster.plan.directory}/logs (--keep preserves them)"
         ) from error
 
 
 class _Story:
-    """The acts in order, and their figures.
+    """The acts, in order, and their results.
 
-    The first region is lost. The first writer runs in the second region; the second writer
-    takes over in the third region, where everything is read back. When the lost region is back,
-    a third writer there writes the rest.
+    The first region is lost. The first writer runs in the second region. The second writer
+    takes over in the third region, where everything is read back. When the lost region
+    returns, a third writer, in that region, writes the rest.
     """
 
     def __init__(self, cluster: LocalCluster, screen: Screen, flights: Sequence[bytes]) -> None:
@@ -107,12 +108,12 @@ class _Story:
         return self._report(segments)
 
     async def _write_until_fenced(self, ended: trio.Event) -> None:
-        """Run the first writer, which does not know when another will take over."""
+        """Run the first writer. It does not know that another will take over."""
         try:
             async with self._connect(self._home) as log, self._open_writer(log) as writer:
                 await self._write(writer, range(self._mark(_HEAL_AT)))
         except* (FencedError, OutcomeUnknownError):
-            pass  # The second writer looks up unanswered records in the log.
+            pass  # The second writer finds its unanswered records in the log.
         finally:
             ended.set()
 
@@ -134,7 +135,7 @@ class _Story:
         )
 
     async def _take_over(self, log: Log, first_ended: trio.Event) -> None:
-        """Run the second writer from the end of the log up to the heal mark."""
+        """Run the second writer from the end of the log to the heal mark."""
         started_s, first_end = trio.current_time(), self._mark(_HEAL_AT)
         async with self._open_writer(log) as writer:
             await first_ended.wait()
@@ -148,13 +149,13 @@ class _Story:
             )
             if self._found_count < 0:
                 self._comparison.problem(
-                    f"{self._acknowledged_count:,} were acknowledged, but the log ends at"
-                    f" {end:,}"
+                    f"{self._acknowledged_count:,} flights were acknowledged, but the log ends"
+                    f" at {end:,}"
                 )
             await self._write(writer, range(end, first_end))
 
     async def _read_back(self, log: Log) -> None:
-        """Read all new records from another region and compare them byte for byte."""
+        """Read the records not yet read, from afar, and compare them byte for byte."""
         first, started_s = self._comparison.read_count, trio.current_time()
         async with log.open_reader(STREAM, start=AtSequence(first)) as reader:
             async for batch in reader.batches():
@@ -188,7 +189,7 @@ class _Story:
             await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))
 
     async def _write(self, writer: Writer, indices: range) -> None:
-        """Append these flights; the answer to each must have its number as the sequence."""
+        """Append these flights; each must get its own number as its sequence."""
         pipeline = Pipeline(writer)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._push, pipeline, indices)
@@ -209,7 +210,7 @@ class _Story:
                 self._acknowledged_changed.set()
 
     async def _push(self, pipeline: Pipeline, indices: range) -> None:
-        """Push the flights to the writer, a portion every turn."""
+        """Give the writer its flights, a few per turn."""
         turn_s, count = trio.current_time(), round(RATE * _TURN_S)
         for first in range(indices.start, indices.stop, count):
             for index in range(first, min(first + count, indices.stop)):
@@ -225,12 +226,12 @@ class _Story:
             await self._acknowledged_changed.wait()
 
     async def _end_of(self, log: Log) -> int:
-        """Return the sequence of the next record."""
+        """The sequence of the next record."""
         async with log.open_reader(STREAM, start=LastRecords(1)) as reader:
             return max([record.sequence + 1 async for record in reader], default=0)
 
     def _floor_s(self, region: str, *, without: str | None = None) -> float | None:
-        """Lower bound for an append from this region: it waits for the nearest other region."""
+        """The minimum latency of an append: the round trip to the nearest other region."""
         wan = self._cluster.plan.wan
         return None if wan is None else wan.wan.nearest_s(region, without=without)
 

@@ -1,1 +1,1 @@
-"""Drills: real processes under real load, a real fault, and a verdict in counts."""
+"""Drills: real faults under real load on real processes, with a verdict in counts."""

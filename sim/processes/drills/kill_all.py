@@ -1,7 +1,7 @@
-"""Every process is killed at once, under load, and all come back in a random order; many times.
+"""Kills all processes at once under load and restarts them in random order, many times.
 
-What must hold: each record whose append was answered OK is read back at its position, equal and
-once, and nobody has to do anything but start the processes again.
+The drill checks that each acknowledged record is read back at its position, equal and once, and
+that a restart of the processes is all it takes.
 """
 
 import random
@@ -20,28 +20,28 @@ from topology.errors import UnavailableError
 STREAM = "drill/kill-all"
 
 RECOVERY_S_MAX = 60.0
-"""From the restart of the last process to the next acknowledged append."""
+"""Time limit from the restart of the last process to the next acknowledged append."""
 
 
 @attrs.frozen(kw_only=True)
 class KillAllOptions:
-    """How often, and with which chances."""
+    """Number of rounds, their timing, and the seed."""
 
     times: int = 10
     seed: int = 0
     load_s_max: float = 2.0
-    """The kill comes at a random moment within this time of steady load."""
+    """The kill happens at a random moment within this time of steady load."""
 
 
 async def kill_all(
     cluster: LocalCluster, options: KillAllOptions, tell: Callable[[str], None]
 ) -> Verdict:
-    """Run the drill on a cluster that answers."""
+    """Run the drill on a running cluster."""
     return await _KillAll(cluster, options, tell).run()
 
 
 class _KillAll:
-    """State of one drill: what was appended, what was acknowledged, and how long it took."""
+    """State of one drill: the appended and the acknowledged records, and the rounds."""
 
     def __init__(
         self, cluster: LocalCluster, options: KillAllOptions, tell: Callable[[str], None]
@@ -55,7 +55,7 @@ class _KillAll:
         self._rounds: list[dict[str, float]] = []
 
     async def run(self) -> Verdict:
-        """All rounds, one more load to show that appends go on, and the audit."""
+        """Run all rounds, one more load to show that appends go on, and the audit."""
         plan = self._cluster.plan
         async with connect(zookeeper=plan.zookeeper, cluster=plan.cluster) as log:
             await log.create_stream(STREAM, survive="1 region", segment_bytes=1 << 20)
@@ -91,7 +91,7 @@ class _KillAll:
         )
 
     async def _load(self, kill_after_s: float | None) -> float:
-        """Append until the kill, or a little while; how long the first answer took."""
+        """Append until the kill, or for a while; return the time to the first answer."""
         writer = WriterProcess(self._cluster.plan, STREAM, self._make_value)
         started_s = trio.current_time()
         async with trio.open_nursery() as nursery:

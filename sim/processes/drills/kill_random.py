@@ -1,9 +1,9 @@
-"""Kills random storage nodes under load and restarts them, while several writers append.
+"""Kills and restarts random storage nodes while several writers append.
 
-Mostly one node is down at a time, sometimes a second one of the same region, so ack sets and
-blocking sets remain. Each record whose append was answered OK must be read back at its
-position, equal and once; after the last kill each stream must be answered again. The drill
-measures the longest time without any answer.
+Usually one node is down at a time, sometimes two of the same region, so ack sets and blocking
+sets remain. The drill checks that each acknowledged record is read back at its position, equal
+and once, and that each stream gets answers again after the last kill. It measures the longest
+time without an answer.
 """
 
 import random
@@ -25,41 +25,41 @@ FIRST_ANSWER_S_MAX = 60.0
 _SECOND_KILL_SHARE = 0.25
 _LOOK_EVERY_S = 0.02
 _RATE_RECORDS_S = 2000
-"""What each writer is fed with at most: all of it is read back at the end."""
+"""Maximum rate per writer: all records are read back at the end."""
 
 
 @attrs.frozen(kw_only=True)
 class KillRandomOptions:
-    """How often, and with which chances."""
+    """Number of kills, their timing, and the seed."""
 
     kills: int = 50
     seed: int = 0
     down_s_max: float = 3.0
-    """A killed node is down for up to so long."""
+    """Maximum time that a killed node stays down."""
     up_s_max: float = 1.5
-    """All nodes are up for up to so long until the next kill."""
+    """Maximum time that all nodes are up before the next kill."""
 
 
 @attrs.define
 class DrilledStream:
-    """One stream: its writers, one after the other, and what they were answered."""
+    """One stream: its successive writers and their answers."""
 
     name: str
     appended: set[bytes] = attrs.field(factory=set)
     acknowledged: list[Acknowledged] = attrs.field(factory=list)
     writer: WriterProcess | None = None
     writers_ended: list[str] = attrs.field(factory=list)
-    """What ended writers before the drill did."""
+    """Errors of writers that ended before the drill did."""
 
     @property
     def answers_count(self) -> int:
-        """Records answered OK so far."""
+        """Records acknowledged so far."""
         running = 0 if self.writer is None else len(self.writer.acknowledged)
         return len(self.acknowledged) + running
 
 
 async def silent_streams(streams: Sequence[DrilledStream]) -> list[str]:
-    """A problem for each stream of which nothing more is answered for a long time."""
+    """A problem for each stream that gets no more answers for a long time."""
     before = [stream.answers_count for stream in streams]
 
     def silent() -> list[str]:
@@ -80,7 +80,7 @@ async def silent_streams(streams: Sequence[DrilledStream]) -> list[str]:
 async def kill_random(
     cluster: LocalCluster, options: KillRandomOptions, tell: Callable[[str], None]
 ) -> Verdict:
-    """Run the drill on a cluster that answers."""
+    """Run the drill on a running cluster."""
     return await _KillRandom(cluster, options, tell).run()
 
 
@@ -100,7 +100,7 @@ class _KillRandom:
         self._kills_count = 0
 
     async def run(self) -> Verdict:
-        """The load with all kills, then the audit of every stream."""
+        """Run the load with all kills, then audit every stream."""
         plan = self._cluster.plan
         async with connect(zookeeper=plan.zookeeper, cluster=plan.cluster) as log:
             for stream in self._streams:
@@ -123,7 +123,7 @@ class _KillRandom:
                 verified = await log.verify_stream(stream.name)
                 audits.append(audit)
                 found = audit.problems + ([] if verified.is_good else verified.problems)
-                found += [f"a writer ended: {why}" for why in stream.writers_ended]
+                found += [f"a writer ended early: {why}" for why in stream.writers_ended]
                 problems += [f"{stream.name}: {problem}" for problem in found]
         counts = {"kills": self._kills_count}
         for audit in audits:
@@ -140,7 +140,7 @@ class _KillRandom:
         )
 
     async def _round(self) -> None:
-        """Kill one node, or two of a region, and start them again after a while."""
+        """Kill one node, or two of one region, and restart them after a while."""
         await trio.sleep(self._rng.uniform(0.1, self._options.up_s_max))
         victims = self._drawn_victims()
         for victim in victims:
@@ -189,7 +189,7 @@ class _KillRandom:
             await trio.sleep(_LOOK_EVERY_S)
 
     async def _write(self, stream: DrilledStream) -> None:
-        """Keep a writer; one that ends by itself is a problem, and another goes on."""
+        """Keep a writer running; note one that ends early as a problem and start another."""
 
         def make_value() -> bytes:
             random_part = self._rng.randbytes(30).hex().encode()

@@ -1,7 +1,7 @@
-"""A client of one storage node that speaks the bare protocol and holds the node to its answers.
+"""A client of one storage node that speaks the bare protocol and checks the node's answers.
 
-It sends without waiting, as a writer does, and notes what comes back in `NodePromises`. The
-node may go at any moment: then `run` returns, with all that the node had said before.
+It sends without waiting, as a writer does, and records the answers in `NodePromises`. When the
+node goes away, which may happen at any moment, `run` returns after taking all answers received.
 """
 
 from collections import deque
@@ -43,16 +43,16 @@ _UNANSWERED_MAX = 64
 _READ_BYTES_MAX = 1 << 20
 _LEDGERS_OPEN_MAX = 4
 _ENTRIES_MAX = 60
-"""A ledger with so many entries is fenced soon, and another begun."""
+"""A ledger with more entries is fenced soon and replaced by a new one."""
 
 
 class NodeGoneError(ConnectionFailedError):
-    """The node ended the connection: it was killed, lost power, or refused the client."""
+    """The node closed the connection: it was killed, lost power, or refused the client."""
 
 
 @attrs.define
 class _WriterSide:
-    """The client's own knowledge of a ledger."""
+    """The client's own state of a ledger."""
 
     epoch: int = 1
     entry_next: int = 0
@@ -60,7 +60,7 @@ class _WriterSide:
 
 
 class NodeClient:
-    """One connection after the other to one node, with one memory of promises."""
+    """Successive connections to one node, with one record of its promises."""
 
     def __init__(self, promises: NodePromises, rng: Random) -> None:
         self.promises = promises
@@ -71,13 +71,13 @@ class NodeClient:
         self.use(None)
 
     def use(self, stream: ByteStream | None) -> None:
-        """Go on over this connection; what was sent over the last one is not answered."""
+        """Switch to this connection; requests on the previous one remain unanswered."""
         self._instance = InstanceId("0" * 32)
         self._stream = stream
         self._ordinal = 0
         self._request = 0
         self._adds: deque[tuple[Add, bool]] = deque()
-        """Adds without an answer, and whether one may be answered as synced."""
+        """Unanswered adds, each with whether it may be answered as synced."""
         self._on_answer: dict[int, Callable[[Message], None]] = {}
         self._is_welcome = self._is_gone = False
 
@@ -87,7 +87,7 @@ class NodeClient:
             await self._wait_answered()
 
     async def reopen(self) -> None:
-        """Open again what is not fenced: it may have been opened in vain before."""
+        """Reopen ledgers that are not fenced: an earlier open may have had no effect."""
         for ledger, writer in self._writers.items():
             if not writer.is_fenced:
                 await self._open(ledger)
@@ -108,14 +108,14 @@ class NodeClient:
                     self._on_message(message)
                 self._tell_answered()
         except ConnectionFailedError:
-            pass  # Earlier answers are already noted.
+            pass  # Its earlier answers are recorded.
         finally:
             self._is_gone = True
             self._tell_answered()
             stream.close()
 
     async def act(self) -> None:
-        """One more request, drawn by chance. NodeGoneError."""
+        """Send one random request. NodeGoneError."""
         while len(self._adds) + len(self._on_answer) >= _UNANSWERED_MAX:
             await self._wait_answered()
         open_ones = [ledger for ledger, each in self._writers.items() if not each.is_fenced]
@@ -136,7 +136,7 @@ class NodeClient:
             await self._recover_some()
 
     async def fill(self, *, bytes_min: int) -> None:
-        """Add so much to a new ledger of large entries, and wait for all answers."""
+        """Add `bytes_min` bytes of large entries to a new ledger and wait for all answers."""
         ledger = next_large_ledger(max(self._writers, default=0))
         await self._open(ledger)
         sent_bytes = 0
@@ -147,9 +147,9 @@ class NodeClient:
             sent_bytes += len(body_of(ledger, entry))
 
     async def ask_again(self) -> None:
-        """Recovery reads of what was sent, and adds of it again; wait for all answers.
+        """Send recovery reads of sent entries, and repeat some adds; wait for all answers.
 
-        Of some ledgers, and of the newest, whose last answers may not have come.
+        This covers some random ledgers and the newest ones, whose last answers may be missing.
         """
         ledgers = list(self._writers)
         asked = {*self._drawn(ledgers, 3), *ledgers[-_LEDGERS_OPEN_MAX:]}
@@ -163,7 +163,7 @@ class NodeClient:
         await self.wait_all_answered()
 
     async def check(self) -> None:
-        """Hold every ledger against what was promised of it."""
+        """Check every ledger against its promises."""
         for ledger, writer in self._writers.items():
             promised = self.promises.of(ledger)
             count = writer.entry_next + 2
@@ -187,7 +187,7 @@ class NodeClient:
                 entry += max(len(answer.entries), 1)
 
     async def wait_all_answered(self) -> None:
-        """Wait until nothing sent is without an answer. NodeGoneError."""
+        """Wait until every request is answered. NodeGoneError."""
         while self._adds or self._on_answer:
             await self._wait_answered()
 
@@ -207,7 +207,7 @@ class NodeClient:
         writer.entry_next = max(writer.entry_next, entry + 1)
         body = body_of(ledger, entry)
         lac = -1
-        # The node need not journal the LAC of an add whose entry it has.
+        # The node need not journal the LAC of an add whose entry it already has.
         while entry not in promised.sent and lac + 1 in promised.entries and lac + 1 < entry:
             lac += 1
         promised.sent.add(entry)
@@ -228,7 +228,7 @@ class NodeClient:
         await self._send(add)
 
     async def _add_late(self) -> None:
-        """An add to a ledger that is fenced, if there is one: it must be refused."""
+        """Add to a fenced ledger, if there is one: the node must refuse it."""
         fenced = [ledger for ledger, each in self._writers.items() if each.is_fenced]
         if fenced:
             ledger = self._rng.choice(fenced)
@@ -248,7 +248,7 @@ class NodeClient:
         await self._request_of(request, request.request, on_answer)
 
     async def _recover_some(self) -> None:
-        """A recovery read of a few entries, and recovery adds of some that were sent."""
+        """Send a recovery read of a few entries and a recovery add of one that was sent."""
         ledger = self._rng.choice(list(self._writers))
         entry = self._any_entry(ledger)
         await self._read_fencing(ledger, entry, self._rng.randint(1, 4))
@@ -288,7 +288,7 @@ class NodeClient:
         answer = answers[0]
         if not isinstance(answer, kind):
             self.promises.problems.append(f"{request!r} was answered by {answer!r}")
-            raise NodeGoneError("the node refused to say what it holds")
+            raise NodeGoneError("the node refused a read or probe")
         return answer
 
     async def _request_of(
@@ -306,7 +306,7 @@ class NodeClient:
 
     async def _wait_answered(self) -> None:
         if self._is_gone:
-            raise NodeGoneError("the node ended the connection")
+            raise NodeGoneError("the node closed the connection")
         await self._answered.wait()
 
     def _on_message(self, message: Message) -> None:
@@ -327,7 +327,7 @@ class NodeClient:
     def _on_synced(self, add: Add, may_be_stored: bool) -> None:  # noqa: FBT001 - of a pair.
         if not may_be_stored and add.entry not in self.promises.of(add.ledger).entries:
             self.promises.problems.append(
-                f"entry {add.entry} of ledger {add.ledger} was taken after the fence"
+                f"entry {add.entry} of ledger {add.ledger} was accepted after the fence"
             )
         self.promises.of(add.ledger).on_synced(
             add.entry, add.epoch, add.lac, is_recovery=add.is_recovery

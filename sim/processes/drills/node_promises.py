@@ -1,8 +1,8 @@
-"""What one storage node has answered, and whether it keeps its word after it was cut off.
+"""Records the promises of one storage node and checks that it keeps them after a cut.
 
-A promise is an answer that says something durable: a synced add, an opened or fenced ledger, an
-entry that a recovery read was given. Every entry of a ledger has one content here, made from
-its number, so that what a node holds can be judged without remembering it.
+A promise is an answer about durable state: a synced add, an opened or fenced ledger, an entry
+returned to a recovery read. The content of an entry derives from its number, so the data of a
+node can be checked without storing a copy of it.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
 
 _LARGE_BYTES = 200_000
 _LARGE_LEDGERS_EVERY = 6
-"""Some ledgers have large entries: they fill journal files, so that a next one is begun."""
+"""Some ledgers have large entries, which fill journal files so that new ones begin."""
 
 
 def body_of(ledger: LedgerId, entry: int) -> bytes:
@@ -33,7 +33,7 @@ def next_large_ledger(ledger: int) -> LedgerId:
 
 @attrs.define
 class LedgerPromises:
-    """Promises of the node about one ledger."""
+    """The node's promises about one ledger."""
 
     ledger: LedgerId
     epoch: int = 0
@@ -41,7 +41,7 @@ class LedgerPromises:
     lac: int = -1
     entries: set[int] = attrs.field(factory=set)
     sent: set[int] = attrs.field(factory=set)
-    """Entries ever sent; all others can only be absent."""
+    """Entries that were ever sent; all others must be absent."""
 
     def on_epoch(self, epoch: int, *, is_fenced: bool) -> None:
         """Note the answer to an open or a fence."""
@@ -49,7 +49,7 @@ class LedgerPromises:
         self.is_fenced |= is_fenced
 
     def on_synced(self, entry: int, epoch: int, lac: int, *, is_recovery: bool) -> None:
-        """Note the answer that an add is synced."""
+        """Note an add that was answered as synced."""
         self.entries.add(entry)
         self.on_epoch(epoch, is_fenced=is_recovery)
         if not is_recovery:
@@ -58,9 +58,9 @@ class LedgerPromises:
     def on_recovery_read(
         self, answer: ReadAnswer, epoch: int, in_flight: set[int]
     ) -> list[str]:
-        """Note the answer to a recovery read: what it gave must stay. Return its problems.
+        """Note the answer to a recovery read, whose entries must stay; return its problems.
 
-        Entries whose add is in flight are exempt: HAVE says that the node has one, not where.
+        Entries whose add is in flight are exempt: HAVE does not say that they are on disk.
         """
         self.on_epoch(epoch, is_fenced=True)
         problems = self.read_problems(answer)
@@ -70,16 +70,16 @@ class LedgerPromises:
         return problems
 
     def read_problems(self, answer: ReadAnswer) -> list[str]:
-        """How entries that were read differ from what was promised and sent."""
+        """Differences between entries read and those promised or sent."""
         problems = []
         for entry, each in enumerate(answer.entries, start=answer.first):
             problems += self._answer_problems(entry, each.answer)
             if each.answer is Answer.HAVE and each.body != body_of(self.ledger, entry):
-                problems.append(f"entry {entry} of ledger {self.ledger} has other bytes")
+                problems.append(f"entry {entry} of ledger {self.ledger} has different bytes")
         return problems
 
     def probe_problems(self, answer: ProbeAnswer) -> list[str]:
-        """How the ledger's state differs from what was promised."""
+        """Differences between the ledger's state and the promises."""
         problems = []
         if answer.epoch_highest < self.epoch:
             problems.append(f"epoch {self.epoch} fell to {answer.epoch_highest}")
@@ -95,9 +95,9 @@ class LedgerPromises:
     def _answer_problems(self, entry: int, answer: Answer) -> list[str]:
         where = f"entry {entry} of ledger {self.ledger}"
         if entry in self.entries and answer is not Answer.HAVE:
-            return [f"{where} was acknowledged and is {answer.name}"]
+            return [f"{where} was acknowledged but is {answer.name}"]
         if answer not in (Answer.HAVE, Answer.ABSENT):
-            return [f"{where} is {answer.name}, though nothing was damaged"]
+            return [f"{where} is {answer.name}, although nothing was damaged"]
         if answer is Answer.HAVE and entry not in self.sent:
             return [f"{where} was never sent"]
         return []
@@ -105,21 +105,21 @@ class LedgerPromises:
 
 @attrs.define
 class NodePromises:
-    """Promises of the node about all ledgers, and those it broke."""
+    """The node's promises about all ledgers, and those it broke."""
 
     ledgers: dict[LedgerId, LedgerPromises] = attrs.field(factory=dict)
     problems: list[str] = attrs.field(factory=list)
 
     def of(self, ledger: LedgerId) -> LedgerPromises:
-        """Of one ledger; nothing at first."""
+        """The promises about one ledger; empty at first."""
         return self.ledgers.setdefault(ledger, LedgerPromises(ledger))
 
     @property
     def entries_count(self) -> int:
-        """Entries promised in all."""
+        """Number of entries promised."""
         return sum(len(each.entries) for each in self.ledgers.values())
 
     @property
     def fences_count(self) -> int:
-        """Fences promised in all."""
+        """Number of fences promised."""
         return sum(each.is_fenced for each in self.ledgers.values())

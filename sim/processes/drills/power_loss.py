@@ -1,9 +1,9 @@
-"""One storage node on real files loses power, again and again, and is held to all its answers.
+"""Cuts the power of one storage node on real files repeatedly and checks all its answers.
 
-A history is a node from its first start on an empty disk: lives that end in the middle of
-anything. Most end by power loss: what was not synced is there, or not, or torn. Some end by
-SIGKILL: the page cache is kept, so the next life sees what is still not synced; it is asked for
-that, and then the power is lost. At each start all promises are checked (`NodePromises`).
+A history follows a node from its first start on an empty disk, through lives that end at any
+point. Most end by power loss: data that was not synced is there, missing or torn. Some end by
+SIGKILL: the page cache survives, so the next life sees data that is still not synced. The drill
+asks for that data and then cuts the power. Each start checks all promises (`NodePromises`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,13 +24,13 @@ from sim.processes.drills.verdict import Verdict
 
 LOSSES_PER_HISTORY = 10
 LIFE_S_MAX = 30.0
-"""A life that takes longer hangs."""
+"""Time limit of a life; a longer one hangs."""
 
 _SYNC_S = 0.0002
 _SYNC_AT_SEAL_S = 0.005
 _ACTS_TO_SEAL = 400
 _MOMENTS_OF_SEAL = (1, 2, 3, 4, 4, 4, 5, 5, 5, 6)
-"""The most between the write of the table and its sync."""
+"""Weighted towards the moments between the write of the table and its sync."""
 _PROBLEMS_MAX = 20
 _CONFIG = StorageConfig(
     location="/here/rack-1",
@@ -43,25 +43,25 @@ _CONFIG = StorageConfig(
 
 @attrs.frozen(kw_only=True)
 class PowerLossOptions:
-    """How often, and with which chances."""
+    """Number of power losses, their timing, and the seed."""
 
     loops: int = 500
     seed: int = 0
     at_seal_share: float = 0.2
-    """Of the lives, those that are to end while a journal file is sealed."""
+    """Share of the lives that should end while a journal file is being sealed."""
 
 
 @attrs.define
 class _Counts:
-    """What happened in all histories."""
+    """Events of all histories."""
 
     power_losses: int = 0
     kills: int = 0
     starts: int = 0
     starts_cut: int = 0
-    """The node was cut off before it answered anybody."""
+    """Starts at which the node was cut off before it answered."""
     cut_at_seal: int = 0
-    """Lives that ended while a journal file was sealed."""
+    """Lives that ended while a journal file was being sealed."""
     entries_promised: int = 0
     fences_promised: int = 0
 
@@ -73,7 +73,7 @@ async def power_loss(
     *,
     wrap_disk: WrapDisk = as_it_is,
 ) -> Verdict:
-    """Run as many loops as asked for, over files in that directory."""
+    """Run `options.loops` loops over files in `directory`."""
     counts, problems = _Counts(), list[str]()
     started_s = trio.current_time()
     history = 0
@@ -103,7 +103,7 @@ async def power_loss(
 
 
 class _History:
-    """A node, and what it has promised."""
+    """One node and its promises."""
 
     def __init__(
         self, directory: Path, world: NodeWorld, counts: _Counts, options: PowerLossOptions
@@ -118,7 +118,7 @@ class _History:
         self._node = RecordedNode(_CONFIG, world, directory, world.rng.choice((1, 1, 2)))
 
     async def run(self, losses_count: int) -> None:
-        """So many power losses, and a last look; ends early when a promise is broken."""
+        """Run `losses_count` power losses and a final check; end early on a broken promise."""
         for _ in range(losses_count):
             await self._live(self._drawn_life(), self._load)
             is_at_seal = self._life.of_disks.is_cut_off_at_seal
@@ -136,14 +136,14 @@ class _History:
         self._counts.fences_promised += self.promises.fences_count
 
     def _drawn_life(self) -> NodeLife:
-        """It ends while it starts, or under load, or when the load is over."""
+        """A life that ends during start-up, under load, or after the load."""
         cut_off_at = self._rng.choice(
             (None, self._rng.randint(1, 40), self._rng.randint(1, 300))
         )
         return NodeLife(cut_off_at=cut_off_at, sync_s=_SYNC_S)
 
     async def _load(self) -> None:
-        """All promises are kept; then any requests, until the node is gone or it is enough."""
+        """Check all promises, then send random requests until the node goes or they suffice."""
         await self._client.reopen()
         await self._client.check()
         is_slow = self._rng.random() < 0.3
@@ -159,14 +159,14 @@ class _History:
             await self._client.wait_all_answered()
 
     def _aim_at_seal(self) -> None:
-        """A seal is rare. Its table tells of promises in flight: let there be many then."""
+        """Have the life end at a seal, which is rare, with many promises in flight."""
         disks = self._life.of_disks
         disks.cut_off_at = None
         disks.cut_off_after_shortened = self._rng.choice(_MOMENTS_OF_SEAL)
         disks.sync_s = _SYNC_AT_SEAL_S
 
     async def _ask_again(self) -> None:
-        """After a kill: what is answered now must be on disk, whatever was before."""
+        """Ask for everything again after a kill: answers given now must be on disk."""
         await self._client.ask_again()
         if self._rng.random() < 0.3:
             await self._load()
@@ -174,7 +174,7 @@ class _History:
     async def _live(
         self, life: NodeLife, act: Callable[[], Awaitable[None]], *, is_killed: bool = True
     ) -> None:
-        """Start the node, act as its client, end it; back when nothing of it runs."""
+        """Start the node, act as its client, end it; return when none of its tasks runs."""
         self._life = life
         self._counts.starts += 1
         with trio.move_on_after(LIFE_S_MAX) as whole:
@@ -203,4 +203,4 @@ class _History:
             await self._client.wait_welcome()
             await act()
         except (NodeGoneError, ConnectionFailedError):
-            return  # It was cut off.
+            return  # The node was cut off.

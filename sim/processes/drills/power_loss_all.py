@@ -1,9 +1,9 @@
-"""All nodes of a cluster, and its writers, lose power at one moment; again and again.
+"""Cuts the power of all nodes and writers of a cluster at one moment, repeatedly.
 
-The cluster is in this process, over real files: three regions of two nodes. The moment is in
-the middle of some call of one node's disk, while it starts or under the load of two streams.
-Then all nodes start on what is left, each stream is taken over by a writer, which recovers it,
-and everything that was ever acknowledged is read back.
+The cluster runs in this process on real files: three regions of two nodes. The cut falls into a
+call to one node's disk, during start-up or under the load of two streams. Then all nodes start
+on the remaining data, a new writer takes over and recovers each stream, and everything ever
+acknowledged is read back.
 """
 
 from collections.abc import Awaitable, Callable
@@ -40,7 +40,7 @@ NODES_PER_REGION = 2
 STREAMS = ("drill/power-1", "drill/power-2")
 
 RECOVERY_S_MAX = 30.0
-"""From the start of the nodes until each stream has a writer again and was read back."""
+"""Time limit from the start of the nodes until each stream has a writer and is read back."""
 
 _LOAD_S_MAX = 0.5
 _APPENDERS_COUNT = 8
@@ -51,7 +51,7 @@ _START_OF_TIME_US = 1_700_000_000_000_000
 
 @attrs.frozen(kw_only=True)
 class AllNodesOptions:
-    """How often, and with which chances."""
+    """Number of power losses, and the seed."""
 
     loops: int = 20
     seed: int = 0
@@ -59,7 +59,7 @@ class AllNodesOptions:
 
 @attrs.define
 class _Appended:
-    """Records appended to one stream, and those answered OK."""
+    """The appended and the acknowledged records of one stream."""
 
     values: set[bytes] = attrs.field(factory=set)
     acknowledged: list[Acknowledged] = attrs.field(factory=list)
@@ -67,7 +67,7 @@ class _Appended:
 
 @attrs.define(eq=False)
 class _Client:
-    """A process with a log, on a host of its own."""
+    """A process with a log, on its own host."""
 
     host: str
     metadata: MemoryMetadata | None = None
@@ -76,7 +76,7 @@ class _Client:
 
 
 class _Power:
-    """What nodes and clients run on."""
+    """The power supply of nodes and clients."""
 
     def __init__(self, lives: list[NodeLife], network: MemoryNetwork) -> None:
         self._lives = lives
@@ -85,14 +85,14 @@ class _Power:
         self.is_lost = False
 
     def lose(self) -> None:
-        """Everything stops where it is."""
+        """Stop everything at once."""
         if self.is_lost:
             return
         self.is_lost = True
         for life in self._lives:
             life.kill()
         for client in self.clients:
-            # It may still take its time to close what it had open: nobody hears of it.
+            # The client may still take time to close its connections; nobody sees that.
             self._network.darken(client.host)
             if client.metadata is not None:
                 end_session(client.metadata)
@@ -111,7 +111,7 @@ async def power_loss_all(
     *,
     wrap_disk: WrapDisk = as_it_is,
 ) -> Verdict:
-    """Run as many loops as asked for, over files in that directory."""
+    """Run `options.loops` loops over files in `directory`."""
     async with open_memory_store() as store:
         world = NodeWorld(
             store=store,
@@ -124,7 +124,7 @@ async def power_loss_all(
 
 
 class _AllNodes:
-    """One cluster through all its power losses."""
+    """One cluster across all its power losses."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _AllNodes:
         self._losses_count = self._starts_cut_count = 0
 
     async def run(self) -> Verdict:
-        """All loops, and a last look."""
+        """Run all loops and a final check."""
         await self._live(None, self._create_streams)
         for number in range(1, self._options.loops + 1):
             await self._live(self._rng.randint(1, _MOMENTS_MAX), self._recover_and_load)
@@ -185,7 +185,7 @@ class _AllNodes:
         )
 
     async def _live(self, cut_off_at: int | None, act: _Act) -> None:
-        """All nodes start in random order, one of them to be cut off and all with it."""
+        """Start all nodes in random order; when the chosen one is cut off, all lose power."""
         order = self._rng.sample(self._nodes, len(self._nodes))
         lives = [NodeLife(sync_s=_SYNC_S) for _ in order]
         lives[0] = NodeLife(cut_off_at=cut_off_at, sync_s=_SYNC_S)
@@ -227,7 +227,7 @@ class _AllNodes:
                     )
 
     async def _recover(self, power: _Power) -> None:
-        """Each stream gets a writer, and is read back."""
+        """Open a writer on each stream, then read the stream back."""
         started_s = trio.current_time()
         with trio.move_on_after(RECOVERY_S_MAX) as scope:
             for stream in STREAMS:
@@ -261,7 +261,7 @@ class _AllNodes:
         appended.acknowledged.append(Acknowledged(value, receipt.dlsn, receipt.sequence))
 
     async def _as_client(self, power: _Power, act: _ClientAct) -> None:
-        """Do it on a host of its own, which loses power with the nodes."""
+        """Run `act` on its own host, which loses power with the nodes."""
         if power.is_lost:
             return
         client = _Client(f"client-{next(self._hosts)}")

@@ -1,4 +1,4 @@
-"""Verdict of a drill: counts that must be zero, and figures that are only reported."""
+"""The verdict of a drill: counts that must be zero, and figures for information."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,30 +25,30 @@ class Verdict:
 
 @attrs.frozen(kw_only=True)
 class Audit:
-    """Acknowledged records compared with all that the stream holds."""
+    """Acknowledged records compared with the content of the stream."""
 
     acknowledged: int
     read: int
     lost: int
-    """Acknowledged, and not at its position."""
+    """Acknowledged records that are not at their positions."""
     unequal: int
-    """At the position of an acknowledged record, with other bytes."""
+    """Records at the position of an acknowledged one, but with different bytes."""
     repeated: int
-    """Values that are in the stream more than once; each was appended once."""
+    """Surplus copies of values that were appended once."""
     foreign: int
     """Records that nobody appended."""
     out_of_turn: int
-    """Records whose sequence does not follow from the one before."""
+    """Records whose sequence does not follow the previous one."""
 
     @property
     def problems(self) -> list[str]:
-        """One line for each count that should be zero and is not."""
+        """One line for each count that is not zero but should be."""
         wrong = {
             "acknowledged records are lost": self.lost,
-            "acknowledged records have other bytes": self.unequal,
-            "records are there more than once": self.repeated,
+            "acknowledged records have different bytes": self.unequal,
+            "records are in the stream more than once": self.repeated,
             "records were never appended": self.foreign,
-            "records are out of turn": self.out_of_turn,
+            "records are out of order": self.out_of_turn,
         }
         return [f"{count} {text}" for text, count in wrong.items() if count]
 
@@ -56,7 +56,7 @@ class Audit:
 async def audit_stream(
     log: Log, stream: str, acknowledged: Sequence[Acknowledged], appended: set[bytes]
 ) -> Audit:
-    """Read the whole stream and hold it against what was acknowledged and appended."""
+    """Read the whole stream and compare it with the acknowledged and appended records."""
     expected = {record.dlsn: record for record in acknowledged}
     assert len(expected) == len(acknowledged), "two records were answered with one position"
     found: Counter[bytes] = Counter()

@@ -1,7 +1,7 @@
-"""Runs a writer as a separate process, `geolog append`, and notes its every answer.
+"""Runs a writer as a separate process, `geolog append`, and records each of its answers.
 
-A record counts as acknowledged if the process printed its answer, even if the answer was still
-in the pipe when the process was killed: a reader of the pipe would have read it.
+Every answer that the process printed counts as acknowledged. This includes answers still in the
+pipe when the process was killed, because a reader of the pipe would have seen them.
 """
 
 import json
@@ -19,7 +19,7 @@ from geolog.protocol.ids import DLSN
 from sim.processes.cluster.plan import ClusterPlan
 
 UNANSWERED_MAX = 2000
-"""Lines that are fed ahead of their answers."""
+"""Maximum lines fed ahead of their answers."""
 
 _FED_COUNT = 50
 """Lines fed at once."""
@@ -35,7 +35,7 @@ class Acknowledged:
 
 
 class WriterProcess:
-    """Feeds lines to a `geolog append` process and takes its answers."""
+    """Feeds lines to a `geolog append` process and collects its answers."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class WriterProcess:
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Run it until it ends, or is killed."""
+        """Run the process until it ends or is killed."""
         self._process = await trio.lowlevel.open_process(
             self._argv,
             stdin=subprocess.PIPE,
@@ -86,17 +86,17 @@ class WriterProcess:
             self._note_change()
 
     def send_signal(self, number: signal.Signals) -> None:
-        """SIGKILL, SIGSTOP or SIGCONT."""
+        """Send SIGKILL, SIGSTOP or SIGCONT."""
         assert self._process is not None
         self._process.send_signal(number)
 
     async def wait_acknowledged(self, count: int) -> None:
-        """Wait until so many records are acknowledged, or the process has ended."""
+        """Wait until `count` records are acknowledged or the process has ended."""
         while len(self.acknowledged) < count and self.returncode is None:
             await self._changed.wait()
 
     async def wait_ended(self) -> None:
-        """Wait until the process has ended and all its answers are taken."""
+        """Wait until the process has ended and all its answers are collected."""
         while self.returncode is None:
             await self._changed.wait()
 
@@ -111,7 +111,7 @@ class WriterProcess:
                 await process.stdin.send_all(b"".join(value + b"\n" for value in values))
                 await trio.sleep(_FED_COUNT / self._records_s_max)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # It has ended; what it answered is noted.
+            return  # The process has ended; its answers are recorded.
 
     async def _read_answers(self, process: trio.Process) -> None:
         assert process.stdout is not None

@@ -1,8 +1,8 @@
-"""A writer is stopped for longer than its session, another takes over, the first wakes up.
+"""Stops a writer for longer than its session, lets another take over, and resumes the first.
 
-What must hold: the first writer learns that it is fenced and ends; every record that either was
-answered OK for is in the stream at its position; and whatever the first was answered for lies
-before all that the second wrote.
+The drill checks that the first writer learns that it is fenced and ends, that every record
+acknowledged to either writer is in the stream at its position, and that all records
+acknowledged to the first come before all records of the second.
 """
 
 import random
@@ -25,7 +25,7 @@ STEP_S_MAX = 60.0
 
 @attrs.frozen(kw_only=True)
 class ZombieOptions:
-    """How long the writer is stopped."""
+    """Duration of the stop, and the seed."""
 
     stopped_s: float = 8.0
     """Longer than the session time-out of 6 s."""
@@ -35,7 +35,7 @@ class ZombieOptions:
 async def zombie_writer(
     cluster: LocalCluster, options: ZombieOptions, tell: Callable[[str], None]
 ) -> Verdict:
-    """Run the drill on a cluster that answers."""
+    """Run the drill on a running cluster."""
     plan, rng = cluster.plan, random.Random(options.seed)
     appended: set[bytes] = set()
 
@@ -61,7 +61,7 @@ async def zombie_writer(
             first.send_signal(signal.SIGCONT)
             with trio.move_on_after(STEP_S_MAX):
                 await first.wait_ended()
-            tell(f"the first writer woke up and ended: {first.stderr.decode().strip()}")
+            tell(f"first writer resumed and ended: {first.stderr.decode().strip()}")
             await _acknowledged(second, len(second.acknowledged) + 1000)
             second.send_signal(signal.SIGKILL)
         acknowledged = first.acknowledged + second.acknowledged
@@ -73,9 +73,9 @@ async def zombie_writer(
     ]
     problems = audit.problems
     if late:
-        problems.append(f"{len(late)} appends were acknowledged to the first after the fence")
+        problems.append(f"{len(late)} appends of the first writer succeeded after the fence")
     if first.returncode == 0 or b"another writer owns" not in first.stderr:
-        problems.append(f"the first writer did not learn that it is fenced: {first.stderr!r}")
+        problems.append(f"the first writer did not report the fence: {first.stderr!r}")
     return Verdict(
         drill="zombie-writer",
         passed=not problems,
@@ -96,6 +96,6 @@ async def _acknowledged(writer: WriterProcess, count: int) -> None:
         await writer.wait_acknowledged(count)
     if len(writer.acknowledged) < count:
         raise UnavailableError(
-            f"{len(writer.acknowledged)} of {count} appends were answered: "
+            f"only {len(writer.acknowledged)} of {count} appends were acknowledged: "
             f"{writer.stderr.decode()}"
         )

@@ -1,4 +1,4 @@
-"""Measures real round trips through the emulator and compares them with the configured ones."""
+"""Measures the emulator: real round trips through it, compared with the configured ones."""
 
 import statistics
 
@@ -13,28 +13,28 @@ from topology.errors import UnavailableError
 ROUND_TRIPS_COUNT = 25
 
 OFF_S_MAX, OFF_SHARE_MAX = 0.002, 0.05
-"""A median may be off by 2 ms or by 5 %, whichever is more."""
+"""Tolerance for a median: 2 ms or 5 %, the larger of the two."""
 
 _PROBE = b"probe...probe..."
 
 
 @attrs.frozen(kw_only=True)
 class Accuracy:
-    """One link, measured from `here`: its median round trip, and the configured one."""
+    """One link, measured from `here`: its configured round trip and the median measured."""
 
     here: str
     there: str
     is_cut: bool
-    """In one direction at least: then there is nothing to measure."""
+    """Cut in at least one direction, so there is nothing to measure."""
     asked_s: float
     median_s: float | None = None
     off_s: float | None = None
     dial_s: float | None = None
-    """How long it took to connect: a round trip too."""
+    """Time to connect: one round trip, too."""
 
     @property
     def is_good(self) -> bool:
-        """Whether the median is close enough to the configured round trip."""
+        """Within tolerance of the configured round trip."""
         if self.off_s is None:
             return True
         return abs(self.off_s) <= max(OFF_S_MAX, OFF_SHARE_MAX * self.asked_s)
@@ -43,7 +43,7 @@ class Accuracy:
 async def check(
     gateway: str, probes: dict[str, str], directions: dict[Direction, Conditions]
 ) -> list[Accuracy]:
-    """Each pair of regions, from its first region; all at the same time."""
+    """Measure each pair of regions from its first region, all concurrently."""
     found: dict[Direction, Accuracy] = {}
     async with trio.open_nursery() as nursery:
 
@@ -96,5 +96,5 @@ async def _round_trip_s(stream: ByteStream) -> float:
 
 
 def _is_first(direction: Direction, directions: dict[Direction, Conditions]) -> bool:
-    """Of the two directions of a link, the one that is listed first."""
+    """Whether this direction of its link is the one listed first."""
     return next(each for each in directions if set(each) == set(direction)) == direction

@@ -1,7 +1,7 @@
-"""Conditions of a link between two regions, and of all links together. Values only.
+"""Conditions of one link between two regions, and of a whole WAN. Values only.
 
-A link has two directions, each with its own conditions. Values for a round trip are split: each
-direction gets half of the delay and half of the jitter.
+A link has two directions, each with its own conditions. Settings for the round trip are split:
+each direction gets half of the delay and half of the jitter.
 """
 
 import math
@@ -12,36 +12,36 @@ import attrs
 from topology.errors import InvalidArgumentError, NotFoundError
 
 BANDWIDTH_DEFAULT = 125e6
-"""A gigabit a second. There is no link without a bandwidth: it bounds what is on its way."""
+"""One gigabit per second. Every link has a bandwidth, because it bounds the bytes in flight."""
 
 DELAY_S_MAX = 60.0
 BANDWIDTH_MIN, BANDWIDTH_MAX = 1e3, 10e9
 ALL = "all"
-"""In place of a region: each one."""
+"""Stands for every region."""
 
 
 @attrs.frozen(kw_only=True)
 class Conditions:
-    """What one direction of a link is like. InvalidArgumentError for what cannot be."""
+    """Conditions of one direction of a link. InvalidArgumentError for impossible values."""
 
     delay_s: float = 0.0
-    """From one end to the other."""
+    """One way."""
 
     jitter_s: float = 0.0
-    """How much the delay varies, either way; evenly. It never puts bytes out of order."""
+    """Maximum deviation of the delay, either way; uniform. It never reorders bytes."""
 
     bandwidth_bytes_per_s: float = BANDWIDTH_DEFAULT
-    """Of all connections together."""
+    """Shared by all connections."""
 
     stall_rate: float = 0.0
-    """Which share of the pieces sent is held up, as by a lost packet, and what follows it on
-    the same connection."""
+    """Share of the pieces that are delayed, as by a lost packet. A delayed piece also delays
+    those behind it on the same connection."""
 
     stall_s: float = 0.2
-    """For how long: TCP's shortest retransmission time-out."""
+    """Length of a stall. The default is TCP's shortest retransmission time-out."""
 
     is_cut: bool = False
-    """Nothing arrives. Bytes in flight wait: TCP would send them again once healed."""
+    """Nothing arrives. Bytes in flight wait, as TCP would resend them after the heal."""
 
     def __attrs_post_init__(self) -> None:
         _check_within("the round trip", 2 * self.delay_s, "s", 0, 2 * DELAY_S_MAX)
@@ -59,7 +59,7 @@ class Conditions:
 
 @attrs.frozen(kw_only=True)
 class LinkChange:
-    """Changes to a link; None leaves a value unchanged."""
+    """A change of a link's conditions; None keeps the present value."""
 
     rtt_s: float | None = None
     jitter_s: float | None = None
@@ -71,11 +71,11 @@ class LinkChange:
 
     @property
     def is_nothing(self) -> bool:
-        """It changes nothing."""
+        """Whether it changes nothing."""
         return all(value is None for value in attrs.astuple(self))
 
     def of(self, conditions: Conditions) -> Conditions:
-        """The conditions of one direction after it."""
+        """The conditions of one direction after the change."""
 
         def either(wanted: float | None, present: float) -> float:
             return present if wanted is None else wanted
@@ -105,15 +105,15 @@ class Wan:
 
     @classmethod
     def between(cls, regions: tuple[str, ...]) -> "Wan":
-        """Links that cost nothing, between all of them."""
+        """Links without delay between all pairs of regions."""
         pairs = [(here, there) for here in regions for there in regions if here != there]
         return cls(regions, dict.fromkeys(pairs, Conditions()))
 
     def changed(self, here: str, there: str, change: LinkChange, *, is_one_way: bool) -> "Wan":
-        """The WAN after a change of the links that `here` and `there` mean.
+        """The WAN after changing the links that `here` and `there` select.
 
-        Either may be `all`. NotFoundError for a link that there is not, InvalidArgumentError
-        for conditions that cannot be; then nothing is changed.
+        Either may be `all`. NotFoundError for an unknown link, InvalidArgumentError for
+        impossible conditions; then nothing changes.
         """
         concerned = self.named(here, there)
         if not is_one_way:
@@ -122,16 +122,16 @@ class Wan:
         return attrs.evolve(self, directions={**self.directions, **updated})
 
     def round_trip_s(self, here: str, there: str) -> float:
-        """There and back, without jitter."""
+        """Round-trip delay without jitter."""
         return self.directions[here, there].delay_s + self.directions[there, here].delay_s
 
     def nearest_s(self, here: str, *, without: str | None = None) -> float | None:
-        """The round trip to the nearest other region, but for one; None if there is none."""
+        """Round trip to the nearest other region except `without`; None if there is none."""
         others = [region for region in self.regions if region not in (here, without)]
         return min((self.round_trip_s(here, there) for there in others), default=None)
 
     def named(self, here: str, there: str) -> list[Direction]:
-        """The directions that the two names mean."""
+        """The directions that the two names select."""
         for name in (here, there):
             if name != ALL and name not in self.regions:
                 raise NotFoundError(
@@ -146,7 +146,7 @@ class Wan:
 
 
 def _check_within(what: str, value: float, unit: str, low: float, high: float) -> None:
-    # Not by `low <= value`, which is False for nan too: that it is finite is said on its own.
+    # Test for finite values explicitly rather than rely on comparisons with nan.
     if not math.isfinite(value) or not low <= value <= high:
         raise InvalidArgumentError(
             f"{what} must be {low:g} to {high:g}{unit}, got {value:g}{unit}"

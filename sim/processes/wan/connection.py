@@ -1,8 +1,8 @@
-"""One connection across a link: what each side sends, handed to the other when it is due.
+"""One connection across a link: delivers the bytes of each side to the other when they are due.
 
-A flow is one direction: a task reads from the source as far as its lane and the link have room,
-the pump hands over to the target. A side that closes, ends or resets does so at the other side
-after the delay. A target that does not read holds up its own flow alone.
+A flow is one direction. A task reads from the source while its lane and the link have room; the
+pump delivers to the target. A close, end or reset reaches the other side after the delay. A
+target that does not read stalls only its own flow.
 """
 
 import socket
@@ -21,7 +21,7 @@ _VECTOR_LENGTH_MAX = 256
 
 
 class Connection:
-    """Two sockets, and a flow each way."""
+    """Two sockets, with a flow each way."""
 
     def __init__(
         self, near: socket.socket, far: socket.socket, there: Link, back: Link, pump: Pump
@@ -38,7 +38,7 @@ class Connection:
         return self.there, self.back
 
     async def run(self) -> None:
-        """Carry bytes until both sides have ended, or one was reset."""
+        """Carry bytes until both sides have ended or one was reset."""
         try:
             async with trio.open_nursery() as nursery:
                 for flow in self.flows:
@@ -50,7 +50,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """Close both sockets, and forget what was on its way."""
+        """Close both sockets and discard the bytes in flight."""
         self._over.set()
         for flow in self.flows:
             flow.lane.drop()
@@ -58,21 +58,21 @@ class Connection:
             close_socket(each)
 
     def call_at(self, due_s: float, flow: "Flow") -> None:
-        """Have a flow deliver then."""
+        """Schedule a flow to deliver at `due_s`."""
         self._pump.call_at(due_s, flow)
 
     def ended(self) -> None:
-        """A flow has delivered the end of its stream."""
+        """Note that a flow has delivered the end of its stream."""
         if all(flow.has_delivered_end for flow in self.flows):
             self._over.set()
 
     def reset(self, target: socket.socket) -> None:
-        """A reset has arrived."""
+        """Pass on a reset that has arrived."""
         abort_socket(target)
         self._over.set()
 
     def broke(self, flow: "Flow", now_s: float) -> None:
-        """The target of a flow is gone: its source learns so when the news has travelled."""
+        """Note that a flow's target is gone; its source learns this after the delay."""
         other = self.there if flow is self.back else self.back
         other.end(Ended.RESET, now_s)
 
@@ -81,9 +81,9 @@ class Flow:
     """One direction of a connection.
 
     Invariants:
-    1. While the lane holds something, exactly one is to come: a call of the pump, the target
-       becoming writable, or the link being healed.
-    2. Nothing is read from the source after its end.
+    1. While the lane holds pieces, exactly one wake-up is pending: a call of the pump, the
+       target becoming writable, or the link being healed.
+    2. The source is not read after its end.
     """
 
     def __init__(
@@ -108,14 +108,14 @@ class Flow:
             self._call()
 
     def end(self, how: Ended, now_s: float) -> None:
-        """Let the stream end here: nothing more is read from the source."""
+        """End the stream here and stop reading from the source."""
         self._is_read_out = True
         if not self._is_reset:
             self._is_reset = how is Ended.RESET
             self.put(how, now_s)
 
     async def read(self) -> None:
-        """Read from the source until it ends, as far as there is room."""
+        """Read from the source until it ends, whenever there is room."""
         reads_count = 0
         while True:
             await self._wait_room()
@@ -131,7 +131,7 @@ class Flow:
                 self.end(Ended.RESET, trio.current_time())
                 return
             if self._is_read_out:
-                return  # It was ended meanwhile, because its target is gone.
+                return  # The target is gone, which ended this flow during the wait.
             if piece:
                 self.put(piece, trio.current_time())
             else:
@@ -141,7 +141,7 @@ class Flow:
                 await trio.lowlevel.checkpoint()
 
     async def push(self) -> None:
-        """Wait for the target wherever it did not take all."""
+        """Resume delivery whenever a blocked target becomes writable."""
         while not self.has_delivered_end:
             await self._blocked.wait()
             try:
@@ -153,7 +153,7 @@ class Flow:
             self.deliver(trio.current_time())
 
     def deliver(self, now_s: float) -> None:
-        """Hand over what is due. Called by the pump."""
+        """Deliver the pieces that are due. Called by the pump."""
         if self._blocked.is_set():
             return
         self._is_called = False
@@ -172,14 +172,14 @@ class Flow:
             self._room.set()
 
     def heal(self, now_s: float) -> None:
-        """The link is whole again."""
+        """Resume after the link was healed."""
         self.lane.send_again(now_s)
         if self._is_parked:
             self._is_parked = False
             self._call()
 
     def _call(self) -> None:
-        """Be called when the next piece is due, if there is one."""
+        """Schedule the delivery of the next piece, if there is one."""
         due_s = self.lane.due_s
         self._is_called = due_s is not None
         if due_s is not None:
@@ -192,10 +192,10 @@ class Flow:
         room_at_s = self.lane.link.room_at_s
         while room_at_s > trio.current_time():
             await trio.sleep_until(room_at_s)
-            room_at_s = self.lane.link.room_at_s  # Another connection may have been first.
+            room_at_s = self.lane.link.room_at_s  # Another connection may have taken the room.
 
     def _hand_over(self, pieces: list[Piece], now_s: float) -> list[Piece]:
-        """Give the target what it takes; the rest."""
+        """Give the target as much as it accepts; return the rest."""
         buffers = [piece for piece in pieces if isinstance(piece, bytes)]
         ends = [piece for piece in pieces if isinstance(piece, Ended)]
         try:
@@ -224,21 +224,21 @@ class Flow:
 
 
 def close_socket(each: socket.socket) -> None:
-    """Close at once; tasks that wait for it are told."""
+    """Close at once and wake the tasks that wait for it."""
     if each.fileno() >= 0:
         trio.lowlevel.notify_closing(each)
         each.close()
 
 
 def abort_socket(each: socket.socket) -> None:
-    """Close with a reset, as when a process ends with bytes unread."""
+    """Close with a reset, like a process that ends with bytes unread."""
     if each.fileno() >= 0:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     close_socket(each)
 
 
 def _send(target: socket.socket, buffers: list[bytes]) -> list[bytes]:
-    """Send what the kernel takes now; what it did not."""
+    """Send as much as the kernel accepts now; return the rest."""
     first = 0
     while first < len(buffers):
         try:

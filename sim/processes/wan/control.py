@@ -1,7 +1,7 @@
-"""Lets another terminal look at a running emulator's links, and change them.
+"""Lets another terminal show and change the links of a running emulator.
 
-Questions: `{"verb":"show"}`, and `{"verb":"change","from":"us-east","to":"eu-west",
-"is_one_way":false,"change":{"rtt_s":0.08}}`. Both are answered with all links as they are then.
+Requests: `{"verb":"show"}`, and `{"verb":"change","from":"us-east","to":"eu-west",
+"is_one_way":false,"change":{"rtt_s":0.08}}`. The answer to both is the new state of all links.
 """
 
 from collections.abc import AsyncIterator
@@ -18,14 +18,14 @@ from sim.processes.wan.setup import SOCKET_NAME
 
 @asynccontextmanager
 async def open_wan_control(emulator: Emulator, directory: Path) -> AsyncIterator[None]:
-    """Obey other terminals while the block lasts."""
+    """Serve requests from other terminals for the duration of the block."""
 
     async def act(question: Document) -> Document:
         if question["verb"] == "change":
             emulator.change(
                 str(question["from"]),
                 str(question["to"]),
-                LinkChange(**question["change"]),  # type: ignore[arg-type]  # As `ask_change` says it.
+                LinkChange(**question["change"]),  # type: ignore[arg-type]  # As `ask_change` sends it.
                 is_one_way=bool(question["is_one_way"]),
             )
         elif question["verb"] != "show":
@@ -37,14 +37,14 @@ async def open_wan_control(emulator: Emulator, directory: Path) -> AsyncIterator
 
 
 async def ask_show(directory: Path) -> Document:
-    """The links of the emulator that runs for the cluster in `directory`."""
+    """The links of the emulator running for the cluster in `directory`."""
     return await _ask(directory, {"verb": "show"})
 
 
 async def ask_change(
     directory: Path, here: str, there: str, change: LinkChange, *, is_one_way: bool
 ) -> Document:
-    """Change links; the links after it. NotFoundError, InvalidArgumentError."""
+    """Change links and return their new state. NotFoundError, InvalidArgumentError."""
     question: Document = {"verb": "change", "from": here, "to": there}
     question |= {"is_one_way": is_one_way, "change": attrs.asdict(change)}
     return await _ask(directory, question)

@@ -1,12 +1,12 @@
-"""The first message of a ZooKeeper server that connects to another for an election.
+"""Rewrites the first message of a ZooKeeper server that connects to another for an election.
 
-It says who connects, and the address where it can be reached: the other side, if its number is
-the higher one, closes the connection and connects to that address itself. That would lead past
-the emulator. So the address is replaced on the way by the port that leads back through it, as a
-router that translates addresses does with protocols that carry them.
+The message carries the sender's id and address. A receiver with the higher id closes the
+connection and connects to that address itself, which would bypass the emulator. So the emulator
+replaces the address with the port that leads back through it, as a NAT router does for
+protocols that carry addresses.
 
 The message is version (int64, below 0), server id (int64), length (int32), address. In the
-older form there is the server id alone, and nothing to replace.
+older form there is only the server id, and nothing to replace.
 """
 
 import struct
@@ -17,7 +17,7 @@ ADDRESS_BYTES_MAX = 512
 
 
 def rewritten(message: bytes, answer_at: str) -> bytes | None:
-    """The same bytes with that address in place of theirs; None while some are missing."""
+    """The message with its address replaced by `answer_at`; None while it is incomplete."""
     if len(message) < _VERSION.size:
         return None
     if _VERSION.unpack_from(message)[0] >= 0:
@@ -27,7 +27,7 @@ def rewritten(message: bytes, answer_at: str) -> bytes | None:
     version, server_id, length = _HEAD.unpack_from(message)
     end = _HEAD.size + length
     if not 0 <= length <= ADDRESS_BYTES_MAX:
-        return message  # Not a message of ZooKeeper; the receiver will refuse it.
+        return message  # Not a ZooKeeper message; the receiver will refuse it.
     if len(message) < end:
         return None
     address = answer_at.encode()

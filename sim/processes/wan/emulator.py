@@ -1,9 +1,8 @@
-"""The emulator: listens, finds the link of each connection, and carries the bytes across.
+"""The WAN emulator: accepts connections, finds the link of each, and carries it across.
 
-A client of the gateway (`geolog.transport.gateway`) sends one line with its region and the
-server it wants; it gets an answer once the server is reached, one round trip later. Servers
-that know no gateway, e.g. ZooKeeper's, connect to a port that leads to one server from one
-region.
+A client that speaks the gateway protocol (`geolog.transport.gateway`) sends its region and the
+address it wants; it gets an answer when the server is reached, one round trip later. Servers
+that do not speak it, e.g. ZooKeeper's, connect to a port that leads from a region to a server.
 """
 
 import random
@@ -27,31 +26,31 @@ from sim.processes.wan.sockets import accept, connect, listen_on, receive, wait_
 from topology.errors import InvalidArgumentError
 
 CONNECTIONS_MAX = 4096
-"""More wait to be accepted."""
+"""Further connections wait to be accepted."""
 
 LINE_S_MAX = 10.0
-"""Time limit for a new connection to say what it wants."""
+"""Time limit for the first line of a new connection."""
 
 _FORWARD_RETRY_S, _FORWARD_TRIES_MAX = 0.05, 20
-"""A forwarded port has accepted already: a server that starts is waited for a little."""
+"""A forwarded port has already accepted, so give a server that is starting a little time."""
 
 
 @attrs.frozen(kw_only=True)
 class LinkStatus:
-    """One direction of a link, now."""
+    """Current state of one direction of a link."""
 
     here: str
     there: str
     conditions: Conditions
     connections_count: int
     held_bytes: int
-    """On their way, or not taken by who receives them."""
+    """In flight, or not yet accepted by the receiver."""
     carried_bytes: int
-    """Since the emulator was started."""
+    """Since the emulator started."""
 
 
 class Emulator:
-    """All links of one cluster. Got by `open_emulator`."""
+    """All links of one cluster. Opened by `open_emulator`."""
 
     def __init__(self, setup: WanSetup, rng: random.Random) -> None:
         self.setup = setup
@@ -67,7 +66,7 @@ class Emulator:
         self._changed = trio.Event()
 
     def change(self, here: str, there: str, change: LinkChange, *, is_one_way: bool) -> None:
-        """Change links now. NotFoundError, InvalidArgumentError; then nothing has changed."""
+        """Change links now. On NotFoundError or InvalidArgumentError, nothing has changed."""
         before = self.wan
         self.wan = before.changed(here, there, change, is_one_way=is_one_way)
         for direction, conditions in self.wan.directions.items():
@@ -92,7 +91,7 @@ class Emulator:
         ]
 
     async def run(self, listeners: "list[Listening]") -> None:
-        """Serve all listeners, for ever."""
+        """Serve all listeners forever."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._pump.run)
@@ -103,7 +102,7 @@ class Emulator:
                 close_socket(each.listener)
 
     def listen(self) -> "list[Listening]":
-        """Take all ports. AddressInUseError."""
+        """Listen on all ports. AddressInUseError."""
         wanted: list[tuple[str, Callable[[socket.socket], Awaitable[None]]]] = [
             (self.setup.gateway, self._answer)
         ]
@@ -130,7 +129,7 @@ class Emulator:
         self, serve: Callable[[socket.socket], Awaitable[None]], near: socket.socket
     ) -> None:
         try:
-            # An OSError: the client is gone, and nobody is left to tell.
+            # An OSError means that the client is gone; there is nobody to tell.
             with suppress(OSError):
                 await serve(near)
         finally:
@@ -138,7 +137,7 @@ class Emulator:
             self._room.release()
 
     async def _answer(self, near: socket.socket) -> None:
-        """Someone asks the gateway."""
+        """Handle one connection to the gateway."""
         with trio.move_on_after(LINE_S_MAX) as scope:
             line = await _line(near)
         if scope.cancelled_caught:
@@ -168,7 +167,7 @@ class Emulator:
                 close_socket(far)
 
     async def _forward(self, forward: Forward, near: socket.socket) -> None:
-        """A server that knows no gateway connects to another."""
+        """Carry a connection of a server that does not speak the gateway protocol."""
         first: bytes | None = b""
         if forward.answer_at is not None:
             with trio.move_on_after(LINE_S_MAX):
@@ -194,10 +193,10 @@ class Emulator:
             self._open[direction].discard(connection)
 
     async def _travel(self, near: socket.socket, direction: Direction) -> bool:
-        """Wait as long as a first packet takes; False if the client leaves during a cut.
+        """Wait for a first packet to cross; False if the client left during a cut.
 
-        Without a cut the packet arrives even if its sender has left: ZooKeeper's servers send
-        their identity, close the connection, and are called back.
+        Without a cut, the packet arrives even if its sender has gone: its bytes still count.
+        ZooKeeper servers send their identity, close, and are called back.
         """
         link = self._links[direction]
         while True:
@@ -208,12 +207,12 @@ class Emulator:
                 return True
 
     async def _wait_healed(self, near: socket.socket, link: Link) -> bool:
-        """Wait until a link is healed; False if the client leaves."""
+        """Wait until a link is healed; False if the client has gone."""
         async with trio.open_nursery() as nursery:
 
             async def give_up() -> None:
                 await wait_gone(near)
-                nursery.cancel_scope.cancel(reason="who connected is gone")
+                nursery.cancel_scope.cancel(reason="the client is gone")
 
             nursery.start_soon(give_up)
             while link.conditions.is_cut:
@@ -222,7 +221,7 @@ class Emulator:
         return not link.conditions.is_cut
 
     def _there(self, here: str, address: Address) -> str | None:
-        """The region of a server, if it is another than `here`."""
+        """The region of a server, unless it is `here`."""
         if here not in self.wan.regions:
             raise InvalidArgumentError(
                 f"unknown region {here!r} (--region); the regions are"
@@ -245,7 +244,7 @@ class Emulator:
 
 @attrs.frozen
 class Listening:
-    """A port, and what is done with who connects to it."""
+    """A port, and the function that serves its connections."""
 
     listener: socket.socket
     serve: Callable[[socket.socket], Awaitable[None]]
@@ -253,7 +252,7 @@ class Listening:
 
 @asynccontextmanager
 async def open_emulator(setup: WanSetup, rng: random.Random) -> AsyncIterator[Emulator]:
-    """Carry connections while the block lasts; all ports listen before it begins."""
+    """Carry connections for the duration of the block; all ports listen before it begins."""
     emulator = Emulator(setup, rng)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(emulator.run, emulator.listen())
@@ -262,7 +261,7 @@ async def open_emulator(setup: WanSetup, rng: random.Random) -> AsyncIterator[Em
 
 
 async def _send_back(near: socket.socket) -> None:
-    """A probe's other end."""
+    """Echo: the far end of a probe."""
     while said := await receive(near, LINE_BYTES_MAX):
         near.send(said)
 
@@ -280,7 +279,7 @@ async def _try_connect(address: Address, tries: int) -> tuple[socket.socket | No
 
 
 async def _line(near: socket.socket) -> bytes:
-    """Read its first line; the client sends nothing more before the answer."""
+    """The first line. A client sends no more until it has an answer."""
     line = b""
     while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
         said = await receive(near, LINE_BYTES_MAX)
@@ -291,7 +290,7 @@ async def _line(near: socket.socket) -> bytes:
 
 
 async def _election_message(near: socket.socket, answer_at: str) -> bytes | None:
-    """Read a ZooKeeper server's first message, with the address replaced; None if cut off."""
+    """First message of a ZooKeeper server, its address replaced; None if it ends early."""
     message = b""
     while (whole := rewritten(message, answer_at)) is None:
         said = await receive(near, LINE_BYTES_MAX)

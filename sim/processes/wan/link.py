@@ -1,14 +1,14 @@
-"""When bytes arrive: the link that carries them, and the lane that keeps them in order.
+"""Decides when bytes arrive: a link carries them, a lane keeps them in order.
 
-Theory of operation. A link is one direction between two regions. Bytes of all connections
-enter it one after another, at its bandwidth, and then travel for its delay. A lane is one
-direction of one connection on a link. Its pieces arrive in order: a piece that jitter or a
-stall delays also delays the pieces behind it.
+Theory of operation. A link is one direction between two regions. It admits the bytes of all
+connections one after another, at its bandwidth; then they travel for its delay. A lane is one
+direction of one connection on the link. Pieces in a lane arrive in order, so a piece delayed by
+jitter or a stall delays those behind it.
 
-Two bounds keep the bytes in flight small. A lane takes no more than its window, so a receiver
-that does not read blocks only its own connection. A link takes no more than a short queue ahead
-of its bandwidth, so connections share it piece by piece. The emulator asks both before it reads
-from a sender; not reading puts back pressure on the sender.
+Two bounds limit the bytes in flight. A lane accepts at most its window, so a receiver that does
+not read stalls only its own connection. A link accepts at most a short queue in front of its
+bandwidth, so connections share it piece by piece. A flow checks both before it reads from the
+sender's socket; leaving bytes unread there puts back-pressure on the sender.
 """
 
 import enum
@@ -20,18 +20,18 @@ import attrs
 from sim.processes.wan.conditions import Conditions
 
 QUEUE_S = 0.010
-"""How long the queue before a link may be, in time at its bandwidth."""
+"""Maximum queue in front of a link, as time at its bandwidth."""
 
 PIECE_S = 0.002
-"""How long a piece may take to enter the link: what two connections take turns by."""
+"""Maximum time for one piece to enter the link: the turn of each connection that shares it."""
 
 PIECE_BYTES_MIN, PIECE_BYTES_MAX = 1 << 10, 128 << 10
 
 WINDOW_BYTES_MIN = 256 << 10
-"""Minimum window of a lane: sockets have buffers too."""
+"""Minimum window of a lane: sockets have buffers, too."""
 
 HEADER_BYTES = 64
-"""Overhead added to each piece, like the headers of a packet. It bounds tiny pieces too."""
+"""Overhead counted per piece, like packet headers. It also bounds the number of tiny pieces."""
 
 
 class Ended(enum.Enum):
@@ -48,35 +48,35 @@ Piece = bytes | Ended
 class Link:
     """One direction between two regions.
 
-    Invariant: nothing is let in before what came earlier has entered.
+    Invariant: no bytes enter before all earlier ones have entered.
     """
 
     conditions: Conditions
     _rng: random.Random = attrs.field(repr=False)
     carried_bytes: int = 0
     _entered_s: float = 0.0
-    """When all that was let in will have entered."""
+    """Time at which all admitted bytes will have entered."""
 
     @property
     def window_bytes(self) -> int:
-        """What one connection may have on its way: bandwidth x delay, and the queue."""
+        """Maximum bytes in flight per connection: bandwidth x delay, plus the queue."""
         now = self.conditions
         travel_s = now.delay_s + now.jitter_s + QUEUE_S
         return max(WINDOW_BYTES_MIN, int(now.bandwidth_bytes_per_s * travel_s))
 
     @property
     def piece_bytes(self) -> int:
-        """How much is let in at a time."""
+        """Bytes admitted at a time."""
         size = int(self.conditions.bandwidth_bytes_per_s * PIECE_S)
         return min(max(size, PIECE_BYTES_MIN), PIECE_BYTES_MAX)
 
     @property
     def room_at_s(self) -> float:
-        """When the queue has room for another piece."""
+        """Time at which the queue has room for another piece."""
         return self._entered_s - QUEUE_S
 
     def carry(self, size_bytes: int, now_s: float) -> float:
-        """Let bytes in; when they arrive, if nothing is before them on their lane."""
+        """Admit bytes; return when they arrive if no earlier piece delays them."""
         now = self.conditions
         self.carried_bytes += size_bytes
         self._entered_s = max(self._entered_s, now_s) + size_bytes / now.bandwidth_bytes_per_s
@@ -90,12 +90,12 @@ class Link:
 
 @attrs.define(eq=False)
 class Lane:
-    """One direction of one connection: pieces on their way, the oldest first.
+    """One direction of one connection: pieces in flight, oldest first.
 
     Invariants:
-    1. Pieces arrive in the order in which they were put in.
-    2. `held_bytes` is what was put in and not taken out. The window bounds it, but for one
-       piece and the end.
+    1. Pieces arrive in the order in which they were put.
+    2. `held_bytes` counts the pieces put and not yet taken. The window bounds it, plus one
+       piece and the end of the stream.
     """
 
     link: Link
@@ -106,12 +106,12 @@ class Lane:
 
     @property
     def has_room(self) -> bool:
-        """Its window is not full."""
+        """Whether its window has room."""
         return self.held_bytes < self.link.window_bytes
 
     @property
     def due_s(self) -> float | None:
-        """When its oldest piece arrives; None if it is empty."""
+        """Arrival time of its oldest piece; None if the lane is empty."""
         return max(self._pieces[0][0], self._not_before_s) if self._pieces else None
 
     def put(self, piece: Piece, now_s: float) -> None:
@@ -121,7 +121,7 @@ class Lane:
         self.held_bytes += size_bytes_of(piece)
 
     def take_due(self, now_s: float) -> list[Piece]:
-        """Take out what has arrived."""
+        """Remove and return the pieces that have arrived."""
         arrived: list[Piece] = []
         if self._not_before_s > now_s:
             return arrived
@@ -131,21 +131,21 @@ class Lane:
         return arrived
 
     def give_back(self, rest: list[Piece], now_s: float) -> None:
-        """Put back in front what the receiver did not take."""
+        """Put pieces that the receiver did not accept back at the front."""
         for piece in reversed(rest):
             self._pieces.appendleft((now_s, piece))
             self.held_bytes += size_bytes_of(piece)
 
     def send_again(self, now_s: float) -> None:
-        """Send the bytes in flight again: the link was cut and is healed now."""
+        """Make pieces in flight travel again, after a cut link was healed."""
         self._not_before_s = now_s + self.link.conditions.delay_s
 
     def drop(self) -> None:
-        """Forget what is on its way: there is nobody left to receive it."""
+        """Discard all pieces in flight: the receiver is gone."""
         self._pieces.clear()
         self.held_bytes = 0
 
 
 def size_bytes_of(piece: Piece) -> int:
-    """Size of a piece with its overhead."""
+    """Bytes that a piece counts for."""
     return HEADER_BYTES + (len(piece) if isinstance(piece, bytes) else 0)

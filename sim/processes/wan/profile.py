@@ -1,4 +1,4 @@
-"""The WAN that a demo has when it is told nothing else."""
+"""The default WAN of a demo."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,14 @@ RTT_S_DEFAULT = {
     frozenset({"us-east", "ap-northeast"}): 0.150,
     frozenset({"eu-west", "ap-northeast"}): 0.220,
 }
-"""Round trips as between data centres in those parts of the world."""
+"""Typical round trips between data centres in those parts of the world."""
 
 RTT_S_ELSEWHERE = 0.100
-"""Between regions of other names."""
+"""Between regions with other names."""
 
 
 def default_wan(regions: Iterable[str]) -> Wan:
-    """Round trips as known, without jitter or stalls, at a gigabit a second."""
+    """Default round trips without jitter or stalls, at one gigabit per second."""
     wan = Wan.between(tuple(regions))
     for here, there in wan.directions:
         rtt_s = RTT_S_DEFAULT.get(frozenset({here, there}), RTT_S_ELSEWHERE)

@@ -1,7 +1,7 @@
-"""Setup of an emulator: regions and links, the region of each server, and its own ports.
+"""Start-up configuration of an emulator: regions, links, server locations and its own ports.
 
-It is stored as JSON in the cluster's directory: an emulator that is killed and restarted comes
-back with the same ports and the initial links.
+It is stored as JSON in the cluster's directory, so a restarted emulator is the one that was
+killed, with its links in their initial state.
 """
 
 import json
@@ -19,33 +19,33 @@ SOCKET_NAME = "wan.socket"
 
 @attrs.frozen(kw_only=True)
 class Forward:
-    """A port that leads to one server, for those that know no gateway."""
+    """A port that leads to one server, for servers that do not speak the gateway protocol."""
 
     listen: str
     to: str
     here: str
-    """Region of the client."""
+    """The region of the connecting server."""
     there: str
-    """The region of the server."""
+    """The region of the server that it reaches."""
     answer_at: str | None = None
-    """For an election port: address at which the server connects back to the client."""
+    """For an election port: the address at which the server can connect back."""
 
 
 @attrs.frozen(kw_only=True)
 class WanSetup:
-    """One emulator."""
+    """Configuration of one emulator."""
 
     wan: Wan
     gateway: str
-    """Address of the gateway."""
+    """Address at which clients request connections."""
     places: Mapping[str, str]
     """The region of each server, by its address."""
     probes: Mapping[str, str]
-    """In each region an address that sends back what it gets, to measure by."""
+    """By region, an address that echoes what it receives, for measurements."""
     forwards: tuple[Forward, ...] = ()
 
     def to_json(self) -> str:
-        """As a file holds it."""
+        """The content of the file."""
         document = attrs.asdict(self, filter=lambda field, _: field.name != "wan")
         links = [
             {"from": here, "to": there, **attrs.asdict(conditions)}
@@ -56,7 +56,7 @@ class WanSetup:
 
     @classmethod
     def read(cls, path: Path) -> "WanSetup":
-        """From a file. InvalidConfigError if it is not there, or holds something else."""
+        """Read from a file. InvalidConfigError if it is missing or has other content."""
         try:
             return cls._of(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -75,7 +75,7 @@ class WanSetup:
         return cls(
             wan=Wan(regions, directions),
             forwards=tuple(_forward(each) for each in forwards),
-            **document,  # type: ignore[arg-type]  # Its three keys are as they were written.
+            **document,  # type: ignore[arg-type]  # Its three keys are as `to_json` wrote them.
         )
 
 

@@ -1,4 +1,4 @@
-"""Plain sockets that do not block, for connections that the emulator accepts and makes."""
+"""Non-blocking sockets for the connections that the emulator accepts and opens."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ _ACCEPT_PAUSE_S = 0.1
 
 
 def listen_on(address: Address) -> socket.socket:
-    """A socket that listens there. AddressInUseError."""
+    """Open a socket that listens on `address`. AddressInUseError."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.setblocking(False)  # noqa: FBT003 - the standard library's own signature.
@@ -22,14 +22,14 @@ def listen_on(address: Address) -> socket.socket:
     except OSError as error:
         listening.close()
         raise AddressInUseError(
-            f"another process listens on {address}: end it, or choose other ports"
+            f"another process listens on {address}: stop it or choose other ports"
         ) from error
     listening.listen(_BACKLOG_LENGTH)
     return listening
 
 
 async def accept(listening: socket.socket) -> socket.socket:
-    """The next connection."""
+    """Accept the next connection."""
     while True:
         try:
             accepted, _ = listening.accept()
@@ -37,14 +37,14 @@ async def accept(listening: socket.socket) -> socket.socket:
             await trio.lowlevel.wait_readable(listening)
         except OSError as error:
             if error.errno != errno.ECONNABORTED:
-                # No file descriptor is left; those that connect wait meanwhile.
+                # No file descriptor is free; clients wait until one is.
                 await trio.sleep(_ACCEPT_PAUSE_S)
         else:
             return _set_up(accepted)
 
 
 async def connect(address: Address) -> socket.socket:
-    """Connect. OSError tells why not."""
+    """Connect. An OSError gives the reason of a failure."""
     connecting = _set_up(socket.socket())
     try:
         try:
@@ -61,7 +61,7 @@ async def connect(address: Address) -> socket.socket:
 
 
 async def receive(source: socket.socket, size: int) -> bytes:
-    """Wait for bytes; none at the end of the stream."""
+    """Wait for bytes; empty at the end of the stream."""
     while True:
         try:
             return source.recv(size)
@@ -70,7 +70,7 @@ async def receive(source: socket.socket, size: int) -> bytes:
 
 
 async def wait_gone(source: socket.socket) -> None:
-    """Wait until the other side has ended; for ever once it has said something."""
+    """Wait until the peer has closed; forever once it has sent something."""
     while True:
         await trio.lowlevel.wait_readable(source)
         try:

@@ -1,4 +1,4 @@
-"""What links can be like, and what becomes of a change that cannot be."""
+"""Conditions of WAN links, and the refusal of impossible changes."""
 
 import math
 
@@ -50,9 +50,7 @@ def test_all_stands_for_each_region(here: str, there: str, ways: int, count: int
 
 
 @pytest.mark.parametrize(("here", "there"), [("us", "mars"), ("mars", ALL), ("us", "us")])
-def test_a_link_that_there_is_not_is_refused_with_those_that_there_are(
-    here: str, there: str
-) -> None:
+def test_an_unknown_link_is_refused_with_the_known_regions(here: str, there: str) -> None:
     with pytest.raises(NotFoundError, match=f"no link {here}-{there}"):
         wan().changed(here, there, LinkChange(is_cut=True), is_one_way=False)
 
@@ -73,12 +71,12 @@ def test_a_link_that_there_is_not_is_refused_with_those_that_there_are(
         (LinkChange(stall_s=-1), "the stall must be .*, got -1s"),
     ],
 )
-def test_conditions_that_cannot_be_are_refused(change: LinkChange, complaint: str) -> None:
+def test_impossible_conditions_are_refused(change: LinkChange, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         wan().changed("us", "eu", change, is_one_way=False)
 
 
-def test_a_change_that_cannot_be_for_one_of_several_links_changes_none() -> None:
+def test_a_change_that_is_impossible_for_one_of_several_links_changes_none() -> None:
     before = wan().changed("us", "eu", LinkChange(rtt_s=0.08), is_one_way=False)
 
     with pytest.raises(InvalidArgumentError):
@@ -87,12 +85,12 @@ def test_a_change_that_cannot_be_for_one_of_several_links_changes_none() -> None
     assert all(not each.jitter_s for each in before.directions.values())
 
 
-def test_a_change_of_nothing_says_so() -> None:
+def test_an_empty_change_reports_that_it_is_empty() -> None:
     assert LinkChange().is_nothing
     assert not LinkChange(is_cut=False).is_nothing
 
 
-def test_the_demo_has_round_trips_as_between_continents() -> None:
+def test_the_demo_has_intercontinental_round_trips() -> None:
     directions = default_wan(("us-east", "eu-west", "ap-northeast", "moon")).directions
 
     assert directions["us-east", "eu-west"].delay_s == directions["eu-west", "us-east"].delay_s
@@ -102,7 +100,7 @@ def test_the_demo_has_round_trips_as_between_continents() -> None:
     assert 2 * directions["eu-west", "moon"].delay_s == pytest.approx(0.100)
 
 
-def test_the_nearest_other_region_is_what_an_append_waits_for() -> None:
+def test_an_append_waits_for_the_nearest_other_region() -> None:
     demo = default_wan(("us-east", "eu-west", "ap-northeast"))
 
     assert demo.nearest_s("eu-west") == pytest.approx(0.080)
