@@ -80,7 +80,7 @@ from tests.system.demo_process import (
         (["wan", "set", "a", "b", "--stall-rate", "0.01"], 2, "'0.01' has no unit"),
         (["stream", "ls", "--zookeeper", "h:1", "--gateway", "h:2"], 2, "needs your region"),
         (["stream", "ls", "--zookeeper", "h:1", "--gateway", "h"], 2, "'h' is not an address"),
-        (["serve", "wan", "--setup", "none.json"], 2, "none.json is not a setup file"),
+        (["serve", "wan", "--setup", "none.json"], 2, "cannot read none.json"),
         (["serve", "storage", "--data-dir", "d"], 2, "--location"),
         (["serve", "storage", "--data-dir", "d", "--data-dir", "./d"], 2, "d is given twice"),
     ],

@@ -59,7 +59,9 @@ class WanSetup:
         """Read from a file. InvalidConfigError if it is missing or has other content."""
         try:
             return cls._of(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise InvalidConfigError(f"cannot read {path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
             raise InvalidConfigError(
                 f"{path} is not a setup file of a WAN emulator, as `geolog demo` writes:"
                 f" {error!r}"
