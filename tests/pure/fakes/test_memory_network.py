@@ -1,4 +1,4 @@
-"""What a test can do to the network in memory: delay, cut, mend, reset, kill."""
+"""The network in memory: tests delay, cut, mend, reset and kill its connections."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
