@@ -342,7 +342,7 @@ async def test_an_append_that_no_ledger_takes_becomes_unknown(
                 waited_s = trio.current_time() - started_s
                 await writer.append(b"third")
 
-        assert "the oldest append waited" in str(ended.error)
+        assert "the oldest append has waited" in str(ended.error)
         assert 20 <= waited_s <= 25
 
 
