@@ -115,8 +115,8 @@ class ZooKeeperConfig:
     """All voters, including this one; an odd number. None or one: the server runs alone."""
 
     tick_s: float = 0.5
-    """ZooKeeper's unit of time: heartbeats and the shortest session time-out (2) depend on
-    it."""
+    """ZooKeeper's unit of time. Heartbeats depend on it; the shortest session time-out is two
+    ticks."""
 
     session_timeout_s_max: float = 60.0
     """Longest session time-out that a client may request."""

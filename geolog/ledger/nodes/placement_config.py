@@ -38,8 +38,8 @@ class PlacementConfig:
     """Count a node's free space as at most this many times the median."""
 
     stabilize_s: float = 0.0
-    """For this long after a node left it may still be chosen if too few others are up, so that
-    ledgers can be made during a rolling restart. 0: never."""
+    """For this long after a node left, it may still be chosen if too few others are up, so
+    that ledgers can be created during a rolling restart. 0: never."""
 
     departures_max: int = 3
     """A node that left more often than this within `flapping` is chosen last."""
